@@ -1,0 +1,7 @@
+"""Hardware as data: what each architecture has, and the passes that compile for it."""
+
+from kbuild.compiler.targets.sm_80 import SM_80
+from kbuild.compiler.targets.sm_90 import SM_90
+from kbuild.compiler.targets.target import Target, find_target, target_names
+
+__all__ = ["SM_80", "SM_90", "Target", "find_target", "target_names"]

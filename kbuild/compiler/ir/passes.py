@@ -1,0 +1,126 @@
+"""Passes and the pipelines made of them.
+
+A pass is a function of a module and a target, registered under its file's name; options are keyword arguments:
+
+    @tensor_pass
+    def loop_unroll(module, target): …
+
+A pipeline is a tuple of pass texts (`"pipeline{stages=3}"`), kept as data with the target.  `run_pipeline` runs, verifies,
+dumps `NN_name.ttgir`, times, and on a failure of kbuild itself says how to repeat it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kbuild.compiler.ir.core import Module
+from kbuild.compiler.ir.printer import print_module
+from kbuild.compiler.ir.verify import verify
+from kbuild.errors import InternalError, KbuildError, UsageError
+
+PassFunction = TypeVar("PassFunction", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A registered pass."""
+
+    name: str
+    suffix: str
+    """The stage of its output: `ttir` or `ttgir`."""
+    function: Callable[..., Any]
+
+
+_PASSES: dict[str, Pass] = {}
+
+
+def tensor_pass(function: PassFunction) -> PassFunction:
+    """Register a pass over ttir (tensors without layouts)."""
+    _PASSES[function.__name__] = Pass(function.__name__, "ttir", function)
+    return function
+
+
+def gpu_pass(function: PassFunction) -> PassFunction:
+    """Register a pass that reads or makes ttgir (tensors with layouts)."""
+    _PASSES[function.__name__] = Pass(function.__name__, "ttgir", function)
+    return function
+
+
+def registered_passes() -> dict[str, Pass]:
+    """All passes by name."""
+    return dict(_PASSES)
+
+
+def parse_pass(text: str) -> tuple[Pass, dict[str, Any]]:
+    """A pass and its options from `name` or `name{key=value,…}` (integers, booleans and words)."""
+    match = re.fullmatch(r"\s*([\w-]+)\s*(?:\{(.*)\})?\s*", text)
+    name = match[1].replace("-", "_") if match else text
+    if match is None or name not in _PASSES:
+        raise UsageError(f"unknown pass {text.strip()!r}", hint=f"known passes: {', '.join(sorted(_PASSES))}")
+    options: dict[str, Any] = {}
+    for item in (match[2] or "").split(","):
+        if item.strip():
+            key, _, value = (part.strip() for part in item.partition("="))
+            options[key] = int(value) if re.fullmatch(r"-?\d+", value) else {"true": True, "false": False}.get(value, value)
+    return _PASSES[name], options
+
+
+def split_pipeline(text: str) -> tuple[str, ...]:
+    """The passes of a comma-separated pipeline text; commas inside braces do not separate."""
+    return tuple(part for part in re.split(r",(?![^{]*\})", text) if part.strip())
+
+
+@dataclass
+class PassLog:
+    """What a pipeline run leaves behind."""
+
+    dump: Path | None = None
+    """Folder for `NN_name.ttgir`, or None."""
+    number: int = 0
+    seconds: dict[str, float] | None = None
+
+
+def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLog | None = None) -> None:
+    """Run passes in order, verifying after each.
+
+    Raises `KbuildError` for the user's mistakes as they are; anything else becomes an `InternalError` that names the
+    pass and the command that repeats it.
+    """
+    log = log or PassLog()
+    for text in passes:
+        entry, options = parse_pass(text)
+        before = print_module(module) if log.dump is not None else ""
+        started = time.perf_counter()
+        try:
+            entry.function(module, target, **options)
+            for function in module.functions.values():
+                verify(function)
+        except KbuildError as error:
+            if isinstance(error, InternalError):
+                raise _failed(text, before, log, error) from error
+            raise
+        except Exception as error:
+            raise _failed(text, before, log, error) from error
+        if log.seconds is not None:
+            log.seconds[entry.name] = log.seconds.get(entry.name, 0.0) + time.perf_counter() - started
+        log.number += 1
+        if log.dump is not None:
+            path = log.dump / f"{log.number:02}_{entry.name}.{entry.suffix}"
+            path.write_text(print_module(module, locations=True))
+
+
+def _failed(text: str, before: str, log: PassLog, error: Exception) -> InternalError:
+    if log.dump is None:
+        advice = "compile again with --dump DIR for the input of the pass and the command that repeats it"
+    else:
+        path = log.dump / f"{log.number:02}_before_failure.ttgir"
+        path.write_text(before)
+        advice = f"repeat with: kbuild opt {path} -p '{text}'"
+    loc = error.loc if isinstance(error, KbuildError) else None
+    message = error.message if isinstance(error, KbuildError) else f"{type(error).__name__}: {error}"
+    return InternalError(f"pass {text} failed: {message}", loc, advice)

@@ -1,0 +1,106 @@
+"""Operations of the GPU level (`ttg`): layouts changed, shared memory, asynchronous copies."""
+
+from __future__ import annotations
+
+from kbuild.compiler.ir.core import PURE, Op, Trait, Value
+from kbuild.compiler.ir.types import MemDescType, TensorType, Type
+
+READS, WRITES = Trait.READS, Trait.WRITES
+
+
+class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
+    """The same tensor in another layout.  `scratch`, here as elsewhere, is the place in bytes of the shared memory that
+    the lowering needs, set by the pass `allocate`; None when it needs none."""
+
+    src: Value
+    type: Type
+    scratch: int | None = None
+
+
+class LocalAlloc(Op, name="ttg.local_alloc", traits=WRITES):
+    """Shared memory, filled from `src` when given.  Alive to the last use of the descriptor or a view of it.
+
+    `offset` is its place in bytes, set by the pass `allocate`.
+    """
+
+    type: Type
+    src: Value | None = None
+    offset: int | None = None
+
+
+class LocalDealloc(Op, name="ttg.local_dealloc", traits=WRITES):
+    """Ends the life of an allocation explicitly: after a loop whose copies may still be on their way."""
+
+    src: Value
+
+
+class LocalLoad(Op, name="ttg.local_load", traits=READS):
+    """A tile of shared memory into registers."""
+
+    src: Value
+    type: Type
+
+
+class LocalStore(Op, name="ttg.local_store", traits=WRITES):
+    value: Value
+    dst: Value
+
+
+class MemDescIndex(Op, name="ttg.memdesc_index", traits=PURE):
+    """Buffer number `index` of an allocation of several."""
+
+    src: Value
+    index: Value
+
+    def infer(self) -> list[Type]:
+        type_ = self.src.type
+        assert isinstance(type_, MemDescType)
+        return [MemDescType(type_.tile_shape, type_.element, type_.layout)]
+
+
+class MemDescSubslice(Op, name="ttg.memdesc_subslice", traits=PURE):
+    """The tile of `type`'s shape at constant `offsets` of a buffer; its layout maps offsets within the whole buffer, so
+    it has the bases of the buffer's layout that reach into the tile, and the rest as zeros."""
+
+    src: Value
+    offsets: tuple[int, ...]
+    type: Type
+
+
+class MemDescTrans(Op, name="ttg.memdesc_trans", traits=PURE):
+    """The same memory with dimensions permuted."""
+
+    src: Value
+    order: tuple[int, ...]
+
+    def infer(self) -> list[Type]:
+        type_ = self.src.type
+        assert isinstance(type_, MemDescType) and type_.buffers is None
+        shape = tuple(type_.shape[axis] for axis in self.order)
+        return [MemDescType(shape, type_.element, type_.layout.transpose(self.order))]
+
+
+class AsyncCopyGlobalToLocal(Op, name="ttg.async_copy_global_to_local", traits=READS | WRITES):
+    """cp.async: the pointees of `src` into the tile `dst`; `other` (zero if absent) where `mask` is false."""
+
+    src: Value
+    dst: Value
+    mask: Value | None = None
+    other: Value | None = None
+    cache: str = ""
+    eviction: str = ""
+
+    @property
+    def src_type(self) -> TensorType:
+        assert isinstance(self.src.type, TensorType)
+        return self.src.type
+
+
+class AsyncCommitGroup(Op, name="ttg.async_commit_group", traits=WRITES):
+    """Closes a group of the asynchronous copies issued by each thread since the last one."""
+
+
+class AsyncWait(Op, name="ttg.async_wait", traits=WRITES):
+    """Waits until at most `num` of this thread's groups are unfinished.  Other threads' copies need a barrier after it."""
+
+    num: int

@@ -1,0 +1,348 @@
+"""Operations on tensors (`tt`): making, shaping, memory, reduction, products.
+
+Where operands have layouts, `infer` derives the layout of the result; where it can't, the type is given.
+"""
+
+from __future__ import annotations
+
+from kbuild.compiler.ir.core import PURE, Block, Op, Trait, Value
+from kbuild.compiler.ir.types import I32, PointerType, TensorType, Type, element_of, like
+from kbuild.compiler.layout import LinearLayout, slice_of
+from kbuild.errors import InternalError
+
+READS, WRITES = Trait.READS, Trait.WRITES
+
+
+def _tensor(value: Value) -> TensorType:
+    assert isinstance(value.type, TensorType), f"{value} is no tensor"
+    return value.type
+
+
+# Programs
+
+
+class GetProgramId(Op, name="tt.get_program_id", traits=PURE):
+    axis: int
+
+    def infer(self) -> list[Type]:
+        return [I32]
+
+
+class GetNumPrograms(Op, name="tt.get_num_programs", traits=PURE):
+    axis: int
+
+    def infer(self) -> list[Type]:
+        return [I32]
+
+
+# Making and shaping
+
+
+class MakeRange(Op, name="tt.make_range", traits=PURE):
+    """start, start + 1, …, end - 1."""
+
+    start: int
+    end: int
+    type: Type
+
+
+class Splat(Op, name="tt.splat", traits=PURE):
+    """A tensor filled with a scalar."""
+
+    src: Value
+    type: Type
+
+
+class Unsplat(Op, name="tt.unsplat", traits=PURE):
+    """The only element of a tensor of one element."""
+
+    src: Value
+
+    def infer(self) -> list[Type]:
+        return [element_of(self.src.type)]
+
+
+class Broadcast(Op, name="tt.broadcast", traits=PURE):
+    """Dimensions of size one repeated to the size in `type`; with layouts, no data moves between threads."""
+
+    src: Value
+    type: Type
+
+
+class ExpandDims(Op, name="tt.expand_dims", traits=PURE):
+    """A dimension of size one inserted at `axis`."""
+
+    src: Value
+    axis: int
+
+    def infer(self) -> list[Type]:
+        type_ = _tensor(self.src)
+        shape = (*type_.shape[: self.axis], 1, *type_.shape[self.axis :])
+        return [type_.with_shape(shape, type_.layout.expand_dims(self.axis) if type_.layout else None)]
+
+
+class Reshape(Op, name="tt.reshape", traits=PURE):
+    """Another shape over the same elements in row-major order; `allow_reorder` lets the compiler pick any order."""
+
+    src: Value
+    type: Type
+    allow_reorder: bool = False
+
+
+class Trans(Op, name="tt.trans", traits=PURE):
+    """Dimension i of the result is dimension order[i] of `src`."""
+
+    src: Value
+    order: tuple[int, ...]
+
+    def infer(self) -> list[Type]:
+        type_ = _tensor(self.src)
+        shape = tuple(type_.shape[axis] for axis in self.order)
+        return [type_.with_shape(shape, type_.layout.transpose(self.order) if type_.layout else None)]
+
+
+def joined_layout(layout: LinearLayout) -> LinearLayout:
+    """The layout of `tt.join`: a new minor dimension of 2, in the lowest register bit."""
+    spread = {name: tuple(basis * 2 for basis in bases) for name, bases in layout.bases}
+    spread["register"] = (1, *spread.get("register", ()))
+    return LinearLayout.make((*layout.shape, 2), **spread)
+
+
+def split_layout(layout: LinearLayout) -> LinearLayout | None:
+    """The layout of the halves of `tt.split`, the inverse of `joined_layout`; None when another bit than a register's
+    chooses the half."""
+    halves = dict(layout.bases)
+    if any(basis & 1 for name, bases in halves.items() for basis in bases if name != "register"):
+        return None
+    registers = halves.get("register", ())
+    if 1 not in registers or sum(basis & 1 for basis in registers) != 1:
+        return None
+    rest = {name: tuple(b // 2 for b in bases if not (name == "register" and b == 1)) for name, bases in halves.items()}
+    return LinearLayout.make(layout.shape[:-1], **rest)
+
+
+class Join(Op, name="tt.join", traits=PURE):
+    """Two tensors side by side along a new last dimension of 2."""
+
+    lhs: Value
+    rhs: Value
+
+    def infer(self) -> list[Type]:
+        type_ = _tensor(self.lhs)
+        return [type_.with_shape((*type_.shape, 2), joined_layout(type_.layout) if type_.layout else None)]
+
+
+class Split(Op, name="tt.split", traits=PURE):
+    """The two halves along the last dimension of 2."""
+
+    src: Value
+
+    def infer(self) -> list[Type]:
+        type_ = _tensor(self.src)
+        half = type_.with_shape(type_.shape[:-1], split_layout(type_.layout) if type_.layout else None)
+        return [half, half]
+
+
+class Cat(Op, name="tt.cat", traits=PURE):
+    """Two tensors one after the other along dimension 0, in any order of elements."""
+
+    lhs: Value
+    rhs: Value
+    type: Type
+
+
+# Memory
+
+
+class Load(Op, name="tt.load", traits=READS):
+    """The pointees of a tensor of pointers, one pointer, or a block pointer; `other` where `mask` is false."""
+
+    ptr: Value
+    mask: Value | None = None
+    other: Value | None = None
+    boundary_check: tuple[int, ...] = ()
+    padding: str = ""
+    cache: str = ""
+    """`.ca`, `.cg`, `.cv` or empty."""
+    eviction: str = ""
+    """`evict_first`, `evict_last` or empty."""
+    volatile: bool = False
+
+    def infer(self) -> list[Type]:
+        element = element_of(self.ptr.type)
+        assert isinstance(element, PointerType), f"{self.ptr} is no pointer"
+        return [like(self.ptr.type, element.pointee)]
+
+
+class Store(Op, name="tt.store", traits=WRITES):
+    ptr: Value
+    value: Value
+    mask: Value | None = None
+    boundary_check: tuple[int, ...] = ()
+    cache: str = ""
+    """`.wb`, `.cg`, `.cs`, `.wt` or empty."""
+    eviction: str = ""
+
+
+class AtomicRMW(Op, name="tt.atomic_rmw", traits=READS | WRITES):
+    """Reads, combines, writes; gives the old value.  `kind`: add fadd max umax min umin and or xor xchg."""
+
+    ptr: Value
+    value: Value
+    kind: str
+    mask: Value | None = None
+    sem: str = "acq_rel"
+    """`relaxed`, `acquire`, `release` or `acq_rel`."""
+    scope: str = "gpu"
+    """`cta`, `gpu` or `sys`."""
+    scratch: int | None = None
+
+    def infer(self) -> list[Type]:
+        return [self.value.type]
+
+
+class AtomicCAS(Op, name="tt.atomic_cas", traits=READS | WRITES):
+    """Writes `value` where memory equals `compare`; gives the old value."""
+
+    ptr: Value
+    compare: Value
+    value: Value
+    sem: str = "acq_rel"
+    scope: str = "gpu"
+    scratch: int | None = None
+
+    def infer(self) -> list[Type]:
+        return [self.value.type]
+
+
+class MakeTensorPtr(Op, name="tt.make_tensor_ptr", traits=PURE):
+    """A block pointer: a tile at `offsets` of a tensor of `shape` and `strides` (i64 each) at `base`."""
+
+    base: Value
+    shape: tuple[Value, ...]
+    strides: tuple[Value, ...]
+    offsets: tuple[Value, ...]
+    order: tuple[int, ...]
+    type: Type
+
+
+class Advance(Op, name="tt.advance", traits=PURE):
+    """A block pointer moved by `offsets` (i32) elements along each dimension."""
+
+    ptr: Value
+    offsets: tuple[Value, ...]
+
+    def infer(self) -> list[Type]:
+        return [self.ptr.type]
+
+
+# Products, reductions, scans
+
+
+class Dot(Op, name="tt.dot", traits=PURE):
+    """a·b + c: matrices, or batches of them.  `atom` names the instruction once one is chosen; empty means scalar fma."""
+
+    a: Value
+    b: Value
+    c: Value
+    input_precision: str = "tf32"
+    """For f32 operands: `tf32`, `tf32x3` or `ieee`."""
+    max_num_imprecise_acc: int = 0
+    atom: str = ""
+
+    def infer(self) -> list[Type]:
+        return [self.c.type]
+
+
+class ReduceReturn(Op, name="tt.reduce.return", traits=Trait.TERMINATOR):
+    """Ends the combine function of a reduction or scan."""
+
+    values: tuple[Value, ...]
+
+
+class Reduce(Op, name="tt.reduce", traits=PURE):
+    """Tensors combined along `axis` by an associative function of scalars: `combine(a…, b…)`."""
+
+    srcs: tuple[Value, ...]
+    axis: int
+    combine: Block
+    scratch: int | None = None
+
+    def infer(self) -> list[Type]:
+        return [self._reduced(_tensor(src)) for src in self.srcs]
+
+    def _reduced(self, type_: TensorType) -> Type:
+        if type_.rank == 1:
+            return type_.element
+        shape = (*type_.shape[: self.axis], *type_.shape[self.axis + 1 :])
+        return type_.with_shape(shape, slice_of(type_.layout, self.axis) if type_.layout else None)
+
+    def verify(self) -> None:
+        if len(self.combine.arguments) != 2 * len(self.srcs):
+            raise InternalError("tt.reduce: combine takes another number of scalars", self.loc)
+
+
+class Scan(Op, name="tt.scan", traits=PURE):
+    """Inclusive prefixes along `axis` (suffixes with `reverse`) of an associative function of scalars."""
+
+    srcs: tuple[Value, ...]
+    axis: int
+    combine: Block
+    reverse: bool = False
+    scratch: int | None = None
+
+    def infer(self) -> list[Type]:
+        return [src.type for src in self.srcs]
+
+
+class Gather(Op, name="tt.gather", traits=PURE):
+    """result[i, j] = src[indices[i, j], j] for axis 0, and so on."""
+
+    src: Value
+    indices: Value
+    axis: int
+    scratch: int | None = None
+
+    def infer(self) -> list[Type]:
+        return [_tensor(self.indices).with_element(element_of(self.src.type))]
+
+
+class Histogram(Op, name="tt.histogram", traits=PURE):
+    """How often each of 0 … n-1 occurs, n being the size of `type`; elements where `mask` is false don't count."""
+
+    src: Value
+    type: Type
+    mask: Value | None = None
+    scratch: int | None = None
+
+
+# Debugging and escape hatches
+
+
+class Barrier(Op, name="gpu.barrier", traits=WRITES | Trait.COLLECTIVE):
+    """All threads of the program wait for each other; shared and global writes before it are seen after it."""
+
+
+class Assert(Op, name="tt.assert", traits=WRITES):
+    """Stops the kernel with a message where `condition` is false and `mask` is not."""
+
+    condition: Value
+    message: str
+
+
+class Print(Op, name="tt.print", traits=WRITES):
+    args: tuple[Value, ...]
+    prefix: str
+    hexadecimal: bool = False
+    signed: tuple[bool, ...] = ()
+
+
+class InlineAsm(Op, name="tt.elementwise_inline_asm", traits=Trait.NONE):
+    """PTX applied to `packed` elements at a time of tensors of one shape.  `pure` is false for asm with effects."""
+
+    args: tuple[Value, ...]
+    asm: str
+    constraints: str
+    types: tuple[Type, ...]
+    pure: bool = True
+    packed: int = 1

@@ -1,0 +1,70 @@
+"""The warp-level tensor-core instructions `mma.sync`, as data.
+
+PTX ISA, "Matrix fragments for mma": with g = lane / 4 and t = lane % 4, a 32-bit register of A holds `k_width` elements
+of row g (+8 for odd registers) from column k_width·t on, and so on; `layout.dot_operand` and `layout.mma_accumulator` are
+those formulas, with `k_width` as the only parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, Type
+
+
+@dataclass(frozen=True)
+class MmaAtom:
+    """One instruction: D = A·B + C over an m×n×k tile, by one warp."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    a: Type
+    b: Type
+    accumulator: Type
+    k_width: int
+    """Elements of A and B per 32-bit register, along k."""
+    intrinsic: str
+    """LLVM intrinsic; takes and returns registers as its own types."""
+    operand_register: str
+    """LLVM type of an operand register: `<2 x half>` or `i32`."""
+    tf32: bool = False
+    """The operands are f32 registers, of which the instruction reads 19 bits."""
+
+    @property
+    def a_registers(self) -> int:
+        """32-bit registers of A per thread."""
+        return self.m * self.k // 32 // self.k_width
+
+    @property
+    def b_registers(self) -> int:
+        """32-bit registers of B per thread."""
+        return self.n * self.k // 32 // self.k_width
+
+    @property
+    def accumulator_registers(self) -> int:
+        """Registers of C and D per thread, 32 bits each."""
+        return self.m * self.n // 32
+
+
+def _atom(name: str, k: int, operands: tuple[Type, Type], accumulator: Type, intrinsic: str, register: str = "i32") -> MmaAtom:
+    bits = {F16: 16, BF16: 16, F32: 32}.get(operands[0], 8)
+    return MmaAtom(
+        name, 16, 8, k, *operands, accumulator, 32 // bits, f"llvm.nvvm.mma.{intrinsic}", register, tf32=operands[0] == F32
+    )
+
+
+MMA_SYNC_SM80 = (
+    _atom("m16n8k16.f16", 16, (F16, F16), F32, "m16n8k16.row.col.f32.f32", "<2 x half>"),
+    _atom("m16n8k16.bf16", 16, (BF16, BF16), F32, "m16n8k16.row.col.bf16"),
+    _atom("m16n8k8.tf32", 8, (F32, F32), F32, "m16n8k8.row.col.tf32"),
+    _atom("m16n8k32.s8", 32, (I8, I8), I32, "m16n8k32.row.col.satfinite.s8"),
+)
+
+MMA_SYNC_SM89 = (
+    _atom("m16n8k32.e4m3", 32, (F8E4M3FN, F8E4M3FN), F32, "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+    _atom("m16n8k32.e4m3.e5m2", 32, (F8E4M3FN, F8E5M2), F32, "m16n8k32.row.col.f32.e4m3.e5m2.f32"),
+    _atom("m16n8k32.e5m2.e4m3", 32, (F8E5M2, F8E4M3FN), F32, "m16n8k32.row.col.f32.e5m2.e4m3.f32"),
+    _atom("m16n8k32.e5m2", 32, (F8E5M2, F8E5M2), F32, "m16n8k32.row.col.f32.e5m2.e5m2.f32"),
+)

@@ -1,0 +1,52 @@
+"""Ampere: A100 and, at the same major capability, A10, RTX 30 and others."""
+
+from kbuild.compiler.targets.mma_sync import MMA_SYNC_SM80
+from kbuild.compiler.targets.target import Target, register_target
+
+TENSOR_PIPELINE = (
+    "inline",
+    "rewrite_tensor_pointer",
+    "canonicalize",
+    "combine",
+    "reorder_broadcast",
+    "cse",
+    "licm",
+    "loop_unroll",
+    "dce",
+)
+
+GPU_PIPELINE = (
+    "canonicalize_pointers",
+    "canonicalize",
+    "to_gpu",
+    "coalesce",
+    "remove_conversions",
+    "accelerate_matmul",
+    "remove_conversions",
+    "optimize_dot_operands",
+    "cse",
+    "licm",
+    "pipeline",
+    "canonicalize",
+    "cse",
+    "prefetch",
+    "remove_conversions",
+    "reorder",
+    "dce",
+    "allocate",
+    "barriers",
+)
+
+SM_80 = register_target(
+    Target(
+        arch="sm_80",
+        capability=(8, 0),
+        ptx_feature="ptx70",
+        shared_bytes=166912,
+        max_registers=255,
+        atoms=MMA_SYNC_SM80,
+        features=frozenset({"cp_async", "ldmatrix"}),
+        tensor_pipeline=TENSOR_PIPELINE,
+        gpu_pipeline=GPU_PIPELINE,
+    )
+)

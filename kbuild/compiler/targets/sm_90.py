@@ -1,0 +1,19 @@
+"""Hopper: H100, H200, GH200."""
+
+from kbuild.compiler.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
+from kbuild.compiler.targets.sm_80 import GPU_PIPELINE, TENSOR_PIPELINE
+from kbuild.compiler.targets.target import Target, register_target
+
+SM_90 = register_target(
+    Target(
+        arch="sm_90",
+        capability=(9, 0),
+        ptx_feature="ptx80",
+        shared_bytes=232448,
+        max_registers=255,
+        atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
+        features=frozenset({"cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion"}),
+        tensor_pipeline=TENSOR_PIPELINE,
+        gpu_pipeline=GPU_PIPELINE,
+    )
+)

@@ -1,0 +1,60 @@
+"""What a compilation is for: hardware facts and pipelines, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kbuild.compiler.targets.mma_sync import MmaAtom
+from kbuild.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU architecture."""
+
+    arch: str
+    """As ptxas and LLVM name it: `sm_80`."""
+    capability: tuple[int, int]
+    """Compute capability: major, minor."""
+    ptx_feature: str
+    """The LLVM feature of the PTX version to emit: the lowest that has the instructions used."""
+    shared_bytes: int
+    """Shared memory that one program may use."""
+    max_registers: int
+    """Registers per thread."""
+    atoms: tuple[MmaAtom, ...]
+    """Tensor-core instructions, best first for each type."""
+    features: frozenset[str] = frozenset()
+    """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, …"""
+    tensor_pipeline: tuple[str, ...] = field(default=(), repr=False)
+    """Passes over ttir."""
+    gpu_pipeline: tuple[str, ...] = field(default=(), repr=False)
+    """Passes from ttir to ttgir ready for lowering."""
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+    def atom(self, name: str) -> MmaAtom:
+        """The instruction of a name."""
+        return next(atom for atom in self.atoms if atom.name == name)
+
+
+_TARGETS: dict[str, Target] = {}
+
+
+def register_target(target: Target) -> Target:
+    """Make a target available to `find_target`."""
+    _TARGETS[target.arch] = target
+    return target
+
+
+def target_names() -> list[str]:
+    """All architectures, lowest first."""
+    return sorted(_TARGETS)
+
+
+def find_target(arch: str) -> Target:
+    """The target of an architecture name.  Raises `UsageError` for one that kbuild does not know."""
+    if arch not in _TARGETS:
+        raise UsageError(f"unknown architecture {arch!r}", hint=f"known: {', '.join(target_names())}")
+    return _TARGETS[arch]

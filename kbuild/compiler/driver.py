@@ -1,0 +1,211 @@
+"""compile(): a kernel's source through all stages, starting and stopping anywhere.
+
+    source ─frontend─▶ ttir ─tensor pipeline─▶ ttir ─gpu pipeline─▶ ttgir ─lower─▶ llir ─LLVM─▶ ptx ─ptxas─▶ cubin
+
+This is the one module that sees both ends, the frontend and the backend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
+from kbuild.compiler.backend.cubin import CubinFacts, assemble
+from kbuild.compiler.backend.llvm import to_ptx
+from kbuild.compiler.frontend import build_module
+from kbuild.compiler.ir.core import Module
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
+from kbuild.compiler.ir.printer import print_module
+from kbuild.compiler.lower import lower_module
+from kbuild.compiler.targets import Target, find_target
+from kbuild.errors import CompileError, UsageError
+
+STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What is known of a compiled kernel besides its code."""
+
+    name: str
+    """The entry's symbol."""
+    target: str
+    """The architecture asked for."""
+    arch: str
+    """The architecture of the code: `sm_90a` where `sm_90` was asked for and Hopper-only instructions are used."""
+    num_warps: int
+    num_stages: int
+    shared: int
+    """Bytes of dynamic shared memory a launch must ask for."""
+    params: tuple[tuple[str, str], ...]
+    """Name and type of each kernel parameter, in order."""
+    registers: int | None = None
+    """Registers per thread; None before the stage `cubin`, like the four that follow."""
+    spill_stores: int | None = None
+    """Bytes."""
+    spill_loads: int | None = None
+    """Bytes."""
+    ptxas_version: str | None = None
+    warnings: tuple[str, ...] = ()
+    """What ptxas warned of."""
+    stage_seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Time spent by stage."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The result of `compile`: every stage's text, the cubin's bytes, and facts."""
+
+    asm: Mapping[str, Any]
+    """`ttir`, `ttgir`, `llir`, `ptx` as str and `cubin` as bytes, up to the stage asked for."""
+    metadata: Metadata
+
+
+def compile(
+    source: str | Path | Callable[..., Any],
+    *,
+    signature: Mapping[str, str] | None = None,
+    constexprs: Mapping[str, Any] | None = None,
+    target: str = "sm_90",
+    num_warps: int = 4,
+    num_stages: int = 3,
+    stop: str = "cubin",
+    lineinfo: bool = False,
+    ptxas: str | None = None,
+    dump: str | Path | None = None,
+) -> Artifact:
+    """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
+
+    `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`), or a file of a
+    later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from.  `signature` gives the type of each run-time argument
+    in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one": `{"x": "*fp32:16", "n": "i32"}`.
+    `constexprs` gives the values of the compile-time arguments.  `dump` is a folder for the IR after each pass.
+
+    Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
+    `ToolError` when ptxas is missing or fails.
+    """
+    if stop not in STAGES:
+        raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
+    run = _Compilation(find_target(target), num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None)
+    start, text = _later_stage(source)
+    if start is None:
+        require_warps(num_warps)
+        with run.timed("ttir"):
+            module = build_module(source, signature or {}, constexprs or {}, num_warps=num_warps, num_stages=num_stages)
+        return run.from_module(module, "ttir")
+    if start in ("ttir", "ttgir"):
+        return run.from_module(parse_module(text, str(source)), start)
+    raise UsageError(f"cannot start from {source}", hint="start from a .py:function, a .ttir or a .ttgir")
+
+
+def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str = "<ir>", dump: str | Path | None = None) -> str:
+    """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's pipelines."""
+    chosen = find_target(target)
+    names: list[str] = []
+    for item in split_pipeline(passes) if isinstance(passes, str) else passes:
+        stage = {"tensor": chosen.tensor_pipeline, "gpu": chosen.gpu_pipeline}.get(item.strip())
+        names.extend(stage if stage is not None else (item,))
+    module = parse_module(text, file)
+    run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
+    return print_module(module)
+
+
+def require_warps(num_warps: int) -> None:
+    """Raise `UsageError` unless a program may have so many warps."""
+    if num_warps not in (1, 2, 4, 8, 16, 32):
+        raise UsageError(f"num_warps is {num_warps!r}", hint="it must be a power of two from 1 to 32")
+
+
+def _later_stage(source: Any) -> tuple[str | None, str]:
+    """The stage and text of a source that is a file of a later stage; (None, "") for Python."""
+    suffix = Path(source).suffix.lstrip(".") if isinstance(source, str | Path) else ""
+    if suffix not in STAGES:
+        return None, ""
+    try:
+        return suffix, Path(source).read_text()
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror}") from error
+
+
+@dataclass
+class _Compilation:
+    target: Target
+    num_warps: int
+    num_stages: int
+    stop: str
+    lineinfo: bool
+    ptxas: str | None
+    dump: Path | None
+
+    def __post_init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.asm: dict[str, Any] = {}
+        if self.dump is not None:
+            self.dump.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
+
+    def keep(self, stage: str, text: str) -> bool:
+        """Store a stage's text, and in the dump folder; whether to stop here."""
+        self.asm[stage] = text
+        if self.dump is not None:
+            (self.dump / f"kernel.{stage}").write_text(text)
+        return self.stop == stage
+
+    def from_module(self, module: Module, start: str) -> Artifact:
+        log = PassLog(self.dump)
+        kernel = module.kernel
+        parameters = tuple((value.hint, str(value.type)) for value in kernel.arguments)
+        if start == "ttir":
+            with self.timed("ttir"):
+                run_pipeline(module, self.target, self.target.tensor_pipeline, log)
+            if self.keep("ttir", print_module(module)):
+                return self.finish(module, parameters)
+            with self.timed("ttgir"):
+                run_pipeline(module, self.target, self.target.gpu_pipeline, log)
+        if self.keep("ttgir", print_module(module)):
+            return self.finish(module, parameters)
+        with self.timed("llir"):
+            llir = lower_module(module, self.target, lineinfo=self.lineinfo)
+        if self.keep("llir", llir):
+            return self.finish(module, parameters)
+        with self.timed("ptx"):
+            ptx = to_ptx(llir, self.target)
+        if self.keep("ptx", ptx):
+            return self.finish(module, parameters)
+        with self.timed("cubin"):
+            cubin, facts = assemble(ptx, self.target.arch, self.ptxas, lineinfo=self.lineinfo)
+        self.asm["cubin"] = cubin
+        return self.finish(module, parameters, facts)
+
+    def finish(self, module: Module, parameters: tuple[tuple[str, str], ...], facts: CubinFacts | None = None) -> Artifact:
+        attrs = module.kernel.attrs
+        metadata = Metadata(
+            name=module.kernel.name,
+            target=self.target.arch,
+            arch=self.target.arch,
+            num_warps=attrs.get("num_warps", self.num_warps),
+            num_stages=attrs.get("num_stages", self.num_stages),
+            shared=attrs.get("shared", 0),
+            params=parameters,
+            registers=facts.registers if facts else None,
+            spill_stores=facts.spill_stores if facts else None,
+            spill_loads=facts.spill_loads if facts else None,
+            ptxas_version=facts.ptxas_version if facts else None,
+            warnings=facts.warnings if facts else (),
+            stage_seconds=self.seconds,
+        )
+        if facts is not None and metadata.shared > self.target.shared_bytes:
+            raise CompileError(f"{metadata.name} needs {metadata.shared} bytes of shared memory, {self.target.arch} has "
+                               f"{self.target.shared_bytes}", module.kernel.loc)
+        return Artifact(self.asm, metadata)

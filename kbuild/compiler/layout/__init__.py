@@ -14,6 +14,7 @@ from kbuild.compiler.layout.named import (
     wgmma_accumulator,
     wgmma_shared,
 )
+from kbuild.compiler.layout.show import describe, parse_layout
 
 __all__ = [
     "IN_DIMS",
@@ -23,8 +24,10 @@ __all__ = [
     "blocked",
     "coalesced",
     "default_blocked",
+    "describe",
     "dot_operand",
     "mma_accumulator",
+    "parse_layout",
     "slice_of",
     "swizzled",
     "thread_grid",

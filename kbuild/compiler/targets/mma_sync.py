@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, Type
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, Type, bit_width
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class MmaAtom:
 
 
 def _atom(name: str, k: int, operands: tuple[Type, Type], accumulator: Type, intrinsic: str, register: str = "i32") -> MmaAtom:
-    bits = {F16: 16, BF16: 16, F32: 32}.get(operands[0], 8)
+    bits = bit_width(operands[0])
     return MmaAtom(
         name, 16, 8, k, *operands, accumulator, 32 // bits, f"llvm.nvvm.mma.{intrinsic}", register, tf32=operands[0] == F32
     )

@@ -143,6 +143,19 @@ class Split(Op, name="tt.split", traits=PURE):
         return [half, half]
 
 
+class Hint(Op, name="tt.hint", traits=PURE):
+    """`src` itself, with what the author promises of it per dimension (`tl.multiple_of`, `tl.max_contiguous`,
+    `tl.max_constancy`); an empty tuple promises nothing."""
+
+    src: Value
+    divisibility: tuple[int, ...] = ()
+    contiguity: tuple[int, ...] = ()
+    constancy: tuple[int, ...] = ()
+
+    def infer(self) -> list[Type]:
+        return [self.src.type]
+
+
 class Cat(Op, name="tt.cat", traits=PURE):
     """Two tensors one after the other along dimension 0, in any order of elements."""
 

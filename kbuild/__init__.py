@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbuild.compiler.driver import Artifact, Metadata, compile
+    from kbuild.errors import KbuildError
     from kbuild.language import constexpr, jit
 
 __version__ = "0.1.0"
-__all__ = ["Artifact", "Metadata", "compile", "constexpr", "jit"]
+__all__ = ["Artifact", "KbuildError", "Metadata", "compile", "constexpr", "jit"]
 
 _HOMES = {
     "Artifact": "kbuild.compiler.driver",
+    "KbuildError": "kbuild.errors",
     "Metadata": "kbuild.compiler.driver",
     "compile": "kbuild.compiler.driver",
     "constexpr": "kbuild.language",

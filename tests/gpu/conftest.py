@@ -1,0 +1,43 @@
+"""Tests on a device; all are skipped where the driver finds none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from device import Device
+from zoo import CASES, Case
+
+import kbuild
+
+
+def compile_case(case: Case, arch: str, ptxas: str | None) -> Any:
+    """The artifact of a case, or the error; run in a process of its own."""
+    arguments = case.make(np.random.default_rng(0))
+    try:
+        return kbuild.compile(
+            case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch, ptxas=ptxas,
+            num_warps=case.num_warps, num_stages=case.num_stages, stop="cubin" if arch == "sm_90" else "ptx",
+        )  # fmt: skip
+    except kbuild.KbuildError as error:
+        return str(error)
+
+
+@pytest.fixture(scope="session")
+def device() -> Device:
+    try:
+        return Device()
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"no GPU: {error}")
+
+
+@pytest.fixture(scope="session")
+def artifacts(device: Device) -> dict[tuple[str, str], Future[Any]]:
+    """All cases, compiled by as many processes as there are cores."""
+    ptxas = os.environ.get("KBUILD_PTXAS") or shutil.which("ptxas")
+    pool = ProcessPoolExecutor(max_workers=os.cpu_count())
+    return {(case.name, arch): pool.submit(compile_case, case, arch, ptxas) for case in CASES.values() for arch in case.archs}

@@ -1,0 +1,135 @@
+"""Cases with matrix products, and the shipped kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zoo.case import Bits, Case, bf16, numbers
+from zoo.cases_basic import poisoned, small_integers
+
+
+def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | Bits:
+    """Small whole numbers in any operand type: all products and sums are exact."""
+    values = small_integers(rng, *shape, low=-2, high=3)
+    if dtype == "bf16":
+        return bf16(values)
+    if dtype in ("fp8e4nv", "fp8e5"):
+        table = {"fp8e4nv": {-2: 0xC0, -1: 0xB8, 0: 0, 1: 0x38, 2: 0x40}, "fp8e5": {-2: 0xC0, -1: 0xBC, 0: 0, 1: 0x3C, 2: 0x40}}
+        return Bits(np.vectorize(table[dtype].get)(values.astype(int)).astype(np.uint8), dtype)
+    return values.astype(dtype)
+
+
+def _tile(name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")) -> Case:
+    out_type = np.int32 if dtype == "int8" else np.float32
+    return Case(
+        name, "products.py", "dot_tile",
+        lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, k, n), "c": poisoned(m, n, dtype=out_type)},
+        lambda a, b, c: {"c": numbers(a) @ numbers(b)},
+        {"M": m, "N": n, "K": k, "PRECISION": precision}, num_warps=warps, archs=archs,
+    )  # fmt: skip
+
+
+def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
+    def make(rng):
+        return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n), "c": poisoned(m, n),
+                "K": k, "lda": max(k + pad, 1), "ldb": n, "ldc": n}
+
+    return Case(
+        name, "products.py", "dot_loop", make,
+        lambda a, b, c, K, lda, ldb, ldc: {"c": numbers(a)[:, :K] @ numbers(b)[:K]},
+        {"M": m, "N": n, "BLOCK_K": block_k}, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+
+
+def _attention(name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int) -> Case:
+    z, h, scale = 2, 2, 0.125
+
+    def make(rng):
+        def tensor():
+            values = rng.normal(size=(z, h, n_ctx, head_dim)).astype(np.float32)
+            return bf16(values) if dtype == "bf16" else values.astype(np.float16)
+
+        out = poisoned(z, h, n_ctx, head_dim, dtype=np.float16)
+        return {"q": tensor(), "k": tensor(), "v": tensor(), "out": bf16(out) if dtype == "bf16" else out,
+                "lse": poisoned(z * h, n_ctx), "sm_scale": scale, "stride_z": h * n_ctx * head_dim,
+                "stride_h": n_ctx * head_dim, "stride_n": head_dim, "n_heads": h, "n_ctx": n_ctx}
+
+    def expect(q, k, v, n_ctx, **_):
+        scores = numbers(q) @ numbers(k).swapaxes(2, 3) * scale
+        if causal:
+            scores = np.where(np.tril(np.ones((n_ctx, n_ctx), bool)), scores, -np.inf)
+        top = scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores - top)
+        total = weights.sum(axis=-1, keepdims=True)
+        return {"out": weights / total @ numbers(v), "lse": (top + np.log(total))[..., 0].reshape(z * h, n_ctx)}
+
+    return Case(
+        name, "flash_attention.py", "flash_attention_kernel", make, expect,
+        {"HEAD_DIM": head_dim, "IS_CAUSAL": causal, "BLOCK_M": block_m, "BLOCK_N": block_n},
+        grid=(-(-n_ctx // block_m), z * h), num_warps=warps, num_stages=stages, tolerance=2e-2 if dtype == "bf16" else 4e-3,
+    )  # fmt: skip
+
+
+def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, int, int], transposed: bool = False, warps: int = 4,
+            stages: int = 3) -> Case:
+    def make(rng):
+        b = operand(rng, dtype, *((n, k) if transposed else (k, n)))
+        c = poisoned(m, n, dtype=np.float32 if dtype == "float32" else np.float16)
+        return {"a": operand(rng, dtype, m, k), "b": b, "c": bf16(c) if dtype == "bf16" else c, "M": m, "N": n, "K": k,
+                "stride_am": k, "stride_ak": 1, "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
+                "stride_cm": n, "stride_cn": 1}
+
+    return Case(
+        name, "matmul.py", "matmul_kernel", make,
+        lambda a, b, **_: {"c": numbers(a) @ (numbers(b).T if transposed else numbers(b))},
+        {"BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "GROUP_M": 4},
+        grid=(-(-m // blocks[0]) * -(-n // blocks[1]),), num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+
+
+def _block_pointers(name: str, m: int, n: int, k: int) -> Case:
+    return Case(
+        name, "products.py", "dot_block_pointers",
+        lambda rng: {"a": operand(rng, "float16", m, k), "b": operand(rng, "float16", k, n),
+                     "c": poisoned(m, n, dtype=np.float16), "M": m, "N": n, "K": k},
+        lambda a, b, **_: {"c": numbers(a) @ numbers(b)},
+        {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}, grid=(-(-m // 64), -(-n // 64)),
+    )  # fmt: skip
+
+
+CASES = [
+    _tile("dot_fp16", "float16", 64, 64, 32), _tile("dot_bf16", "bf16", 32, 64, 64, 8), _tile("dot_tf32", "float32", 64, 32, 32),
+    _tile("dot_int8", "int8", 32, 32, 64), _tile("dot_fp16_small", "float16", 16, 16, 16, 1),
+    _tile("dot_fp16_wide", "float16", 16, 256, 64, 8), _tile("dot_fp16_tall", "float16", 256, 16, 16, 4),
+    _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"), _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
+    _tile("dot_fp8", "fp8e4nv", 32, 32, 64), _tile("dot_fp8_e5m2", "fp8e5", 64, 32, 32),
+    Case("dot_transposed", "products.py", "dot_transposed",
+         lambda rng: {"a": operand(rng, "float16", 32, 64), "b": operand(rng, "float16", 64, 32), "c": poisoned(64, 64)},
+         lambda a, b, c: {"c": numbers(a).T @ numbers(b).T}, {"M": 64, "N": 64, "K": 32}),
+    *(_loop(f"dot_loop_{k}_stages{stages}", "float16", 64, 64, 32, k, stages=stages)
+      for stages in (1, 2, 3, 4) for k in (0, 32, 64, 100, 256)),
+    _loop("dot_loop_tf32", "float32", 64, 32, 32, 160), _loop("dot_loop_bf16_8warps", "bf16", 128, 128, 64, 320, 8, 4),
+    _loop("dot_loop_unaligned", "float16", 32, 64, 32, 70, pad=1), _loop("dot_loop_int_rows", "float16", 16, 64, 64, 256, 4, 4),
+    Case("dot_and_sum_loop", "products.py", "dot_and_sum_loop",
+         lambda rng: {"a": operand(rng, "float16", 64, 256), "b": operand(rng, "float16", 256, 64), "c": poisoned(64, 64),
+                      "sums": poisoned(64), "K": 256, "lda": 256, "ldb": 64, "ldc": 64},
+         lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
+         {"M": 64, "N": 64, "BLOCK_K": 32}),
+    Case("dot_chain", "products.py", "dot_chain",
+         lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64), "c": operand(rng, "float16", 64, 32),
+                      "out": poisoned(64, 32)},
+         lambda a, b, c, out: {"out": numbers(a) @ numbers(b) @ numbers(c)}, {"M": 64, "N": 64, "K": 32}),
+    Case("dot_batch", "products.py", "dot_batch",
+         lambda rng: {"a": operand(rng, "float16", 4, 16, 16), "b": operand(rng, "float16", 4, 16, 32), "c": poisoned(4, 16, 32)},
+         lambda a, b, c: {"c": numbers(a) @ numbers(b)}, {"B": 4, "M": 16, "N": 32, "K": 16}),
+    _block_pointers("block_pointers", 128, 128, 64), _block_pointers("block_pointers_ragged", 100, 90, 50),
+    _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)), _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
+    _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)), _matmul("matmul_ragged", "float16", 77, 50, 83, (64, 32, 32)),
+    _matmul("matmul_transposed", "float16", 128, 128, 128, (64, 64, 64), True),
+    _matmul("matmul_transposed_tf32", "float32", 70, 64, 48, (64, 64, 16), True, stages=4),
+    _matmul("matmul_large_tile", "float16", 256, 256, 192, (128, 128, 64), warps=8),
+    _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2), _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
+    _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),
+    _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
+    _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),
+]  # fmt: skip

@@ -1,0 +1,83 @@
+"""Branches, loops, early returns, atomics and random numbers."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def collatz_steps(x, out, n):
+    place = tl.program_id(0)
+    if place >= n:
+        return
+    value = tl.load(x + place)
+    steps = 0
+    while value != 1:
+        if value % 2 == 0:
+            value = value // 2
+        else:
+            value = value * 3 + 1
+        steps += 1
+    tl.store(out + place, steps)
+
+
+@triton.jit
+def nested_loops(x, out, rows, columns, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for row in range(rows):
+        line = tl.zeros((BLOCK,), dtype=tl.float32)
+        for column in range(0, columns, BLOCK):
+            inside = column + offsets < columns
+            line += tl.load(x + row * columns + column + offsets, mask=inside, other=0.0)
+        if row % 2 == 1:
+            line = -line
+        total += line
+    tl.store(out + offsets, total)
+
+
+@triton.jit
+def backwards(x, out, n):
+    total = 0.0
+    for place in range(n - 1, -1, -1):
+        total = total * 2.0 + tl.load(x + place)
+    tl.store(out, total)
+
+
+@triton.jit
+def clamp_positive(value, limit):
+    if value < 0:
+        return 0.0
+    return tl.minimum(value, limit)
+
+
+@triton.jit
+def helper_returns_early(x, out, limit):
+    place = tl.program_id(0)
+    tl.store(out + place, clamp_positive(tl.load(x + place), limit))
+
+
+@triton.jit
+def atomic_histogram(x, counts, largest, total, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    values = tl.load(x + offsets, mask=inside, other=0)
+    tl.atomic_add(counts + values, 1, mask=inside)
+    tl.atomic_max(largest, tl.max(tl.where(inside, values, 0), axis=0))
+    tl.atomic_add(total, tl.sum(values.to(tl.float32), axis=0))
+
+
+@triton.jit
+def locked_sum(x, lock, total):
+    """Each program adds its element while it holds a lock."""
+    value = tl.load(x + tl.program_id(0))
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.store(total, tl.load(total) + value)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def random_numbers(out, seed, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.rand(seed, offsets))

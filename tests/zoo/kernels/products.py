@@ -1,0 +1,87 @@
+"""Matrix products of one tile, of loops over tiles, chained, batched and transposed."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def dot_tile(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left = tl.load(a + m[:, None] * K + k[None, :])
+    right = tl.load(b + k[:, None] * N + n[None, :])
+    product = tl.dot(left, right, input_precision=PRECISION, out_dtype=c.dtype.element_ty)
+    tl.store(c + m[:, None] * N + n[None, :], product)
+
+
+@triton.jit
+def dot_transposed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A is stored K×M and B is stored N×K."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left = tl.trans(tl.load(a + k[:, None] * M + m[None, :]))
+    right = tl.trans(tl.load(b + n[:, None] * K + k[None, :]))
+    tl.store(c + m[:, None] * N + n[None, :], tl.dot(left, right))
+
+
+@triton.jit
+def dot_loop(a, b, c, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * lda + k[None, :]
+    b_tile = b + k[:, None] * ldb + n[None, :]
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        left = tl.load(a_tile, mask=k[None, :] < K - start, other=0.0)
+        right = tl.load(b_tile, mask=k[:, None] < K - start, other=0.0)
+        total = tl.dot(left, right, total)
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K * ldb
+    tl.store(c + m[:, None] * ldc + n[None, :], total)
+
+
+@triton.jit
+def dot_and_sum_loop(a, b, c, sums, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A load that feeds both a product and a sum."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    row_sums = tl.zeros((M,), dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        left = tl.load(a + m[:, None] * lda + (start + k)[None, :])
+        right = tl.load(b + (start + k)[:, None] * ldb + n[None, :])
+        total = tl.dot(left, right, total)
+        row_sums += tl.sum(left.to(tl.float32), axis=1)
+    tl.store(c + m[:, None] * ldc + n[None, :], total)
+    tl.store(sums + m, row_sums)
+
+
+@triton.jit
+def dot_chain(a, b, c, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """(A·B)·C, the first product an operand of the second."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left = tl.load(a + m[:, None] * K + k[None, :])
+    middle = tl.load(b + k[:, None] * N + n[None, :])
+    right = tl.load(c + n[:, None] * K + k[None, :])
+    inner = tl.dot(left, middle).to(right.dtype)
+    tl.store(out + m[:, None] * K + k[None, :], tl.dot(inner, right))
+
+
+@triton.jit
+def dot_batch(a, b, c, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    s, m, n, k = tl.arange(0, B), tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left = tl.load(a + s[:, None, None] * (M * K) + m[None, :, None] * K + k[None, None, :])
+    right = tl.load(b + s[:, None, None] * (K * N) + k[None, :, None] * N + n[None, None, :])
+    tl.store(c + s[:, None, None] * (M * N) + m[None, :, None] * N + n[None, None, :], tl.dot(left, right))
+
+
+@triton.jit
+def dot_block_pointers(a, b, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    row, column = tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N
+    a_tile = tl.make_block_ptr(a, (M, K), (K, 1), (row, 0), (TILE_M, TILE_K), (1, 0))
+    b_tile = tl.make_block_ptr(b, (K, N), (N, 1), (0, column), (TILE_K, TILE_N), (1, 0))
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for _ in range(0, K, TILE_K):
+        left = tl.load(a_tile, boundary_check=(0, 1), padding_option="zero")
+        right = tl.load(b_tile, boundary_check=(0, 1), padding_option="zero")
+        total = tl.dot(left, right, total)
+        a_tile = tl.advance(a_tile, (0, TILE_K))
+        b_tile = tl.advance(b_tile, (TILE_K, 0))
+    c_tile = tl.make_block_ptr(c, (M, N), (N, 1), (row, column), (TILE_M, TILE_N), (1, 0))
+    tl.store(c_tile, total.to(c.dtype.element_ty), boundary_check=(0, 1))

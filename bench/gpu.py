@@ -1,0 +1,289 @@
+"""Speed on a GPU: the shipped package against Triton's JIT on the same source, torch, cuBLAS and cuDNN.
+
+    python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention]
+
+Needs torch and triton beside the built package.  Every result is checked against float64 before it is timed; times are
+medians by CUDA events with a cold L2 cache, in microseconds; Triton gets the best of the listed configurations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+KERNELS = Path(__file__).parent.parent / "kernels"
+ROWS: list[dict[str, Any]] = []
+package: Any = None
+
+
+def main() -> None:
+    """Parse the command line, run the groups asked for, print the table and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--package", required=True, help="the built wheel, or a folder that holds the package")
+    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
+    parser.add_argument("--json", help="write all rows here")
+    parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,attention,launch")
+    options = parser.parse_args()
+    load_package(options.package, options.name)
+    torch.manual_seed(0)
+    for group in options.only.split(","):
+        started = time.time()
+        try:
+            GROUPS[group]()
+        except Exception as error:
+            print(f"FAILED {group}: {error!r}"[:600], flush=True)
+        print(f"== {group}: {time.time() - started:.0f} s", flush=True)
+    table = render()
+    print(table)
+    if options.json:
+        Path(options.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": ROWS}, indent=1))
+
+
+def load_package(path: str, name: str) -> None:
+    """Import the package from a wheel (unpacked into a temporary folder) or from its parent folder."""
+    global package
+    folder = path
+    if path.endswith(".whl"):
+        folder = tempfile.mkdtemp()
+        with zipfile.ZipFile(path) as wheel:
+            wheel.extractall(folder)
+    sys.path.insert(0, folder)
+    package = importlib.import_module(name)
+
+
+def source(name: str) -> Any:
+    """The module of a shipped kernel, for Triton's JIT."""
+    spec = importlib.util.spec_from_file_location(f"kernels_{name}", KERNELS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def measure(call: Callable[[], Any]) -> float:
+    """Median microseconds of a call."""
+    return float(triton.testing.do_bench(call, warmup=15, rep=60, return_mode="median")) * 1e3
+
+
+def best_of(configurations: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> tuple[float, str]:
+    """The fastest configuration of Triton's; those that do not compile or fit are passed over."""
+    best = (float("inf"), "none")
+    for configuration in configurations:
+        try:
+            call(configuration)
+            torch.cuda.synchronize()
+        except Exception:
+            continue
+        best = min(best, (measure(lambda configuration=configuration: call(configuration)), str(configuration)))
+    return best
+
+
+def error_of(found: torch.Tensor, right: torch.Tensor) -> float:
+    """Norm of the difference over the norm of the right result, in float64."""
+    return ((found.double() - right.double()).norm() / right.double().norm()).item()
+
+
+def row(group: str, shape: str, ours: float, error: float, work: float, unit: str, peers: dict[str, float], limit: float) -> None:
+    """Record and print one line; `work` is bytes or operations, `limit` the largest error allowed."""
+    entry = {"group": group, "shape": shape, "us": ours, "error": error, "rate": work / ours / 1e3, "unit": unit,
+             "right": bool(error <= limit), "peers": peers}  # fmt: skip
+    ROWS.append(entry)
+    print(line_of(entry), flush=True)
+
+
+def line_of(entry: dict[str, Any]) -> str:
+    peers = "  ".join(f"{name} {us:9.2f} us ({us / entry['us']:.2f}x)" for name, us in entry["peers"].items())
+    mark = "" if entry["right"] else "  WRONG"
+    rate = entry["rate"] / (1000 if entry["unit"] == "TFLOP/s" else 1)
+    return f"{entry['group']:10} {entry['shape']:36} {entry['us']:9.2f} us {rate:8.1f} {entry['unit']:8} err {entry['error']:.1e}{mark}  {peers}"
+
+
+def render() -> str:
+    """All rows, one a line; (1.20x) means the peer takes 1.2 times as long."""
+    return "\n".join(["", "kbuild against its peers; (1.20x): the peer takes 1.20 times as long", *(line_of(entry) for entry in ROWS)])
+
+
+def add() -> None:
+    kernel = source("vector_add").vector_add_kernel
+    n = 1 << 26
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        x, y = torch.randn(n, device="cuda").to(dtype), torch.randn(n, device="cuda").to(dtype)
+        out = torch.full_like(x, float("nan"))
+        ours = lambda: package.vector_add(x, y, out, n)  # noqa: E731
+        ours()
+        error = error_of(out, x.double() + y.double())
+        peer, _ = best_of(
+            ({"BLOCK": b, "num_warps": w} for b in (1024, 2048, 4096) for w in (4, 8)),
+            lambda c: kernel[(triton.cdiv(n, c["BLOCK"]),)](x, y, out, n, **c),
+        )
+        row("add", f"{name_of(dtype)} n=2^26", measure(ours), error, 3 * x.nbytes, "GB/s",
+            {"triton": peer, "torch": measure(lambda: torch.add(x, y, out=out))}, 5e-3)  # fmt: skip
+
+
+def sum_() -> None:
+    module = source("sum")
+    n = 1 << 26
+    x = torch.randn(n, device="cuda")
+    partial, out = torch.empty(1 << 17, device="cuda"), torch.full((1,), float("nan"), device="cuda")
+
+    def ours() -> None:
+        count = package.sum.grid(x, partial, n)[0] if hasattr(package.sum, "grid") else triton.cdiv(n, 16384)
+        package.sum(x, partial, n)
+        package.sum_partials(partial, out, count)
+
+    def theirs(c: dict[str, Any]) -> None:
+        count = triton.cdiv(n, c["BLOCK"] * c["STEPS"])
+        module.sum_kernel[(count,)](x, partial, n, **c)
+        module.sum_partials_kernel[(1,)](partial, out, count, BLOCK=1024, num_warps=4)
+
+    ours()
+    error = abs(out.item() - x.double().sum().item()) / x.double().abs().sum().item()
+    peer, _ = best_of(({"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 16) for w in (4, 8)), theirs)
+    row("sum", "float32 n=2^26, two launches", measure(ours), error, x.nbytes, "GB/s",
+        {"triton": peer, "torch": measure(lambda: x.sum())}, 1e-6)  # fmt: skip
+
+
+SHAPES = [(4096, 1000, torch.float16), (4096, 4096, torch.float16), (8192, 8192, torch.float16),
+          (4096, 32768, torch.bfloat16), (4096, 4096, torch.float32)]  # fmt: skip
+
+
+def softmax() -> None:
+    kernel = source("softmax").softmax_kernel
+    for rows, columns, dtype in SHAPES:
+        x = torch.randn(rows, columns, device="cuda").to(dtype)
+        out = torch.full_like(x, float("nan"))
+        ours = lambda: package.softmax(x, out, columns, columns, columns, grid=(rows,))  # noqa: E731
+        ours()
+        error = error_of(out, torch.softmax(x.double(), -1))
+        peer, _ = best_of(
+            ({"num_warps": w, "BLOCK": triton.next_power_of_2(columns)} for w in (1, 2, 4, 8, 16, 32)),
+            lambda c: kernel[(rows,)](x, out, columns, columns, columns, **c),
+        )
+        row("softmax", f"{rows}x{columns} {name_of(dtype)}", measure(ours), error, 2 * x.nbytes, "GB/s",
+            {"triton": peer, "torch": measure(lambda: torch.softmax(x, -1))}, 5e-3)  # fmt: skip
+
+
+def layer_norm() -> None:
+    kernel = source("layer_norm").layer_norm_kernel
+    for rows, columns, dtype in SHAPES:
+        x = torch.randn(rows, columns, device="cuda").to(dtype)
+        weight, bias = torch.randn(columns, device="cuda").to(dtype), torch.randn(columns, device="cuda").to(dtype)
+        y = torch.full_like(x, float("nan"))
+        mean, rstd = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
+        arguments = (x, y, weight, bias, mean, rstd, columns, columns, columns, 1e-5)
+        ours = lambda: package.layer_norm(*arguments, grid=(rows,))  # noqa: E731
+        ours()
+        error = error_of(y, torch.nn.functional.layer_norm(x.double(), (columns,), weight.double(), bias.double()))
+        error = max(error, (mean.double() - x.double().mean(1)).abs().max().item())
+        peer, _ = best_of(
+            ({"num_warps": w, "BLOCK": triton.next_power_of_2(columns)} for w in (1, 2, 4, 8, 16, 32)),
+            lambda c: kernel[(rows,)](*arguments, **c),
+        )
+        row("layer_norm", f"{rows}x{columns} {name_of(dtype)}", measure(ours), error, 2 * x.nbytes, "GB/s",
+            {"triton": peer, "torch": measure(lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias))}, 5e-3)  # fmt: skip
+
+
+TILES = [(128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 128, 64, 4, 4),
+         (128, 128, 64, 8, 4), (64, 256, 64, 4, 4), (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (128, 128, 32, 4, 4)]  # fmt: skip
+
+
+def matmul() -> None:
+    kernel = source("matmul").matmul_kernel
+    torch.backends.cuda.matmul.allow_tf32 = True
+    half, brain, single = torch.float16, torch.bfloat16, torch.float32
+    for (m, n, k), dtype, transposed in [((4096,) * 3, half, False), ((4096,) * 3, half, True), ((8192,) * 3, half, False),
+                                         ((1024,) * 3, half, False), ((8192,) * 3, brain, False), ((4096,) * 3, single, False),
+                                         ((4096,) * 3, single, True), ((16, 8192, 8192), half, False),
+                                         ((1000, 1000, 1000), half, False)]:  # fmt: skip
+        a = torch.randn(m, k, device="cuda").to(dtype)
+        b = (torch.randn(*((n, k) if transposed else (k, n)), device="cuda") / k**0.5).to(dtype)
+        b = b.t() if transposed else b
+        c = torch.full((m, n), float("nan"), device="cuda", dtype=dtype)
+        arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
+        ours = lambda: package.matmul(*arguments)  # noqa: E731
+        ours()
+        right = a.double() @ b.double() if m * n * k < 1 << 37 else torch.mm(a, b).double()
+        error = error_of(c, right)
+        del right
+        tiles = TILES if m > 64 else [(16, bn, bk, w, s) for bn, bk, w, s in itertools.product((64, 128), (128, 256), (4, 8), (3, 4))]
+        peer, chosen = best_of(
+            ({"BLOCK_M": t[0], "BLOCK_N": t[1], "BLOCK_K": t[2], "GROUP_M": 8, "num_warps": t[3], "num_stages": t[4]} for t in tiles),
+            lambda t: kernel[(triton.cdiv(m, t["BLOCK_M"]) * triton.cdiv(n, t["BLOCK_N"]),)](*arguments, **t),
+        )
+        print(f"           triton chose {chosen}", flush=True)
+        row("matmul", f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}", measure(ours), error, 2 * m * n * k, "TFLOP/s",
+            {"triton": peer, "cublas": measure(lambda: torch.mm(a, b))}, 3e-3)  # fmt: skip
+
+
+def attention() -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kernel = source("flash_attention").flash_attention_kernel
+    for z, h, n, d in [(1, 32, 4096, 128), (16, 12, 512, 64), (4, 16, 8192, 64), (1, 8, 1111, 128)]:
+        for causal, dtype in ((False, torch.float16), (True, torch.float16), (True, torch.bfloat16)):
+            q, k, v = (torch.randn(z, h, n, d, device="cuda").to(dtype) for _ in range(3))
+            out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
+            arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3], h, n)
+            ours = lambda: package.flash_attention(*arguments, HEAD_DIM=d, IS_CAUSAL=causal, grid=None)  # noqa: E731
+            ours()
+            head = torch.nn.functional.scaled_dot_product_attention(*(t[:1, :1].double() for t in (q, k, v)), is_causal=causal)
+            error = error_of(out[:1, :1], head)
+            peer, chosen = best_of(
+                ({"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s}
+                 for bm, bn, w, s in itertools.product((64, 128), (32, 64, 128), (4, 8), (2, 3, 4)) if bm * bn >= 8192 or w == 4),
+                lambda t: kernel[(triton.cdiv(n, t["BLOCK_M"]), z * h)](*arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t),
+            )  # fmt: skip
+            print(f"           triton chose {chosen}", flush=True)
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                cudnn = measure(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal))
+            row("attention", f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'} {name_of(dtype)}", measure(ours), error,
+                4 * z * h * n * n * d * (0.5 if causal else 1), "TFLOP/s", {"triton": peer, "cudnn": cudnn}, 1e-2)  # fmt: skip
+
+
+def launch() -> None:
+    """Host microseconds of one call, through the package and through Triton's JIT; kernels too short to matter."""
+    kernel = source("vector_add").vector_add_kernel
+    x, y, out = (torch.zeros(1024, device="cuda") for _ in range(3))
+    grid = kernel[(1,)]
+    ours = host_time(lambda: package.vector_add(x, y, out, 1024))
+    peers = {"triton": host_time(lambda: grid(x, y, out, 1024, BLOCK=1024)), "torch": host_time(lambda: torch.add(x, y, out=out))}
+    row("launch", "vector_add, host time of a call", ours, 0.0, 0.0, "", peers, 0.0)
+
+
+def host_time(call: Callable[[], Any], count: int = 2000) -> float:
+    for _ in range(200):
+        call()
+    times = []
+    for _ in range(7):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(count):
+            call()
+        times.append((time.perf_counter() - started) / count * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+GROUPS: dict[str, Callable[[], None]] = {
+    "add": add, "sum": sum_, "softmax": softmax, "layer_norm": layer_norm, "matmul": matmul, "attention": attention, "launch": launch,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    main()

@@ -1,33 +1,13 @@
 """The algebra of layouts, on random ones."""
 
 import random
-from itertools import product
 
 import pytest
 
 from kbuild.compiler.layout import LinearLayout, blocked, mma_accumulator, unswizzled
 from kbuild.errors import InternalError
 
-SHAPES = [(), (8,), (16, 8), (4, 1, 16), (32, 32)]
-
-
-def random_layout(source: random.Random, shape, replicated=2) -> LinearLayout:
-    """A layout that holds every element, with some replication, its bits in any order."""
-    bits = (LinearLayout.make(shape).numel - 1).bit_length()
-    bases = [1 << i for i in range(bits)]
-    for _ in range(3 * bits):
-        i, j = source.randrange(bits), source.randrange(bits)
-        if i != j:
-            bases[i] ^= bases[j]
-    bases += [source.choice([0, source.randrange(1 << bits)]) for _ in range(replicated)]
-    source.shuffle(bases)
-    cuts = sorted(source.randrange(len(bases) + 1) for _ in range(2))
-    return LinearLayout.make(shape, register=bases[: cuts[0]], lane=bases[cuts[0] : cuts[1]], warp=bases[cuts[1] :])
-
-
-def places(layout: LinearLayout):
-    """Every hardware index of a layout."""
-    return [dict(zip(layout.dims, index)) for index in product(*(range(layout.size(dim)) for dim in layout.dims))]
+from .random_layouts import SHAPES, places, random_layout
 
 
 @pytest.fixture(params=range(12))
@@ -136,6 +116,12 @@ def test_broadcast_keeps_what_threads_hold():
     assert full.is_surjective()
     for index in places(row):
         assert {full.coordinates(**{**index, "register": r})[1] for r in range(4)} == {row.coordinates(**index)[1]}
+
+
+def test_project_keeps_the_axis():
+    parent = mma_accumulator((64, 64), (4, 1))
+    assert parent.project(1) == parent.drop(1).expand_dims(1)
+    assert parent.project(1).coordinates(register=3, lane=7, warp=1) == (25, 0)
 
 
 def test_mistakes_are_told():

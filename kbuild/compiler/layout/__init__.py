@@ -1,6 +1,17 @@
 """Where tensor elements live: linear layouts, the named ones, and what it takes to change from one to another."""
 
-from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, Conversion, LinearLayout
+from kbuild.compiler.layout.convert import (
+    Affine,
+    SharedPlan,
+    SharedRound,
+    ShufflePlan,
+    ShuffleRound,
+    classify,
+    register_moves,
+    shared_plan,
+    shuffle_plan,
+)
+from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, Conversion, LinearLayout, all_sums, axis_bits
 from kbuild.compiler.layout.named import (
     blocked,
     coalesced,
@@ -14,24 +25,61 @@ from kbuild.compiler.layout.named import (
     wgmma_accumulator,
     wgmma_shared,
 )
-from kbuild.compiler.layout.show import describe, parse_layout
+from kbuild.compiler.layout.shared import (
+    LdmatrixPlan,
+    SharedAccess,
+    Swizzle,
+    bank_conflicts,
+    best_swizzle,
+    ldmatrix_fits,
+    matrix_swizzle,
+    offset_map,
+    shared_access,
+    total_bytes,
+    wavefronts,
+)
+from kbuild.compiler.layout.show import show
+from kbuild.compiler.layout.text import describe, parse_layout
 
 __all__ = [
     "IN_DIMS",
     "SHARED_DIMS",
+    "Affine",
     "Conversion",
+    "LdmatrixPlan",
     "LinearLayout",
+    "SharedAccess",
+    "SharedPlan",
+    "SharedRound",
+    "ShufflePlan",
+    "ShuffleRound",
+    "Swizzle",
+    "all_sums",
+    "axis_bits",
+    "bank_conflicts",
+    "best_swizzle",
     "blocked",
+    "classify",
     "coalesced",
     "default_blocked",
     "describe",
     "dot_operand",
+    "ldmatrix_fits",
+    "matrix_swizzle",
     "mma_accumulator",
+    "offset_map",
     "parse_layout",
+    "register_moves",
+    "shared_access",
+    "shared_plan",
+    "show",
+    "shuffle_plan",
     "slice_of",
     "swizzled",
     "thread_grid",
+    "total_bytes",
     "unswizzled",
+    "wavefronts",
     "wgmma_accumulator",
     "wgmma_shared",
 ]

@@ -145,7 +145,7 @@ class LinearLayout:
 
     def registers(self) -> list[int]:
         """The flat coordinate of every register of the first thread; those of others differ by one XOR."""
-        return list(_all_sums(self.bases_of("register")))
+        return list(all_sums(self.bases_of("register")))
 
     def representatives(self) -> tuple[int, ...]:
         """For each register, the lowest-numbered register of the same thread with the same element."""
@@ -259,6 +259,11 @@ class LinearLayout:
         result = self._rewrite(shape, lambda coordinates: coordinates[:axis] + coordinates[axis + 1 :])
         return result.remove_zero_bases("register") if compress else result
 
+    def project(self, axis: int) -> LinearLayout:
+        """The layout of what `axis` is broadcast from: every place holds the element at 0 of an axis of size 1."""
+        axis %= self.rank
+        return self.drop(axis).expand_dims(axis)
+
     def broadcast(self, shape: Sequence[int]) -> LinearLayout:
         """The layout after repeating axes of size 1, where each thread keeps all copies of what it holds."""
         if any(old not in (1, new) for old, new in zip(self.shape, shape)) or len(shape) != self.rank:
@@ -357,7 +362,7 @@ def _xor(values: Iterable[int]) -> int:
     return result
 
 
-def _all_sums(vectors: Sequence[int]) -> Iterator[int]:
+def all_sums(vectors: Sequence[int]) -> Iterator[int]:
     """The linear map given by `vectors` at 0, 1, 2, …"""
     sums = [0]
     for vector in vectors:

@@ -1,44 +1,40 @@
-"""The text of a layout, as the IR prints it at the top of a module, and back.
-
-    #linear{register=[[0, 1], [0, 2]], lane=[[0, 4], …], warp=[[16, 0], [32, 0]]}
-    #shared{offset=[[0, 1], [0, 2], …]}
-"""
+"""Pictures of layouts, for people who look at IR."""
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Sequence
+from itertools import product
 
-from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, LinearLayout
-from kbuild.errors import CompileError, KbuildError
-
-_FIELD = re.compile(r"\s*(\w+)\s*=\s*(\[[^=]*\])\s*(?:,|$)")
+from kbuild.compiler.layout.linear import LinearLayout
 
 
-def describe(layout: LinearLayout) -> str:
-    """The text of a layout: its bases as coordinates; input dimensions without bits are left out."""
-    fields = [
-        f"{dim}={[list(layout.unflatten(basis)) for basis in layout.bases_of(dim)]}" for dim in layout.dims if layout.bits(dim)
-    ]
-    return f"#{'shared' if layout.is_shared else 'linear'}{{{', '.join(fields)}}}"
+def show(layout: LinearLayout) -> str:
+    """The tensor as a grid of text, each element saying where it is.
+
+    A distributed tensor shows register:lane:warp (:block in clusters), shared memory shows the offset.  For replicated
+    elements it is the lowest place, and a line below the grid lists the changes (XOR) that lead from any place to a copy.
+    Tensors of more than two dimensions show one grid for each index of the leading ones.
+    """
+    rows, columns = (1, 1, *layout.shape)[-2:]
+    cells = [_place(layout, flat) for flat in range(layout.numel)]
+    width = max(map(len, cells))
+    lines = []
+    for panel, leading in enumerate(product(*map(range, layout.shape[:-2]))):
+        if leading:
+            lines.append(f"[{', '.join(map(str, leading))}, :, :]")
+        for row in range(rows):
+            start = (panel * rows + row) * columns
+            lines.append(" ".join(cell.rjust(width) for cell in cells[start : start + columns]))
+    copies = [_step(step) for step in layout.kernel()]
+    if copies:
+        lines.append("copies: " + ", ".join(copies))
+    return "\n".join(lines)
 
 
-def parse_layout(text: str, shape: Sequence[int]) -> LinearLayout:
-    """The layout of a tensor of `shape` that `describe` writes as `text`.  Raises `CompileError` for anything else."""
-    match = re.fullmatch(r"\s*#(linear|shared)\{(.*)\}\s*", text)
-    if match is None:
-        raise CompileError(f"{text.strip()!r} is no layout", hint="expected #linear{...} or #shared{...}")
-    known = SHARED_DIMS if match[1] == "shared" else IN_DIMS
-    bases: dict[str, list[tuple[int, ...]]] = {"offset": []} if match[1] == "shared" else {}
-    position = 0
-    while position < len(match[2]):
-        field = _FIELD.match(match[2], position)
-        if field is None or field[1] not in known:
-            raise CompileError(f"a layout has the fields {', '.join(known)}, found {match[2][position:]!r}")
-        bases[field[1]] = [tuple(basis) for basis in ast.literal_eval(field[2])]
-        position = field.end()
-    try:
-        return LinearLayout.make(shape, **bases)
-    except KbuildError as error:
-        raise CompileError(f"{text.strip()} does not fit the shape {list(shape)}: {error.message}") from error
+def _place(layout: LinearLayout, flat: int) -> str:
+    index = layout.find(flat)
+    return ":".join(str(index[dim]) for dim in layout.dims if dim != "block" or layout.bits("block"))
+
+
+def _step(step: dict[str, int]) -> str:
+    """A change of the hardware index that leads to a copy of the same element."""
+    return " ".join(f"{dim}^{change}" for dim, change in step.items() if change)

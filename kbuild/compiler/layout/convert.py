@@ -1,0 +1,398 @@
+"""What it takes to change a tensor from one register layout to another.
+
+`source.solve(destination)` says where each destination place finds its element.  When that is the same thread, values
+are renamed; when it is the same warp, lanes exchange them by shuffles; otherwise they pass through shared memory, in a
+scratch layout made for the two: elements that both sides hold together form the vectors of the accesses, and what the
+lanes of one access hold goes to different banks, for the stores and for the loads alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from kbuild.compiler.layout import f2
+from kbuild.compiler.layout.linear import Conversion, LinearLayout, all_sums
+from kbuild.compiler.layout.shared import (
+    BANK_ROW_BYTES,
+    MAX_VECTOR_BITS,
+    SharedAccess,
+    bank_conflicts,
+    shared_access,
+)
+from kbuild.errors import InternalError
+
+Kind = Literal["same", "registers", "shuffle", "shared"]
+
+
+@lru_cache(maxsize=4096)
+def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
+    """The cheapest kind of conversion: nothing, renamed registers, exchange within warps, or shared memory."""
+    if source == destination:
+        return "same"
+    conversion = source.solve(destination)
+    if not (conversion.keeps("warp") and conversion.keeps("block")):
+        return "shared"
+    chosen_by_thread = any(any(conversion.part(dim, "register")) for dim in ("lane", "warp", "block"))
+    return "registers" if conversion.keeps("lane") and not chosen_by_thread else "shuffle"
+
+
+def register_moves(source: LinearLayout, destination: LinearLayout) -> list[int]:
+    """For each destination register, the source register of the same thread with its element ("same", "registers")."""
+    if classify(source, destination) not in ("same", "registers"):
+        raise InternalError("this conversion moves elements between threads")
+    return list(all_sums(source.solve(destination).part("register", "register")))
+
+
+# -- within a warp -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A number that is a constant XOR one image for each set bit of the lane, warp and block."""
+
+    constant: int
+    lane: tuple[int, ...]
+    warp: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+
+    def __call__(self, lane: int, warp: int = 0, block: int = 0) -> int:
+        """The value for one thread."""
+        return self.constant ^ f2.apply(self.lane, lane) ^ f2.apply(self.warp, warp) ^ f2.apply(self.block, block)
+
+
+@dataclass(frozen=True)
+class ShuffleRound:
+    """One exchange: every lane offers a register, and reads the offer of some lane into a destination register."""
+
+    offer: Affine
+    """The source register that a lane offers, as a function of the offering lane."""
+    lane: Affine
+    """The lane whose offer a lane reads."""
+    destination: Affine
+    """The destination register that the lane fills with it, as a function of the reading lane."""
+    skip: Affine | None
+    """Lanes for which this is not 0 ignore the offer; None when all take it."""
+    local: bool
+    """Whether every taking lane reads its own offer, so that no instruction is needed."""
+
+
+@dataclass(frozen=True)
+class ShufflePlan:
+    """Exchanges within warps that carry out a conversion.
+
+    Registers travel in aligned groups of `vector`; the rounds name the first register of a group.  Destination
+    registers that no round fills are copies; see `LinearLayout.representatives`.
+    """
+
+    vector: int
+    rounds: tuple[ShuffleRound, ...]
+
+    @property
+    def shuffles(self) -> int:
+        """Number of exchanges that really need a shuffle (times the 32-bit words of a group)."""
+        return sum(not each.local for each in self.rounds)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A change of the destination register (or none) and what it changes of the source lane and register."""
+
+    lane: int
+    register: int
+    destination: int
+
+
+@lru_cache(maxsize=1024)
+def shuffle_plan(source: LinearLayout, destination: LinearLayout, vector_limit: int = 1) -> ShufflePlan:
+    """The rounds of the "shuffle" kind; up to `vector_limit` neighbouring registers travel as one value if they can.
+
+    In one round the lanes may fill *different* destination registers.  They are chosen so that each lane is read by
+    one lane only (it can offer one register at a time), and so that lanes read themselves as often as possible: a bit
+    that moves from the register to the lane number then costs half a round per register.
+    """
+    conversion = source.solve(destination)
+    if not (conversion.keeps("warp") and conversion.keeps("block")):
+        raise InternalError("this conversion moves elements between warps")
+    steps = _replications(source)
+    vector_bits = _passing_bits(conversion, steps, vector_limit)
+    free = destination.free_bits("register")
+    own = [
+        _Step(lane, register, 1 << bit)
+        for bit, (lane, register) in enumerate(
+            zip(conversion.part("register", "lane"), conversion.part("register", "register"))
+        )
+        if bit >= vector_bits and not free >> bit & 1
+    ]
+    reads = _choose_reads(conversion, [*own, *steps])
+    rounds = (each for start in _step_sums(own) for each in _rounds(conversion, reads, start))
+    return ShufflePlan(1 << vector_bits, tuple(rounds))
+
+
+def _replications(source: LinearLayout) -> list[_Step]:
+    """The steps from one copy of an element to another in the same warp."""
+    within = [*source.bases_of("register"), *source.bases_of("lane")]
+    shift = source.bits("register")
+    return [_Step(step >> shift, step & (1 << shift) - 1, 0) for step in f2.kernel(within)]
+
+
+def _passing_bits(conversion: Conversion, steps: Sequence[_Step], limit: int) -> int:
+    """How many low register bits are the same in source and destination and independent of everything else."""
+    registers, lanes = conversion.part("register", "register"), conversion.part("register", "lane")
+    touched = [image for dim in ("lane", "warp", "block") for image in conversion.part(dim, "register")]
+    touched += [step.register for step in steps]
+    bits = 0
+    while 2 << bits <= limit and bits < len(registers):
+        others = [*touched, *registers[:bits], *registers[bits + 1 :]]
+        if registers[bits] != 1 << bits or lanes[bits] or any(image >> bits & 1 for image in others):
+            break
+        bits += 1
+    return bits
+
+
+def _choose_reads(conversion: Conversion, steps: Sequence[_Step]) -> list[_Step]:
+    """For each lane bit, the lane read, the register read there, and the destination register filled.
+
+    Any sum of `steps` may be added to what the conversion says of a lane bit.  First come bits for which that makes the
+    lane read the lane itself; the others must reach lanes that are not read yet.
+    """
+    span = f2.Span(step.lane for step in steps)
+    lanes, registers = conversion.part("lane", "lane"), conversion.part("lane", "register")
+    reads: dict[int, _Step] = {}
+    for bit, (lane, register) in enumerate(zip(lanes, registers)):
+        combination = span.combination(lane ^ 1 << bit)
+        if combination is not None:
+            reads[bit] = _add_steps(_Step(lane, register, 0), steps, combination)
+    read = f2.Span(step.lane for step in reads.values())
+    for bit in range(len(lanes)):
+        if bit in reads:
+            continue
+        candidates = [_add_steps(_Step(lanes[bit], registers[bit], 0), steps, choice) for choice in _none_or_one(len(steps))]
+        reads[bit] = next((candidate for candidate in candidates if candidate.lane not in read), candidates[0])
+        read.add(reads[bit].lane)
+    return [reads[bit] for bit in range(len(lanes))]
+
+
+def _none_or_one(count: int) -> Iterable[int]:
+    yield 0
+    for bit in range(count):
+        yield 1 << bit
+
+
+def _add_steps(start: _Step, steps: Sequence[_Step], combination: int) -> _Step:
+    return _Step(
+        start.lane ^ f2.apply([step.lane for step in steps], combination),
+        start.register ^ f2.apply([step.register for step in steps], combination),
+        start.destination ^ f2.apply([step.destination for step in steps], combination),
+    )
+
+
+def _step_sums(steps: Sequence[_Step]) -> list[_Step]:
+    return [_add_steps(_Step(0, 0, 0), steps, combination) for combination in range(1 << len(steps))]
+
+
+def _rounds(conversion: Conversion, reads: Sequence[_Step], start: _Step) -> list[ShuffleRound]:
+    """The rounds in which lane 0 fills register `start.destination`; one, unless some lane must offer several registers.
+
+    A lane that is read by several lanes offers them one register each round.  Which of its readers' registers is due
+    is `skip`: a linear function of the reading lane, made of the bits whose lanes were already read by lower bits.
+    """
+    span = f2.Span()
+    skip = []
+    for read in reads:
+        again = span.combination(read.lane)
+        skip.append(0 if again is None else read.register ^ f2.apply([earlier.register for earlier in reads], again))
+        span.add(read.lane)
+    # The register that lane s offers, as a linear function of s: the one that the lanes reading s want.
+    for unread in range(len(reads)):
+        span.add(1 << unread)
+    wanted = [read.register for read in reads] + [0] * len(reads)
+    offer = tuple(f2.apply(wanted, span.combination(1 << bit) or 0) for bit in range(len(reads)))
+
+    def offered(lane: int, register: int) -> int:
+        return register ^ f2.apply(offer, lane)
+
+    others = {
+        dim: list(zip(conversion.part(dim, "lane"), conversion.part(dim, "register"))) for dim in ("warp", "block")
+    }
+    lane = Affine(
+        start.lane, tuple(read.lane for read in reads), **{dim: tuple(lane for lane, _ in part) for dim, part in others.items()}
+    )
+    destination = Affine(start.destination, tuple(read.destination for read in reads))
+    rounds = []
+    for due in all_sums(f2.independent(skip)):
+        register = Affine(
+            offered(start.lane, start.register) ^ due,
+            offer,
+            **{dim: tuple(offered(*pair) for pair in part) for dim, part in others.items()},
+        )
+        takers = [reader for reader in range(1 << len(reads)) if f2.apply(skip, reader) == due]
+        local = not any(lane.warp) and not any(lane.block) and all(lane(reader) == reader for reader in takers)
+        rounds.append(ShuffleRound(register, lane, destination, Affine(due, tuple(skip)) if any(skip) else None, local))
+    return rounds
+
+
+# -- through shared memory -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedRound:
+    """One trip through the scratch memory: all stores, a barrier, all loads (and a barrier before the next trip)."""
+
+    stores: SharedAccess
+    loads: SharedAccess
+
+
+@dataclass(frozen=True)
+class SharedPlan:
+    """How a tensor changes its layout by way of shared memory.
+
+    Source registers that appear in no store are copies of others; destination registers that appear in no load are to
+    be copied from their representative (`LinearLayout.representatives`).
+    """
+
+    layout: LinearLayout
+    """Which element each scratch offset holds; the top bits count the rounds (then blocks), which reuse the memory."""
+    element_bits: int
+    store_vector: int
+    """Elements per store."""
+    load_vector: int
+    """Elements per load."""
+    bytes: int
+    """Size of the scratch memory."""
+    rounds: tuple[SharedRound, ...]
+
+
+@lru_cache(maxsize=1024)
+def shared_plan(
+    source: LinearLayout, destination: LinearLayout, element_bits: int, max_bytes: int | None = None
+) -> SharedPlan:
+    """The cheapest plan found for the "shared" kind.
+
+    With `max_bytes` the tensor is moved in several rounds, if the two layouts have registers in common to divide it by;
+    the caller checks `bytes` for whether that was enough.
+    """
+    if source.bases_of("block") != destination.bases_of("block"):
+        raise InternalError("this conversion moves elements between the blocks of a cluster")
+    together = f2.intersection(source.bases_of("register"), destination.bases_of("register"))
+    rounds = _round_vectors(source, destination, together, element_bits, max_bytes)
+    vectors = [vector for vector in together if vector not in f2.Span(rounds)]
+    limit = (MAX_VECTOR_BITS // element_bits).bit_length() - 1
+    candidates = []
+    for more in ([], source.bases_of("register"), destination.bases_of("register")):
+        chosen = _with_pivots([*vectors, *f2.independent(f2.reduced_basis(more), together)], rounds)[:limit]
+        candidates.append(_scratch(source, destination, element_bits, chosen, rounds))
+    plans = [_plan_rounds(source, destination, element_bits, layout, len(rounds)) for layout in dict.fromkeys(candidates)]
+    return min(plans, key=lambda plan: _plan_cost(source, destination, plan))
+
+
+def _round_vectors(
+    source: LinearLayout, destination: LinearLayout, together: Sequence[int], element_bits: int, max_bytes: int | None
+) -> list[int]:
+    """Coordinates that select the round: held by registers on both sides, and touched by nothing else."""
+    needed, size = 0, source.numel * element_bits // 8 >> source.bits("block")
+    while max_bytes is not None and size >> needed > max_bytes:
+        needed += 1
+    touched = 0
+    for layout in (source, destination):
+        bases = [basis for dim, part in layout.bases if dim != "register" for basis in part]
+        for basis in [*bases, *(basis for basis in layout.bases_of("register") if basis & (basis - 1))]:
+            touched |= basis
+    usable = [vector for vector in together if not vector & (vector - 1) and not vector & touched]
+    return usable[len(usable) - min(needed, len(usable)) :]
+
+
+def _with_pivots(vectors: Sequence[int], rounds: Sequence[int]) -> list[int]:
+    """Those of the vectors that can be told apart by one bit each, which no other vector and no round vector has."""
+    chosen: list[int] = []
+    for vector in vectors:
+        if _pivots([*chosen, vector, *rounds]) is not None:
+            chosen.append(vector)
+    return chosen
+
+
+def _pivots(vectors: Sequence[int]) -> list[int] | None:
+    """For each vector one bit that only it has; None if some vector has no such bit."""
+    result = []
+    for vector in vectors:
+        alone = vector
+        for other in vectors:
+            if other != vector:
+                alone &= ~other
+        if not alone:
+            return None
+        result.append(alone & -alone)
+    return result
+
+
+def _scratch(
+    source: LinearLayout, destination: LinearLayout, element_bits: int, vectors: Sequence[int], rounds: Sequence[int]
+) -> LinearLayout:
+    """The scratch layout whose lowest offset bits are `vectors` and whose highest select the round, then the block.
+
+    What remains of the tensor is a space H.  It is divided into bank bits and row bits so that the lanes of one phase
+    of an access differ in no row bit alone: the rows are a complement, in H, of both sides' lanes at once.
+    """
+    blocks = f2.independent(source.bases_of("block"), [*vectors, *rounds])
+    pivots = _pivots([*vectors, *rounds]) or []
+    units = [1 << bit for bit in range((source.numel - 1).bit_length())]
+    space = f2.independent([unit for unit in units if unit not in pivots], blocks)
+    bank_bits = (BANK_ROW_BYTES * 8 // element_bits).bit_length() - 1 - len(vectors)
+    storing, loading = (
+        f2.intersection(space, _phase(layout, element_bits, vectors)) for layout in (source, destination)
+    )
+    row_count = max(0, len(space) - bank_bits)
+    rows = f2.common_complement(space, storing, loading)[:row_count]
+    rows += f2.independent([*loading, *storing, *space], rows)[: row_count - len(rows)]
+    banks = f2.independent([*storing, *loading, *space], rows)
+    return LinearLayout.make(source.shape, offset=[*vectors, *banks, *rows, *rounds, *blocks])
+
+
+def _phase(layout: LinearLayout, element_bits: int, vectors: Sequence[int]) -> list[int]:
+    """What the lanes that are served together touch: their own coordinates and those of their vectors or words."""
+    registers = f2.Span(layout.bases_of("register"))
+    width = 0
+    while width < len(vectors) and vectors[width] in registers:
+        width += 1
+    word = max(0, (32 // element_bits).bit_length() - 1)
+    extra_words = max(0, width - word) if element_bits <= 32 else width + (element_bits // 32).bit_length() - 1
+    return [*vectors[: max(width, word)], *layout.bases_of("lane")[: 5 - extra_words]]
+
+
+def _plan_rounds(
+    source: LinearLayout, destination: LinearLayout, element_bits: int, layout: LinearLayout, round_bits: int
+) -> SharedPlan:
+    size = source.numel >> (source.bits("block") + round_bits)
+    stores, loads = (shared_access(side, layout, element_bits) for side in (source, destination))
+    rounds = tuple(
+        SharedRound(_in_round(stores, number, size, round_bits), _in_round(loads, number, size, round_bits))
+        for number in range(1 << round_bits)
+    )
+    return SharedPlan(layout, element_bits, stores.vector, loads.vector, size * element_bits // 8, rounds)
+
+
+def _in_round(access: SharedAccess, number: int, size: int, round_bits: int) -> SharedAccess:
+    """The accesses of one round, with offsets inside the scratch memory."""
+    kept = [index for index, offset in enumerate(access.offsets) if offset // size % (1 << round_bits) == number]
+    return replace(
+        access,
+        groups=tuple(access.groups[index] for index in kept),
+        offsets=tuple(access.offsets[index] % size for index in kept),
+        lane=tuple(image % size for image in access.lane),
+        warp=tuple(image % size for image in access.warp),
+        block=tuple(image % size for image in access.block),
+    )
+
+
+def _plan_cost(source: LinearLayout, destination: LinearLayout, plan: SharedPlan) -> int:
+    """Twice the wavefronts plus the instructions of one warp."""
+    cost = 0
+    for layout, vector, accesses in (
+        (source, plan.store_vector, sum(len(each.stores.groups) for each in plan.rounds)),
+        (destination, plan.load_vector, sum(len(each.loads.groups) for each in plan.rounds)),
+    ):
+        ideal = max(1, vector * plan.element_bits // 32)
+        cost += accesses * (1 + 2 * (ideal + bank_conflicts(plan.layout, layout, plan.element_bits, vector)))
+    return cost

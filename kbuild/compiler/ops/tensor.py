@@ -143,6 +143,19 @@ class Split(Op, name="tt.split", traits=PURE):
         return [half, half]
 
 
+class Hint(Op, name="tt.hint", traits=PURE):
+    """`src` itself, with what the author promises of it per dimension (`tl.multiple_of`, `tl.max_contiguous`,
+    `tl.max_constancy`); an empty tuple promises nothing."""
+
+    src: Value
+    divisibility: tuple[int, ...] = ()
+    contiguity: tuple[int, ...] = ()
+    constancy: tuple[int, ...] = ()
+
+    def infer(self) -> list[Type]:
+        return [self.src.type]
+
+
 class Cat(Op, name="tt.cat", traits=PURE):
     """Two tensors one after the other along dimension 0, in any order of elements."""
 
@@ -171,7 +184,11 @@ class Load(Op, name="tt.load", traits=READS):
     def infer(self) -> list[Type]:
         element = element_of(self.ptr.type)
         assert isinstance(element, PointerType), f"{self.ptr} is no pointer"
-        return [like(self.ptr.type, element.pointee)]
+        return [element.pointee if isinstance(element.pointee, TensorType) else like(self.ptr.type, element.pointee)]
+
+    def has(self, trait: Trait) -> bool:
+        """A volatile load must stay and keep its order, like a write."""
+        return super().has(trait) or (self.volatile and trait is WRITES)
 
 
 class Store(Op, name="tt.store", traits=WRITES):
@@ -346,3 +363,6 @@ class InlineAsm(Op, name="tt.elementwise_inline_asm", traits=Trait.NONE):
     types: tuple[Type, ...]
     pure: bool = True
     packed: int = 1
+
+    def has(self, trait: Trait) -> bool:
+        return super().has(trait) or trait is (PURE if self.pure else WRITES)

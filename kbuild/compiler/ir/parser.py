@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value, op_class
 from kbuild.compiler.ir.types import SCALARS, MemDescType, PointerType, TensorType, Type
 from kbuild.compiler.layout import LinearLayout, parse_layout
-from kbuild.errors import CompileError, Loc, register_source
+from kbuild.errors import CompileError, InternalError, Loc, register_source
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*)
@@ -64,10 +64,12 @@ class _Parser:
                 self.kind, self.token = str(match.lastgroup), match[0]
                 return previous
 
-    def fail(self, message: str) -> NoReturn:
-        line = self.text.count("\n", 0, self.start) + 1
-        column = self.start - self.text.rfind("\n", 0, self.start)
-        raise CompileError(message, Loc(self.file, line, column, column + max(self.position - self.start, 1)))
+    def fail(self, message: str, place: tuple[int, int] | None = None) -> NoReturn:
+        """Raise at a range of the text, or at the current token."""
+        start, end = place or (self.start, self.position)
+        line = self.text.count("\n", 0, start) + 1
+        column = start - self.text.rfind("\n", 0, start)
+        raise CompileError(message, Loc(self.file, line, column, column + max(end - start, 1)))
 
     def accept(self, token: str) -> bool:
         if self.token == token and self.kind != "string":
@@ -117,7 +119,10 @@ class _Parser:
         if alias not in self.aliases:
             self.fail(f"layout {alias} is not defined at the top")
         if (alias, shape) not in self.layouts:
-            self.layouts[alias, shape] = parse_layout(self.aliases[alias], shape)
+            try:
+                self.layouts[alias, shape] = parse_layout(self.aliases[alias], shape)
+            except CompileError as error:
+                self.fail(f"layout {alias}: {error.message}")
         return self.layouts[alias, shape]
 
     def attribute(self) -> Any:
@@ -195,7 +200,8 @@ class _Parser:
             block.append(self.op())
 
     def op(self) -> Op:
-        names, types = [], []
+        names: list[str] = []
+        types: list[Type] = []
         if self.kind == "value":
             names.append(self.advance()[1:])
             while self.accept(","):
@@ -208,6 +214,7 @@ class _Parser:
         cls = op_class(self.token)
         if self.kind != "word" or cls is None:
             self.fail(f"unknown operation {self.token!r}")
+        place = (self.start, self.position)
         self.advance()
         given: dict[str, Any] = {**cls.defaults}
         self.operands(cls, given)
@@ -224,10 +231,25 @@ class _Parser:
             self.fail(f"{cls.op_name} lacks {', '.join(missing)}")
         op = object.__new__(cls)
         op._create({**given, "types": types})
+        self.check_types(op, names, types, place)
         op.loc = self.location()
-        for name, result in zip(names, op.results, strict=True):
+        for name, result in zip(names, op.results):
             self.define(name, result)
         return op
+
+    def check_types(self, op: Op, names: list[str], types: list[Type], place: tuple[int, int]) -> None:
+        """Fail at `place` unless the types given are those that follow from the operands."""
+        try:
+            expected = types if "types" in op.fields else types[:1] if "type" in op.fields else list(op.infer())
+        except (AssertionError, InternalError) as error:
+            self.fail(f"{op.op_name}: {error}", place)
+        if "type" in op.fields and not types:
+            self.fail(f"{op.op_name} has one result", place)
+        if types != expected:
+            text = ", ".join(str(type_) for type_ in expected) or "no result"
+            self.fail(f"the result of {op.op_name} on these operands is {text}", place)
+        if len(names) != len(types):
+            self.fail(f"{len(names)} names for {len(types)} types of results", place)
 
     def operands(self, cls: type[Op], given: dict[str, Any]) -> None:
         required = [field for field, kind in cls.operand_fields.items() if kind == "one"]

@@ -10,7 +10,8 @@
                 return Trans(inner, tuple(order[i] for i in op.order))
 
 A rule returns what replaces the operation: a value, an operation not yet in a block (its operands may be such, too), a
-list of them, or None for "does not apply".  The driver inserts, replaces, erases, and starts again until nothing applies.
+list of them, the operation itself when the rule changed it in place, or None for "does not apply".  The driver inserts,
+replaces, erases what nothing uses any more, and looks again at whatever that touched until nothing applies.
 """
 
 from __future__ import annotations
@@ -57,25 +58,45 @@ class Rewrites:
             if op.parent is None:
                 continue
             if is_dead(op):
-                worklist.extend(operand.op for operand in op.operands if operand.op is not None)
+                worklist.extend(_sources(op))
                 op.erase()
                 continue
             for rule in self.rules.get(type(op), ()):
+                sources = _sources(op)
                 replacement = rule(op)
                 if replacement is None:
                     continue
                 hits[rule.__name__] += 1
                 users = [user for result in op.results for user in result.users]
-                inserted = _replace(op, replacement)
+                inserted = [op] if replacement is op else _replace(op, replacement)
+                worklist.extend(sources)
                 worklist.extend(users)
                 worklist.extend(reversed(inserted))
                 break
         return hits
 
 
+def _sources(op: Op) -> list[Op]:
+    """The operations whose results the operation, or one inside it, uses."""
+    found = {operand.owner for operand in op.operands if isinstance(operand.owner, Op)}
+    for region in op.regions:
+        for inner in region.walk():
+            found.update(operand.owner for operand in inner.operands if isinstance(operand.owner, Op))
+    return list(found)
+
+
 def is_dead(op: Op) -> bool:
-    """Whether nothing uses a pure operation."""
-    return op.has(Trait.PURE) and not any(result.users for result in op.results) and bool(op.results)
+    """Whether nothing uses the results of an operation and it has no effect."""
+    return not any(result.users for result in op.results) and not op.has(Trait.TERMINATOR) and not has_effects(op)
+
+
+def has_effects(op: Op) -> bool:
+    """Whether an operation, or one inside it, may change more than its results."""
+    if op.has(Trait.WRITES):
+        return True
+    if op.region_fields:
+        return any(has_effects(inner) for region in op.regions for inner in region)
+    return not (op.has(Trait.PURE) or op.has(Trait.READS) or op.has(Trait.TERMINATOR))
 
 
 def _replace(op: Op, replacement: Replacement) -> list[Op]:
@@ -109,7 +130,7 @@ def insert_tree(op: Op, before: Op, inserted: list[Op] | None = None) -> None:
 
 
 def erase_dead(block: Block) -> None:
-    """Remove pure operations that nothing uses, inside out and last to first."""
+    """Remove operations without effect that nothing uses, inside out and last to first."""
     op = block.last
     while op is not None:
         previous = op.prev

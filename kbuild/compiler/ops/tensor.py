@@ -184,7 +184,11 @@ class Load(Op, name="tt.load", traits=READS):
     def infer(self) -> list[Type]:
         element = element_of(self.ptr.type)
         assert isinstance(element, PointerType), f"{self.ptr} is no pointer"
-        return [like(self.ptr.type, element.pointee)]
+        return [element.pointee if isinstance(element.pointee, TensorType) else like(self.ptr.type, element.pointee)]
+
+    def has(self, trait: Trait) -> bool:
+        """A volatile load must stay and keep its order, like a write."""
+        return super().has(trait) or (self.volatile and trait is WRITES)
 
 
 class Store(Op, name="tt.store", traits=WRITES):
@@ -359,3 +363,6 @@ class InlineAsm(Op, name="tt.elementwise_inline_asm", traits=Trait.NONE):
     types: tuple[Type, ...]
     pure: bool = True
     packed: int = 1
+
+    def has(self, trait: Trait) -> bool:
+        return super().has(trait) or trait is (PURE if self.pure else WRITES)

@@ -1,0 +1,309 @@
+"""How operations that move data between threads do it, and the shared memory that this takes.
+
+Pure functions of an operation: `allocate` asks for the bytes, the lowering emits code from the same plan.  An operation
+writes its scratch memory, has a barrier of its own, and reads it; nothing in there outlives the operation.
+
+Reductions and scans see the bits of the axis through the layout: each is a bit of the register, lane or warp number, so
+combining along it means combining registers, shuffling lanes, or an `Exchange` between warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.types import TensorType, Type, bit_width
+from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.layout.convert import classify, shared_plan
+from kbuild.compiler.layout.linear import axis_bits
+from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Gather, Histogram, Reduce, Scan
+from kbuild.errors import InternalError
+
+REGION_ALIGNMENT = 16
+"""Bytes; the regions of several values start at multiples of it, so that vector accesses are aligned."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Partial values of all warps along an axis, published so that every thread can read those of its elements.
+
+    Partial p of warp w is kept for element `elements[p] ^ lane part ^ warp part`, slot s, where s collects `warp_bits`
+    of w; its value number k lies at byte `offsets[k] + (element * slots + s) * size of k`.  So the slots of an element
+    are neighbours in the order of the axis, and a thread reads them as one vector.
+    """
+
+    warp_bits: tuple[int, ...]
+    """Positions, in the warp number, of the bits that make the slot, lowest first."""
+    writers: tuple[int, ...]
+    """The partials of a thread that are worth writing: the others are equal to one of these."""
+    elements: tuple[int, ...]
+    """For each partial of a thread, its element in lane 0 of warp 0."""
+    lane_elements: tuple[int, ...]
+    """What each bit of the lane number adds (XOR) to the element."""
+    warp_elements: tuple[int, ...]
+    """What each bit of the warp number adds (XOR) to the element."""
+    idle_lanes: int
+    """A lane writes only if these bits of its number are 0: the others hold copies."""
+    idle_warps: int
+    offsets: tuple[int, ...]
+    """Start of each value's region in bytes, relative to the operation's scratch."""
+    bytes: int
+
+    @property
+    def slots(self) -> int:
+        return 1 << len(self.warp_bits)
+
+
+@dataclass(frozen=True)
+class ReducePlan:
+    """Combine registers, then lanes, then warps; every holder of a copy of the result gets it."""
+
+    groups: tuple[tuple[int, ...], ...]
+    """The partials of a thread: for each, the registers to combine, in the order of the axis, without copies."""
+    shuffles: tuple[int, ...]
+    """Lane distances (XOR) over which to combine next."""
+    exchange: Exchange | None
+    """Combine the slots of each partial's element; None when the axis does not cross warps."""
+    results: tuple[int, ...]
+    """For each register of the result, the partial that it holds."""
+
+    @property
+    def bytes(self) -> int:
+        return self.exchange.bytes if self.exchange is not None else 0
+
+
+@dataclass(frozen=True)
+class ScanStep:
+    """One or more bits of the axis: neighbouring segments of equal length become one.
+
+    Each chunk knows the total of its segment and what comes before it (`before`, nothing at first).  In the later
+    segment of a pair, `before = total of the earlier, then before`; the total becomes that of both.
+    """
+
+    dim: str
+    """`register`, `lane` or `warp`: which number's bit tells the segments apart."""
+    pairs: tuple[tuple[int, int], ...] = ()
+    """register: chunks of the earlier and the later segment."""
+    distance: int = 0
+    """lane: distance (XOR) to the other segment; the later one has this bit set (clear when scanning in reverse)."""
+    exchange: Exchange | None = None
+    """warp: the totals of all segments; the slots are in the order of the axis, whatever the direction."""
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """Scan each chunk of registers serially, merge segments bit by bit, then put `before` in front of every register."""
+
+    chunks: tuple[tuple[int, ...], ...]
+    """Registers that follow each other along the axis, in the order of the scan, without copies."""
+    steps: tuple[ScanStep, ...]
+    results: tuple[int, ...]
+    """For each register of the result, the register (of those in `chunks`) that it is equal to."""
+    bytes: int
+
+
+def scratch_bytes(op: Op, num_warps: int) -> int:
+    """Bytes of shared memory that the lowering of an operation needs for itself; 0 for most."""
+    if isinstance(op, ConvertLayout):
+        source, destination = _layout(op.src), _layout(op.result)
+        if source == destination or classify(source, destination) != "shared":
+            return 0
+        return shared_plan(source, destination, max(8, bit_width(op.type))).bytes
+    if isinstance(op, Reduce):
+        return plan_reduce(op).bytes
+    if isinstance(op, Scan):
+        return plan_scan(op).bytes
+    if isinstance(op, Gather):
+        return _layout(op.src).numel * storage_bytes(op.src.type)
+    if isinstance(op, Histogram):
+        return _layout(op.result).numel * storage_bytes(op.type)
+    if isinstance(op, AtomicRMW | AtomicCAS):
+        return _atomic_bytes(op, num_warps)
+    return 0
+
+
+def storage_bytes(type_: Type) -> int:
+    """Bytes of one element in memory; truth values take one."""
+    return max(8, bit_width(type_)) // 8
+
+
+def plan_reduce(op: Reduce) -> ReducePlan:
+    """How a reduction is done.  Raises `InternalError` for a layout in which some hardware bit moves along two axes."""
+    layout, result = _layout(op.srcs[0]), op.results[0].type
+    field = _check(op, layout, op.axis)
+    kept = layout.drop(op.axis)
+    groups: dict[int, list[int]] = {}
+    for register in layout.unique_registers():
+        groups.setdefault(kept.flat(register=register), []).append(register)
+    along = {register: layout.flat(register=register) & _mask(field) for register in layout.unique_registers()}
+    partials = tuple(groups)
+    lanes = _moving(layout, "lane", field)
+    return ReducePlan(
+        groups=tuple(tuple(sorted(groups[element], key=along.__getitem__)) for element in partials),
+        shuffles=tuple(1 << bit for bit in reversed(lanes)),
+        exchange=_exchange(layout, field, _moving(layout, "warp", field), lanes, partials, kept, op.srcs, 0),
+        results=_reduced_registers(result, partials),
+    )
+
+
+def plan_scan(op: Scan) -> ScanPlan:
+    """How a scan is done: bits of the axis from the lowest up.  Raises `InternalError` as `plan_reduce` does."""
+    layout = _layout(op.srcs[0])
+    field = _check(op, layout, op.axis)
+    owners = _owners(layout, field)
+    serial = 0
+    while serial < len(owners) and owners[serial][0] == "register":
+        serial += 1
+    chunks = _chunks(layout, field[:serial], op.reverse)
+    steps: list[ScanStep] = []
+    size, position = 0, serial
+    while position < len(owners):
+        dim, bit = owners[position]
+        merged = field[: position + 1]
+        if dim == "register":
+            steps.append(ScanStep(dim, pairs=_register_pairs(layout, chunks, 1 << bit, op.reverse)))
+        elif dim == "lane":
+            steps.append(ScanStep(dim, distance=1 << bit))
+        else:
+            warp_bits = [bit]
+            while position + 1 < len(owners) and owners[position + 1][0] == "warp":
+                position += 1
+                warp_bits.append(owners[position][1])
+            merged = field[: position + 1]
+            exchange = _scan_exchange(layout, merged, warp_bits, chunks, op.srcs, size)
+            size = exchange.bytes
+            steps.append(ScanStep(dim, exchange=exchange))
+        position += 1
+    return ScanPlan(chunks, tuple(steps), layout.representatives(), size)
+
+
+def _layout(value: Value) -> LinearLayout:
+    type_ = value.type
+    if not isinstance(type_, TensorType) or type_.layout is None:
+        raise InternalError(f"{value} has no layout", value.op.loc if value.op is not None else None)
+    return type_.layout
+
+
+def _atomic_bytes(op: AtomicRMW | AtomicCAS, num_warps: int) -> int:
+    """One thread does the atomic of each element; if others hold the old value too, they get it through memory."""
+    if not op.result.users:
+        return 0
+    if not isinstance(op.result.type, TensorType):
+        return storage_bytes(op.result.type)
+    layout = _layout(op.result)
+    replicated = layout.free_bits("lane") or (num_warps > 1 and layout.free_bits("warp"))
+    return layout.numel * storage_bytes(op.result.type) if replicated else 0
+
+
+def _mask(field: Sequence[int]) -> int:
+    return sum(1 << bit for bit in field)
+
+
+def _check(op: Op, layout: LinearLayout, axis: int) -> range:
+    """The positions of the axis's bits in a flat coordinate; each must belong to one hardware bit of its own."""
+    seen = 0
+    for _, bases in layout.bases:
+        for basis in bases:
+            if basis & (basis - 1) or basis & seen:
+                raise InternalError(f"{op.op_name}: a bit of the layout moves along several axes or bits: {layout.bases}", op.loc)
+            seen |= basis
+    return axis_bits(layout.shape, axis)
+
+
+def _moving(layout: LinearLayout, dim: str, field: Sequence[int]) -> list[int]:
+    """The bits of an input dimension that move along the axis, in the order of the axis."""
+    mask = _mask(field)
+    bits = [bit for bit, basis in enumerate(layout.bases_of(dim)) if basis & mask]
+    return sorted(bits, key=lambda bit: layout.bases_of(dim)[bit])
+
+
+def _owners(layout: LinearLayout, field: Sequence[int]) -> list[tuple[str, int]]:
+    """For each bit of the axis, lowest first, the dimension and bit that moves along it."""
+    by_basis = {basis: (dim, bit) for dim, bases in layout.bases for bit, basis in enumerate(bases) if basis}
+    return [by_basis[1 << position] for position in field]
+
+
+def _reduced_registers(result: Type, partials: tuple[int, ...]) -> tuple[int, ...]:
+    if not isinstance(result, TensorType) or result.layout is None:
+        return (0,)
+    return tuple(partials.index(flat) for flat in result.layout.registers())
+
+
+def _chunks(layout: LinearLayout, serial: Sequence[int], reverse: bool) -> tuple[tuple[int, ...], ...]:
+    mask = _mask(serial)
+    chunks: dict[int, list[int]] = {}
+    for register in layout.unique_registers():
+        chunks.setdefault(layout.flat(register=register) & ~mask, []).append(register)
+    return tuple(
+        tuple(sorted(chunk, key=lambda register: layout.flat(register=register), reverse=reverse)) for chunk in chunks.values()
+    )
+
+
+def _register_pairs(
+    layout: LinearLayout, chunks: tuple[tuple[int, ...], ...], bit: int, reverse: bool
+) -> tuple[tuple[int, int], ...]:
+    """The chunks that differ in one bit of the register number, the earlier one in scan order first."""
+    number = {chunk[0]: index for index, chunk in enumerate(chunks)}
+    pairs = [(index, number[first | bit]) for first, index in number.items() if not first & bit]
+    return tuple((high, low) if reverse else (low, high) for low, high in pairs)
+
+
+def _scan_exchange(
+    layout: LinearLayout,
+    merged: Sequence[int],
+    warp_bits: Sequence[int],
+    chunks: tuple[tuple[int, ...], ...],
+    values: Sequence[Value],
+    start: int,
+) -> Exchange:
+    """The exchange after which the bits `merged` of the axis are done: one element per segment that is left."""
+    mask = _mask(merged)
+    numbered = _compressed(layout, mask)
+    elements = tuple(numbered.flat(register=chunk[0]) for chunk in chunks)
+    exchange = _exchange(layout, merged, warp_bits, _moving(layout, "lane", merged), elements, numbered, values, start)
+    assert exchange is not None
+    return exchange
+
+
+def _compressed(layout: LinearLayout, removed: int) -> LinearLayout:
+    """The layout onto what is left of the flat coordinates, as one dimension, when some of their bits are removed."""
+    left = [bit for bit in range(layout.numel.bit_length() - 1) if not removed >> bit & 1]
+    number = {1 << bit: 1 << position for position, bit in enumerate(left)}
+    return LinearLayout((1 << len(left),), tuple((dim, tuple(number.get(b, 0) for b in bases)) for dim, bases in layout.bases))
+
+
+def _exchange(
+    layout: LinearLayout,
+    merged: Sequence[int],
+    warp_bits: Sequence[int],
+    lanes: Sequence[int],
+    elements: tuple[int, ...],
+    numbered: LinearLayout,
+    values: Sequence[Value],
+    start: int,
+) -> Exchange | None:
+    """Partials of `elements` exchanged among the warps that differ in `warp_bits`; None if there are no such bits.
+
+    `numbered` maps places to elements; `lanes` are bits over which the partials have become equal already.
+    """
+    if not warp_bits:
+        return None
+    earlier = [bit for bit in _moving(layout, "warp", merged) if bit not in warp_bits]
+    offsets = []
+    for value in values:
+        start = -(-start // REGION_ALIGNMENT) * REGION_ALIGNMENT
+        offsets.append(start)
+        start += (numbered.numel << len(warp_bits)) * storage_bytes(value.type)
+    return Exchange(
+        warp_bits=tuple(warp_bits),
+        writers=tuple(index for index, element in enumerate(elements) if element not in elements[:index]),
+        elements=elements,
+        lane_elements=numbered.bases_of("lane"),
+        warp_elements=numbered.bases_of("warp"),
+        idle_lanes=layout.free_bits("lane") | _mask(lanes),
+        idle_warps=layout.free_bits("warp") | _mask(earlier),
+        offsets=tuple(offsets),
+        bytes=start,
+    )

@@ -1,0 +1,157 @@
+"""Loops and branches: LLVM blocks, and phis for just those registers that something uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kbuild.compiler.ir.core import Block, Value
+from kbuild.compiler.lower.emit import Chunk, Emitter
+from kbuild.compiler.lower.literals import llvm_type
+from kbuild.compiler.lower.lowering import Results, lower, lower_block
+from kbuild.compiler.ops.control import Condition, For, If, Return, While, Yield
+
+
+class Phis:
+    """Registers that merge several predecessors, each written when it is asked for.
+
+    The incoming registers are asked for at the very end: those of a loop's back edge come after their use.
+    """
+
+    def __init__(self, emit: Emitter, chunk: Chunk, type_: str) -> None:
+        self.emit, self.chunk, self.type = emit, chunk, type_
+        self.incoming: list[tuple[str, Callable[[int], str]]] = []
+        """Label of a predecessor, and what gives the register that comes from there."""
+
+    def registers(self, count: int) -> Sequence[str]:
+        """The lazy merged registers."""
+        return self.emit.lazy(count, self._phi)
+
+    def _phi(self, index: int) -> str:
+        register = self.emit.fresh()
+        self.emit.later.append(lambda: self._write(register, index))
+        return register
+
+    def _write(self, register: str, index: int) -> None:
+        operands = ", ".join(f"[{source(index)}, %{label}]" for label, source in self.incoming)
+        self.chunk.lines.append(f"  {register} = phi {self.type} {operands}")
+
+
+def _bind_phis(emit: Emitter, values: Sequence[Value], counts: Sequence[Sequence[str]]) -> list[Phis]:
+    """Give values registers that merge predecessors, at the head of the current block."""
+    merged = []
+    head = emit.chunk
+    emit.new_chunk()
+    for value, like in zip(values, counts):
+        phis = Phis(emit, head, llvm_type(value.type))
+        emit.bind(value, phis.registers(len(like)))
+        merged.append(phis)
+    return merged
+
+
+def _bring(emit: Emitter, phis: Sequence[Phis], label: str, registers: Sequence[Sequence[str]]) -> None:
+    """Say which registers come from the predecessor `label`."""
+    for phi, own in zip(phis, registers):
+        phi.incoming.append((label, own.__getitem__))
+
+
+def _operands(emit: Emitter, values: Sequence[Value]) -> list[Sequence[str]]:
+    return [emit.registers(value) for value in values]
+
+
+def _unroll_disabled(emit: Emitter) -> str:
+    """Metadata that keeps LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done already."""
+    number = len(emit.metadata)
+    emit.metadata += [f"distinct !{{!{number}, !{number + 1}}}", '!{!"llvm.loop.unroll.disable"}']
+    return f", !llvm.loop !{number}"
+
+
+@lower(For)
+def lower_for(emit: Emitter, op: For) -> Results:
+    """Test before the first iteration, and after each: the form that needs no further rotation."""
+    type_ = llvm_type(op.lower.type)
+    lower_bound, upper, step = (emit.scalar(value) for value in (op.lower, op.upper, op.step))
+    init = _operands(emit, op.init)
+    head, after = emit.new_label("loop"), emit.new_label("done")
+    guard = emit.chunk.label
+    runs = emit.holds("slt", lower_bound, upper, type_)
+    emit.branch(head, "" if runs == "true" else runs, after)
+    with emit.scope():
+        emit.start_block(head)
+        induction, *carried = _bind_phis(emit, op.body.arguments, [[lower_bound], *init])
+        lower_block(emit, op.body)
+        yielded = _operands(emit, op.yielded)
+        latch = emit.chunk.label
+        following = emit.instruction(f"add nsw {type_} {emit.scalar(op.induction)}, {step}")
+        again = emit.compare("slt", following, upper, type_)
+        emit.branch(head, again, after, _unroll_disabled(emit))
+    _bring(emit, [induction, *carried], guard, [[lower_bound], *init])
+    _bring(emit, [induction, *carried], latch, [[following], *yielded])
+    emit.start_block(after)
+    merged = _bind_phis(emit, op.results, init)
+    if runs != "true":
+        _bring(emit, merged, guard, init)
+    _bring(emit, merged, latch, yielded)
+    return Results(_operands(emit, op.results))
+
+
+@lower(While)
+def lower_while(emit: Emitter, op: While) -> Results:
+    """The block that tests is the loop's head; the results are what it tested with."""
+    init = _operands(emit, op.init)
+    head, body, after = (emit.new_label(name) for name in ("while", "do", "done"))
+    before = emit.chunk.label
+    emit.branch(head)
+    # The head dominates what follows, so what it computes stays visible: no scope around it.
+    emit.start_block(head)
+    carried = _bind_phis(emit, op.before.arguments, init)
+    lower_block(emit, op.before)
+    condition = op.before.terminator
+    assert isinstance(condition, Condition)
+    values = _operands(emit, condition.values)
+    emit.branch(body, emit.scalar(condition.condition), after)
+    with emit.scope():
+        emit.start_block(body)
+        for argument, registers in zip(op.after.arguments, values):
+            emit.bind(argument, registers)
+        lower_block(emit, op.after)
+        yielded = _operands(emit, op.after.terminator.operands)
+        latch = emit.chunk.label
+        emit.branch(head, metadata=_unroll_disabled(emit))
+    _bring(emit, carried, before, init)
+    _bring(emit, carried, latch, yielded)
+    emit.start_block(after)
+    return Results(values)
+
+
+@lower(If)
+def lower_if(emit: Emitter, op: If) -> Results:
+    condition = emit.scalar(op.condition)
+    then, otherwise, after = (emit.new_label(name) for name in ("then", "else", "after"))
+    emit.branch(then, condition, otherwise)
+    branches = [_branch(emit, block, label, after) for block, label in ((op.then_body, then), (op.else_body, otherwise))]
+    emit.start_block(after)
+    merged = _bind_phis(emit, op.results, branches[0][1])
+    for label, registers in branches:
+        _bring(emit, merged, label, registers)
+    return Results(_operands(emit, op.results))
+
+
+def _branch(emit: Emitter, block: Block, label: str, after: str) -> tuple[str, list[Sequence[str]]]:
+    """One branch of an `if`: the label it ends in, and the registers it yields."""
+    with emit.scope():
+        emit.start_block(label)
+        lower_block(emit, block)
+        yielded = _operands(emit, block.terminator.operands)
+        end = emit.chunk.label
+        emit.branch(after)
+    return end, yielded
+
+
+@lower(Yield, Condition)
+def lower_end_of_region(emit: Emitter, op: Yield | Condition) -> None:
+    """The operation around the region takes the values."""
+
+
+@lower(Return)
+def lower_return(emit: Emitter, op: Return) -> None:
+    emit.line("ret void")

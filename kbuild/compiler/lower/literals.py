@@ -1,0 +1,107 @@
+"""LLVM's spelling of types and constants."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from kbuild.compiler.ir.types import (
+    BF16,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I1,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    bit_width,
+    element_of,
+)
+from kbuild.errors import InternalError
+
+GLOBAL_POINTER = "ptr addrspace(1)"
+SHARED_POINTER = "ptr addrspace(3)"
+_FLOATS: dict[Type, str] = {F64: "double", F32: "float", F16: "half", BF16: "bfloat", F8E4M3FN: "i8", F8E5M2: "i8"}
+
+
+def llvm_type(type_: Type) -> str:
+    """The LLVM type of one register of a value: of a scalar, or of one element of a tensor.  f8 travels as i8."""
+    element = element_of(type_)
+    if isinstance(element, IntType):
+        return f"i{element.bits}"
+    if isinstance(element, PointerType):
+        return GLOBAL_POINTER
+    if element not in _FLOATS:
+        raise InternalError(f"{element} has no register")
+    return _FLOATS[element]
+
+
+def memory_type(type_: Type) -> str:
+    """The LLVM type of an element in memory: i1 takes a byte, pointers are 64-bit integers."""
+    element = element_of(type_)
+    if isinstance(element, PointerType):
+        return "i64"
+    return "i8" if element == I1 else llvm_type(element)
+
+
+def memory_bits(type_: Type) -> int:
+    """Bits of an element in memory."""
+    return max(8, bit_width(type_))
+
+
+def constant(value: float, type_: Type) -> str:
+    """The text of a number as a constant of a type; floats are rounded to it, integers wrapped into it."""
+    element = element_of(type_)
+    if element == I1:
+        return "true" if value else "false"
+    if isinstance(element, IntType):
+        number = int(value) & (1 << element.bits) - 1
+        return str(number - (1 << element.bits) if number >> (element.bits - 1) else number)
+    if isinstance(element, PointerType):
+        if value:
+            raise InternalError(f"the pointer constant {value} is not null")
+        return "null"
+    assert isinstance(element, FloatType)
+    bits = float_bits(value, element)
+    if element in (F8E4M3FN, F8E5M2):
+        return str(bits - 256 if bits > 127 else bits)
+    if element == F16:
+        return f"0xH{bits:04X}"
+    if element == BF16:
+        return f"0xR{bits:04X}"
+    if element == F64:
+        return f"0x{bits:016X}"
+    # LLVM writes f32 constants as the double of the same value.
+    return f"0x{_double_bits(struct.unpack('<f', struct.pack('<I', bits))[0]):016X}"
+
+
+def float_bits(value: float, type_: FloatType) -> int:
+    """The bits of a number rounded to a type, nearest even; f8 saturates, the others overflow to infinity."""
+    if type_ == F64:
+        return _double_bits(value)
+    exponent_bits, mantissa_bits = type_.exponent_bits, type_.mantissa_bits
+    sign = (math.copysign(1.0, value) < 0) << (exponent_bits + mantissa_bits)
+    special = (1 << exponent_bits) - 1 << mantissa_bits
+    if math.isnan(value):
+        return sign | (0x7F if type_ == F8E4M3FN else special | 1 << (mantissa_bits - 1))
+    largest = {F8E4M3FN: 0x7E, F8E5M2: 0x7B}.get(type_)
+    if math.isinf(value):
+        return sign | (special if type_ != F8E4M3FN else 0x7E)
+    bias = (1 << (exponent_bits - 1)) - 1
+    exponent = max(math.frexp(value)[1] - 1, 1 - bias) if value else 1 - bias
+    # Python's round() is to nearest even, and scaling by a power of two is exact.
+    steps = round(math.ldexp(abs(value), mantissa_bits - exponent))
+    bits = (exponent + bias - 1 << mantissa_bits) + steps
+    return sign | min(bits, largest if largest is not None else special)
+
+
+def _double_bits(value: float) -> int:
+    return struct.unpack("<Q", struct.pack("<d", value))[0]
+
+
+def asm_string(text: str) -> str:
+    """A text as it stands between the quotes of an LLVM string."""
+    return text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")

@@ -17,7 +17,9 @@ from kbuild.aot.reader import Reader, described, is_value, one_line, suggestion
 MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
 
-_KEYS = ("name", "source", "function", "doc", "grid", "args", "matrix", "config", "exclude", "op")
+_KEYS = (
+    "name", "source", "function", "doc", "grid", "grid_args", "args", "matrix", "specialize", "config", "exclude", "op",
+)  # fmt: skip
 _TYPE = re.compile(r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)")
 _FACT = re.compile(r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*")
 
@@ -31,9 +33,12 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     source, function_name, function = _function(reader, path, table)
     if function is None:
         return None
-    matrix = _matrix(reader, (*path, "matrix"), reader.get((*path, "matrix"), table, dict, {}))
+    parameters = {parameter.name for parameter in function.parameters}
+    matrix = _matrix(reader, (*path, "matrix"), reader.get((*path, "matrix"), table, dict, {}), parameters)
     args = _arguments(reader, path, table, matrix, function)
-    _check_size(reader, path, args, matrix)
+    grid_args = _grid_arguments(reader, (*path, "grid_args"), table, {*parameters, *(axis.name for axis in matrix)})
+    specializations = _specializations(reader, path, table, args, matrix)
+    _check_size(reader, path, args, matrix, len(specializations))
     excludes = tuple(_condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
     configs = _configs(reader, path, table, args, matrix, function)
     if len(reader.errors) > before:
@@ -46,6 +51,8 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
         grid=tuple(reader.get((*path, "grid"), table, list, [])),
         args=args,
         matrix=matrix,
+        specializations=specializations,
+        grid_args=grid_args,
         configs=configs,
         excludes=excludes,
         defaults=tuple((p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given),
@@ -90,7 +97,7 @@ def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[
     return source, name, known[name]
 
 
-def _matrix(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[Axis, ...]:
+def _matrix(reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters: set[str]) -> tuple[Axis, ...]:
     axes: list[Axis] = []
     for name, values in table.items():
         key = (*path, name)
@@ -106,7 +113,7 @@ def _matrix(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[Ax
                 reader.error((*key, index), f"{one_line(value)} is of another type than {described(values[0])} before it")
             elif value in values[:index]:
                 reader.error((*key, index), f"{one_line(value)} is named twice")
-        axes.append(Axis(name, tuple(values)))
+        axes.append(Axis(name, tuple(values), name in parameters))
     return tuple(axes)
 
 
@@ -188,10 +195,51 @@ def _hints(marks: list[str]) -> tuple[str, ...]:
     return tuple(hint for hint in reversed(HINTS) if hint in named) + general
 
 
-def _check_size(reader: Reader, path: KeyPath, args: tuple[Argument, ...], matrix: tuple[Axis, ...]) -> None:
+def _grid_arguments(reader: Reader, path: KeyPath, table: Mapping[str, Any], taken: set[str]) -> tuple[Argument, ...]:
+    """Arguments of the launch that the kernel itself does not take."""
+    found: list[Argument] = []
+    for name, text in reader.get(path, table, dict, {}).items():
+        key = (*path, name)
+        if name in taken:
+            reader.error(key, "is a parameter of the kernel or an axis already", "the grid may name those as they are")
+        elif reader.name(key, name) and text not in ("i32", "i64"):
+            reader.error(key, f'expected "i32" or "i64", found {described(text)}')
+        else:
+            found.append(Argument(name, str(text)))
+    return tuple(found)
+
+
+def _specializations(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...], matrix: tuple[Axis, ...]
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """The sets of hints of `[[kernel.specialize]]`, such as `{ K = 16, stride_bn = 1 }`."""
+    arguments = {argument.name: argument for argument in args}
+    axes = {axis.name: axis.values for axis in matrix}
+    found: list[tuple[tuple[str, str], ...]] = []
+    for key, entry in reader.tables((*path, "specialize"), table):
+        hints: list[tuple[str, str]] = []
+        for name, value in entry.items():
+            if name not in arguments:
+                reader.error((*key, name), "is no run-time argument", suggestion(name, arguments))
+                continue
+            type_ = arguments[name].type
+            types = [str(item) for item in axes.get(type_[1:-1], ())] if type_.startswith("{") else [type_]
+            can_hold = all(item[:1] in "*iu" and item != "i1" for item in types)
+            if type(value) is not int or str(value) not in HINTS or not can_hold or (value == 1 and type_[0] == "*"):
+                reader.error(
+                    (*key, name), f"{described(value)} is no specialisation of {type_}", "16: divisible by it; 1: equal to it"
+                )
+            hints.append((name, str(value)))
+        found.append(tuple(hints))
+    return tuple(found) or ((),)
+
+
+def _check_size(
+    reader: Reader, path: KeyPath, args: tuple[Argument, ...], matrix: tuple[Axis, ...], specializations: int
+) -> None:
     archs = reader.table.get("package", {}).get("archs", ()) if isinstance(reader.table.get("package"), Mapping) else ()
     count = math.prod(
-        [len(archs) if isinstance(archs, list) else 1]
+        [len(archs) if isinstance(archs, list) else 1, specializations]
         + [len(axis.values) for axis in matrix]
         + [len(argument.hints) for argument in args]
     )
@@ -298,7 +346,7 @@ def _meta_parameters(
 def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
     if not 1 <= len(kernel.grid) <= 3:
         reader.error(path, f"a grid has one to three expressions, not {len(kernel.grid)}")
-    integers = {argument.name for argument in kernel.args if argument.type[:1] in "iu"}
+    integers = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
     everywhere = integers | {axis.name for axis in kernel.matrix} | {name for name, _ in kernel.defaults}
     for index, text in enumerate(kernel.grid):
         key = (*path, index)

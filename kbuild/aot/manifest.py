@@ -73,6 +73,8 @@ class Axis:
     """A constexpr parameter of the kernel, or a name that argument types refer to as `{name}`."""
     values: tuple[Value, ...]
     """Values to build, in the order written."""
+    is_parameter: bool = True
+    """Whether the kernel has a constexpr parameter of that name; otherwise the axis stands in argument types alone."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,10 @@ class Kernel:
     """Run-time arguments, in the order of the kernel's parameters."""
     matrix: tuple[Axis, ...] = ()
     """Compile-time choices that the caller's arguments make; they multiply."""
+    specializations: tuple[tuple[tuple[str, str], ...], ...] = ((),)
+    """Sets of hints to build together, by argument, over those of `args`; first match first: `[[kernel.specialize]]`."""
+    grid_args: tuple[Argument, ...] = ()
+    """Integers that the grid needs and the kernel does not take; in the function of the package they follow its arguments."""
     configs: tuple[Config, ...] = (Config(),)
     """Meta-parameters by architecture, matrix values and run-time facts, first match first."""
     excludes: tuple[Condition, ...] = ()

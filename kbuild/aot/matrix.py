@@ -173,7 +173,7 @@ def _expand_kernel(kernel: Kernel, arch: str) -> Iterator[Variant | Excluded]:
 def _expand_config(kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ...], config: Config) -> Iterator[Variant]:
     given = {name for name, _ in (*point, *config.constexprs)}
     defaults = tuple((name, value) for name, value in kernel.defaults if name not in given)
-    for hints in itertools.product(*(argument.hints for argument in kernel.args)):
+    for hints in _hint_choices(kernel):
         yield Variant(
             kernel=kernel.name,
             arch=arch,
@@ -186,6 +186,14 @@ def _expand_config(kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ..
             num_stages=config.num_stages,
             guards=config.guards,
         )
+
+
+def _hint_choices(kernel: Kernel) -> Iterator[tuple[str, ...]]:
+    """The hints of all arguments, for every variant of one configuration."""
+    for specialization in kernel.specializations:
+        pinned = dict(specialization)
+        choices = [(pinned[argument.name],) if argument.name in pinned else argument.hints for argument in kernel.args]
+        yield from itertools.product(*choices)
 
 
 def argument_type(argument: Argument, point: dict[str, Value], hint: str = "") -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.aot import grid
 from kbuild.aot.load import load
-from kbuild.aot.manifest import Guard, Kernel
+from kbuild.aot.manifest import Argument, Config, Guard, Kernel
 from kbuild.aot.matrix import Excluded, Variant, expand
 
 
@@ -39,6 +39,22 @@ def test_a_configuration_for_one_architecture(project: Path) -> None:
     """The first configuration of sm_80 asks for no run-time facts, so those after it are not built."""
     expansion = expand(load(project / "kernels.toml"), archs=["sm_80"])
     assert {variant.values["BLOCK"] for variant in expansion.variants} == {512}
+
+
+def test_specialisations_go_together(project: Path) -> None:
+    manifest = load(project / "kernels.toml")
+    kernel = replace(manifest.kernels[0], specializations=((("n", "1"), ("x", "16")), ()), configs=(Config(),))
+    found = [dict(variant.signature)["n"] for variant in expand(replace(manifest, kernels=(kernel,)), ["sm_80"]).variants]
+    assert found[:3] == ["i32:1", "i32:16", "i32"]
+
+
+def test_the_grid_may_need_what_the_kernel_does_not_take(project: Path) -> None:
+    text = (project / "kernels.toml").read_text()
+    text = text.replace("BLOCK)\"]", "BLOCK)\", \"rows\"]\n[kernel.grid_args]\nrows = \"i32\"")
+    (project / "kernels.toml").write_text(text)
+    manifest = load(project / "kernels.toml")
+    assert manifest.kernels[0].grid_args == (Argument("rows", "i32"),)
+    assert all("rows" not in dict(variant.signature) for variant in expand(manifest).variants)
 
 
 def test_exclusions_say_why(project: Path) -> None:

@@ -1,0 +1,82 @@
+"""PEP 517: lets `pip` and `build` make the wheel of a project whose pyproject.toml says
+
+    [build-system]
+    requires = ["kbuild"]
+    build-backend = "kbuild.aot.backend"
+
+With cli.py this is the only module that reads the environment.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from kbuild.aot import build as builder
+from kbuild.aot.cache import usable
+from kbuild.aot.environment import cache_directory, epoch
+from kbuild.aot.load import load
+from kbuild.aot.progress import Lines
+from kbuild.errors import ErrorGroup
+
+_SDIST_FILES = ("kernels.toml", "pyproject.toml", "README*", "LICENSE*", "LICENCE*", "NOTICE*")
+
+
+def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """Nothing beyond kbuild itself."""
+    return []
+
+
+def get_requires_for_build_sdist(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """Nothing beyond kbuild itself."""
+    return []
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """Builds the project in the current directory; the name of the wheel in `wheel_directory`."""
+    cache = cache_directory(os.environ)
+    options = builder.Options(
+        project=Path.cwd(),
+        environment=os.environ,
+        cache=cache if cache and not usable(cache) else None,
+        dist=Path(wheel_directory),
+        epoch=epoch(os.environ),
+    )
+    result = builder.build(options, Lines(sys.stderr))
+    if result.failures:
+        raise ErrorGroup(result.failures)
+    assert result.wheel is not None
+    return result.wheel.name
+
+
+def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
+    """Packs manifest, project files and the directories of the kernels; the name of the archive, its bytes reproducible."""
+    root = Path.cwd()
+    manifest = load(root / builder.MANIFEST)
+    name = f"{manifest.package.name}-{manifest.package.version}"
+    files = {file for pattern in _SDIST_FILES for file in root.glob(pattern) if file.is_file()}
+    for kernel in manifest.kernels:
+        top = root / Path(kernel.source).parts[0]
+        files |= {top} if top.is_file() else set(top.rglob("*.py"))
+    metadata = f"Metadata-Version: 2.4\nName: {manifest.package.name}\nVersion: {manifest.package.version}\n"
+    contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files} | {"PKG-INFO": metadata.encode()}
+    moment = epoch(os.environ) or 0
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, data in sorted(contents.items()):
+            member = tarfile.TarInfo(f"{name}/{path}")
+            member.size, member.mtime, member.mode = len(data), moment, 0o644
+            archive.addfile(member, io.BytesIO(data))
+    target = Path(sdist_directory) / f"{name}.tar.gz"
+    with target.open("wb") as stream, gzip.GzipFile("", "wb", 9, stream, mtime=moment) as zipped:
+        packed.seek(0)
+        shutil.copyfileobj(packed, zipped)
+    return target.name

@@ -1,0 +1,261 @@
+"""`kbuild build`: from a project's directory to cubins, package and wheel."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kbuild.aot import ninja, toolchain
+from kbuild.aot.cache import Cache
+from kbuild.aot.compile_variant import CACHED, resolve
+from kbuild.aot.files import write_atomic, write_if_changed
+from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, tree_digest
+from kbuild.aot.load import load
+from kbuild.aot.manifest import Manifest
+from kbuild.aot.matrix import Expansion, expand
+from kbuild.aot.plan import STATE, Job, Plan, plan
+from kbuild.aot.progress import Progress
+from kbuild.errors import ErrorGroup, KbuildError, ToolError
+
+MANIFEST = "kernels.toml"
+BUILD = "build"
+
+_KBUILD = Path(__file__).parents[1]
+_LARGEST_TEXT = 8000
+"""Characters of one failure that are shown."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a build is asked for."""
+
+    project: Path
+    """Directory with the manifest."""
+    environment: Mapping[str, str]
+    """Where tools are found, and what they run with."""
+    archs: tuple[str, ...] = ()
+    """Architectures to build for; all of the manifest when empty."""
+    kernels: tuple[str, ...] = ()
+    """Kernels to build, without a package; all, with it, when empty."""
+    jobs: int = 0
+    """Steps at a time; 0 leaves it to ninja."""
+    keep_going: bool = False
+    """Whether to go on with other variants when one fails."""
+    lineinfo: bool = False
+    """Whether cubins refer to source lines."""
+    verbose: bool = False
+    """Whether failures show where in kbuild they happened."""
+    dry_run: bool = False
+    """Whether to stop before anything is compiled."""
+    cache: Path | None = None
+    """Directory of the cache; None for no cache."""
+    dist: Path | None = None
+    """Where to put the wheel; `dist` of the project when None."""
+    epoch: int | None = None
+    """SOURCE_DATE_EPOCH."""
+    display: str = MANIFEST
+    """How messages call the manifest."""
+    compiler: str = "kbuild.compiler.driver:compile"
+    """The function that compiles, as `module:function`."""
+    source_digest: str = "kbuild.compiler.frontend.source:source_digest"
+    """The function that gives the digest of a kernel's source closure."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a build came to."""
+
+    jobs: tuple[Job, ...]
+    """Everything asked for."""
+    compiled: tuple[str, ...]
+    """Names of the variants that were compiled now."""
+    cached: int
+    """Variants that came from the cache."""
+    failures: tuple[KbuildError, ...]
+    """One error per variant that failed."""
+    expansion: Expansion
+    """All variants of the manifest, and what it leaves out."""
+    wheel: Path | None = None
+    """The wheel, unless something failed or kernels were named."""
+    facts: tuple[dict[str, Any], ...] = ()
+    """Facts of the variants that are built, in order."""
+
+
+def build(options: Options, progress: Progress) -> Result:
+    """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the result."""
+    root = options.project
+    manifest = load(root / MANIFEST, options.display)
+    expansion = expand(manifest, options.archs, options.kernels)
+    if not expansion.variants:
+        raise ToolError("there is nothing to build for the architectures and kernels named")
+    directory = root / BUILD
+    with _lock(directory, progress) as lock:
+        ptxas = toolchain.find_ptxas(options.environment)
+        planned = _plan(options, manifest, expansion, ptxas, directory)
+        if options.dry_run:
+            return Result(planned.jobs, (), 0, (), expansion)
+        _prepare(options, planned, ptxas, directory)
+        program = toolchain.find_ninja(options.environment).path
+        run = ninja.run(
+            program, directory, (), options.environment, progress, options.jobs, options.keep_going, (lock,) if lock else ()
+        )
+        if run.code != 0 and not run.failures and _is_log_broken(run.text):
+            (directory / STATE / ".ninja_log").unlink(missing_ok=True)
+            run = ninja.run(program, directory, (), options.environment, progress, options.jobs, options.keep_going)
+        if run.code != 0 and not run.failures:
+            raise ToolError(f"ninja ended with exit code {run.code}: {run.text}")
+        return _result(options, manifest, expansion, planned, run, directory)
+
+
+def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path) -> Plan:
+    digests = FileDigests(directory / STATE / "digests.json")
+    tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
+    package = None
+    if not options.kernels:
+        cc = toolchain.find_cc(options.environment)
+        package = {
+            "archs": sorted(set(options.archs)) or list(manifest.package.archs),
+            "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
+            "templates": tree_digest(templates_directory(), ["*.j2"]),
+            "cc": [cc.path, *cc.arguments],
+            "cc_digest": digests.get(Path(cc.path)),
+            "epoch": options.epoch,
+        }
+    write_if_changed(directory / STATE / "digests.json", digests.record())
+    sources = _source_digests(options, manifest, expansion)
+    return plan(manifest, expansion, sources, compiler_digest(), tools, package, options.lineinfo)
+
+
+def templates_directory() -> Path:
+    """Where the package's templates are: within an installed kbuild, or beside it in a checkout."""
+    installed = _KBUILD / "templates"
+    return installed if installed.is_dir() else _KBUILD.parent / "templates"
+
+
+def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) -> dict[str, str]:
+    """The digest of each kernel's source closure, by kernel."""
+    function = resolve(options.source_digest)
+    wanted = {variant.kernel for variant in expansion.variants}
+    found: dict[str, str] = {}
+    errors: list[KbuildError] = []
+    for kernel in manifest.kernels:
+        if kernel.name in wanted:
+            try:
+                found[kernel.name] = function(options.project / kernel.source, kernel.function)
+            except KbuildError as error:
+                errors.append(error)
+    if errors:
+        raise ErrorGroup(errors)
+    return found
+
+
+def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: Path) -> None:
+    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now."""
+    for name, data in planned.files:
+        write_if_changed(directory / name, data)
+    settings = {
+        "project": os.path.abspath(options.project),
+        "manifest": options.display,
+        "cache": str(options.cache.absolute()) if options.cache else None,
+        "ptxas": ptxas.path,
+        "compiler": options.compiler,
+        "source_digest": options.source_digest,
+        "verbose": options.verbose,
+        "path": [entry for entry in sys.path if entry and os.path.isdir(entry)],
+    }
+    write_if_changed(directory / STATE / "settings.json", canonical_json(settings))
+    write_if_changed(directory / STATE / "build.ninja", ninja.text(planned, sys.executable).encode())
+    if not options.archs and not options.kernels:
+        _sweep(planned, directory)
+    record = directory / STATE / "wheel.json"
+    with suppress(OSError, ValueError, KeyError):
+        if not (directory / json.loads(record.read_bytes())["wheel"]).is_file():
+            record.unlink()
+
+
+def _sweep(planned: Plan, directory: Path) -> None:
+    """Removes the files of variants that the manifest no longer asks for."""
+    wanted = {directory / output for edge in planned.edges for output in edge.outputs}
+    wanted |= {directory / name for name, _ in planned.files}
+    for base in (directory, directory / STATE / "jobs"):
+        for path in base.glob("sm_*/*/*"):
+            if path not in wanted:
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _lock(directory: Path, progress: Progress) -> Iterator[int | None]:
+    """Holds the build directory for one build at a time; waits for the one before.
+
+    Yields the descriptor that holds it, None on file systems that know no locks: there builds run side by side, which
+    their own writes in one step and the cache survive, at the cost of work done twice.
+    """
+    (directory / STATE).mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory / STATE / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.message(f"waiting for another build in {directory}")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            yield None
+            return
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _is_log_broken(text: str) -> bool:
+    return "loading build log" in text or ".ninja_log" in text
+
+
+def _result(
+    options: Options, manifest: Manifest, expansion: Expansion, planned: Plan, run: ninja.Outcome, directory: Path
+) -> Result:
+    by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
+    failures = tuple(_failure(failure, by_output.get(failure.output), manifest) for failure in run.failures)
+    failed = {failure.output for failure in run.failures}
+    steps = {step.removeprefix("compile ") for step in run.steps if step.startswith("compile ")}
+    compiled = tuple(job.variant.name for output, job in by_output.items() if job.variant.name in steps and output not in failed)
+    cached = run.printed.count(CACHED)
+    if compiled and options.cache:
+        Cache(options.cache).trim()
+    facts = tuple(json.loads(path.read_bytes()) for job in planned.jobs if (path := directory / f"{job.stem}.json").is_file())
+    wheel = None
+    if run.code == 0 and not options.kernels:
+        wheel = _publish(directory, options.dist or options.project / "dist")
+    return Result(planned.jobs, compiled, cached, failures, expansion, wheel, facts)
+
+
+def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> KbuildError:
+    """The error of a failed step: which variant, what it said, and the command that repeats it."""
+    text = failure.text if len(failure.text) <= _LARGEST_TEXT else failure.text[:_LARGEST_TEXT] + "\n[cut]"
+    if failure.code >= 126 and "error:" not in text:
+        text = f"{text}\nthe compiler was ended by signal {failure.code - 128}, or could not run".strip()
+    if job is None:
+        return ToolError(f"the package {manifest.package.name} failed\n{text}")
+    return ToolError(f"{job.variant.name} failed\n{text}", hint=f"this repeats it: {job.command()}")
+
+
+def _publish(directory: Path, dist: Path) -> Path:
+    """Puts the wheel where people look for it; the same bytes are left alone."""
+    record = json.loads((directory / STATE / "wheel.json").read_bytes())
+    source = directory / record["wheel"]
+    target = dist / source.name
+    status = source.stat()
+    with suppress(OSError):
+        known = target.stat()
+        if (known.st_size, known.st_mtime_ns) == (status.st_size, status.st_mtime_ns):
+            return target
+    write_atomic(target, source.read_bytes())
+    shutil.copystat(source, target)
+    return target

@@ -1,0 +1,120 @@
+"""Compiles one variant, in a process of its own, so that a crash of LLVM or ptxas costs that variant alone.
+
+    python -m kbuild @compile .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
+
+It writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, from the cache if they are there, each only
+if it changes.  Nothing is imported here that a cache hit does without.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kbuild.aot.cache import Cache
+from kbuild.aot.files import write_if_changed
+from kbuild.aot.identity import bytes_digest, canonical_json
+from kbuild.aot.plan import STATE, Job
+from kbuild.errors import CompileError, InternalError, KbuildError, ToolError, render
+
+CACHED = "@cached"
+"""Printed when nothing had to be compiled."""
+
+_CUBIN_MAGIC = b"\x7fELF\x02\x01"
+
+
+def compile_job(job: Job, settings: Mapping[str, Any], build: Path = Path()) -> bool:
+    """Makes the files of one job in the build directory; says whether they came from the cache."""
+    cache = Cache(Path(settings["cache"]) if settings.get("cache") else None)
+    parts = cache.get(job.identity)
+    is_cached = parts is not None and set(parts) == {"cubin", "ptx", "facts"}
+    if parts is None or not is_cached:
+        parts = _compile(job, settings)
+        cache.put(job.identity, parts)
+    facts = json.loads(parts["facts"]) | {
+        "identity": job.identity,
+        "kernel": job.variant.kernel,
+        "name": job.variant.name,
+        "sha256": bytes_digest(parts["cubin"]),
+        "size": len(parts["cubin"]),
+        "variant": str(job.variant),
+    }
+    write_if_changed(build / f"{job.stem}.cubin", parts["cubin"])
+    write_if_changed(build / f"{job.stem}.ptx", parts["ptx"])
+    write_if_changed(build / f"{job.stem}.json", json.dumps(facts, sort_keys=True, indent=1).encode() + b"\n")
+    return is_cached
+
+
+def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
+    """Cubin, PTX and facts of a job, from the compiler."""
+    source = Path(settings["project"], job.source)
+    artifact = resolve(settings["compiler"])(
+        f"{source}:{job.function}",
+        signature=dict(job.variant.signature),
+        constexprs=dict(job.constexprs),
+        target=job.variant.arch,
+        num_warps=job.variant.num_warps,
+        num_stages=job.variant.num_stages,
+        lineinfo=job.lineinfo,
+        ptxas=settings["ptxas"],
+    )
+    if resolve(settings["source_digest"])(source, job.function) != job.source_digest:
+        raise CompileError(f"{job.source} changed while it was being compiled", hint="run kbuild build again")
+    cubin, ptx = artifact.asm["cubin"], artifact.asm["ptx"]
+    if not cubin.startswith(_CUBIN_MAGIC):
+        raise ToolError(f"ptxas gave {len(cubin)} bytes that are no cubin")
+    return {"cubin": cubin, "ptx": ptx.encode(), "facts": canonical_json(compile_facts(artifact.metadata))}
+
+
+def compile_facts(metadata: Any) -> dict[str, object]:
+    """What is kept of a compile's metadata: nothing that differs between two runs, such as seconds."""
+    return {
+        "arch": metadata.arch,
+        "entry": metadata.name,
+        "num_stages": metadata.num_stages,
+        "num_warps": metadata.num_warps,
+        "params": [[name, type_] for name, type_ in metadata.params],
+        "ptxas_version": metadata.ptxas_version,
+        "registers": metadata.registers,
+        "shared": metadata.shared,
+        "spill_loads": metadata.spill_loads,
+        "spill_stores": metadata.spill_stores,
+        "warnings": list(metadata.warnings),
+    }
+
+
+def resolve(reference: str) -> Callable[..., Any]:
+    """The function that `package.module:function` names."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def main(arguments: list[str]) -> int:
+    """Compiles the job whose file is named; the exit code."""
+    settings = json.loads(Path(STATE, "settings.json").read_bytes())
+    job = Job.decode(json.loads(Path(arguments[0]).read_bytes()))
+    sys.path.extend(settings.get("path", []))
+    try:
+        if compile_job(job, settings):
+            print(CACHED)
+    except KbuildError as error:
+        print(render(error))
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}")
+        return 1
+    except Exception as error:
+        print(
+            render(
+                InternalError(f"kbuild broke: {type(error).__name__}: {error}", hint="this is a bug of kbuild's; -v shows where")
+            )
+        )
+        if settings.get("verbose"):
+            traceback.print_exc(file=sys.stdout)
+        return 1
+    return 0

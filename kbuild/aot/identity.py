@@ -1,0 +1,86 @@
+"""The only hashing of builds: when two cubins are the same, told from what goes into them.
+
+A digest is sha256 of canonical JSON.  Paths, clocks, line numbers and the environment are not in it, so that a moved
+line, a copied checkout or a touched file compiles nothing anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+FORMAT = 1
+"""Raised when the meaning of a cubin's facts changes, so that older cache entries are no longer found."""
+
+
+def canonical_json(value: object) -> bytes:
+    """The one JSON text of a value of plain types: sorted keys, no spaces, ASCII, finite numbers only."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def digest(value: object) -> str:
+    """sha256 of a value of plain types, in hexadecimal."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def bytes_digest(data: bytes) -> str:
+    """sha256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def tree_digest(root: Path, patterns: Iterable[str]) -> str:
+    """sha256 over names and contents of the files under a directory that match one of the patterns."""
+    files = sorted({file for pattern in patterns for file in root.rglob(pattern) if file.is_file()})
+    return digest([[file.relative_to(root).as_posix(), bytes_digest(file.read_bytes())] for file in files])
+
+
+def compiler_digest(root: Path | None = None) -> str:
+    """sha256 over the sources of the compiler, `kbuild/compiler/**/*.py`.
+
+    It reads a megabyte of text in a few milliseconds, which no record of file times would make safer or much faster.
+    """
+    return tree_digest(root or Path(__file__).parents[1] / "compiler", ["*.py"])
+
+
+def request_digest(request: Mapping[str, object], source: str, compiler: str, tools: Mapping[str, str]) -> str:
+    """The identity of one cubin.
+
+    `request` is what `compile()` is asked for (function, signature, constexprs, target, options), `source` the digest of
+    the kernel and all it reaches, `compiler` that of the compiler, `tools` those of the binaries it runs.
+    """
+    return digest({"format": FORMAT, "request": request, "source": source, "compiler": compiler, "tools": dict(tools)})
+
+
+class FileDigests:
+    """sha256 of large files that seldom change (ptxas, libLLVM), remembered by size and times of the file.
+
+    Only binaries of the tool chain are remembered so; the project's own files are read each time.
+    """
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        try:
+            known = json.loads(record.read_bytes())
+            self._known: dict[str, list[object]] = known if isinstance(known, dict) else {}
+        except (OSError, ValueError):
+            self._known = {}
+
+    def get(self, file: Path) -> str:
+        """The digest of a file, read anew if its size, inode or times are others than recorded."""
+        status = file.stat()
+        state = [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
+        entry = self._known.get(str(file))
+        if isinstance(entry, list) and len(entry) == 5 and entry[:4] == state and isinstance(entry[4], str):
+            return entry[4]
+        with file.open("rb") as stream:
+            found = hashlib.sha256()
+            while chunk := stream.read(1 << 20):
+                found.update(chunk)
+        self._known[str(file)] = [*state, found.hexdigest()]
+        return found.hexdigest()
+
+    def record(self) -> bytes:
+        """What to write to the record."""
+        return canonical_json(self._known)

@@ -1,0 +1,136 @@
+"""Reads `kernels.toml`: the only place that knows TOML.
+
+Every mistake is told with its line, and all of them at once:
+
+    kernels.toml:12: kernel "flash_attention": matrix.dtype[1]: unknown type "fp61"; did you mean "fp16"?
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli
+from packaging.version import InvalidVersion, Version
+
+from kbuild.aot.load_kernel import load_kernel
+from kbuild.aot.manifest import ARCHS, Kernel, Manifest, Package
+from kbuild.aot.matrix import expand
+from kbuild.aot.positions import Path as KeyPath
+from kbuild.aot.positions import positions
+from kbuild.aot.reader import Reader, described, suggestion
+from kbuild.errors import ErrorGroup, Loc, ManifestError
+
+MOST_VARIANTS = 10_000
+"""Variants of one manifest; more is taken for a mistake in the matrix."""
+
+_LARGEST_FILE = 4 << 20
+
+
+def load(file: Path, display: str = "") -> Manifest:
+    """The manifest of a file; `display` is how messages call the file.
+
+    Raises ErrorGroup of ManifestError with every mistake found, in order of their lines.
+    """
+    display = display or str(file)
+    reader = Reader(file, display, *_read(file, display))
+    reader.keys((), reader.table, ("schema", "package", "kernel"), ("schema", "package"))
+    schema = reader.get(("schema",), reader.table, int, 1)
+    if schema != 1:
+        reader.error(("schema",), f"schema {schema} is not known", "this kbuild reads schema = 1")
+    package = _package(reader)
+    kernels = [kernel for path, table in reader.tables(("kernel",), reader.table) if (kernel := load_kernel(reader, path, table))]
+    if not reader.table.get("kernel"):
+        reader.error((), "no kernel: add a [[kernel]] table")
+    _check_together(reader, package, kernels)
+    if reader.errors:
+        raise ErrorGroup(sorted(reader.errors, key=lambda error: error.loc.line if error.loc else 0))
+    return Manifest(package, tuple(kernels), schema)
+
+
+def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath, int]]:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ManifestError(
+            f"{display}: {error.strerror or error}", hint="a project has a kernels.toml; -C DIR names it"
+        ) from None
+    if len(data) > _LARGEST_FILE:
+        raise ManifestError("the manifest is larger than 4 MiB", Loc(display, 1))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ManifestError("the text is not UTF-8", Loc(display, line)) from None
+    text = text.replace("\r\n", "\n")
+    try:
+        return tomli.loads(text), positions(text)
+    except tomli.TOMLDecodeError as error:
+        match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", str(error))
+        line = int(match[1]) if match and match[1] else text.count("\n") + 1
+        message = str(error)[: match.start()] if match else str(error)
+        raise ManifestError(ascii(message)[1:-1], Loc(display, line)) from None
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"cannot be read: {ascii(str(error))[1:-1]}", Loc(display, 1)) from None
+
+
+def _package(reader: Reader) -> Package:
+    path: KeyPath = ("package",)
+    table = reader.get(path, reader.table, dict, {})
+    required = ("name", "version", "archs") if "package" in reader.table else ()
+    reader.keys(path, table, ("name", "version", "archs", "summary", "license"), required)
+    name = table.get("name", "package")
+    reader.name((*path, "name"), name)
+    version = reader.get((*path, "version"), table, str, "0")
+    try:
+        version = str(Version(version))
+    except InvalidVersion:
+        reader.error((*path, "version"), f"{described(version)} is not a version", 'write it as PEP 440 does, such as "0.1.0"')
+    archs, ptx_archs = _archs(reader, (*path, "archs"), table)
+    texts = {key: reader.get((*path, key), table, str, "") for key in ("summary", "license")}
+    for key, text in texts.items():
+        if "\n" in text or not text.isprintable():
+            reader.error((*path, key), "expected one line of printable text")
+    return Package(str(name), version, archs, ptx_archs, **texts)
+
+
+def _archs(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    archs: list[str] = []
+    ptx_archs: list[str] = []
+    entries = reader.get(path, table, list, None)
+    if entries == []:
+        reader.error(path, "no architecture is named", f"known: {', '.join(ARCHS)}")
+    for index, entry in enumerate(entries or ()):
+        if not isinstance(entry, str):
+            reader.error((*path, index), f"expected a string, found {described(entry)}")
+            continue
+        arch = entry.removesuffix("+ptx")
+        if arch not in ARCHS:
+            plain = "sm_" + re.sub(r"\W|^sm_|^compute_|\+PTX$", "", arch).removesuffix("a")
+            reader.error((*path, index), f"unknown architecture {described(entry)}", suggestion(plain, ARCHS))
+        elif arch in archs:
+            reader.error((*path, index), f'"{arch}" is named twice')
+        else:
+            archs.append(arch)
+            ptx_archs += [arch] if entry != arch else []
+    return tuple(archs), tuple(ptx_archs)
+
+
+def _check_together(reader: Reader, package: Package, kernels: Sequence[Kernel]) -> None:
+    """Mistakes that only the kernels together show: names taken twice, and the number of variants."""
+    first: dict[str, int] = {}
+    for index, entry in enumerate(reader.table.get("kernel") or ()):
+        name = entry.get("name") if isinstance(entry, Mapping) else None
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            line = reader.lines[("kernel", first[name])]
+            reader.error(("kernel", index, "name"), f"the name is taken by the kernel on line {line}")
+    if reader.errors:
+        return
+    expansion = expand(Manifest(package, tuple(kernels)))
+    for index, kernel in enumerate(kernels):
+        if package.archs and not any(variant.kernel == kernel.name for variant in expansion.variants):
+            reader.error(("kernel", index), "has no variant: every point of its matrix is excluded or has no config")
+    if len(expansion.variants) > MOST_VARIANTS:
+        reader.error(("kernel",), f"{len(expansion.variants):,} variants in all, at most {MOST_VARIANTS:,} are built")

@@ -1,0 +1,390 @@
+"""One `[[kernel]]` of a manifest, checked against the function it names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kbuild.aot import grid
+from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Value
+from kbuild.aot.matrix import points
+from kbuild.aot.parameters import Function, Parameter, functions
+from kbuild.aot.positions import Path as KeyPath
+from kbuild.aot.reader import Reader, described, is_value, one_line, suggestion
+
+MOST_POINTS = 10_000
+"""Points of one kernel's matrix, architectures and specialisations included."""
+
+_KEYS = (
+    "name", "source", "function", "doc", "grid", "grid_args", "args", "matrix", "specialize", "config", "exclude", "op",
+)  # fmt: skip
+_TYPE = re.compile(r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)")
+_FACT = re.compile(r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*")
+
+
+def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kernel | None:
+    """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
+    before = len(reader.errors)
+    reader.keys(path, table, _KEYS, ("name", "source", "grid", "args"))
+    if "name" in table:
+        reader.name((*path, "name"), table["name"])
+    source, function_name, function = _function(reader, path, table)
+    if function is None:
+        return None
+    parameters = {parameter.name for parameter in function.parameters}
+    matrix = _matrix(reader, (*path, "matrix"), reader.get((*path, "matrix"), table, dict, {}), parameters)
+    args = _arguments(reader, path, table, matrix, function)
+    grid_args = _grid_arguments(reader, (*path, "grid_args"), table, {*parameters, *(axis.name for axis in matrix)})
+    specializations = _specializations(reader, path, table, args, matrix)
+    _check_size(reader, path, args, matrix, len(specializations))
+    excludes = tuple(_condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
+    configs = _configs(reader, path, table, args, matrix, function)
+    if len(reader.errors) > before:
+        return None
+    given = {argument.name for argument in args} | {axis.name for axis in matrix}
+    found = Kernel(
+        name=table["name"],
+        source=source,
+        function=function_name,
+        grid=tuple(reader.get((*path, "grid"), table, list, [])),
+        args=args,
+        matrix=matrix,
+        specializations=specializations,
+        grid_args=grid_args,
+        configs=configs,
+        excludes=excludes,
+        defaults=tuple((p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given),
+        doc=reader.get((*path, "doc"), table, str, "") or function.doc,
+        op=tuple(sorted(reader.get((*path, "op"), table, dict, {}).items())),
+    )
+    _check_grid(reader, (*path, "grid"), found)
+    _check_reach(reader, path, found)
+    return found if len(reader.errors) == before else None
+
+
+def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, str, Function | None]:
+    """The source file, the function's name and what its syntax tree says."""
+    key = (*path, "source")
+    source = reader.get(key, table, str, "")
+    if not source:
+        return "", "", None
+    parts = source.split("/")
+    if source.startswith("/") or ".." in parts or "\\" in source or not source.isprintable():
+        reader.error(key, f"{described(source)} is not a path within the project", "write it relative to the manifest, with /")
+        return source, "", None
+    file = reader.root / source
+    if not source.endswith(".py") or not file.is_file():
+        reader.error(key, f"no Python file {described(source)}")
+        return source, "", None
+    if not file.resolve().is_relative_to(reader.root):
+        reader.error(key, f"{described(source)} leads out of the project")
+        return source, "", None
+    try:
+        known = functions(file)
+    except SyntaxError as error:
+        reader.error(key, f"{source}:{error.lineno or 1}: {error.msg}")
+        return source, "", None
+    except OSError as error:
+        reader.error(key, f"{source}: {error.strerror}")
+        return source, "", None
+    name = reader.get((*path, "function"), table, str, f"{file.stem}_kernel")
+    if name not in known:
+        place = (*path, "function") if "function" in table else key
+        reader.error(place, f"{source} has no function {described(name)}", suggestion(name, known))
+        return source, name, None
+    return source, name, known[name]
+
+
+def _matrix(reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters: set[str]) -> tuple[Axis, ...]:
+    axes: list[Axis] = []
+    for name, values in table.items():
+        key = (*path, name)
+        if not reader.name(key, name):
+            continue
+        if not isinstance(values, list) or not values:
+            reader.error(key, f"expected a list of values, found {'an empty list' if values == [] else described(values)}")
+            continue
+        for index, value in enumerate(values):
+            if not is_value(value):
+                reader.error((*key, index), _value_message(value))
+            elif type(value) is not type(values[0]):
+                reader.error((*key, index), f"{one_line(value)} is of another type than {described(values[0])} before it")
+            elif value in values[:index]:
+                reader.error((*key, index), f"{one_line(value)} is named twice")
+        axes.append(Axis(name, tuple(values), name in parameters))
+    return tuple(axes)
+
+
+def _value_message(value: object) -> str:
+    return f"expected a flag, a finite number or a plain word, found {described(value)}"
+
+
+def _arguments(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...], function: Function
+) -> tuple[Argument, ...]:
+    """The run-time arguments in the kernel's order, and the axes, checked against the kernel's parameters."""
+    path = (*path, "args")
+    parameters = {parameter.name: parameter for parameter in function.parameters}
+    axes = {axis.name: axis for axis in matrix}
+    found: dict[str, Argument] = {}
+    referenced: set[str] = set()
+    for name, text in reader.get(path, table, dict, {}).items():
+        key = (*path, name)
+        if not reader.name(key, name):
+            continue
+        if name not in parameters:
+            reader.error(key, "the kernel has no such parameter", suggestion(name, parameters))
+        elif parameters[name].is_constexpr:
+            reader.error(key, "the parameter is a constexpr", "give its values in matrix or config")
+        elif name in axes:
+            reader.error(key, "is an axis of the matrix too")
+        argument = _argument(reader, key, name, text, axes, referenced)
+        if argument is not None:
+            found[name] = argument
+    for axis in matrix:
+        if axis.name not in parameters and axis.name not in referenced:
+            reader.error(
+                (*path[:-1], "matrix", axis.name), "is neither a parameter of the kernel nor used in an argument's type",
+                suggestion(axis.name, [p.name for p in function.parameters if p.is_constexpr]),
+            )  # fmt: skip
+    for parameter in function.parameters:
+        missing = not parameter.has_default and not parameter.is_constexpr
+        if missing and parameter.name not in table.get("args", {}) and parameter.name not in axes:
+            reader.error(path, f'missing argument "{parameter.name}"')
+    order = list(parameters)
+    return tuple(sorted(found.values(), key=lambda argument: order.index(argument.name) if argument.name in order else 0))
+
+
+def _argument(
+    reader: Reader, key: KeyPath, name: str, text: object, axes: Mapping[str, Axis], referenced: set[str]
+) -> Argument | None:
+    match = _TYPE.fullmatch(text) if isinstance(text, str) else None
+    if match is None or not isinstance(text, str):
+        reader.error(key, f"{described(text)} is not a type", 'write it as "*fp16:16", "i32:16?", "*{dtype}" or "fp32"')
+        return None
+    _, plain, axis_name, hints = match.groups()
+    if axis_name and axis_name not in axes:
+        reader.error(key, f'no axis "{axis_name}" in the matrix', suggestion(axis_name, axes))
+        return None
+    if axis_name:
+        referenced.add(axis_name)
+    values = axes[axis_name].values if axis_name else (plain,)
+    good = True
+    for index, value in enumerate(values):
+        if value not in DTYPES:
+            place = (*key[:-2], "matrix", axis_name, index) if axis_name else key
+            reader.error(place, f"unknown type {described(value)}", suggestion(value, DTYPES))
+            good = False
+    marks = [mark for mark in hints.split(":") if mark]
+    type_ = text.partition(":")[0]
+    if marks and good and not type_.startswith("*") and any(str(value)[0] not in "iu" or value == "i1" for value in values):
+        reader.error(key, "only pointers and integers can be divisible by 16 or equal to one")
+        return None
+    if "1" in [mark.rstrip("?") for mark in marks] and type_.startswith("*"):
+        reader.error(key, "a pointer cannot be equal to one")
+        return None
+    return Argument(name, type_, _hints(marks)) if good else None
+
+
+def _hints(marks: list[str]) -> tuple[str, ...]:
+    """Specialisations, strongest first; the general one is built if every mark may be absent."""
+    named = {mark.rstrip("?") for mark in marks}
+    general = () if any(not mark.endswith("?") for mark in marks) else ("",)
+    return tuple(hint for hint in reversed(HINTS) if hint in named) + general
+
+
+def _grid_arguments(reader: Reader, path: KeyPath, table: Mapping[str, Any], taken: set[str]) -> tuple[Argument, ...]:
+    """Arguments of the launch that the kernel itself does not take."""
+    found: list[Argument] = []
+    for name, text in reader.get(path, table, dict, {}).items():
+        key = (*path, name)
+        if name in taken:
+            reader.error(key, "is a parameter of the kernel or an axis already", "the grid may name those as they are")
+        elif reader.name(key, name) and text not in ("i32", "i64"):
+            reader.error(key, f'expected "i32" or "i64", found {described(text)}')
+        else:
+            found.append(Argument(name, str(text)))
+    return tuple(found)
+
+
+def _specializations(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...], matrix: tuple[Axis, ...]
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """The sets of hints of `[[kernel.specialize]]`, such as `{ K = 16, stride_bn = 1 }`."""
+    arguments = {argument.name: argument for argument in args}
+    axes = {axis.name: axis.values for axis in matrix}
+    found: list[tuple[tuple[str, str], ...]] = []
+    for key, entry in reader.tables((*path, "specialize"), table):
+        hints: list[tuple[str, str]] = []
+        for name, value in entry.items():
+            if name not in arguments:
+                reader.error((*key, name), "is no run-time argument", suggestion(name, arguments))
+                continue
+            type_ = arguments[name].type
+            types = [str(item) for item in axes.get(type_[1:-1], ())] if type_.startswith("{") else [type_]
+            can_hold = all(item[:1] in "*iu" and item != "i1" for item in types)
+            if type(value) is not int or str(value) not in HINTS or not can_hold or (value == 1 and type_[0] == "*"):
+                reader.error(
+                    (*key, name), f"{described(value)} is no specialisation of {type_}", "16: divisible by it; 1: equal to it"
+                )
+            hints.append((name, str(value)))
+        found.append(tuple(hints))
+    return tuple(found) or ((),)
+
+
+def _check_size(
+    reader: Reader, path: KeyPath, args: tuple[Argument, ...], matrix: tuple[Axis, ...], specializations: int
+) -> None:
+    archs = reader.table.get("package", {}).get("archs", ()) if isinstance(reader.table.get("package"), Mapping) else ()
+    count = math.prod(
+        [len(archs) if isinstance(archs, list) else 1, specializations]
+        + [len(axis.values) for axis in matrix]
+        + [len(argument.hints) for argument in args]
+    )
+    if count > MOST_POINTS:
+        reader.error((*path, "matrix"), f"{count:,} variants, at most {MOST_POINTS:,} are built", "shorten an axis or drop a `?`")
+
+
+def _condition(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...], args: tuple[Argument, ...] = ()
+) -> Condition:
+    """Which points are meant; names of arguments, where they may be named, are left to `_guards`."""
+    known: dict[str, tuple[Value, ...]] = {"arch": ARCHS} | {axis.name: axis.values for axis in matrix}
+    arguments = {argument.name for argument in args}
+    choices: list[tuple[str, tuple[Value, ...]]] = []
+    for name, value in table.items():
+        if name in arguments:
+            continue
+        key = (*path, name)
+        if name not in known:
+            what = "architecture, axis or argument" if args else "architecture or axis"
+            reader.error(key, f"no such {what}", suggestion(name, [*known, *sorted(arguments)]))
+            continue
+        values = value if isinstance(value, list) else [value]
+        for index, entry in enumerate(values):
+            if not any(type(entry) is type(choice) and entry == choice for choice in known[name]):
+                place = (*key, index) if isinstance(value, list) else key
+                reader.error(place, f"{described(entry)} is not a value of {name}", suggestion(entry, map(str, known[name])))
+        choices.append((name, tuple(entry for entry in values if is_value(entry))))
+    return Condition(tuple(choices))
+
+
+def _guards(reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...]) -> tuple[Guard, ...]:
+    """The run-time facts of a `when`: `M = "<= 64"`, or several as `M = "> 16, <= 64"`."""
+    found: list[Guard] = []
+    for argument in args:
+        if argument.name not in table:
+            continue
+        key, text = (*path, argument.name), table[argument.name]
+        if argument.type[:1] not in "iu" or argument.type == "i1":
+            reader.error(key, f"only facts about integers can be asked for, and the argument is {argument.type}")
+            continue
+        for part in text.split(",") if isinstance(text, str) else (None,):
+            match = _FACT.fullmatch(part) if part is not None else None
+            if match is None or (match[1] == "%" and int(match[2]) <= 0):
+                reader.error(key, f"{described(text)} is not a fact", 'write it as "<= 64", "% 16" or "> 16, <= 64"')
+                break
+            found.append(Guard(argument.name, match[1], int(match[2])))
+    return tuple(found)
+
+
+def _configs(
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...],
+    function: Function,
+) -> tuple[Config, ...]:
+    parameters = {parameter.name: parameter for parameter in function.parameters}
+    taken = {argument.name for argument in args} | {axis.name for axis in matrix}
+    needed = [p.name for p in function.parameters if p.is_constexpr and not p.has_default and p.name not in taken]
+    entries = reader.tables((*path, "config"), table) or [(path, {})]
+    found: list[Config] = []
+    for key, entry in entries:
+        when = reader.get((*key, "when"), entry, dict, {})
+        condition = _condition(reader, (*key, "when"), when, matrix, args)
+        guards = _guards(reader, (*key, "when"), when, args)
+        num_warps = reader.get((*key, "num_warps"), entry, int, 4)
+        if num_warps not in (1, 2, 4, 8, 16, 32):
+            reader.error((*key, "num_warps"), f"expected 1, 2, 4, 8, 16 or 32, found {described(num_warps)}")
+        num_stages = reader.get((*key, "num_stages"), entry, int, 3)
+        if not 1 <= num_stages <= 16:
+            reader.error((*key, "num_stages"), f"expected 1 to 16, found {described(num_stages)}")
+        values = _meta_parameters(reader, key, entry, parameters, taken)
+        values |= {name: count for name, count in (("num_warps", num_warps), ("num_stages", num_stages)) if name in parameters}
+        for name in needed:
+            if name not in values and name not in entry:
+                reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
+        found.append(Config(condition, guards, tuple(values.items()), num_warps, num_stages))
+    return tuple(found)
+
+
+def _meta_parameters(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters: Mapping[str, Parameter], taken: set[str]
+) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for name, value in table.items():
+        key = (*path, name)
+        if name in ("when", "num_warps", "num_stages"):
+            continue
+        if name not in parameters:
+            reader.error(
+                key, "the kernel has no such parameter", suggestion(name, [*parameters, "when", "num_warps", "num_stages"])
+            )
+        elif name in taken:
+            reader.error(key, "is given in args or matrix already")
+        elif not is_value(value):
+            reader.error(key, _value_message(value))
+        else:
+            values[name] = value
+    return values
+
+
+def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
+    if not 1 <= len(kernel.grid) <= 3:
+        reader.error(path, f"a grid has one to three expressions, not {len(kernel.grid)}")
+    integers = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
+    everywhere = integers | {axis.name for axis in kernel.matrix} | {name for name, _ in kernel.defaults}
+    for index, text in enumerate(kernel.grid):
+        key = (*path, index)
+        if not isinstance(text, str):
+            reader.error(key, f"expected an expression in quotes, found {described(text)}")
+            continue
+        try:
+            names = grid.names(grid.parse(text))
+        except grid.GridError as error:
+            reader.error(key, ascii(str(error))[1:-1])
+            continue
+        for name in names:
+            if not all(name in everywhere | {given for given, _ in config.constexprs} for config in kernel.configs):
+                meta = {given for config in kernel.configs for given, _ in config.constexprs}
+                reader.error(
+                    key, f'"{name}" is no integer argument and no constexpr', suggestion(name, sorted(everywhere | meta))
+                )
+
+
+def _check_reach(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
+    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts."""
+    archs = [arch.removesuffix("+ptx") for arch in reader.table["package"]["archs"]] if not reader.errors else []
+    applied: dict[int, bool] = {}
+    blocker: dict[int, int] = {}
+    for arch in archs:
+        for point in points(kernel):
+            facts = dict(point) | {"arch": arch}
+            settled = None
+            for index, config in enumerate(kernel.configs):
+                if not config.when.holds(facts):
+                    continue
+                applied[index] = applied.get(index, False) or settled is None
+                if settled is not None:
+                    blocker[index] = settled
+                elif not config.guards:
+                    settled = index
+    for index, is_reached in applied.items():
+        if not is_reached:
+            reader.error(
+                (*path, "config", index), f"is never used: config[{blocker[index]}] applies wherever it does", "give it a `when`"
+            )

@@ -1,0 +1,186 @@
+"""What a manifest says, as frozen values.
+
+`load.py` makes these from `kernels.toml` and has checked everything said here; `matrix.py` expands them to variants.
+The reference page of the manifest is made from the doc strings under the fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Value = bool | int | float | str | None
+"""A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
+
+ARCHS = ("sm_80", "sm_90")
+"""Architectures that the compiler makes cubins for."""
+
+DTYPES = (
+    "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5", "fp8e4b15",
+    "i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
+)  # fmt: skip
+"""Element types, by the names that Triton's signatures use."""
+
+HINTS = ("16", "1")
+"""What a run-time argument may be specialised to: divisible by 16, equal to one."""
+
+GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "%")
+"""Comparisons a run-time fact may make with an integer; `%` means divisible by it."""
+
+RESERVED_NAMES = ("dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "num_warps", "num_stages")
+"""Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """The Python package that a manifest makes: table `[package]`."""
+
+    name: str
+    """Import name of the package."""
+    version: str
+    """Version of the wheel, as PEP 440 writes it."""
+    archs: tuple[str, ...]
+    """Architectures to compile for, such as `sm_80`."""
+    ptx_archs: tuple[str, ...] = ()
+    """Those of `archs` written with `+ptx`: their PTX is shipped too, for GPUs newer than any cubin."""
+    summary: str = ""
+    """One line that says what the package is for."""
+    license: str = ""
+    """Licence as an SPDX expression."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A run-time argument of a kernel: one key of `[kernel.args]`, written `type[:hint[?]]...`."""
+
+    name: str
+    """Name of the kernel's parameter."""
+    type: str
+    """Type as Triton's signatures write it (`*fp16`, `i32`); `{axis}` stands for a value of a matrix axis."""
+    hints: tuple[str, ...] = ("",)
+    """Specialisations to build, strongest first: `16` divisible by 16, `1` equal to one, empty for none."""
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether the argument is an address of elements."""
+        return self.type.startswith("*")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of `[kernel.matrix]`; all axes multiply."""
+
+    name: str
+    """A constexpr parameter of the kernel, or a name that argument types refer to as `{name}`."""
+    values: tuple[Value, ...]
+    """Values to build, in the order written."""
+    is_parameter: bool = True
+    """Whether the kernel has a constexpr parameter of that name; otherwise the axis stands in argument types alone."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A fact about a run-time argument, such as `M <= 64`, that holds where a configuration may be used."""
+
+    argument: str
+    """Integer argument of the kernel."""
+    operator: str
+    """One of `GUARD_OPERATORS`."""
+    value: int
+    """Right side of the comparison."""
+
+    def __str__(self) -> str:
+        return f"{self.argument}{self.operator}{self.value}"
+
+    def holds(self, value: int) -> bool:
+        """Whether the fact is true of an argument's value."""
+        return {
+            "<=": value <= self.value, ">=": value >= self.value, "==": value == self.value, "!=": value != self.value,
+            "<": value < self.value, ">": value > self.value, "%": self.value != 0 and value % self.value == 0,
+        }[self.operator]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Which points of architecture and matrix something applies to; every entry has to hold."""
+
+    choices: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    """Pairs of `arch` or an axis, and the values of it that are meant."""
+
+    def holds(self, point: dict[str, Value]) -> bool:
+        """Whether the point (values by axis name, and `arch`) is meant."""
+        return all(any(_same(point[name], value) for value in values) for name, values in self.choices)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {' or '.join(str(value) for value in values)}" for name, values in self.choices)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Meta-parameters for some points of the matrix: one `[[kernel.config]]`."""
+
+    when: Condition = Condition()
+    """Points of architecture and matrix that the configuration is for."""
+    guards: tuple[Guard, ...] = ()
+    """Facts of run-time arguments that have to hold; dispatch takes the first configuration whose facts do."""
+    constexprs: tuple[tuple[str, Value], ...] = ()
+    """Values of constexpr parameters, such as BLOCK_M."""
+    num_warps: int = 4
+    """Warps per program: a power of two up to 32."""
+    num_stages: int = 3
+    """Depth of software pipelines: 1 to 16."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel and all that is built of it: one `[[kernel]]`."""
+
+    name: str
+    """Name of the function in the package."""
+    source: str
+    """Python file with the kernel, relative to the manifest, with forward slashes."""
+    function: str
+    """Function in the file; `<file>_kernel` unless the key `function` says otherwise."""
+    grid: tuple[str, ...]
+    """One to three integer expressions over arguments and constexprs: programs along each axis of the launch."""
+    args: tuple[Argument, ...]
+    """Run-time arguments, in the order of the kernel's parameters."""
+    matrix: tuple[Axis, ...] = ()
+    """Compile-time choices that the caller's arguments make; they multiply."""
+    specializations: tuple[tuple[tuple[str, str], ...], ...] = ((),)
+    """Sets of hints to build together, by argument, over those of `args`; first match first: `[[kernel.specialize]]`."""
+    grid_args: tuple[Argument, ...] = ()
+    """Integers that the grid needs and the kernel does not take; in the function of the package they follow its arguments."""
+    configs: tuple[Config, ...] = (Config(),)
+    """Meta-parameters by architecture, matrix values and run-time facts, first match first."""
+    excludes: tuple[Condition, ...] = ()
+    """Points of the matrix that are left out."""
+    defaults: tuple[tuple[str, Value], ...] = ()
+    """Constexpr parameters that the manifest does not mention, with the literal defaults of the kernel's source."""
+    doc: str = ""
+    """Doc string of the function in the package; the kernel's own when empty."""
+    op: tuple[tuple[str, object], ...] = ()
+    """Table `[kernel.op]`, reserved for operators on tensors."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A whole `kernels.toml`, checked."""
+
+    package: Package
+    """The package to make."""
+    kernels: tuple[Kernel, ...]
+    """Its kernels, in the order written."""
+    schema: int = 1
+    """Version of the manifest's format."""
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of that name; KeyError if there is none."""
+        for kernel in self.kernels:
+            if kernel.name == name:
+                return kernel
+        raise KeyError(name)
+
+
+def _same(left: Value, right: Value) -> bool:
+    """Equality that keeps true apart from 1: an axis may hold both flags and numbers."""
+    return type(left) is type(right) and left == right

@@ -1,0 +1,244 @@
+"""From a manifest to its variants: pure, ordered, and every exclusion with its reason.
+
+The order is the order of dispatch: within one kernel and architecture a row that comes first is tried first, so the
+configurations stand as written and stronger specialisations stand before weaker ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kbuild.aot.manifest import GUARD_OPERATORS, Argument, Config, Guard, Kernel, Manifest, Value
+
+_GUARD = re.compile(rf"(\w+)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
+_LONGEST_FILE_NAME = 180
+"""Characters; file systems allow 255 bytes, and suffixes come on top."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One cubin, with nothing left open.
+
+    `str()` is the whole variant as text, `parse` reads it back; `name` is for people and `file_name` for files.
+    """
+
+    kernel: str
+    """Name of the kernel in the manifest."""
+    arch: str
+    """Architecture, such as `sm_90`."""
+    matrix: tuple[tuple[str, Value], ...]
+    """Values of the matrix axes, in the manifest's order."""
+    signature: tuple[tuple[str, str], ...]
+    """Run-time arguments in the kernel's order: name, and type with hint, such as `*fp16:16` or `i32`."""
+    constexprs: tuple[tuple[str, Value], ...]
+    """Meta-parameters of the configuration and defaults of the source; axes that are parameters stand in `matrix`."""
+    num_warps: int
+    """Warps per program."""
+    num_stages: int
+    """Depth of software pipelines."""
+    guards: tuple[Guard, ...] = ()
+    """Run-time facts that have to hold where dispatch takes this variant; the cubin does not depend on them."""
+
+    def __str__(self) -> str:
+        sections = (
+            self.kernel,
+            self.arch,
+            ",".join(f"{name}={_value_text(value)}" for name, value in self.matrix),
+            ",".join(f"{name}={type_}" for name, type_ in self.signature),
+            ",".join(f"{name}={_value_text(value)}" for name, value in self.constexprs),
+            f"w{self.num_warps}s{self.num_stages}",
+            ",".join(str(guard) for guard in self.guards),
+        )
+        return "/".join(sections)
+
+    @staticmethod
+    def parse(text: str) -> Variant:
+        """The variant that `str` gave this text for; ValueError if none can have."""
+        sections = text.split("/")
+        if len(sections) != 7:
+            raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
+        kernel, arch, matrix, signature, constexprs, numbers, guards = sections
+        match = re.fullmatch(r"w(\d+)s(\d+)", numbers)
+        if match is None:
+            raise ValueError(f"expected w<warps>s<stages>, found {numbers!r}")
+        return Variant(
+            kernel=kernel,
+            arch=arch,
+            matrix=tuple((name, _parse_value(value)) for name, value in _pairs(matrix)),
+            signature=tuple(_pairs(signature)),
+            constexprs=tuple((name, _parse_value(value)) for name, value in _pairs(constexprs)),
+            num_warps=int(match[1]),
+            num_stages=int(match[2]),
+            guards=tuple(_parse_guard(guard) for guard in guards.split(",") if guard),
+        )
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """All compile-time values by name: axes, meta-parameters and defaults."""
+        return dict(self.matrix) | dict(self.constexprs)
+
+    @property
+    def file_name(self) -> str:
+        """A readable name made of `[A-Za-z0-9_.,=+-]`, unlike that of any other variant of its kernel and arch.
+
+        Argument types follow from the matrix, so their specialisations alone are named, where they are not the usual
+        ones: `n=d16` divisible by 16, `n=one` equal to one, `x=any` a pointer of any alignment.
+        """
+        words = [str(value) for _, value in self.matrix if isinstance(value, str)]
+        axes = [f"{name}={_short(value)}" for name, value in self.matrix if not isinstance(value, str)]
+        hinted = [f"{name}={word}" for name, type_ in self.signature if (word := _hint_word(type_))]
+        meta = [f"{name}={_short(value)}" for name, value in self.constexprs if value is not None]
+        facts = [f"{guard.argument}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards]
+        parts = ["+".join(words), ",".join(axes), ",".join(hinted), ",".join(meta), ",".join(facts)]
+        name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
+        if len(name) > _LONGEST_FILE_NAME:
+            name = f"{name[:_LONGEST_FILE_NAME]}.{hashlib.sha256(str(self).encode()).hexdigest()[:16]}"
+        return f"{name}.w{self.num_warps}s{self.num_stages}".lstrip(".")
+
+    @property
+    def name(self) -> str:
+        """Kernel, architecture and values: how messages call the variant."""
+        return f"{self.kernel}.{self.arch}.{self.file_name}"
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A point of a matrix for which nothing is built."""
+
+    kernel: str
+    """Name of the kernel."""
+    arch: str
+    """Architecture."""
+    matrix: tuple[tuple[str, Value], ...]
+    """Values of the axes."""
+    reason: str
+    """Why, in words for the author of the manifest."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """All that a manifest asks for."""
+
+    variants: tuple[Variant, ...]
+    """Variants in order of kernel, architecture, matrix, configuration, specialisation."""
+    excluded: tuple[Excluded, ...]
+    """Points left out."""
+
+
+def expand(manifest: Manifest, archs: Iterable[str] = (), kernels: Iterable[str] = ()) -> Expansion:
+    """Every variant of the manifest, or of the named architectures and kernels alone."""
+    wanted_archs, wanted_kernels = tuple(archs), tuple(kernels)
+    variants: list[Variant] = []
+    excluded: list[Excluded] = []
+    for kernel in manifest.kernels:
+        if wanted_kernels and kernel.name not in wanted_kernels:
+            continue
+        for arch in manifest.package.archs:
+            if wanted_archs and arch not in wanted_archs:
+                continue
+            for found in _expand_kernel(kernel, arch):
+                (variants if isinstance(found, Variant) else excluded).append(found)  # type: ignore[arg-type]
+    return Expansion(tuple(dict.fromkeys(variants)), tuple(excluded))
+
+
+def points(kernel: Kernel) -> Iterator[tuple[tuple[str, Value], ...]]:
+    """Every combination of the kernel's axes, the last axis fastest."""
+    names = [axis.name for axis in kernel.matrix]
+    for values in itertools.product(*(axis.values for axis in kernel.matrix)):
+        yield tuple(zip(names, values))
+
+
+def _expand_kernel(kernel: Kernel, arch: str) -> Iterator[Variant | Excluded]:
+    for point in points(kernel):
+        facts = dict(point) | {"arch": arch}
+        exclude = next((condition for condition in kernel.excludes if condition.holds(facts)), None)
+        if exclude is not None:
+            yield Excluded(kernel.name, arch, point, f"excluded by {{ {exclude} }}")
+            continue
+        configs = [config for config in kernel.configs if config.when.holds(facts)]
+        if not configs:
+            yield Excluded(kernel.name, arch, point, "no config applies")
+        for config in configs:
+            yield from _expand_config(kernel, arch, point, config)
+            if not config.guards:  # Dispatch would never look beyond it.
+                break
+
+
+def _expand_config(kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ...], config: Config) -> Iterator[Variant]:
+    given = {name for name, _ in (*point, *config.constexprs)}
+    defaults = tuple((name, value) for name, value in kernel.defaults if name not in given)
+    for hints in _hint_choices(kernel):
+        yield Variant(
+            kernel=kernel.name,
+            arch=arch,
+            matrix=point,
+            signature=tuple(
+                (argument.name, argument_type(argument, dict(point), hint)) for argument, hint in zip(kernel.args, hints)
+            ),
+            constexprs=config.constexprs + defaults,
+            num_warps=config.num_warps,
+            num_stages=config.num_stages,
+            guards=config.guards,
+        )
+
+
+def _hint_choices(kernel: Kernel) -> Iterator[tuple[str, ...]]:
+    """The hints of all arguments, for every variant of one configuration."""
+    for specialization in kernel.specializations:
+        pinned = dict(specialization)
+        choices = [(pinned[argument.name],) if argument.name in pinned else argument.hints for argument in kernel.args]
+        yield from itertools.product(*choices)
+
+
+def argument_type(argument: Argument, point: dict[str, Value], hint: str = "") -> str:
+    """The argument's type with matrix values put in, and its hint: `*{dtype}` and `16` give `*fp16:16`."""
+    text = re.sub(r"\{(\w+)\}", lambda match: str(point[match[1]]), argument.type)
+    return f"{text}:{hint}" if hint else text
+
+
+_OPERATOR_WORDS = {"<=": "le", ">=": "ge", "==": "eq", "!=": "ne", "<": "lt", ">": "gt", "%": "mod"}
+
+
+def _hint_word(type_: str) -> str:
+    """How a file name calls the specialisation of an argument; empty for the usual one."""
+    _, _, hint = type_.partition(":")
+    if type_.startswith("*"):
+        return "" if hint == "16" else "any"
+    return {"": "", "16": "d16", "1": "one"}[hint]
+
+
+def _value_text(value: Value) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _short(value: Value) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _parse_value(text: str) -> Value:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value
+
+
+def _parse_guard(text: str) -> Guard:
+    match = _GUARD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"expected a fact such as M<=64, found {text!r}")
+    return Guard(match[1], match[2], int(match[3]))
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for item in text.split(",") if text else ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"expected name=value, found {item!r}")
+        yield name, value

@@ -1,0 +1,174 @@
+"""Prints a plan as ninja's text, with ninja's own writer, and runs ninja on it."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ninja.ninja_syntax import Writer
+
+from kbuild.aot.plan import STATE, Plan
+from kbuild.aot.progress import Progress
+
+_STATUS = "@kbuild %f %t "
+_STATUS_LINE = re.compile(r"@kbuild (\d+) (\d+) (.*)")
+_FAILED = re.compile(r"FAILED: (?:\[code=(\d+)\] )?(.*)")
+_SECONDS_TO_STOP = 10
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An edge that failed."""
+
+    output: str
+    """The first file it was to make."""
+    code: int
+    """Exit code of its command, as the shell gives it."""
+    text: str
+    """What it printed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What running ninja came to."""
+
+    code: int
+    """Exit code of ninja."""
+    steps: tuple[str, ...]
+    """Descriptions of the edges that ran."""
+    printed: tuple[str, ...]
+    """Lines that successful edges printed."""
+    failures: tuple[Failure, ...]
+    """Edges that failed."""
+    text: str = ""
+    """What ninja itself had to say."""
+
+
+def text(plan: Plan, python: str) -> str:
+    """The plan as `build.ninja`; `python` is the interpreter that runs the edges."""
+    stream = io.StringIO()
+    writer = Writer(stream, width=120)  # type: ignore[arg-type]
+    writer.comment("Written by kbuild build; changes are lost.")
+    writer.variable("ninja_required_version", "1.10")
+    writer.variable("builddir", STATE)
+    writer.variable("python", escape(shlex.quote(python)))
+    for rule in ("compile", "assemble"):
+        writer.newline()
+        writer.rule(rule, f"$python -m kbuild @{rule} $in", description="$what", restat=True)
+    for edge in plan.edges:
+        writer.newline()
+        variables = {"what": escape(edge.description)}
+        outputs, inputs, implicit = ([escape(path) for path in paths] for paths in (edge.outputs, edge.inputs, edge.implicit))
+        writer.build(outputs, edge.rule, inputs, implicit=implicit, variables=variables)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def escape(word: str) -> str:
+    """A word with ninja's own sign doubled; spaces and colons in paths are the writer's affair."""
+    return word.replace("$", "$$")
+
+
+def run(
+    ninja: str,
+    build: Path,
+    targets: Sequence[str],
+    environment: Mapping[str, str],
+    progress: Progress,
+    jobs: int = 0,
+    keep_going: bool = False,
+    inherit: Sequence[int] = (),
+) -> Outcome:
+    """Runs ninja in the build directory until all targets are made or a step fails.
+
+    `jobs` 0 leaves the number to ninja.  `inherit` are file descriptors that ninja keeps open: a lock is so held until
+    the last process of the build ends, even if this one is killed.
+    """
+    command = [
+        ninja,
+        "-f",
+        f"{STATE}/build.ninja",
+        "-k",
+        "0" if keep_going else "1",
+        *(("-j", str(jobs)) if jobs else ()),
+        *targets,
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd=build,
+        env={**environment, "NINJA_STATUS": _STATUS},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=inherit,
+    )
+    reader = _Reader(progress.step)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            reader.line(line.decode(errors="replace").rstrip("\n"))
+        code = process.wait()
+    except BaseException:
+        _stop(process)
+        raise
+    finally:
+        process.stdout.close()
+        progress.finish()
+    return reader.outcome(code)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Interrupts ninja, which ends its commands and removes what they left half done."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_SECONDS_TO_STOP)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class _Reader:
+    """Tells ninja's lines apart: steps, failures with their text, what steps print, and ninja's own words."""
+
+    def __init__(self, step: Callable[[int, int, str], None]) -> None:
+        self._step = step
+        self._steps: list[str] = []
+        self._printed: list[str] = []
+        self._failures: list[Failure] = []
+        self._own: list[str] = []
+        self._failing: tuple[str, int] | None = None
+        self._skip = 0
+        self._text: list[str] = []
+
+    def line(self, line: str) -> None:
+        status, failed = _STATUS_LINE.match(line), _FAILED.match(line)
+        if status or failed or line.startswith("ninja: "):
+            self._end_failure()
+        if status:
+            self._steps.append(status[3])
+            self._step(int(status[1]), int(status[2]), status[3])
+        elif failed:
+            self._failing = (failed[2].split(" ")[0], int(failed[1] or 1))
+            self._skip = 1  # The line after it repeats the command.
+        elif line.startswith("ninja: "):
+            self._own.append(line)
+        elif self._skip:
+            self._skip = 0
+        elif self._failing:
+            self._text.append(line)
+        else:
+            self._printed.append(line)
+
+    def _end_failure(self) -> None:
+        if self._failing:
+            self._failures.append(Failure(*self._failing, "\n".join(self._text).strip("\n")))
+        self._failing, self._text = None, []
+
+    def outcome(self, code: int) -> Outcome:
+        self._end_failure()
+        return Outcome(code, tuple(self._steps), tuple(self._printed), tuple(self._failures), "\n".join(self._own))

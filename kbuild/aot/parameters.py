@@ -1,0 +1,67 @@
+"""The parameters of a kernel function, read from its file's syntax tree: no module is imported to check a manifest."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kbuild.aot.manifest import Value
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel."""
+
+    name: str
+    """Its name."""
+    is_constexpr: bool
+    """Whether it is annotated `tl.constexpr`."""
+    has_default: bool
+    """Whether a call may leave it out."""
+    default: Value = None
+    """The default's value where `is_literal`."""
+    is_literal: bool = False
+    """Whether the default is a plain value rather than an expression that only the compiler can work out."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a kernel file, as far as a manifest has to agree with it."""
+
+    parameters: tuple[Parameter, ...]
+    """In order."""
+    doc: str
+    """Its doc string, or nothing."""
+
+
+@lru_cache(maxsize=256)
+def functions(path: Path) -> dict[str, Function]:
+    """The top-level functions of a Python file by name; SyntaxError, UnicodeDecodeError or OSError as reading it raises."""
+    try:
+        module = ast.parse(path.read_bytes(), filename=str(path))
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SyntaxError(str(error)) from None
+    return {node.name: _function(node) for node in module.body if isinstance(node, ast.FunctionDef)}
+
+
+def _function(node: ast.FunctionDef) -> Function:
+    positional = node.args.posonlyargs + node.args.args
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(node.args.defaults)
+    pairs = [*zip(positional, defaults), *zip(node.args.kwonlyargs, node.args.kw_defaults)]
+    return Function(tuple(_parameter(argument, default) for argument, default in pairs), ast.get_docstring(node) or "")
+
+
+def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
+    annotation = argument.annotation
+    text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation) if annotation else ""
+    is_constexpr = str(text).rpartition(".")[2] == "constexpr"
+    if default is None:
+        return Parameter(argument.arg, is_constexpr, has_default=False)
+    try:
+        value = ast.literal_eval(default)
+    except (ValueError, TypeError, SyntaxError):
+        return Parameter(argument.arg, is_constexpr, has_default=True)
+    is_literal = value is None or isinstance(value, (bool, int, float, str))
+    return Parameter(argument.arg, is_constexpr, True, value if is_literal else None, is_literal)

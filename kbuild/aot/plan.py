@@ -1,0 +1,157 @@
+"""What a build does, as values: jobs for the variants, and the edges of the graph that ninja runs.
+
+Planning is pure.  A job's file carries the identity of its cubin, and is the only input of its edge: what does not change
+the identity, a comment for one, leaves the file as it is, and ninja has nothing to do.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kbuild.aot.identity import canonical_json, digest, request_digest
+from kbuild.aot.manifest import Kernel, Manifest, Value
+from kbuild.aot.matrix import Expansion, Variant
+
+STATE = ".kbuild"
+"""Directory within the build directory for all that is not for people."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that compiling one variant takes."""
+
+    variant: Variant
+    """The variant."""
+    source: str
+    """Python file, relative to the project."""
+    function: str
+    """Function in it."""
+    constexprs: tuple[tuple[str, Value], ...]
+    """All constexpr parameters that have a value: axes of the matrix, meta-parameters, defaults."""
+    identity: str
+    """Digest of all that goes into the cubin."""
+    source_digest: str
+    """Digest of the kernel and all it reaches, to be the same still when the compiler is done."""
+    lineinfo: bool = False
+    """Whether the cubin refers to source lines."""
+
+    @property
+    def stem(self) -> str:
+        """Path of the variant's files within the build directory, without suffix."""
+        return f"{self.variant.arch}/{self.variant.kernel}/{self.variant.file_name}"
+
+    @property
+    def file(self) -> str:
+        """Path of the job's own file within the build directory."""
+        return f"{STATE}/jobs/{self.stem}.json"
+
+    def encode(self) -> bytes:
+        """The job as canonical JSON."""
+        fields = {"variant": str(self.variant), "source": self.source, "function": self.function, "identity": self.identity}
+        rest = {"constexprs": self.constexprs, "source_digest": self.source_digest, "lineinfo": self.lineinfo}
+        return canonical_json(fields | rest)
+
+    @staticmethod
+    def decode(fields: Mapping[str, object]) -> Job:
+        """The job that `encode` gave these fields for."""
+        values = dict(fields)
+        constexprs = tuple((name, value) for name, value in values.pop("constexprs"))  # type: ignore[attr-defined]
+        return Job(variant=Variant.parse(str(values.pop("variant"))), constexprs=constexprs, **values)  # type: ignore[arg-type]
+
+    def command(self) -> str:
+        """The command line that compiles the same again, from the project's directory."""
+        words = ["kbuild", "compile", f"{self.source}:{self.function}", "--arch", self.variant.arch]
+        words += ["-s", ",".join(f"{name}={type_}" for name, type_ in self.variant.signature)]
+        if self.constexprs:
+            words += ["-c", ",".join(f"{name}={value}" for name, value in self.constexprs)]
+        words += ["--num-warps", str(self.variant.num_warps), "--num-stages", str(self.variant.num_stages)]
+        return shlex.join(words + ["--lineinfo"] * self.lineinfo)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One step of the build."""
+
+    rule: str
+    """`compile` or `assemble`."""
+    outputs: tuple[str, ...]
+    """Files it makes; all paths are relative to the build directory."""
+    inputs: tuple[str, ...]
+    """Files on its command line."""
+    implicit: tuple[str, ...] = ()
+    """Further files it depends on."""
+    description: str = ""
+    """What to show while it runs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole build."""
+
+    jobs: tuple[Job, ...]
+    """One per variant, in the order of the expansion."""
+    edges: tuple[Edge, ...]
+    """The steps; those that compile stand in the order of the jobs."""
+    files: tuple[tuple[str, bytes], ...]
+    """Files to write before, where they differ: names within the build directory, and contents."""
+
+
+def plan(
+    manifest: Manifest,
+    expansion: Expansion,
+    sources: Mapping[str, str],
+    compiler: str,
+    tools: Mapping[str, str],
+    package: Mapping[str, object] | None = None,
+    lineinfo: bool = False,
+) -> Plan:
+    """The build of an expansion.
+
+    `sources` maps kernels to digests of their source closures, `compiler` and `tools` are digests as well.  `package`,
+    if given, is whatever the package depends on besides manifest and cubins; without it no package is made.
+    """
+    jobs = tuple(
+        _job(manifest.kernel(variant.kernel), variant, sources, compiler, tools, lineinfo) for variant in expansion.variants
+    )
+    edges = [_compile_edge(job) for job in jobs]
+    files = [(job.file, job.encode()) for job in jobs]
+    if package is not None:
+        facts = {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
+        files.append((f"{STATE}/package.json", canonical_json(facts)))
+        outputs = tuple(output for edge in edges for output in edge.outputs)
+        edges.append(
+            Edge("assemble", (f"{STATE}/wheel.json",), (f"{STATE}/package.json",), outputs, f"package {manifest.package.name}")
+        )
+    return Plan(jobs, tuple(edges), tuple(files))
+
+
+def manifest_digest(manifest: Manifest) -> str:
+    """The digest of what a manifest says, whatever its comments and its layout."""
+    return digest(repr(manifest))
+
+
+def _job(
+    kernel: Kernel, variant: Variant, sources: Mapping[str, str], compiler: str, tools: Mapping[str, str], lineinfo: bool
+) -> Job:
+    is_parameter = {axis.name: axis.is_parameter for axis in kernel.matrix}
+    axes = tuple((name, value) for name, value in variant.matrix if is_parameter[name])
+    constexprs = axes + variant.constexprs
+    request: dict[str, object] = {
+        "function": kernel.function,
+        "signature": variant.signature,
+        "constexprs": sorted(constexprs),
+        "target": variant.arch,
+        "num_warps": variant.num_warps,
+        "num_stages": variant.num_stages,
+        "lineinfo": lineinfo,
+    }
+    source = sources[kernel.name]
+    identity = request_digest(request, source, compiler, tools)
+    return Job(variant, kernel.source, kernel.function, constexprs, identity, source, lineinfo)
+
+
+def _compile_edge(job: Job) -> Edge:
+    outputs = tuple(f"{job.stem}.{suffix}" for suffix in ("cubin", "json", "ptx"))
+    return Edge("compile", outputs, (job.file,), description=f"compile {job.variant.name}")

@@ -1,0 +1,143 @@
+"""On which line of a TOML text each key and array element stands.
+
+The TOML reader gives values without places.  This walks the text once, knowing only what decides where a key begins:
+comments, strings, brackets and table headers.  The text has been read by the real reader before, so it is well formed.
+"""
+
+from __future__ import annotations
+
+import re
+
+Path = tuple[str | int, ...]
+"""Keys from the top, with indices for elements of arrays: `("kernel", 1, "matrix", "dtype", 0)`."""
+
+_TOKEN = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+      | (?P<long>\"\"\"(?:\\.|[^\\])*?\"{3,5}|'''.*?'{3,5})
+      | (?P<string>"(?:\\.|[^"\\\n])*"|'[^'\n]*')
+      | (?P<newline>\n)
+      | (?P<space>[ \t\r]+)
+      | (?P<mark>[\[\]{},=.])
+      | (?P<bare>[^\s\#"'\[\]{},=.]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class _Walk:
+    """The tokens of a text with their lines, and a cursor."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[tuple[str, str, int]] = []
+        self.index = 0
+        line = 1
+        for match in _TOKEN.finditer(text):
+            kind = match.lastgroup or ""
+            if kind not in ("comment", "space"):
+                self.tokens.append((kind, match.group(), line))
+            line += match.group().count("\n")
+
+    def peek(self, ahead: int = 0) -> tuple[str, str, int]:
+        index = self.index + ahead
+        return self.tokens[index] if index < len(self.tokens) else ("end", "", 0)
+
+    def take(self) -> tuple[str, str, int]:
+        token = self.peek()
+        self.index += 1
+        return token
+
+    def skip_newlines(self) -> None:
+        while self.peek()[0] == "newline":
+            self.index += 1
+
+    def key(self) -> list[str]:
+        """A dotted key, at the cursor."""
+        parts: list[str] = []
+        while True:
+            _, text, _ = self.take()
+            parts.append(text[1:-1] if text[:1] in "\"'" else text)
+            if self.peek()[1] != ".":
+                return parts
+            self.take()
+
+
+def positions(text: str) -> dict[Path, int]:
+    """The 1-based line of every table, key and array element of a well-formed TOML text."""
+    walk = _Walk(text)
+    found: dict[Path, int] = {(): 1}
+    counts: dict[Path, int] = {}
+    table: Path = ()
+    while walk.peek()[0] != "end":
+        if walk.peek()[0] == "newline":
+            walk.take()
+        elif walk.peek()[1] == "[":
+            table = _header(walk, found, counts)
+        else:
+            _key_value(walk, table, found)
+    return found
+
+
+def _header(walk: _Walk, found: dict[Path, int], counts: dict[Path, int]) -> Path:
+    """Reads `[a.b]` or `[[a.b]]`; gives the path of the table that begins."""
+    line = walk.take()[2]
+    is_array = walk.peek()[1] == "["
+    if is_array:
+        walk.take()
+    parts = walk.key()
+    while walk.peek()[0] not in ("newline", "end"):
+        walk.take()
+    path: Path = ()
+    for part in parts[:-1]:
+        path = _latest((*path, part), counts)
+    path = (*path, parts[-1])
+    if is_array:
+        counts[path] = counts.get(path, -1) + 1
+        found.setdefault(path, line)
+        path = (*path, counts[path])
+    found[path] = line
+    return path
+
+
+def _latest(path: Path, counts: dict[Path, int]) -> Path:
+    """The last element, where the path is an array of tables."""
+    return (*path, counts[path]) if path in counts else path
+
+
+def _key_value(walk: _Walk, table: Path, found: dict[Path, int]) -> None:
+    line = walk.peek()[2]
+    path = table
+    for part in walk.key():
+        path = (*path, part)
+        found.setdefault(path, line)
+    walk.take()
+    _value(walk, path, found)
+
+
+def _value(walk: _Walk, path: Path, found: dict[Path, int]) -> None:
+    """Reads one value; arrays and inline tables add the places of what they hold."""
+    opening = walk.peek()[1]
+    if opening == "[":
+        walk.take()
+        index = 0
+        while _next_item(walk, "]"):
+            found[(*path, index)] = walk.peek()[2]
+            _value(walk, (*path, index), found)
+            index += 1
+    elif opening == "{":
+        walk.take()
+        while _next_item(walk, "}"):
+            _key_value(walk, path, found)
+    else:
+        while walk.peek()[0] not in ("newline", "end") and walk.peek()[1] not in (",", "]", "}"):
+            walk.take()
+
+
+def _next_item(walk: _Walk, closing: str) -> bool:
+    """Moves to the next item of an array or inline table; false, past its end, when there is none."""
+    walk.skip_newlines()
+    if walk.peek()[1] == ",":
+        walk.take()
+        walk.skip_newlines()
+    if walk.peek()[1] == closing or walk.peek()[0] == "end":
+        walk.take()
+        return False
+    return True

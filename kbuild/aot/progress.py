@@ -1,0 +1,66 @@
+"""How a build shows that it goes on: a bar on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+_SECONDS_BETWEEN_BARS = 0.05
+
+
+class Progress:
+    """Shows nothing but messages; what `-q` gives, and what the other two build on."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+
+    def step(self, done: int, total: int, description: str) -> None:
+        """One step of `total` is done."""
+
+    def message(self, text: str) -> None:
+        """Lines that stay."""
+        print(text, file=self.stream, flush=True)
+
+    def finish(self) -> None:
+        """Nothing more will come."""
+
+
+class Lines(Progress):
+    """One line per step, for logs."""
+
+    def step(self, done: int, total: int, description: str) -> None:
+        self.message(f"[{done}/{total}] {description}")
+
+
+class Bar(Progress):
+    """One line that is drawn over: how much is done, how long it took, and what was done last."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._start = time.monotonic()
+        self._drawn = 0.0
+        self._shown = False
+
+    def step(self, done: int, total: int, description: str) -> None:
+        now = time.monotonic()
+        if done < total and now - self._drawn < _SECONDS_BETWEEN_BARS:
+            return
+        self._drawn = now
+        columns = shutil.get_terminal_size().columns - 1
+        filled = 24 * done // max(total, 1)
+        text = f"[{'=' * filled}{' ' * (24 - filled)}] {done}/{total} {now - self._start:.1f} s  {description}"
+        self.stream.write("\r" + text[:columns].ljust(columns))
+        self.stream.flush()
+        self._shown = True
+
+    def message(self, text: str) -> None:
+        self.finish()
+        super().message(text)
+
+    def finish(self) -> None:
+        if self._shown:
+            self.stream.write("\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r")
+            self.stream.flush()
+        self._shown = False

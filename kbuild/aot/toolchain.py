@@ -1,0 +1,104 @@
+"""The outside programs a build runs, and where they were found: the only module of a build that looks at the machine.
+
+The environment is handed in; nothing here reads it by itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.errors import ToolError
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program, or a library that counts as one."""
+
+    name: str
+    """What it is called in messages."""
+    path: str
+    """Where it is."""
+    origin: str
+    """What led there: an environment variable, a package, or PATH."""
+    arguments: tuple[str, ...] = ()
+    """Arguments that come before all others, as in CC="ccache gcc"."""
+
+
+def find_ptxas(environment: Mapping[str, str]) -> Tool:
+    """ptxas: of KBUILD_PTXAS, TRITON_PTXAS_PATH or CUDA_HOME if set, otherwise of the nvidia-cuda-nvcc package."""
+    for variable in ("KBUILD_PTXAS", "TRITON_PTXAS_PATH"):
+        if path := environment.get(variable, ""):
+            if not _is_program(path):
+                raise ToolError(
+                    f"{variable} is {path}, which is no program", hint="unset it to use the nvidia-cuda-nvcc package's"
+                )
+            return Tool("ptxas", os.path.abspath(path), variable)
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        path = os.path.join(environment.get(variable, ""), "bin", "ptxas")
+        if environment.get(variable) and _is_program(path):
+            return Tool("ptxas", path, variable)
+    for entry in sys.path:
+        for path in sorted(Path(entry or ".", "nvidia").glob("*/bin/ptxas"), reverse=True):
+            if _is_program(path):
+                return Tool("ptxas", str(path), "nvidia-cuda-nvcc")
+    raise ToolError("ptxas, the assembler of PTX, is not to be found", hint="pip install nvidia-cuda-nvcc, or set KBUILD_PTXAS")
+
+
+def find_ninja(environment: Mapping[str, str]) -> Tool:
+    """ninja: that of the ninja package, otherwise that on PATH."""
+    spec = importlib.util.find_spec("ninja")
+    if spec is not None and spec.origin is not None:
+        # Beside the interpreter, in the package's own bin directory, or where `pip install --target` puts it.
+        package = Path(spec.origin).parent
+        for directory in (Path(sys.executable).parent, package / "data" / "bin", package.parent / "bin"):
+            if _is_program(directory / "ninja"):
+                return Tool("ninja", str(directory / "ninja"), "ninja package")
+    if path := shutil.which("ninja", path=environment.get("PATH")):
+        return Tool("ninja", path, "PATH")
+    raise ToolError("ninja is not to be found", hint="pip install ninja")
+
+
+def find_cc(environment: Mapping[str, str]) -> Tool:
+    """The C compiler: CC if set, otherwise cc, gcc or clang on PATH."""
+    if words := shlex.split(environment.get("CC", "")):
+        if path := shutil.which(words[0], path=environment.get("PATH")):
+            return Tool("cc", path, "CC", tuple(words[1:]))
+        raise ToolError(f"CC is {words[0]}, which is no program")
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name, path=environment.get("PATH")):
+            return Tool("cc", path, "PATH")
+    raise ToolError("no C compiler is to be found; the package's launcher needs one", hint="install gcc or clang, or set CC")
+
+
+def find_llvm() -> Tool:
+    """The library with LLVM, in the llvmlite package, which is found without importing it."""
+    spec = importlib.util.find_spec("llvmlite")
+    if spec is not None and spec.origin is not None:
+        for path in sorted(Path(spec.origin).parent.glob("binding/*llvmlite*.so")):
+            return Tool("llvmlite", str(path), "llvmlite package")
+    raise ToolError("llvmlite is not installed", hint="pip install 'llvmlite>=0.50,<0.51'")
+
+
+def version(tool: Tool) -> str:
+    """The last telling line that the program prints for `--version`; what is wrong, in brackets, if it cannot run."""
+    command = [tool.path, *tool.arguments, "--version"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"({error})"
+    lines = done.stdout.decode(errors="replace").strip().splitlines()
+    if done.returncode != 0 or not lines:
+        return f"(exit code {done.returncode})"
+    return next((line for line in lines if "release" in line), lines[0])
+
+
+def _is_program(path: str | Path) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)

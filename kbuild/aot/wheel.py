@@ -1,0 +1,105 @@
+"""Writes wheels: the same bytes for the same files, whatever the day, the user and the directory.
+
+A wheel is a zip archive in the one form that all installers read alike: sorted names, fixed times and modes, no data
+descriptors, no duplicate names, RECORD last.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+import struct
+import time
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.tags import platform_tags
+from packaging.utils import canonicalize_name
+
+from kbuild.aot.manifest import Package
+
+_EARLIEST = 315532800
+"""1980-01-01, the first day that zip archives know, in seconds since 1970."""
+_OLDEST_GLIBC = 17
+"""No installer knows manylinux tags for older ones than glibc 2.17 on all machines."""
+_SYSTEM_LIBRARIES = {b"libc.so.6", b"libm.so.6", b"libdl.so.2", b"libpthread.so.0", b"librt.so.1"}
+"""Libraries that the manylinux policy lets a wheel count on, as far as C needs them."""
+
+
+def make_wheel(files: Mapping[str, bytes], package: Package, platform: str, epoch: int | None = None) -> tuple[str, bytes]:
+    """The name and the bytes of the wheel with these files (paths with /, contents).
+
+    `epoch` is SOURCE_DATE_EPOCH, seconds since 1970, for the times in the archive; 1980 when None.
+    """
+    distribution = canonicalize_name(package.name).replace("-", "_")
+    tag = f"cp310-abi3-{platform}"
+    info = f"{distribution}-{package.version}.dist-info"
+    wheel = f"Wheel-Version: 1.0\nGenerator: kbuild\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    entries = dict(files) | {f"{info}/METADATA": _metadata(package).encode(), f"{info}/WHEEL": wheel.encode()}
+    for name in entries:
+        if name.startswith("/") or "\\" in name or ".." in name.split("/"):
+            raise ValueError(f"{name!r} is no name for a file in a wheel")
+    record = "".join(f"{name},sha256={_record_digest(data)},{len(data)}\n" for name, data in sorted(entries.items()))
+    ordered = [*sorted(entries.items()), (f"{info}/RECORD", (record + f"{info}/RECORD,,\n").encode())]
+    return f"{distribution}-{package.version}-{tag}.whl", _zip(ordered, epoch)
+
+
+def _metadata(package: Package) -> str:
+    lines = ["Metadata-Version: 2.4", f"Name: {package.name}", f"Version: {package.version}"]
+    lines += [f"Summary: {package.summary}"] if package.summary else []
+    lines += [f"License-Expression: {package.license}"] if package.license else []
+    return "\n".join([*lines, "Requires-Python: >=3.10"]) + "\n"
+
+
+def _record_digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _zip(entries: Iterable[tuple[str, bytes]], epoch: int | None) -> bytes:
+    moment = time.gmtime(max(epoch if epoch is not None else _EARLIEST, _EARLIEST))[:6]
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in entries:
+            info = zipfile.ZipInfo(name, moment)
+            info.create_system = 3  # Unix, for the modes below to count.
+            info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+            # Archives of cubins are compressed already; storing them also keeps them the same under any zlib.
+            info.compress_type = zipfile.ZIP_STORED if name.endswith(".kbz") else zipfile.ZIP_DEFLATED
+            archive.writestr(info, data, compresslevel=9)
+    return stream.getvalue()
+
+
+def platform_tag(launcher: bytes) -> str:
+    """The platform tag of a wheel with this shared object: manylinux if nothing in it asks for more, linux otherwise."""
+    tags = list(platform_tags())
+    plain = tags[-1]
+    minor = max([_OLDEST_GLIBC] + [int(found) for found in re.findall(rb"GLIBC_2\.(\d+)", launcher)])
+    tag = f"manylinux_2_{minor}_{plain.removeprefix('linux_')}"
+    return tag if tag in tags and needed_libraries(launcher) <= _SYSTEM_LIBRARIES else plain
+
+
+def needed_libraries(data: bytes) -> set[bytes]:
+    """The libraries that a 64-bit little-endian ELF file has the loader load; ValueError if it is none."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not a 64-bit little-endian ELF file")
+    start, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
+    needed: set[bytes] = set()
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, start + index * size) for index in range(count)]
+    for _, kind, _, _, offset, length, link, _, _, _ in sections:
+        if kind != 6:  # SHT_DYNAMIC
+            continue
+        strings = sections[link][4]
+        for place in range(offset, offset + length, 16):
+            tag, value = struct.unpack_from("<qQ", data, place)
+            if tag == 1:  # DT_NEEDED
+                needed.add(data[strings + value : data.index(b"\0", strings + value)])
+    return needed
+
+
+def read_tree(root: Path, patterns: Iterable[str]) -> dict[str, bytes]:
+    """The files under a directory that match one of the patterns, by their path from the directory's parent."""
+    found = {file for pattern in patterns for file in root.rglob(pattern) if file.is_file()}
+    return {file.relative_to(root.parent).as_posix(): file.read_bytes() for file in sorted(found)}

@@ -1,0 +1,187 @@
+"""Every mistake in a manifest is told by its line, in one line, and all of them at once."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from kbuild.aot.load import load
+from kbuild.aot.manifest import Argument, Guard
+from kbuild.errors import KbuildError
+from tests.aot.conftest import KERNEL, MANIFEST
+
+
+def mistakes(project: Path) -> list[str]:
+    """The messages that loading the project's manifest gives, as `line: message; hint`."""
+    with pytest.raises(KbuildError) as caught:
+        load(project / "kernels.toml", "kernels.toml")
+    assert caught.value.exit_code == 2
+    found = []
+    for error in caught.value.errors():
+        assert "\n" not in error.message + error.hint
+        found.append(f"{error.loc.line if error.loc else 0}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+    return found
+
+
+def test_a_manifest_without_mistakes(project: Path) -> None:
+    manifest = load(project / "kernels.toml")
+    assert manifest.package.archs == ("sm_80", "sm_90")
+    kernel = manifest.kernel("scale")
+    assert kernel.function == "scale_kernel"
+    assert kernel.doc == "Multiplies n elements by a constant."
+    assert kernel.args == (
+        Argument("x", "*{dtype}", ("16",)),
+        Argument("y", "*{dtype}", ("16",)),
+        Argument("n", "i32", ("16", "")),
+    )
+    assert kernel.configs[1].guards == (Guard("n", "<=", 1024),)
+    assert kernel.defaults == (("SCALE", 2.0),)
+
+
+K = 'kernel "scale": '
+"""How messages about the kernel begin."""
+CASES = [
+    # (text of the manifest, what stands there instead, line, message; None as the text appends to the end)
+    ("schema = 1\n", "", 1, 'missing key "schema"'),
+    ("schema = 1", "schema = 2", 1, "schema: schema 2 is not known; this kbuild reads schema = 1"),
+    ("schema = 1", 'schema = "1"', 1, 'schema: expected an integer, found "1"'),
+    ("[package]", "[pakcage]", 2, 'pakcage: unknown key; did you mean "package"?'),
+    ('name = "demo_kernels"', 'name = "demo-kernels"', 3, 'package.name: "demo-kernels" is not a name; a name has up to'),
+    ('name = "demo_kernels"', 'name = "class"', 3, 'package.name: "class" is a word of Python'),
+    ('version = "0.1.0"', 'version = "one"', 4, 'package.version: "one" is not a version; write it as PEP 440 does'),
+    ('version = "0.1.0"', 'vresion = "0.1.0"', 4, 'package.vresion: unknown key; did you mean "version"?'),
+    ('"sm_80", "sm_90"', '"sm_80", "sm_09"', 5, 'package.archs[1]: unknown architecture "sm_09"; did you mean "sm_90"?'),
+    ('"sm_80", "sm_90"', '"8.0"', 5, 'package.archs[0]: unknown architecture "8.0"; did you mean "sm_80"?'),
+    ('"sm_80", "sm_90"', '"sm_80", "sm_80"', 5, 'package.archs[1]: "sm_80" is named twice'),
+    ('"sm_80", "sm_90"', "90", 5, "package.archs[0]: expected a string, found the int 90"),
+    ('["sm_80", "sm_90"]', '"sm_90"', 5, 'package.archs: expected a list, found "sm_90"'),
+    ('name = "scale"', 'name = "sc ale"', 8, 'kernel[0]: name: "sc ale" is not a name'),
+    ('name = "scale"', 'name = "{{ x }}"', 8, 'kernel[0]: name: "{{ x }}" is not a name'),
+    ('name = "scale"', 'name = "x\\"; system(1); \\n"', 8, "kernel[0]: name: "),
+    ('name = "scale"', 'name = "explain"', 8, 'kernel "explain": name: "explain" is a name that kbuild uses itself'),
+    ('name = "scale"\n', "", 7, 'kernel[0]: missing key "name"'),
+    ('name = "scale"', 'nmae = "scale"', 8, 'kernel[0]: nmae: unknown key; did you mean "name"?'),
+    ("kernels/scale.py", "../scale.py", 9, K + 'source: "../scale.py" is not a path within the project'),
+    ("kernels/scale.py", "/etc/passwd", 9, K + 'source: "/etc/passwd" is not a path within the project'),
+    ("kernels/scale.py", "kernels/skale.py", 9, K + 'source: no Python file "kernels/skale.py"'),
+    ("kernels/scale.py", "kernels/outside.py", 9, K + 'source: "kernels/outside.py" leads out of the project'),
+    ("kernels/scale.py", "kernels/broken.py", 9, K + "source: kernels/broken.py:1: invalid syntax"),
+    ("kernels/scale.py", "kernels/empty.py", 9, K + 'source: kernels/empty.py has no function "empty_kernel"'),
+    ('source = "k', 'function = "scale_kernal"\nsource = "k', 9,
+     K + 'function: kernels/scale.py has no function "scale_kernal"; did you mean "scale_kernel"?'),
+    ('"cdiv(n, BLOCK)"', "", 10, K + "grid: a grid has one to three expressions, not 0"),
+    ('"cdiv(n, BLOCK)"', '"cdiv(n, BLOK)"', 10, K + 'grid[0]: "BLOK" is no integer argument and no constexpr; did you'),
+    ('"cdiv(n, BLOCK)"', '"x"', 10, K + 'grid[0]: "x" is no integer argument and no constexpr'),
+    ('"cdiv(n, BLOCK)"', '"n / BLOCK"', 10, K + "grid[0]: n / BLOCK: only + - * // % may join the parts of a grid"),
+    ('"cdiv(n, BLOCK)"', '"__import__(n)"', 10, K + "grid[0]: __import__(n): only cdiv, min, max may be called in a grid"),
+    ('"cdiv(n, BLOCK)"', '"cdiv(n)"', 10, K + "grid[0]: cdiv(n): cdiv takes 2 arguments"),
+    ('"cdiv(n, BLOCK)"', '"n +"', 10, K + "grid[0]: 'n +' is not an expression"),
+    ('"cdiv(n, BLOCK)"', "7", 10, K + "grid[0]: expected an expression in quotes, found the int 7"),
+    ('x = "*{dtype}:16"\n', "", 11, K + 'args: missing argument "x"'),
+    ('x = "*{dtype}:16"', 'z = "*{dtype}:16"', 12, K + 'args.z: the kernel has no such parameter; known: x, y, n'),
+    ('x = "*{dtype}:16"', 'x = "*{dtpye}:16"', 12, K + 'args.x: no axis "dtpye" in the matrix; did you mean "dtype"?'),
+    ('x = "*{dtype}:16"', 'x = "*fp61:16"', 12, K + 'args.x: unknown type "fp61"; did you mean "fp64"?'),
+    ('x = "*{dtype}:16"', "x = 16", 12, K + "args.x: the int 16 is not a type; write it as"),
+    ('n = "i32:16?"', 'n = "i32:8"', 14, K + 'args.n: "i32:8" is not a type; write it as'),
+    ('n = "i32:16?"', 'n = "fp32:16"', 14, K + "args.n: only pointers and integers can be divisible by 16"),
+    ('n = "i32:16?"', 'n = "i32"\nBLOCK = "i32"', 15, K + "args.BLOCK: the parameter is a constexpr; give its values in"),
+    ('"fp16", "fp32"', '"fp16", "fp23"', 16, K + 'matrix.dtype[1]: unknown type "fp23"; did you mean "fp32"?'),
+    ('"fp16", "fp32"', '"fp16", 32', 16, K + "matrix.dtype[1]: 32 is of another type than"),
+    ('"fp16", "fp32"', '"fp16", "fp16"', 16, K + 'matrix.dtype[1]: "fp16" is named twice'),
+    ('["fp16", "fp32"]', '"fp16"', 16, K + 'matrix.dtype: expected a list of values, found "fp16"'),
+    ("[false, true]", "[]", 17, K + "matrix.NEGATE: expected a list of values, found an empty list"),
+    ("[false, true]", "[nan]", 17, K + "matrix.NEGATE[0]: expected a flag, a finite number or a plain word"),
+    ("[false, true]", '["a b"]', 17, K + "matrix.NEGATE[0]: expected a flag, a finite number or a plain word"),
+    ("NEGATE = [false, true]", "NEGAET = [1]", 17, K + "matrix.NEGAET: is neither a parameter of the kernel nor used in"),
+    ("NEGATE = [false, true]\n", "", 17, K + 'config[0]: constexpr "NEGATE" has no value; give it in config'),
+    ("[false, true]", str(list(range(5000))), 15, K + "matrix: 40,000 variants, at most 10,000 are built"),
+    ('arch = "sm_80" }', 'arch = "sm_81" }', 19, K + 'config[0].when.arch: "sm_81" is not a value of arch; did you mean'),
+    ('arch = "sm_80" }', 'ach = "sm_80" }', 19, K + 'config[0].when.ach: no such architecture, axis or argument; did you'),
+    ('n = "<= 1024" }', 'n = "at most 1024" }', 22, K + 'config[1].when.n: "at most 1024" is not a fact; write it as'),
+    ('n = "<= 1024" }', "n = 1024 }", 22, K + "config[1].when.n: the int 1024 is not a fact"),
+    ('n = "<= 1024" }', 'x = "<= 1024" }', 22, K + "config[1].when.x: only facts about integers can be asked for"),
+    ("[[kernel.exclude]]", "[[kernel.specialize]]\nm = 16\n[[kernel.exclude]]", 30, K + "specialize[0].m: is no run-time"),
+    ("[[kernel.exclude]]", "[[kernel.specialize]]\nn = 8\n[[kernel.exclude]]", 30, K + "specialize[0].n: the int 8 is no"),
+    ("[[kernel.exclude]]", "[[kernel.specialize]]\nx = 1\n[[kernel.exclude]]", 30, K + "specialize[0].x: the int 1 is no"),
+    ("[kernel.args]", "[kernel.grid_args]\nn = 'i32'\n[kernel.args]", 12, K + "grid_args.n: is a parameter of the kernel"),
+    ("[kernel.args]", "[kernel.grid_args]\nm = 'fp32'\n[kernel.args]", 12, K + 'grid_args.m: expected "i32" or "i64"'),
+    ('when = { n = "<= 1024" }', "", 25, K + "config[2]: is never used: config[1] applies wherever it does"),
+    ("BLOCK = 1024", "BLOK = 1024", 23, K + 'config[1].BLOK: the kernel has no such parameter; did you mean "BLOCK"?'),
+    ("BLOCK = 1024", "NEGATE = true", 23, K + "config[1].NEGATE: is given in args or matrix already"),
+    ("BLOCK = 2048\nnum_warps = 8", "BLOCK = 2048\nnum_warps = 6", 27, K + "config[2].num_warps: expected 1, 2, 4"),
+    ("num_stages = 2", "num_stages = 0", 28, K + "config[2].num_stages: expected 1 to 16, found the int 0"),
+    ("num_stages = 2", "num_stages = 2.5", 28, K + "config[2].num_stages: expected an integer, found the float 2.5"),
+    ('dtype = "fp32"\nNEGATE', 'dtype = "bf16"\nNEGATE', 30, K + 'exclude[0].dtype: "bf16" is not a value of dtype'),
+    ('dtype = "fp32"\nNEGATE = true', 'dtype = ["fp16", "fp32"]', 7, K + "has no variant: every point of its matrix"),
+    (None, "[[kernel]]\nname = 'scale'", 33, K + "name: the name is taken by the kernel on line 7"),
+    (None, "kernle = 1", 32, K + "exclude[0].kernle: no such architecture or axis"),
+    (None, "[[kernel]]\nname = ", 33, "Invalid value"),
+    (None, '[[kernel]]\nname = "a\nb"', 33, "Illegal character"),
+    (None, "[package]", 32, "Cannot declare ('package',) twice"),
+    (None, "x = 1" + "0" * 5000, 1, "cannot be read: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("old, new, line, message", CASES, ids=[str(case[3])[:40] for case in CASES])
+def test_one_mistake(project: Path, old: str | None, new: str, line: int, message: str) -> None:
+    (project / "kernels/broken.py").write_text("def (:\n")
+    (project / "kernels/empty.py").write_text("")
+    outside = project.parent / f"{project.name}_outside.py"
+    outside.write_text("def outside_kernel(): pass\n")
+    os.symlink(outside, project / "kernels/outside.py")
+    assert old is None or old in MANIFEST
+    text = MANIFEST + new + "\n" if old is None else MANIFEST.replace(old, new, 1)
+    (project / "kernels.toml").write_text(text)
+    found = mistakes(project)
+    assert any(entry.startswith(f"{line}: {message}") for entry in found), "\n".join(found)
+
+
+def test_all_mistakes_at_once_in_order_of_lines(project: Path) -> None:
+    text = MANIFEST.replace("sm_90", "sm_91").replace("fp32", "fp31").replace("num_stages", "num_stage")
+    (project / "kernels.toml").write_text(text)
+    found = mistakes(project)
+    assert [entry.partition(":")[0] for entry in found] == sorted((entry.partition(":")[0] for entry in found), key=int)
+    assert len(found) >= 3 and "sm_91" in found[0] and any("fp31" in entry for entry in found)
+
+
+def test_no_file_no_utf8_and_a_huge_file(project: Path) -> None:
+    (project / "kernels.toml").write_bytes(b"schema = 1\n# \xff\n")
+    assert mistakes(project) == ["2: the text is not UTF-8"]
+    (project / "kernels.toml").write_bytes(b"#" * (5 << 20))
+    assert mistakes(project) == ["1: the manifest is larger than 4 MiB"]
+    (project / "kernels.toml").unlink()
+    assert "No such file or directory" in mistakes(project)[0]
+
+
+def test_garbage_never_gives_a_traceback(project: Path) -> None:
+    """Bytes flipped, lines dropped and doubled: a manifest loads, or its mistakes have lines."""
+    generator = random.Random(7)
+    for _ in range(300):
+        data = bytearray(MANIFEST.encode())
+        for _ in range(generator.randrange(1, 4)):
+            place = generator.randrange(len(data))
+            match generator.randrange(3):
+                case 0:
+                    data[place] = generator.randrange(256)
+                case 1:
+                    del data[place : place + generator.randrange(1, 40)]
+                case _:
+                    data[place:place] = data[generator.randrange(len(data)) :][: generator.randrange(1, 40)]
+        (project / "kernels.toml").write_bytes(data)
+        try:
+            load(project / "kernels.toml")
+        except KbuildError as error:
+            assert all(single.loc is not None for single in error.errors())
+
+
+def test_deep_nesting(project: Path) -> None:
+    (project / "kernels.toml").write_text("x = " + "[" * 100_000 + "]" * 100_000)
+    assert len(mistakes(project)) == 1
+
+
+def test_the_function_is_never_executed(project: Path) -> None:
+    (project / "kernels/scale.py").write_text("raise SystemExit('executed')\n" + KERNEL)
+    assert load(project / "kernels.toml").kernels

@@ -1,0 +1,112 @@
+"""Expansion is pure and ordered, gives a reason for what it leaves out, and a variant reads back from its text."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.aot import grid
+from kbuild.aot.load import load
+from kbuild.aot.manifest import Argument, Config, Guard, Kernel
+from kbuild.aot.matrix import Excluded, Variant, expand
+
+
+def test_variants_stand_in_the_order_of_dispatch(project: Path) -> None:
+    expansion = expand(load(project / "kernels.toml"), archs=["sm_90"])
+    assert [variant.name for variant in expansion.variants][:4] == [
+        "scale.sm_90.fp16.NEGATE=0.n=d16.BLOCK=1024,SCALE=2.0.n-le-1024.w8s3",
+        "scale.sm_90.fp16.NEGATE=0.BLOCK=1024,SCALE=2.0.n-le-1024.w8s3",
+        "scale.sm_90.fp16.NEGATE=0.n=d16.BLOCK=2048,SCALE=2.0.w8s2",
+        "scale.sm_90.fp16.NEGATE=0.BLOCK=2048,SCALE=2.0.w8s2",
+    ]
+    assert expansion.variants[0] == Variant(
+        kernel="scale",
+        arch="sm_90",
+        matrix=(("dtype", "fp16"), ("NEGATE", False)),
+        signature=(("x", "*fp16:16"), ("y", "*fp16:16"), ("n", "i32:16")),
+        constexprs=(("BLOCK", 1024), ("SCALE", 2.0)),
+        num_warps=8,
+        num_stages=3,
+        guards=(Guard("n", "<=", 1024),),
+    )
+
+
+def test_a_configuration_for_one_architecture(project: Path) -> None:
+    """The first configuration of sm_80 asks for no run-time facts, so those after it are not built."""
+    expansion = expand(load(project / "kernels.toml"), archs=["sm_80"])
+    assert {variant.values["BLOCK"] for variant in expansion.variants} == {512}
+
+
+def test_specialisations_go_together(project: Path) -> None:
+    manifest = load(project / "kernels.toml")
+    kernel = replace(manifest.kernels[0], specializations=((("n", "1"), ("x", "16")), ()), configs=(Config(),))
+    found = [dict(variant.signature)["n"] for variant in expand(replace(manifest, kernels=(kernel,)), ["sm_80"]).variants]
+    assert found[:3] == ["i32:1", "i32:16", "i32"]
+
+
+def test_the_grid_may_need_what_the_kernel_does_not_take(project: Path) -> None:
+    text = (project / "kernels.toml").read_text()
+    text = text.replace("BLOCK)\"]", "BLOCK)\", \"rows\"]\n[kernel.grid_args]\nrows = \"i32\"")
+    (project / "kernels.toml").write_text(text)
+    manifest = load(project / "kernels.toml")
+    assert manifest.kernels[0].grid_args == (Argument("rows", "i32"),)
+    assert all("rows" not in dict(variant.signature) for variant in expand(manifest).variants)
+
+
+def test_exclusions_say_why(project: Path) -> None:
+    manifest = load(project / "kernels.toml")
+    point = (("dtype", "fp32"), ("NEGATE", True))
+    reason = "excluded by { dtype = fp32, NEGATE = True }"
+    assert expand(manifest).excluded == (Excluded("scale", "sm_80", point, reason), Excluded("scale", "sm_90", point, reason))
+    kernel = replace(manifest.kernels[0], configs=manifest.kernels[0].configs[:1], excludes=())
+    reasons = {excluded.reason for excluded in expand(replace(manifest, kernels=(kernel,))).excluded}
+    assert reasons == {"no config applies"}
+
+
+def test_every_variant_reads_back_and_has_its_own_file_name(project: Path) -> None:
+    variants = expand(load(project / "kernels.toml")).variants
+    assert len({(variant.arch, variant.file_name) for variant in variants}) == len(variants)
+    for variant in variants:
+        assert Variant.parse(str(variant)) == variant
+        assert re.fullmatch(r"[A-Za-z0-9_.,=+-]{1,230}", variant.file_name)
+
+
+def test_text_keeps_the_types_of_values() -> None:
+    generator = random.Random(3)
+    values = [True, False, 1, 0, -5, 2**63, 0.5, 1e-300, 1e22, -0.0, None, "none", "fp16", "true", "x1"]
+    for _ in range(200):
+        chosen = tuple((f"V{index}", generator.choice(values)) for index in range(generator.randrange(30)))
+        guards = tuple(Guard("n", operator, generator.randrange(-9, 9)) for operator in ("<", "<=", "%", "==", "!=", ">", ">="))
+        variant = Variant("k", "sm_90", chosen, (("n", "i64:1"), ("p", "*fp32")), chosen, 4, 3, guards)
+        back = Variant.parse(str(variant))
+        assert back == variant and [type(value) for _, value in back.matrix] == [type(value) for _, value in chosen]
+        assert len(variant.file_name) < 230
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "k/sm_90//n=i32//w4/", "k/sm_90//n//w4s3/", "k/sm_90//n=i32//w4s3/n~3"])
+def test_what_is_no_variant_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        Variant.parse(text)
+
+
+def test_grid_expressions() -> None:
+    tree = grid.parse("cdiv(M, BLOCK_M) * max(1, -N // 3) + Z % 4")
+    assert grid.names(tree) == ["M", "BLOCK_M", "N", "Z"]
+    assert grid.evaluate(tree, {"M": 129, "BLOCK_M": 64, "N": -10, "Z": 7}) == 3 * 3 + 3
+    for text in ("lambda: 1", "a if b else c", "a.b", "a[0]", "min(*a)", "cdiv(a, b, c)", "max(a, key=b)", "1.5", "True", "'x'"):
+        with pytest.raises(grid.GridError):
+            grid.parse(text)
+
+
+def test_guards() -> None:
+    assert Guard("n", "%", 16).holds(32) and not Guard("n", "%", 16).holds(33)
+    assert [operator for operator in ("<", "<=", "==", "!=", ">=", ">") if Guard("n", operator, 4).holds(4)] == ["<=", "==", ">="]
+
+
+def test_a_kernel_without_configuration(project: Path) -> None:
+    kernel = load(project / "kernels.toml").kernels[0]
+    assert Kernel("k", "k.py", "k_kernel", ("1",), kernel.args).configs[0].num_warps == 4

@@ -66,7 +66,7 @@ def test_messages(line: str, message: str) -> None:
 
 
 def test_layout_that_does_not_fit() -> None:
-    text = "#a = #linear{register=[[3, 0]]}\n"
+    text = "#a = linear{register=[[3, 0]]}\n"
     assert "layout #a: " in parse_error(head=text + "tt.func @f(%x: tensor<2x2xf32, #a>) {")
 
 

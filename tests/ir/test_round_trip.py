@@ -84,15 +84,15 @@ tt.func @control(%n: i32, %c: i1, %x: f32) {
 """
 
 GPU = """\
-#linear = #linear{register=[[1, 0], [0, 1]], lane=[[0, 2], [0, 4], [2, 0], [4, 0], [8, 0]], warp=[[0, 0]]}
-#shared = #shared{offset=[[0, 1], [0, 2], [0, 4], [1, 0], [2, 1], [4, 2], [8, 4]]}
-#linear1 = #linear{register=[[0, 1]], lane=[[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp=[[8, 0]]}
-#shared1 = #shared{offset=[[1, 0], [2, 0], [4, 0], [0, 1], [1, 2], [2, 4], [4, 8]]}
-#shared2 = #shared{offset=[[0, 1], [0, 2], [0, 0], [1, 0], [2, 1], [4, 2], [8, 0]]}
+#linear = linear{register=[[1,0],[0,1]], lane=[[0,2],[0,4],[2,0],[4,0],[8,0]], warp=[[0,0]]}
+#shared = swizzled{vector=1, perPhase=2, maxPhase=8, order=[1,0]}
+#blocked = blocked{sizePerThread=[1,2], threadsPerWarp=[8,4], warpsPerCTA=[2,1], order=[1,0]}
+#shared1 = swizzled{vector=1, perPhase=2, maxPhase=8, order=[0,1]}
+#shared2 = linear{offset=[[0,1],[0,2],[0,0],[1,0],[2,1],[4,2],[8,0]]}
 
 tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32) {
   %tile: !ttg.memdesc<16x8xf16, #shared> = ttg.local_alloc src=%x {offset = 0}
-  %0: tensor<16x8xf16, #linear1> = ttg.local_load %tile
+  %0: tensor<16x8xf16, #blocked> = ttg.local_load %tile
   %1: tensor<16x8xf16, #linear> = ttg.convert_layout %0 {scratch = 256}
   %buffers: !ttg.memdesc<3 x 16x8xf16, #shared> = ttg.local_alloc
   %2: !ttg.memdesc<16x8xf16, #shared> = ttg.memdesc_index %buffers, %i

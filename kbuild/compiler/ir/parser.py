@@ -121,7 +121,7 @@ class _Parser:
         if (alias, shape) not in self.layouts:
             try:
                 self.layouts[alias, shape] = parse_layout(self.aliases[alias], shape)
-            except CompileError as error:
+            except KbuildError as error:
                 self.fail(f"layout {alias}: {error.message}")
         return self.layouts[alias, shape]
 

@@ -120,7 +120,7 @@ class _Printer:
         if isinstance(type_, TensorType | MemDescType) and type_.layout is not None and type_.layout not in self.by_layout:
             text = describe(type_.layout)
             if text not in self.aliases:
-                family = "".join(letter for letter in text.split("{")[0] if letter.isalnum() or letter == "_")
+                family = "shared" if type_.layout.is_shared else text.split("{")[0]
                 number, alias = 1, f"#{family}"
                 while alias in self.aliases.values():
                     alias, number = f"#{family}{number}", number + 1

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value, op_class
 from kbuild.compiler.ir.types import SCALARS, MemDescType, PointerType, TensorType, Type
 from kbuild.compiler.layout import LinearLayout, parse_layout
-from kbuild.errors import CompileError, InternalError, Loc, register_source
+from kbuild.errors import CompileError, InternalError, KbuildError, Loc, register_source
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*)

@@ -160,7 +160,9 @@ def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
     while first < len(zeros["register"]) and zeros["register"][first] == first:
         first += 1
     outside = [(dim, bit) for dim in ("lane", "warp") for bit in zeros[dim]]
-    for axis, head, copies in product((1, 0), range(first + 1), range(len(outside) + len(zeros["register"]))):
+    # Lanes run along the last axis first, as a rule: if they skip the new axis at first, it is the one before.
+    axes = (0, 1) if any(layout.bases_of("lane")[:1]) else (1, 0)
+    for axis, head, copies in product(axes, range(first + 1), range(len(outside) + len(zeros["register"]))):
         places = [
             *(("register", bit) for bit in zeros["register"][:head]),
             *outside,

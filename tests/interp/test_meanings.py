@@ -188,8 +188,8 @@ tt.func @f(%x: !tt.ptr<f16>, %out: !tt.ptr<f16>) {
 
 
 ASYNC = """\
-#linear = #linear{register=[[1]], lane=[[2], [4], [8], [16], [32]], warp=[[0], [0]]}
-#shared = #shared{offset=[[1], [2], [4], [8], [16], [32]]}
+#linear = linear{register=[[1]], lane=[[2], [4], [8], [16], [32]], warp=[[0], [0]]}
+#shared = linear{offset=[[1], [2], [4], [8], [16], [32]]}
 
 tt.func @f(%x: !tt.ptr<f32>, %out: !tt.ptr<f32>) attributes {num_warps = 4} {
   %zero: i32 = arith.constant {value = 0}

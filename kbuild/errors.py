@@ -88,6 +88,10 @@ class ToolError(KbuildError):
     """An outside program (ptxas, ninja, cc) is missing or failed."""
 
 
+class InterpretError(KbuildError):
+    """A kernel went wrong while it was interpreted: an access out of bounds, a failed assertion, a wrong argument."""
+
+
 class InternalError(KbuildError):
     """kbuild itself broke a promise: never the user's mistake, always a bug to report."""
 

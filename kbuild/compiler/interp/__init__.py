@@ -1,0 +1,105 @@
+"""What kernels mean, in numpy: the oracle against which passes and the compiler are checked, on any machine.
+
+    run(module, [x, y, out, 1000], grid=(4,))
+
+Programs run one after the other.  Memory is checked: an access outside the arrays raises `InterpretError` at its line.
+Masked-off lanes and shared memory nobody wrote hold NaN.  Arrays of bf16 are uint16, of f8 uint8: `encode` and `decode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kbuild.compiler.interp import elementwise, gpu, tensor  # noqa: F401  register their meanings
+from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_to, value_dtype
+from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
+from kbuild.compiler.interp.memory import GlobalMemory
+from kbuild.compiler.ir.core import Func, Module, Value
+from kbuild.compiler.ir.types import FloatType, PointerType, TensorType
+from kbuild.errors import InterpretError
+
+__all__ = ["MEANINGS", "decode", "encode", "interpret", "meaning_of", "means", "run", "signature_of"]
+
+_TYPE_NAMES = {
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64", "float16": "fp16", "float32": "fp32", "float64": "fp64",
+}  # fmt: skip
+
+
+def run(module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], grid: Sequence[int] = (1,)) -> None:
+    """Run a kernel over a grid of 1 to 3 axes.  `arguments` are numpy arrays, which it may write, and numbers; in order
+    or by name.
+
+    Raises `InterpretError` when an argument does not fit, an access is out of bounds or an assertion fails.
+    """
+    module = Module([module]) if isinstance(module, Func) else module
+    kernel = module.kernel
+    if isinstance(arguments, Mapping):
+        missing = [argument.hint for argument in kernel.arguments if argument.hint not in arguments]
+        if missing:
+            raise InterpretError(f"{kernel.name} lacks the arguments {', '.join(missing)}")
+        arguments = [arguments[argument.hint] for argument in kernel.arguments]
+    if len(arguments) != len(kernel.arguments):
+        raise InterpretError(f"{kernel.name} takes {len(kernel.arguments)} arguments, not {len(arguments)}")
+    arrays = [item for item in arguments if isinstance(item, np.ndarray)]
+    memory = GlobalMemory(arrays)
+    addresses = iter([memory.address_of(index) for index in range(len(arrays))])
+    values = [_argument(parameter, given, addresses) for parameter, given in zip(kernel.arguments, arguments)]
+    x, y, z = (*grid, 1, 1, 1)[:3]
+    run_grid(module, memory, values, (int(x), int(y), int(z)))
+    memory.write_back()
+
+
+def _argument(parameter: Value, given: Any, addresses: Any) -> Any:
+    """The value of a parameter."""
+    type_ = parameter.type
+    if isinstance(type_, PointerType):
+        if given is None:
+            return np.int64(0)
+        if not isinstance(given, np.ndarray):
+            raise InterpretError(f"argument {parameter.hint} is {type_}, and wants an array, not {given!r}")
+        assert not isinstance(type_.pointee, TensorType)
+        expected = np.dtype(memory_dtype(type_.pointee))
+        if given.dtype.itemsize != expected.itemsize:
+            raise InterpretError(f"argument {parameter.hint} is {type_}, and wants an array of {expected}, not {given.dtype}")
+        return np.int64(next(addresses))
+    if isinstance(given, np.ndarray):
+        raise InterpretError(f"argument {parameter.hint} is {type_}, and wants a number, not an array")
+    if isinstance(type_, FloatType):
+        return round_to(np.float64(given), type_)
+    return np.array(int(given)).astype(value_dtype(type_))[()]
+
+
+def signature_of(arguments: Mapping[str, Any], types: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The signature (`"*fp32"`, `"i32"`, …) that arguments suggest; `types` says it where numpy has no such type."""
+    signature: dict[str, str] = {}
+    for name, given in arguments.items():
+        if types is not None and name in types:
+            signature[name] = types[name]
+        elif isinstance(given, np.ndarray | np.generic):
+            signature[name] = ("*" if isinstance(given, np.ndarray) else "") + _TYPE_NAMES[given.dtype.name]
+        elif isinstance(given, bool):
+            signature[name] = "i1"
+        elif isinstance(given, int):
+            signature[name] = "i32" if -(1 << 31) <= given < 1 << 31 else "i64"
+        else:
+            signature[name] = "fp32"
+    return signature
+
+
+def interpret(
+    build_module: Callable[..., Module],
+    source: Any,
+    grid: Sequence[int],
+    arguments: Mapping[str, Any],
+    constexprs: Mapping[str, Any],
+    types: Mapping[str, str] | None = None,
+    num_warps: int = 4,
+    num_stages: int = 2,
+) -> None:
+    """Run a kernel from its source.  `build_module` is the frontend's; arguments are by name, as for `run`."""
+    signature = signature_of(arguments, types)
+    run(build_module(source, signature, constexprs, num_warps, num_stages), arguments, grid)

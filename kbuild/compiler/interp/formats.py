@@ -1,0 +1,133 @@
+"""Numbers of the IR's types in numpy.
+
+A value of a type numpy has is an array of that dtype.  bf16 and the f8 types have none: their values are float32 arrays
+that hold only representable numbers, and in memory they are unsigned integers of their bits.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kbuild.compiler.ir.types import BF16, F16, F32, F64, FloatType, IntType, PointerType, Type, element_of
+
+Array = Any
+"""A numpy array or scalar."""
+
+_UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_FLOATS: dict[Type, Any] = {F16: np.float16, F32: np.float32, F64: np.float64}
+
+
+def value_dtype(type_: Type) -> Any:
+    """The dtype in which values of a type are computed; pointers are 64-bit addresses."""
+    element = element_of(type_)
+    if isinstance(element, PointerType):
+        return np.int64
+    if isinstance(element, IntType):
+        return np.bool_ if element.bits == 1 else _SIGNED[element.bits]
+    return _FLOATS.get(element, np.float32)
+
+
+def memory_dtype(type_: Type) -> Any:
+    """The dtype of a type in memory: `i1` takes a byte."""
+    element = element_of(type_)
+    if isinstance(element, FloatType) and element not in _FLOATS:
+        return _UNSIGNED[element.bits]
+    return np.uint8 if element == IntType(1) else value_dtype(element)
+
+
+def encode(values: Array, type_: Type) -> Array:
+    """Numbers as they are kept in memory, rounded to the type."""
+    element = element_of(type_)
+    if isinstance(element, FloatType) and element not in _FLOATS:
+        rounded = round_to(np.asarray(values, np.float32), element)
+        if element == BF16:
+            return (rounded.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        return _encode_small(np.where(np.isinf(values), values, rounded), element)
+    return np.asarray(values).astype(memory_dtype(element))
+
+
+def decode(stored: Array, type_: Type) -> Array:
+    """The values of what is kept in memory."""
+    element = element_of(type_)
+    if element == BF16:
+        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if isinstance(element, FloatType) and element not in _FLOATS:
+        return _small_table(element)[stored]
+    return stored.astype(value_dtype(element))
+
+
+def round_to(values: Array, type_: Type, toward_zero: bool = False) -> Array:
+    """Floating-point numbers rounded to a type (ties to even, or toward zero) as values of it; f8 saturates."""
+    element = element_of(type_)
+    if element == BF16:
+        bits = np.ascontiguousarray(np.asarray(values, np.float32)).view(np.uint32)
+        carry = np.uint32(0) if toward_zero else np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+        rounded = ((bits + carry) & np.uint32(0xFFFF0000)).view(np.float32)
+        return np.where(np.isnan(values), np.float32(np.nan), rounded).reshape(np.shape(values))
+    if isinstance(element, FloatType) and element not in _FLOATS:
+        return _round_small(np.asarray(values, np.float32), element, toward_zero)
+    dtype = value_dtype(element)
+    rounded = np.asarray(values).astype(dtype)
+    if toward_zero:
+        rounded = np.where(np.abs(rounded.astype(np.float64)) > np.abs(values), np.nextafter(rounded, dtype(0)), rounded)
+    return rounded
+
+
+def poison(type_: Type, shape: tuple[int, ...]) -> Array:
+    """What a value holds that nobody defined: NaN, or a number that shows."""
+    element = element_of(type_)
+    if isinstance(element, FloatType):
+        return np.full(shape, np.nan, value_dtype(element))
+    if element == IntType(1):
+        return np.ones(shape, np.bool_)
+    dtype = np.dtype(value_dtype(element))
+    return np.full(shape, int.from_bytes(b"\xa5" * dtype.itemsize, "little", signed=True), dtype)
+
+
+def _smallest_exponent(type_: FloatType) -> int:
+    """The exponent of the smallest normal number."""
+    return 2 - (1 << (type_.exponent_bits - 1))
+
+
+@cache
+def _small_table(type_: FloatType) -> Array:
+    """The values of all 256 codes of an 8-bit type."""
+    mantissa = type_.mantissa_bits
+    codes = np.arange(128)
+    exponent, fraction = codes >> mantissa, codes & ((1 << mantissa) - 1)
+    normal = (fraction + (1 << mantissa)) * np.exp2(_smallest_exponent(type_) + exponent - 1.0 - mantissa)
+    positive = np.where(exponent == 0, fraction * np.exp2(_smallest_exponent(type_) - float(mantissa)), normal)
+    if type_.name == "f8E4M3FN":
+        positive[127] = np.nan
+    else:
+        infinity = ((1 << type_.exponent_bits) - 1) << mantissa
+        positive[infinity] = np.inf
+        positive[infinity + 1 :] = np.nan
+    return np.concatenate([positive, -positive]).astype(np.float32)
+
+
+def _largest(type_: FloatType) -> float:
+    table = _small_table(type_)
+    return float(table[np.isfinite(table)].max())
+
+
+def _round_small(values: Array, type_: FloatType, toward_zero: bool) -> Array:
+    magnitude = np.abs(values).astype(np.float64)
+    with np.errstate(all="ignore"):
+        exponent = np.maximum(np.floor(np.log2(magnitude)), _smallest_exponent(type_))
+        step = np.exp2(exponent - type_.mantissa_bits)
+        rounded = (np.trunc if toward_zero else np.rint)(magnitude / step) * step
+    rounded = np.minimum(np.where(np.isinf(magnitude), np.inf, rounded), _largest(type_))
+    return np.copysign(rounded, values).astype(np.float32)
+
+
+def _encode_small(values: Array, type_: FloatType) -> Array:
+    positive = _small_table(type_)[:128]
+    count = int(np.isfinite(positive).sum())
+    codes = np.searchsorted(positive[:count], np.abs(values))
+    codes = np.where(np.isnan(values), 127, np.where(np.isinf(values), count, codes))
+    return (codes | np.where(np.signbit(values), 128, 0)).astype(np.uint8)

@@ -1,0 +1,120 @@
+"""What the operations of the GPU level mean to a program of one thread.
+
+Layouts say nothing here.  Asynchronous copies are as late as they may be: until a wait covers it, the destination of a
+copy shows NaN, so that a missing wait, or a buffer used too early, changes the results.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kbuild.compiler.interp.formats import Array
+from kbuild.compiler.interp.machine import Machine, means
+from kbuild.compiler.interp.memory import Tile
+from kbuild.compiler.interp.tensor import masked_load
+from kbuild.compiler.ir.types import MemDescType, like
+from kbuild.compiler.ops.gpu import (
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    ConvertLayout,
+    LocalAlloc,
+    LocalDealloc,
+    LocalLoad,
+    LocalStore,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
+from kbuild.errors import InterpretError
+
+
+@means(ConvertLayout)
+def convert_layout(machine: Machine, op: ConvertLayout) -> Array:
+    return machine[op.src]
+
+
+@means(LocalAlloc)
+def local_alloc(machine: Machine, op: LocalAlloc) -> Tile:
+    """Memory of its own, or once the pass `allocate` ran, its place in the program's shared memory."""
+    type_ = op.results[0].type
+    assert isinstance(type_, MemDescType)
+    if op.offset is None:
+        tile = Tile.allocate(type_, np.full(type_.size_bytes, 0xFF, np.uint8), 0)
+    else:
+        if op.offset + type_.size_bytes > len(machine.shared):
+            raise InterpretError(f"ttg.local_alloc ends beyond the {len(machine.shared)} bytes of shared memory", op.loc)
+        tile = Tile.allocate(type_, machine.shared, op.offset)
+    if op.src is not None:
+        tile.write(machine[op.src])
+    return tile
+
+
+@means(LocalDealloc)
+def local_dealloc(machine: Machine, op: LocalDealloc) -> None:
+    machine[op.src].spoil()
+
+
+@means(LocalLoad)
+def local_load(machine: Machine, op: LocalLoad) -> Array:
+    return machine[op.src].read()
+
+
+@means(LocalStore)
+def local_store(machine: Machine, op: LocalStore) -> None:
+    machine[op.dst].write(machine[op.value])
+
+
+@means(MemDescIndex)
+def memdesc_index(machine: Machine, op: MemDescIndex) -> Tile:
+    tile: Tile = machine[op.src]
+    index = int(machine[op.index])
+    if not 0 <= index < tile.offsets.shape[0]:
+        raise InterpretError(f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
+    return _view(tile, tile.offsets[index], op.results[0].type)
+
+
+@means(MemDescSubslice)
+def memdesc_subslice(machine: Machine, op: MemDescSubslice) -> Tile:
+    tile: Tile = machine[op.src]
+    type_ = op.results[0].type
+    assert isinstance(type_, MemDescType)
+    part = tuple(slice(start, start + size) for start, size in zip(op.offsets, type_.tile_shape))
+    return _view(tile, tile.offsets[part], type_)
+
+
+@means(MemDescTrans)
+def memdesc_trans(machine: Machine, op: MemDescTrans) -> Tile:
+    tile: Tile = machine[op.src]
+    return _view(tile, tile.offsets.transpose(op.order), op.results[0].type)
+
+
+def _view(tile: Tile, offsets: Array, type_: object) -> Tile:
+    assert isinstance(type_, MemDescType)
+    return tile.view(offsets, type_)
+
+
+@means(AsyncCopyGlobalToLocal)
+def async_copy_global_to_local(machine: Machine, op: AsyncCopyGlobalToLocal) -> None:
+    tile: Tile = machine[op.dst]
+    mask = machine[op.mask] if op.mask is not None else None
+    other = machine[op.other] if op.other is not None else np.zeros(op.src_type.shape)
+    values = masked_load(machine, machine[op.src], mask, other, like(op.src_type, tile.type.element), op.loc)
+    tile.spoil()
+    machine.copies.append((tile, values))
+
+
+@means(AsyncCommitGroup)
+def async_commit_group(machine: Machine, op: AsyncCommitGroup) -> None:
+    machine.groups.append(machine.copies)
+    machine.copies = []
+
+
+@means(AsyncWait)
+def async_wait(machine: Machine, op: AsyncWait) -> None:
+    """All groups but the last `num` land now."""
+    finished = len(machine.groups) - op.num
+    for group in machine.groups[: max(finished, 0)]:
+        for tile, values in group:
+            tile.write(values)
+    del machine.groups[: max(finished, 0)]

@@ -1,0 +1,129 @@
+"""The interpreter itself: programs one after the other, blocks of operations, control flow, and the table of meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kbuild.compiler.interp.formats import Array, value_dtype
+from kbuild.compiler.interp.memory import GlobalMemory, Tile
+from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
+from kbuild.compiler.ops.control import Call, Condition, For, If, Return, While, Yield
+from kbuild.errors import InterpretError
+
+Meaning = Callable[["Machine", Any], Any]
+MEANINGS: dict[type[Op], Meaning] = {}
+
+
+def means(*classes: type[Op]) -> Callable[[Meaning], Meaning]:
+    """Register a function of the machine and an operation as the meaning of some classes.
+
+    It returns the result's value, a tuple of them, or None.  A class without a meaning takes its base's.
+    """
+
+    def register(function: Meaning) -> Meaning:
+        for cls in classes:
+            MEANINGS[cls] = function
+        return function
+
+    return register
+
+
+def meaning_of(cls: type[Op]) -> Meaning | None:
+    """The meaning of a class of operations."""
+    for base in cls.__mro__:
+        if base in MEANINGS:
+            return MEANINGS[base]
+    return None
+
+
+class Machine:
+    """One program of the grid: the values defined so far, and the memory."""
+
+    def __init__(
+        self, module: Module, memory: GlobalMemory, program: tuple[int, int, int], grid: tuple[int, int, int], shared: int
+    ) -> None:
+        self.module = module
+        self.memory = memory
+        self.program = program
+        self.grid = grid
+        self.values: dict[Value, Any] = {}
+        self.shared = np.full(shared, 0xFF, np.uint8)
+        """Dynamic shared memory: all bits set, which is NaN, until something is written."""
+        self.copies: list[tuple[Tile, Array]] = []
+        """Asynchronous copies issued and in no group yet, with the values they bring."""
+        self.groups: list[list[tuple[Tile, Array]]] = []
+
+    def __getitem__(self, value: Value) -> Any:
+        return self.values[value]
+
+    def call(self, function: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """The values a function returns."""
+        self.values.update(zip(function.arguments, arguments))
+        return self.run(function.body)
+
+    def run(self, block: Block, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """Execute a block; the values of its terminator's operands."""
+        values = self.values
+        values.update(zip(block.arguments, arguments))
+        for op in block:
+            if isinstance(op, Yield | Return | Condition) or op.op_name == "tt.reduce.return":
+                return tuple(values[operand] for operand in op.operands)
+            meaning = meaning_of(type(op))
+            if meaning is None:
+                raise InterpretError(f"{op.op_name} has no meaning without a GPU", op.loc)
+            outcome = meaning(self, op)
+            if len(op.results) == 1 and not isinstance(outcome, tuple):
+                values[op.results[0]] = outcome
+            elif op.results:
+                values.update(zip(op.results, outcome, strict=True))
+        raise InterpretError("a block ends without a terminator")
+
+
+def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], grid: tuple[int, int, int]) -> None:
+    """All programs of a grid, axis 0 fastest, one after the other."""
+    kernel = module.kernel
+    shared = int(kernel.attrs.get("shared", 0))
+    with np.errstate(all="ignore"):
+        for z in range(grid[2]):
+            for y in range(grid[1]):
+                for x in range(grid[0]):
+                    Machine(module, memory, (x, y, z), grid, shared).call(kernel, arguments)
+
+
+@means(For)
+def run_for(machine: Machine, op: For) -> tuple[Any, ...]:
+    lower, upper, step = (int(machine[value]) for value in (op.lower, op.upper, op.step))
+    if step <= 0:
+        raise InterpretError(f"a loop's step is {step}, and must be positive", op.loc)
+    carried = tuple(machine[value] for value in op.init)
+    dtype = value_dtype(op.lower.type)
+    for index in range(lower, upper, step):
+        carried = machine.run(op.body, (dtype(index), *carried))
+    return carried
+
+
+@means(While)
+def run_while(machine: Machine, op: While) -> tuple[Any, ...]:
+    carried = tuple(machine[value] for value in op.init)
+    while True:
+        go_on, *carried = machine.run(op.before, carried)
+        if not go_on:
+            return tuple(carried)
+        carried = machine.run(op.after, carried)
+
+
+@means(If)
+def run_if(machine: Machine, op: If) -> tuple[Any, ...]:
+    condition = machine[op.condition]
+    if np.ndim(condition):  # inside a combine function, which runs for many elements at once
+        both = zip(machine.run(op.then_body), machine.run(op.else_body))
+        return tuple(np.where(condition, one, other) for one, other in both)
+    return machine.run(op.then_body if condition else op.else_body)
+
+
+@means(Call)
+def run_call(machine: Machine, op: Call) -> tuple[Any, ...]:
+    return machine.call(machine.module.functions[op.callee], [machine[value] for value in op.args])

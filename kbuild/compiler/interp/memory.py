@@ -1,0 +1,134 @@
+"""Memory as kernels see it: one flat address space whose every access is checked, and tiles of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from kbuild.compiler.interp.formats import Array, decode, encode, memory_dtype
+from kbuild.compiler.ir.types import MemDescType, Type
+from kbuild.errors import InterpretError, Loc
+
+ORIGIN = 1 << 40
+"""The first address: beyond 32 bits, so that a pointer squeezed into 32 bits is caught."""
+_ALIGNMENT = 256
+"""Bytes to which arrays are aligned, and which lie unused between them."""
+
+
+class GlobalMemory:
+    """Arrays at addresses.  `address_of` takes an array in, `write_back` brings its contents out again."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self.arrays = arrays
+        self.starts: list[int] = []
+        end = _ALIGNMENT
+        for array in arrays:
+            self.starts.append(end)
+            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+        self.bytes = np.zeros(end, np.uint8)
+        for start, array in zip(self.starts, arrays):
+            self.bytes[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._starts = np.array(self.starts or [0], np.int64)
+        self._ends = np.array([s + a.nbytes for s, a in zip(self.starts, arrays)] or [0], np.int64)
+
+    def address_of(self, index: int) -> int:
+        """The address of an array's first element."""
+        return self.starts[index] + ORIGIN
+
+    def write_back(self) -> None:
+        """Copy what the kernel wrote into the arrays."""
+        for start, array in zip(self.starts, self.arrays):
+            array[...] = self.bytes[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def load(self, addresses: Array, type_: Type, loc: Loc | None) -> Array:
+        """The values of a type at addresses (of any shape), all of which must lie within arrays."""
+        places = self._places(addresses, memory_dtype(type_), "read", loc)
+        return decode(self.bytes.view(memory_dtype(type_))[places], type_)
+
+    def store(self, addresses: Array, values: Array, type_: Type, loc: Loc | None) -> None:
+        """Write values of a type; of equal addresses the last wins."""
+        places = self._places(addresses, memory_dtype(type_), "write", loc)
+        self.bytes.view(memory_dtype(type_))[places] = encode(values, type_)
+
+    def _places(self, addresses: Array, dtype: type, verb: str, loc: Loc | None) -> Array:
+        """Indices of elements, after checking bounds and alignment."""
+        size = np.dtype(dtype).itemsize
+        offsets = np.asarray(addresses, np.int64) - ORIGIN
+        owner = np.maximum(np.searchsorted(self._starts, offsets, "right") - 1, 0)
+        wrong = (offsets < self._starts[owner]) | (offsets + size > self._ends[owner])
+        if wrong.any():
+            self._out_of_bounds(offsets, owner, wrong, size, verb, loc)
+        if (offsets % size).any():
+            raise InterpretError(f"{verb} of {size} bytes at an address that is no multiple of {size}", loc)
+        return offsets // size
+
+    def _out_of_bounds(self, offsets: Array, owner: Array, wrong: Array, size: int, verb: str, loc: Loc | None) -> None:
+        offsets, owner, wrong = (np.atleast_1d(item) for item in (offsets, owner, wrong))
+        where = np.argwhere(wrong)[0]
+        first, number = int(offsets[tuple(where)]), int(owner[tuple(where)])
+        if not self.arrays:
+            raise InterpretError(f"{verb} at address {first + ORIGIN:#x}, but the kernel has no arrays", loc)
+        element, count = (first - self.starts[number]) // size, self.arrays[number].nbytes // size
+        raise InterpretError(
+            f"{verb} out of bounds: {int(wrong.sum())} of {wrong.size} elements, the first at {where.tolist()}: "
+            f"element {element} of array {number}, which has {count}",
+            loc,
+            "mask the access",
+        )
+
+
+class Tile:
+    """A view of shared memory: bytes, the offset in bytes where the tile begins, and for each of its elements the
+    offset in elements from there.  Views share their bytes."""
+
+    def __init__(self, data: np.ndarray, start: int, offsets: Array, type_: MemDescType) -> None:
+        self.data = data
+        self.start = start
+        self.offsets = offsets
+        self.type = type_
+
+    @classmethod
+    def allocate(cls, type_: MemDescType, data: np.ndarray, start: int) -> Tile:
+        """A tile, or several one after the other, at `start` of some bytes."""
+        offsets = tile_offsets(MemDescType(type_.tile_shape, type_.element, type_.layout))
+        if type_.buffers is not None:
+            size = 1 << type_.layout.bits("offset")
+            offsets = offsets + np.arange(type_.buffers).reshape(-1, *[1] * offsets.ndim) * size
+        return cls(data, start, offsets, type_)
+
+    def view(self, offsets: Array, type_: MemDescType) -> Tile:
+        return Tile(self.data, self.start, offsets, type_)
+
+    def _elements(self) -> Array:
+        dtype = memory_dtype(self.type)
+        usable = (len(self.data) - self.start) // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize
+        return self.data[self.start : self.start + usable].view(dtype)
+
+    def read(self) -> Array:
+        return decode(self._elements()[self.offsets], self.type)
+
+    def write(self, values: Array) -> None:
+        self._elements()[self.offsets] = encode(values, self.type)
+
+    def spoil(self) -> None:
+        """Fill the tile with what shows: all bits set is NaN in every floating-point type."""
+        dtype = memory_dtype(self.type)
+        bits = np.full(1, 0xFF, np.uint8).repeat(np.dtype(dtype).itemsize).view(dtype)[0]
+        self._elements()[self.offsets] = bits
+
+
+@lru_cache(maxsize=256)
+def tile_offsets(type_: MemDescType) -> Array:
+    """For each element of a tile, its offset in elements, by the tile's layout."""
+    layout = type_.layout
+    positions = np.zeros(1, np.int64)
+    for basis in layout.bases_of("offset"):
+        positions = np.concatenate([positions, positions ^ basis])
+    offsets = np.zeros(layout.numel, np.int64)
+    # A layout with copies (a subslice's) reaches an element several times: its lowest offset is the element's place.
+    offsets[positions[::-1]] = np.arange(len(positions))[::-1]
+    return offsets.reshape(type_.tile_shape)
+
+

@@ -1,0 +1,328 @@
+"""What operations on tensors mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kbuild.compiler.interp.formats import Array, decode, encode, poison, round_to, value_dtype
+from kbuild.compiler.interp.machine import Machine, means
+from kbuild.compiler.ir.core import Block
+from kbuild.compiler.ir.types import FloatType, PointerType, TensorType, Type, bit_width, element_of, shape_of
+from kbuild.compiler.ops.tensor import (
+    Advance,
+    Assert,
+    AtomicCAS,
+    AtomicRMW,
+    Barrier,
+    Broadcast,
+    Cat,
+    Dot,
+    ExpandDims,
+    Gather,
+    GetNumPrograms,
+    GetProgramId,
+    Hint,
+    Histogram,
+    Join,
+    Load,
+    MakeRange,
+    MakeTensorPtr,
+    Print,
+    Reduce,
+    Reshape,
+    Scan,
+    Splat,
+    Split,
+    Store,
+    Trans,
+    Unsplat,
+)
+from kbuild.errors import InterpretError
+
+# Programs
+
+
+@means(GetProgramId)
+def get_program_id(machine: Machine, op: GetProgramId) -> Array:
+    return np.int32(machine.program[op.axis])
+
+
+@means(GetNumPrograms)
+def get_num_programs(machine: Machine, op: GetNumPrograms) -> Array:
+    return np.int32(machine.grid[op.axis])
+
+
+# Making and shaping
+
+
+@means(MakeRange)
+def make_range(machine: Machine, op: MakeRange) -> Array:
+    return np.arange(op.start, op.end, dtype=value_dtype(op.type))
+
+
+@means(Splat)
+def splat(machine: Machine, op: Splat) -> Array:
+    return np.broadcast_to(machine[op.src], shape_of(op.type))
+
+
+@means(Unsplat)
+def unsplat(machine: Machine, op: Unsplat) -> Array:
+    return machine[op.src].reshape(())
+
+
+@means(Broadcast)
+def broadcast(machine: Machine, op: Broadcast) -> Array:
+    return np.broadcast_to(machine[op.src], shape_of(op.type))
+
+
+@means(ExpandDims)
+def expand_dims(machine: Machine, op: ExpandDims) -> Array:
+    return np.expand_dims(machine[op.src], op.axis)
+
+
+@means(Reshape)
+def reshape(machine: Machine, op: Reshape) -> Array:
+    return machine[op.src].reshape(shape_of(op.type))
+
+
+@means(Trans)
+def trans(machine: Machine, op: Trans) -> Array:
+    return np.transpose(machine[op.src], op.order)
+
+
+@means(Join)
+def join(machine: Machine, op: Join) -> Array:
+    return np.stack([machine[op.lhs], machine[op.rhs]], -1)
+
+
+@means(Split)
+def split(machine: Machine, op: Split) -> tuple[Array, Array]:
+    return machine[op.src][..., 0], machine[op.src][..., 1]
+
+
+@means(Hint)
+def hint(machine: Machine, op: Hint) -> Array:
+    return machine[op.src]
+
+
+@means(Cat)
+def cat(machine: Machine, op: Cat) -> Array:
+    return np.concatenate([machine[op.lhs], machine[op.rhs]])
+
+
+# Memory
+
+
+@dataclass(frozen=True)
+class BlockPointer:
+    """A tile of a tensor in memory: base address, the tensor's shape and strides, and the tile's offsets."""
+
+    base: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offsets: tuple[int, ...]
+    tile: TensorType
+
+    def addresses(self) -> Array:
+        """The address of each element of the tile."""
+        size = max(bit_width(self.tile), 8) // 8
+        total = np.full((), self.base, np.int64)
+        for axis, stride in enumerate(self.strides):
+            total = total + self.indices(axis) * (stride * size)
+        return np.broadcast_to(total, self.tile.shape)
+
+    def indices(self, axis: int) -> Array:
+        """The tensor's coordinate along an axis, in a shape that broadcasts over the tile."""
+        shape = [1] * self.tile.rank
+        shape[axis] = -1
+        return (np.arange(self.tile.shape[axis], dtype=np.int64) + self.offsets[axis]).reshape(shape)
+
+    def inside(self, axes: Sequence[int]) -> Array | None:
+        """Which elements lie inside the tensor along some axes; None when no axis is asked for."""
+        if not axes:
+            return None
+        mask = np.ones(self.tile.shape, np.bool_)
+        for axis in axes:
+            mask &= (self.indices(axis) >= 0) & (self.indices(axis) < self.shape[axis])
+        return mask
+
+
+@means(MakeTensorPtr)
+def make_tensor_ptr(machine: Machine, op: MakeTensorPtr) -> BlockPointer:
+    shape, strides, offsets = (tuple(int(machine[v]) for v in values) for values in (op.shape, op.strides, op.offsets))
+    assert isinstance(op.type, PointerType) and isinstance(op.type.pointee, TensorType)
+    return BlockPointer(int(machine[op.base]), shape, strides, offsets, op.type.pointee)
+
+
+@means(Advance)
+def advance(machine: Machine, op: Advance) -> BlockPointer:
+    pointer: BlockPointer = machine[op.ptr]
+    moved = tuple(at + int(machine[by]) for at, by in zip(pointer.offsets, op.offsets))
+    return replace(pointer, offsets=moved)
+
+
+@means(Load)
+def load(machine: Machine, op: Load) -> Array:
+    type_ = op.results[0].type
+    pointer = machine[op.ptr]
+    mask = machine[op.mask] if op.mask is not None else None
+    other = machine[op.other] if op.other is not None else None
+    if isinstance(pointer, BlockPointer):
+        mask = pointer.inside(op.boundary_check)
+        pointer = pointer.addresses()
+        if op.padding:
+            other = np.full(shape_of(type_), {"zero": 0, "nan": np.nan}[op.padding], value_dtype(type_))
+    return masked_load(machine, pointer, mask, other, type_, op.loc)
+
+
+def masked_load(machine: Machine, addresses: Array, mask: Array | None, other: Array | None, type_: Type, loc: Any) -> Array:
+    """What lies at addresses; `other`, or else what shows, where the mask is false."""
+    if mask is None:
+        return machine.memory.load(addresses, type_, loc)
+    result = poison(type_, shape_of(type_)) if other is None else np.array(other)
+    mask = np.asarray(mask)
+    result[mask] = machine.memory.load(np.asarray(addresses)[mask], type_, loc)
+    return result
+
+
+@means(Store)
+def store(machine: Machine, op: Store) -> None:
+    pointer, value = machine[op.ptr], np.asarray(machine[op.value])
+    mask = np.asarray(machine[op.mask]) if op.mask is not None else None
+    if isinstance(pointer, BlockPointer):
+        mask = pointer.inside(op.boundary_check)
+        pointer = pointer.addresses()
+    if mask is not None:
+        pointer, value = np.asarray(pointer)[mask], value[mask]
+    machine.memory.store(pointer, value, op.value.type, op.loc)
+
+
+def _combined(kind: str, old: Array, value: Array) -> Array:
+    if kind in ("umax", "umin"):
+        unsigned = f"u{np.asarray(old).dtype.itemsize}"
+        function = np.maximum if kind == "umax" else np.minimum
+        return function(np.asarray(old).view(unsigned), np.asarray(value).view(unsigned)).view(np.asarray(old).dtype)
+    functions = {
+        "add": np.add, "fadd": np.add, "max": np.fmax, "min": np.fmin,
+        "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    }  # fmt: skip
+    return value if kind == "xchg" else functions[kind](old, value)
+
+
+@means(AtomicRMW)
+def atomic_rmw(machine: Machine, op: AtomicRMW) -> Array:
+    type_ = op.value.type
+    addresses, values = np.asarray(machine[op.ptr]), np.asarray(machine[op.value])
+    result = poison(type_, addresses.shape)
+    mask = np.broadcast_to(machine[op.mask] if op.mask is not None else True, addresses.shape)
+    for place in zip(*np.nonzero(mask)) if mask.ndim else [()] * int(mask):
+        old = machine.memory.load(addresses[place], type_, op.loc)
+        machine.memory.store(addresses[place], _rounded(_combined(op.kind, old, values[place]), type_), type_, op.loc)
+        result[place] = old
+    return result
+
+
+@means(AtomicCAS)
+def atomic_cas(machine: Machine, op: AtomicCAS) -> Array:
+    type_ = op.value.type
+    addresses, values = np.asarray(machine[op.ptr]), np.asarray(machine[op.value])
+    compare = encode(machine[op.compare], type_)
+    result = poison(type_, addresses.shape)
+    for place in np.ndindex(addresses.shape):
+        old = machine.memory.load(addresses[place], type_, op.loc)
+        if encode(old, type_) == compare[place]:
+            machine.memory.store(addresses[place], values[place], type_, op.loc)
+        result[place] = old
+    return result
+
+
+def _rounded(values: Array, type_: Type) -> Array:
+    return round_to(values, type_) if isinstance(element_of(type_), FloatType) else values
+
+
+# Products, reductions, scans
+
+
+@means(Dot)
+def dot(machine: Machine, op: Dot) -> Array:
+    """Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands are not cut to tf32."""
+    wide = np.float64 if isinstance(element_of(op.a.type), FloatType) else np.int64
+    product = np.matmul(machine[op.a].astype(wide), machine[op.b].astype(wide))
+    total = product + machine[op.c].astype(product.dtype)
+    return round_to(total, op.c.type) if isinstance(element_of(op.c.type), FloatType) else total.astype(value_dtype(op.c.type))
+
+
+def _combine(machine: Machine, block: Block, left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, ...]:
+    return machine.run(block, (*left, *right))
+
+
+@means(Reduce)
+def reduce(machine: Machine, op: Reduce) -> tuple[Array, ...]:
+    """Neighbours are combined in pairs, in order, until one is left."""
+    parts = tuple(np.moveaxis(machine[src], op.axis, 0) for src in op.srcs)
+    while parts[0].shape[0] > 1:
+        parts = _combine(machine, op.combine, [part[0::2] for part in parts], [part[1::2] for part in parts])
+    return tuple(np.asarray(part)[0] for part in parts)
+
+
+@means(Scan)
+def scan(machine: Machine, op: Scan) -> tuple[Array, ...]:
+    parts = tuple(np.moveaxis(machine[src], op.axis, 0) for src in op.srcs)
+    if op.reverse:
+        parts = tuple(part[::-1] for part in parts)
+    total = tuple(part[0] for part in parts)
+    steps = [total]
+    for position in range(1, parts[0].shape[0]):
+        total = _combine(machine, op.combine, total, [part[position] for part in parts])
+        steps.append(total)
+    results = [np.stack(column) for column in zip(*steps)]
+    if op.reverse:
+        results = [result[::-1] for result in results]
+    return tuple(np.moveaxis(result, 0, op.axis) for result in results)
+
+
+@means(Gather)
+def gather(machine: Machine, op: Gather) -> Array:
+    indices = machine[op.indices]
+    size = shape_of(op.src.type)[op.axis]
+    if ((indices < 0) | (indices >= size)).any():
+        raise InterpretError(f"tt.gather: an index is outside 0 … {size - 1}", op.loc)
+    return np.take_along_axis(machine[op.src], indices.astype(np.int64), op.axis)
+
+
+@means(Histogram)
+def histogram(machine: Machine, op: Histogram) -> Array:
+    values = machine[op.src]
+    if op.mask is not None:
+        values = values[machine[op.mask]]
+    (bins,) = shape_of(op.type)
+    if ((values < 0) | (values >= bins)).any():
+        raise InterpretError(f"tt.histogram: an element is outside 0 … {bins - 1}", op.loc)
+    return np.bincount(values.reshape(-1), minlength=bins).astype(value_dtype(op.type))
+
+
+# Debugging
+
+
+@means(Barrier)
+def barrier(machine: Machine, op: Barrier) -> None:
+    """Nothing: the program has one thread here."""
+
+
+@means(Assert)
+def check(machine: Machine, op: Assert) -> None:
+    if not np.all(machine[op.condition]):
+        raise InterpretError(f"assertion failed: {op.message}", op.loc)
+
+
+@means(Print)
+def show(machine: Machine, op: Print) -> None:
+    program = ", ".join(str(index) for index in machine.program)
+    for arg in op.args:
+        values = decode(encode(machine[arg], arg.type), arg.type)
+        sys.stdout.write(f"pid ({program}) {op.prefix}{values}\n")

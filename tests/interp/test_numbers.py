@@ -1,0 +1,90 @@
+"""Formats that numpy lacks, and arithmetic where Python, numpy and the IR disagree."""
+
+import numpy as np
+import pytest
+
+from kbuild.compiler import interp
+from kbuild.compiler.interp.formats import round_to
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, FloatType
+
+
+@pytest.mark.parametrize("type_", [BF16, F8E4M3FN, F8E5M2], ids=str)
+def test_all_codes_survive(type_: FloatType) -> None:
+    codes = np.arange(1 << type_.bits, dtype=np.uint16 if type_.bits == 16 else np.uint8)
+    values = interp.decode(codes, type_)
+    numbers = ~np.isnan(values)
+    np.testing.assert_array_equal(interp.encode(values, type_)[numbers], codes[numbers])
+    assert np.isnan(interp.decode(interp.encode(np.float32(np.nan), type_), type_))
+
+
+@pytest.mark.parametrize("type_", [BF16, F16, F8E4M3FN, F8E5M2], ids=str)
+def test_rounding_is_to_the_nearest_and_ties_go_to_even(type_: FloatType) -> None:
+    codes = np.arange(60, 110, dtype=np.uint16 if type_.bits == 16 else np.uint8)
+    values = interp.decode(codes if type_ != F16 else codes.view(np.float16), type_).astype(np.float64)
+    low, high = values[:-1], values[1:]
+    tie = np.where(codes[:-1] % 2 == 0, low, high)
+    for x, expected in ((low, low), (low + (high - low) * 0.25, low), (low + (high - low) * 0.75, high), ((low + high) / 2, tie)):
+        np.testing.assert_array_equal(round_to(x, type_), expected)
+        np.testing.assert_array_equal(round_to(-x, type_), -expected)
+        np.testing.assert_array_equal(round_to(x, type_, toward_zero=True), low)
+
+
+def test_known_values() -> None:
+    assert interp.decode(np.uint8([0x7E, 0x08, 0x01, 0xB8]), F8E4M3FN).tolist() == [448.0, 2**-6, 2**-9, -1.0]
+    assert interp.decode(np.uint8([0x7B, 0x7C, 0x04, 0x01]), F8E5M2).tolist() == [57344.0, np.inf, 2**-14, 2**-16]
+    assert round_to(np.float32(1e9), F8E4M3FN) == 448 and round_to(np.float32(-np.inf), F8E5M2) == -57344
+    assert interp.encode(np.float32([1.0, -2.5]), BF16).tolist() == [0x3F80, 0xC020]
+
+
+def value(text: str, *arguments: float, result: str = "i32") -> float:
+    """What a function of scalars i, j (i32), f (f32) computes in `%r`."""
+    dtype = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "i1": np.uint8}[result]
+    out = np.zeros(1, dtype)
+    source = f"tt.func @f(%p: !tt.ptr<{result}>, %i: i32, %j: i32, %f: f32) {{\n{text}\n  tt.store %p, %r\n  tt.return\n}}\n"
+    i, j, f = (*arguments, 0, 0, 0)[:3]
+    interp.run(parse_module(source), [out, i, j, f])
+    return out[0].item()
+
+
+@pytest.mark.parametrize(("i", "j"), [(7, 2), (-7, 2), (7, -2), (-7, -2), (6, 3), (-6, 3), (0, 5)])
+def test_division_rounds_toward_zero(i: int, j: int) -> None:
+    quotient = int(i / j)
+    assert value("%r: i32 = arith.divsi %i, %j", i, j) == quotient
+    assert value("%r: i32 = arith.remsi %i, %j", i, j) == i - quotient * j
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "result", "expected"),
+    [
+        ("%r: i32 = arith.divui %i, %j", (-2, 2), "i32", 0x7FFFFFFF),
+        ("%r: i32 = arith.shrui %i, %j", (-1, 28), "i32", 15),
+        ("%r: i32 = arith.shrsi %i, %j", (-64, 4), "i32", -4),
+        ("%r: i32 = arith.shli %i, %j", (3, 40), "i32", 0),
+        ("%r: i32 = arith.addi %i, %j", (2**31 - 1, 1), "i32", -(2**31)),
+        ("%r: i32 = tt.mulhiui %i, %j", (-1, -1), "i32", -2),
+        ("%r: i32 = math.ctlz %i", (1,), "i32", 31),
+        ("%r: i32 = math.ctpop %i", (-1,), "i32", 32),
+        ("%r: i32 = arith.maxui %i, %j", (-1, 5), "i32", -1),
+        ('%r: i1 = arith.cmpi %i, %j {predicate = "ult"}', (-1, 5), "i1", 0),
+        ('%r: i1 = arith.cmpi %i, %j {predicate = "slt"}', (-1, 5), "i1", 1),
+        ("%r: i64 = arith.extui %i", (-1,), "i64", 2**32 - 1),
+        ("%r: i64 = arith.extsi %i", (-1,), "i64", -1),
+        ("%r: f32 = arith.uitofp %i", (-1,), "f32", 2.0**32),
+        ("%r: i32 = arith.fptosi %f", (0, 0, 1e20), "i32", 2**31 - 1),
+        ("%r: i32 = arith.fptosi %f", (0, 0, -1.9), "i32", -1),
+        ("%r: i32 = arith.fptosi %f", (0, 0, np.nan), "i32", 0),
+        ("%r: i32 = tt.bitcast %f", (0, 0, 1.0), "i32", 0x3F800000),
+        ("%r: f32 = math.round %f", (0, 0, -2.5), "f32", -3.0),
+        ("%r: f32 = math.roundeven %f", (0, 0, -2.5), "f32", -2.0),
+        ("%r: f32 = arith.remf %f, %f", (0, 0, 3.0), "f32", 0.0),
+        ('%r: i1 = arith.cmpf %f, %f {predicate = "une"}', (0, 0, np.nan), "i1", 1),
+        ('%r: i1 = arith.cmpf %f, %f {predicate = "one"}', (0, 0, np.nan), "i1", 0),
+        ("%h: f16 = arith.truncf %f\n%r: f32 = arith.extf %h", (0, 0, 2049.0), "f32", 2048.0),
+        ("%h: bf16 = arith.truncf %f\n%r: f32 = arith.extf %h", (0, 0, 257.0), "f32", 256.0),
+        ('%h: f16 = arith.truncf %f {rounding = "rtz"}\n%r: f32 = arith.extf %h', (0, 0, 2051.0), "f32", 2050.0),
+        ("%t: i1 = arith.trunci %i\n%r: i32 = arith.extsi %t", (3,), "i32", -1),
+    ],
+)
+def test_scalar_operations(text: str, arguments: tuple[float, ...], result: str, expected: float) -> None:
+    assert value(text, *arguments, result=result) == expected

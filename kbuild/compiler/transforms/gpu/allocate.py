@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from kbuild.compiler.analysis.allocation import Demand, demands, place
 from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.targets.target import Target
 from kbuild.errors import CompileError, Loc
@@ -45,20 +46,21 @@ def _too_large(func: Func, target: Target, wanted: Sequence[Demand], total: int)
     lines += [f"    {demand.bytes:>8} bytes for {_purpose(demand)}{_at(demand.op.loc)}" for demand in largest[:LISTED]]
     if len(largest) > LISTED:
         lines.append(f"    and {len(largest) - LISTED} smaller ones, of which those not needed at the same time share memory")
-    buffered = any(_buffers(demand) > 1 for demand in largest[:LISTED])
+    descriptors = [_descriptor(demand) for demand in largest[:LISTED]]
+    buffered = any(type_ is not None and type_.buffers for type_ in descriptors)
     advice = "make the block sizes smaller" + (", or num_stages: each stage has a buffer of its own" if buffered else "")
     return CompileError("\n".join(lines), largest[0].op.loc, advice)
 
 
-def _buffers(demand: Demand) -> int:
-    return (demand.op.result.type.buffers or 1) if isinstance(demand.op, LocalAlloc) else 1
+def _descriptor(demand: Demand) -> MemDescType | None:
+    type_ = demand.op.results[0].type if isinstance(demand.op, LocalAlloc) else None
+    return type_ if isinstance(type_, MemDescType) else None
 
 
 def _purpose(demand: Demand) -> str:
-    op = demand.op
-    if not isinstance(op, LocalAlloc):
-        return f"moving data between threads in {op.op_name}"
-    type_ = op.result.type
+    type_ = _descriptor(demand)
+    if type_ is None:
+        return f"moving data between threads in {demand.op.op_name}"
     shape = "x".join(str(size) for size in type_.tile_shape)
     tiles = f"{type_.buffers} tiles" if type_.buffers else "a tile"
     return f"{tiles} of {shape} {type_.element}"

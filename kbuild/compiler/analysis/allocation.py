@@ -1,0 +1,67 @@
+"""Where in shared memory each allocation and each scratch area goes: those alive at the same time lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbuild.compiler.analysis.liveness import Interval, Liveness
+from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.ir.core import Func, Op
+from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.ops.gpu import LocalAlloc
+
+ALIGNMENT = 128
+"""Bytes: one row of all banks."""
+SWIZZLE_ALIGNMENT = 1024
+"""Bytes: the period of the widest swizzle, eight rows of 128 bytes, which hardware computes from the address."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Shared memory that one operation wants."""
+
+    op: Op
+    bytes: int
+    alignment: int
+    life: Interval
+
+
+def demands(func: Func) -> list[Demand]:
+    """What every operation of a function wants, in the order of the text."""
+    num_warps = func.attrs["num_warps"]
+    liveness = Liveness(func)
+    found: list[Demand] = []
+    for op, number in liveness.start.items():
+        if isinstance(op, LocalAlloc):
+            type_ = op.result.type
+            assert isinstance(type_, MemDescType)
+            found.append(Demand(op, type_.size_bytes, alignment_of(type_), liveness.intervals[op]))
+        elif "scratch" in op.attribute_fields:
+            size = scratch_bytes(op, num_warps)
+            if size:
+                found.append(Demand(op, size, ALIGNMENT, Interval(number, number)))
+    return found
+
+
+def alignment_of(type_: MemDescType) -> int:
+    """Bytes to a multiple of which a descriptor's memory must start."""
+    swizzled = any(basis & (basis - 1) for basis in type_.layout.bases_of("offset"))
+    return SWIZZLE_ALIGNMENT if swizzled and type_.tile_bytes >= SWIZZLE_ALIGNMENT else ALIGNMENT
+
+
+def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
+    """The offset of each demand and the total, in bytes.
+
+    The largest go first, each to the lowest place where it meets none that is alive at the same time.
+    """
+    placed: list[tuple[int, Demand]] = []
+    for demand in sorted(wanted, key=lambda demand: (-demand.bytes, demand.life.start)):
+        offset = 0
+        for taken, other in sorted(((at, d) for at, d in placed if d.life.overlaps(demand.life)), key=lambda entry: entry[0]):
+            if offset + demand.bytes <= taken:
+                break
+            end = taken + other.bytes
+            offset = max(offset, -(-end // demand.alignment) * demand.alignment)
+        placed.append((offset, demand))
+    return {demand.op: offset for offset, demand in placed}, max((at + d.bytes for at, d in placed), default=0)

@@ -1,0 +1,356 @@
+"""Where the threads of a program must wait for each other, so that shared memory is read as the program's order says.
+
+A walk over the structured control flow keeps what has been read and written since the last barrier.  An access that
+conflicts with it needs a barrier before; so barriers come as late as possible, and one serves many conflicts.  Loops
+are walked until what comes around the back edge adds nothing new; only then do the decisions count.
+
+Asynchronous copies are in flight until a wait that covers their group (each thread waits for its own copies), and from
+then on are writes that other threads see after a barrier.
+
+Accesses to different buffers of one allocation do not conflict.  A buffer number is a constant, or a counter that a loop
+carries around from a constant start: `next = i + 1; next < n ? next : 0`.  A counter's value in iteration t is
+(offset + t) mod n, so two of one loop differ whenever their offsets do, and going around the back edge lowers all
+offsets by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kbuild.compiler.analysis.liveness import views
+from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.ops.control import Call, For, If, While
+from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, Select
+from kbuild.compiler.ops.gpu import (
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    LocalLoad,
+    LocalStore,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
+from kbuild.compiler.ops.tensor import Barrier
+from kbuild.errors import InternalError
+
+MAX_AGE = 32
+"""Groups older than this are not told apart; waits count far fewer."""
+EVERYTHING = 1 << 62
+
+
+class Slot(NamedTuple):
+    """The number of a buffer: `offset`, or (offset + iteration) mod `modulus` in a loop."""
+
+    offset: int
+    loop: For | None = None
+    modulus: int = 0
+
+
+class Access(NamedTuple):
+    """Bytes of shared memory that an operation touches."""
+
+    start: int
+    end: int
+    owner: Op
+    """The allocation, or the operation whose scratch it is."""
+    slot: Slot | None
+    """The buffer; None when unknown, or when there is one only."""
+
+
+def may_conflict(first: Access, second: Access) -> bool:
+    """Whether two accesses may touch the same bytes."""
+    if first.start >= second.end or second.start >= first.end:
+        return False
+    a, b = first.slot, second.slot
+    if first.owner is not second.owner or a is None or b is None:
+        return True
+    return a.offset == b.offset or a.loop is not b.loop or a.modulus != b.modulus
+
+
+def _surely_same(first: Access, second: Access) -> bool:
+    return first.owner is second.owner and first.slot is not None and first.slot == second.slot
+
+
+@dataclass
+class State:
+    """What other threads may not have seen yet, at one point of the program."""
+
+    reads: set[Access] = field(default_factory=set)
+    writes: set[Access] = field(default_factory=set)
+    flight: dict[Access, int] = field(default_factory=dict)
+    """Asynchronous copies not waited for: how many groups were committed after theirs; -1 while it is open."""
+
+    def copy(self) -> State:
+        return State(set(self.reads), set(self.writes), dict(self.flight))
+
+    def clear(self) -> None:
+        """A barrier: what was done before it is seen by all; copies stay in flight."""
+        self.reads.clear()
+        self.writes.clear()
+
+    def add(self, other: State) -> bool:
+        """Join with the state of another way to the same point; true when that changed anything."""
+        before = len(self.reads), len(self.writes), len(self.flight), sum(self.flight.values())
+        self.reads |= other.reads
+        self.writes |= other.writes
+        for access, age in other.flight.items():
+            self.flight[access] = min(age, self.flight.get(access, age))
+        return before != (len(self.reads), len(self.writes), len(self.flight), sum(self.flight.values()))
+
+    def map(self, change: dict[Access, Access]) -> State:
+        """The state with every access replaced."""
+        flight: dict[Access, int] = {}
+        for access, age in self.flight.items():
+            flight[change[access]] = min(age, flight.get(change[access], age))
+        return State({change[a] for a in self.reads}, {change[a] for a in self.writes}, flight)
+
+    def accesses(self) -> set[Access]:
+        return self.reads | self.writes | self.flight.keys()
+
+
+class BarrierAnalysis:
+    """`needed` is the set of operations that want a barrier right before them."""
+
+    def __init__(self, func: Func) -> None:
+        self.needed: set[Op] = set()
+        self.slots = SlotNumbers()
+        self.reads: dict[Op, list[Access]] = {}
+        self.writes: dict[Op, list[Access]] = {}
+        self.scratch: dict[Op, Access] = {}
+        self.relevant: set[Op] = set()
+        self._collect(func)
+        self._block(func.body, State())
+
+    # What each operation touches
+
+    def _collect(self, func: Func) -> None:
+        num_warps = func.attrs["num_warps"]
+        for op in func.body.walk():
+            if isinstance(op, LocalAlloc):
+                self._collect_allocation(op)
+            elif op.attributes.get("scratch") is not None:
+                start = op.attributes["scratch"]
+                self.scratch[op] = Access(start, start + scratch_bytes(op, num_warps), op, None)
+            elif isinstance(op, Call):
+                self.reads[op] = self.writes[op] = [Access(0, EVERYTHING, op, None)]
+            elif not isinstance(op, Barrier | AsyncWait | AsyncCommitGroup):
+                continue
+            self._mark(op)
+
+    def _collect_allocation(self, allocation: LocalAlloc) -> None:
+        type_ = allocation.result.type
+        assert isinstance(type_, MemDescType)
+        if allocation.offset is None:
+            raise InternalError("barriers come after allocation", allocation.loc)
+        start, end = allocation.offset, allocation.offset + type_.size_bytes
+        if allocation.src is not None:
+            self.writes.setdefault(allocation, []).append(Access(start, end, allocation, None))
+        for view in views(allocation):
+            access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None)
+            for user in view.users:
+                if isinstance(user, LocalLoad):
+                    self.reads.setdefault(user, []).append(access)
+                elif isinstance(user, LocalStore | AsyncCopyGlobalToLocal):
+                    self.writes.setdefault(user, []).append(access)
+                else:
+                    continue
+                self._mark(user)
+
+    def _slot(self, view: Value) -> Slot | None:
+        op = view.op
+        while isinstance(op, MemDescSubslice | MemDescTrans):
+            op = op.src.op
+        return self.slots.of(op.index) if isinstance(op, MemDescIndex) else None
+
+    def _mark(self, op: Op) -> None:
+        """Remember that an operation, and the control flow around it, is worth walking."""
+        inner: Op | None = op
+        while inner is not None and inner not in self.relevant:
+            self.relevant.add(inner)
+            inner = inner.parent_op
+
+    # The walk
+
+    def _block(self, block: Block, state: State) -> State:
+        for op in block:
+            if op not in self.relevant:
+                continue
+            if isinstance(op, For):
+                state = self._for(op, state)
+            elif isinstance(op, While):
+                state = self._while(op, state)
+            elif isinstance(op, If):
+                other = self._block(op.else_body, state.copy())
+                state = self._block(op.then_body, state)
+                state.add(other)
+            else:
+                self._visit(op, state)
+        return state
+
+    def _for(self, loop: For, state: State) -> State:
+        """Walk a loop; with a barrier before it if that saves one inside."""
+        self.needed.discard(loop)
+        after = self._iterate(loop, state)
+        if state.reads or state.writes:
+            inside = len(self.needed)
+            synchronized = state.copy()
+            synchronized.clear()
+            after_barrier = self._iterate(loop, synchronized)
+            if len(self.needed) < inside:
+                self.needed.add(loop)
+                return after_barrier
+            after = self._iterate(loop, state)
+        return after
+
+    def _iterate(self, loop: For, state: State) -> State:
+        header = _entering(loop, state)
+        while True:
+            end = self._block(loop.body, header.copy())
+            if not header.add(_around(loop, end)):
+                return _leaving(loop, header)
+
+    def _while(self, loop: While, state: State) -> State:
+        header = state
+        while True:
+            tested = self._block(loop.before, header.copy())
+            if not header.add(self._block(loop.after, tested.copy())):
+                return tested
+
+    def _visit(self, op: Op, state: State) -> None:
+        self.needed.discard(op)
+        if isinstance(op, Barrier):
+            state.clear()
+        elif isinstance(op, AsyncCommitGroup):
+            state.flight = {access: min(age + 1, MAX_AGE) for access, age in state.flight.items()}
+        elif isinstance(op, AsyncWait):
+            landed = {access for access, age in state.flight.items() if age >= op.num}
+            state.writes |= landed
+            state.flight = {access: age for access, age in state.flight.items() if access not in landed}
+        elif op in self.scratch:
+            self._check(op, [], [self.scratch[op]], state)
+            state.clear()
+            state.reads.add(self.scratch[op])
+        else:
+            reads, writes = self.reads.get(op, []), self.writes.get(op, [])
+            self._check(op, reads, writes, state)
+            state.reads.update(reads)
+            if isinstance(op, AsyncCopyGlobalToLocal):
+                state.flight.update(dict.fromkeys(writes, -1))
+            else:
+                state.writes.update(writes)
+
+    def _check(self, op: Op, reads: list[Access], writes: list[Access], state: State) -> None:
+        """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is on its way
+        into the same bytes, and nothing has waited for it."""
+        for access in (*reads, *writes):
+            for copy in state.flight:
+                if _surely_same(access, copy) or (access.owner is not copy.owner and may_conflict(access, copy)):
+                    raise InternalError("shared memory is used while an asynchronous copy into it is unfinished", op.loc)
+        conflict = any(_any_conflict(access, state.writes) for access in reads)
+        conflict = conflict or any(_any_conflict(access, state.reads | state.writes) for access in writes)
+        if conflict:
+            self.needed.add(op)
+            state.clear()
+
+
+def _any_conflict(access: Access, others: Iterable[Access]) -> bool:
+    return any(may_conflict(access, other) for other in others)
+
+
+def _entering(loop: For, state: State) -> State:
+    """Before the first iteration, buffer c is the value of a counter that starts at c."""
+
+    def enter(access: Access) -> Access:
+        slot = access.slot
+        if slot is None or slot.loop is not None:
+            return access
+        type_ = access.owner.results[0].type
+        assert isinstance(type_, MemDescType) and type_.buffers is not None
+        return access._replace(slot=Slot(slot.offset, loop, type_.buffers))
+
+    return state.map({access: enter(access) for access in state.accesses()})
+
+
+def _around(loop: For, state: State) -> State:
+    """The end of an iteration, as the start of the next one sees it."""
+
+    def turn(access: Access) -> Access:
+        slot = access.slot
+        if slot is None or slot.loop is not loop:
+            return access
+        return access._replace(slot=slot._replace(offset=(slot.offset - 1) % slot.modulus))
+
+    return state.map({access: turn(access) for access in state.accesses()})
+
+
+def _leaving(loop: For, state: State) -> State:
+    """After the loop, how often it ran is not known."""
+    return state.map(
+        {a: a._replace(slot=None) if a.slot is not None and a.slot.loop is loop else a for a in state.accesses()}
+    )
+
+
+class SlotNumbers:
+    """What is known of the values that number buffers."""
+
+    def __init__(self) -> None:
+        self.known: dict[Value, Slot | None] = {}
+
+    def of(self, value: Value) -> Slot | None:
+        """The slot that a value numbers; None when it is neither constant nor a counter."""
+        if value not in self.known:
+            self.known[value] = self._constant(value) or self._counter(value) or self._successor(value)
+        return self.known[value]
+
+    def _constant(self, value: Value) -> Slot | None:
+        number = _constant(value)
+        return None if number is None else Slot(number)
+
+    def _counter(self, value: Value) -> Slot | None:
+        """A value that a loop carries, starting at a constant and yielding its own successor."""
+        loop = value.owner.parent if isinstance(value.owner, Block) else None
+        if not isinstance(loop, For) or value.index == 0:
+            return None
+        start = _constant(loop.init[value.index - 1])
+        step = _match_successor(loop.yielded[value.index - 1])
+        if start is None or step is None or step[0] is not value or not 0 <= start < step[1]:
+            return None
+        return Slot(start, loop, step[1])
+
+    def _successor(self, value: Value) -> Slot | None:
+        step = _match_successor(value)
+        slot = self.of(step[0]) if step is not None else None
+        if step is None or slot is None or slot.modulus != step[1]:
+            return None
+        return slot._replace(offset=(slot.offset + 1) % slot.modulus)
+
+
+def _constant(value: Value) -> int | None:
+    return int(value.op.value) if isinstance(value.op, Constant) else None
+
+
+def _match_successor(value: Value) -> tuple[Value, int] | None:
+    """(x, n) when `value` is x + 1, or 0 if that is n."""
+    op = value.op
+    if not isinstance(op, Select) or not isinstance(op.condition.op, CmpI):
+        return None
+    test = op.condition.op
+    if test.predicate in ("slt", "ult", "ne"):
+        following, zero = op.true_value, op.false_value
+    elif test.predicate in ("eq", "sge", "uge"):
+        following, zero = op.false_value, op.true_value
+    else:
+        return None
+    modulus = _constant(test.rhs)
+    increment = following.op
+    if modulus is None or test.lhs is not following or _constant(zero) != 0 or not isinstance(increment, AddI):
+        return None
+    if _constant(increment.rhs) == 1:
+        return increment.lhs, modulus
+    return (increment.rhs, modulus) if _constant(increment.lhs) == 1 else None

@@ -1,0 +1,133 @@
+"""Which shared memory descriptors name which allocation, and from where to where each allocation is alive.
+
+Operations are numbered in the order of the text; a region's operations come between its operation and the next one.  An
+allocation lives from its definition to the last use of any view of it.  A use inside a loop that does not hold the
+definition may be repeated, so it counts as a use at the end of that loop.  An asynchronous copy still writes after it was
+issued: it counts as a use up to the wait that covers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.ops.control import Condition, For, If, While, Yield
+from kbuild.compiler.ops.gpu import (
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The numbers of the first and the last operation, both included."""
+
+    start: int
+    end: int
+
+    def overlaps(self, other: Interval) -> bool:
+        return self.start <= other.end and other.start <= self.end
+
+
+class Liveness:
+    """The numbering of a function's operations, and the life of its allocations."""
+
+    def __init__(self, func: Func) -> None:
+        self.start: dict[Op, int] = {}
+        self.end: dict[Op, int] = {}
+        """Number of the last operation inside, for operations with regions."""
+        self._number(func.body)
+        self.last = len(self.start)
+        allocations = [op for op in self.start if isinstance(op, LocalAlloc)]
+        self.intervals = {allocation: self._life(allocation) for allocation in allocations}
+
+    def _number(self, block: Block) -> None:
+        for op in block:
+            self.start[op] = len(self.start)
+            for region in op.regions:
+                self._number(region)
+            self.end[op] = len(self.start) - 1
+
+    def _life(self, allocation: LocalAlloc) -> Interval:
+        first = last = self.start[allocation]
+        home = allocation.parent_block
+        for view in views(allocation):
+            if isinstance(view.owner, Block) and view.owner.parent is not None:
+                first = min(first, self.start[view.owner.parent])
+                last = max(last, self.end[view.owner.parent])
+            for user in view.users:
+                last = max(last, self._use(user, home))
+                if isinstance(user, AsyncCopyGlobalToLocal):
+                    last = max(last, self._landed(user))
+        return Interval(first, last)
+
+    def _use(self, user: Op, home: Block) -> int:
+        """The number up to which a use keeps alive what is defined in a block."""
+        last = self.start[user]
+        block = user.parent
+        while block is not None and block is not home and block.parent is not None:
+            if isinstance(block.parent, For | While):
+                last = max(last, self.end[block.parent])
+            block = block.parent.parent
+        return last
+
+    def _landed(self, copy: AsyncCopyGlobalToLocal) -> int:
+        """The number of the wait after which a copy has surely landed, seeing only what surely runs after it."""
+        op: Op | None = copy
+        committed = -1
+        while op is not None:
+            following = op.next
+            while following is None:
+                if op.parent_op is None or isinstance(op.parent_op, Func):
+                    return self.last
+                op = op.parent_op
+                following = op.next
+            op = following
+            if isinstance(op, AsyncCommitGroup):
+                committed += 1
+            elif isinstance(op, AsyncWait) and committed >= op.num:
+                return self.start[op]
+        return self.last
+
+
+def views(allocation: LocalAlloc) -> list[Value]:
+    """The descriptor of an allocation and every value that may name it or a part of it."""
+    found = [allocation.result]
+    seen = set(found)
+    for value in found:
+        for user in list(value.users):
+            for view in _derived(user, value):
+                if isinstance(view.type, MemDescType) and view not in seen:
+                    seen.add(view)
+                    found.append(view)
+    return found
+
+
+def _derived(user: Op, value: Value) -> list[Value]:
+    """The values through which a user passes a descriptor on."""
+    positions = [position for position, operand in enumerate(user.operands) if operand is value]
+    parent = user.parent_op
+    if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans):
+        return [user.result]
+    if isinstance(user, For):
+        carried = [position - 3 for position in positions]
+        return [side[position] for position in carried for side in (user.carried, user.results)]
+    if isinstance(user, While):
+        return [user.before.arguments[position] for position in positions]
+    if isinstance(user, Condition) and isinstance(parent, While):
+        carried = [position - 1 for position in positions]
+        return [side[position] for position in carried for side in (parent.after.arguments, parent.results)]
+    if isinstance(user, Yield):
+        if isinstance(parent, For):
+            return [side[position] for position in positions for side in (parent.carried, parent.results)]
+        if isinstance(parent, While):
+            return [parent.before.arguments[position] for position in positions]
+        if isinstance(parent, If):
+            return [parent.results[position] for position in positions]
+    return []

@@ -1,0 +1,70 @@
+"""Gives every shared memory allocation and every scratch area its place.
+
+    Before:  %a = ttg.local_alloc                          After:  %a = ttg.local_alloc {offset = 0}
+             %y = ttg.convert_layout %x                            %y = ttg.convert_layout %x {scratch = 16384}
+                                                                   func attribute `shared` = 17408
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.compiler.analysis.allocation import Demand, demands, place
+from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.ops.gpu import LocalAlloc
+from kbuild.compiler.targets.target import Target
+from kbuild.errors import CompileError, Loc
+
+LISTED = 5
+"""How many of the largest allocations the error message lists."""
+
+
+@gpu_pass
+def allocate(module: Module, target: Target) -> None:
+    """Set `offset` of allocations, `scratch` of other operations, and the function's `shared` bytes.
+
+    Raises `CompileError` when a function needs more shared memory than the target has.
+    """
+    for func in module.functions.values():
+        wanted = demands(func)
+        offsets, total = place(wanted)
+        if total > target.shared_bytes:
+            raise _too_large(func, target, wanted, total)
+        for op in func.body.walk():
+            if isinstance(op, LocalAlloc):
+                op.offset = offsets[op]
+            elif "scratch" in op.attribute_fields:
+                op.__dict__["scratch"] = offsets.get(op)
+        func.attrs["shared"] = total
+
+
+def _too_large(func: Func, target: Target, wanted: Sequence[Demand], total: int) -> CompileError:
+    largest = sorted(wanted, key=lambda demand: -demand.bytes)
+    lines = [f"{func.name} needs {total} bytes of shared memory, but {target.arch} has {target.shared_bytes} per program:"]
+    lines += [f"    {demand.bytes:>8} bytes for {_purpose(demand)}{_at(demand.op.loc)}" for demand in largest[:LISTED]]
+    if len(largest) > LISTED:
+        lines.append(f"    and {len(largest) - LISTED} smaller ones, of which those not needed at the same time share memory")
+    descriptors = [_descriptor(demand) for demand in largest[:LISTED]]
+    buffered = any(type_ is not None and type_.buffers for type_ in descriptors)
+    advice = "make the block sizes smaller" + (", or num_stages: each stage has a buffer of its own" if buffered else "")
+    return CompileError("\n".join(lines), largest[0].op.loc, advice)
+
+
+def _descriptor(demand: Demand) -> MemDescType | None:
+    type_ = demand.op.results[0].type if isinstance(demand.op, LocalAlloc) else None
+    return type_ if isinstance(type_, MemDescType) else None
+
+
+def _purpose(demand: Demand) -> str:
+    type_ = _descriptor(demand)
+    if type_ is None:
+        return f"moving data between threads in {demand.op.op_name}"
+    shape = "x".join(str(size) for size in type_.tile_shape)
+    tiles = f"{type_.buffers} tiles" if type_.buffers else "a tile"
+    return f"{tiles} of {shape} {type_.element}"
+
+
+def _at(loc: Loc | None) -> str:
+    return f" ({loc})" if loc is not None else ""

@@ -1,0 +1,23 @@
+"""Adds the barriers that shared memory needs: after writes that other threads read, before memory is used again.
+
+    Before:  %a = ttg.local_alloc src=%x {offset = 0}      After:  %a = ttg.local_alloc src=%x {offset = 0}
+             %y = ttg.local_load %a                                gpu.barrier
+                                                                   %y = ttg.local_load %a
+"""
+
+from __future__ import annotations
+
+from kbuild.compiler.analysis.barriers import BarrierAnalysis
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Module
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ops.tensor import Barrier
+from kbuild.compiler.targets.target import Target
+
+
+@gpu_pass
+def barriers(module: Module, target: Target) -> None:
+    """Insert `gpu.barrier` where accesses of different threads to the same shared memory would race."""
+    for func in module.functions.values():
+        for op in BarrierAnalysis(func).needed:
+            Builder.before(op).add(Barrier())

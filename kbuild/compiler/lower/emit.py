@@ -85,6 +85,8 @@ class Emitter:
         self.location_suffix: Callable[[Loc | None], str] = lambda loc: ""
         """What every line of an operation ends with: its debug location."""
         self.values: dict[Value, Sequence[str]] = {}
+        self.packed: dict[tuple[str, str], str] = {}
+        """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
         self.declarations: dict[str, str] = {}
         self.globals: list[str] = []
         """Lines of global definitions: strings."""

@@ -86,16 +86,16 @@ def float_bits(value: float, type_: FloatType) -> int:
     sign = (math.copysign(1.0, value) < 0) << (exponent_bits + mantissa_bits)
     special = (1 << exponent_bits) - 1 << mantissa_bits
     if math.isnan(value):
-        return sign | (0x7F if type_ == F8E4M3FN else special | 1 << (mantissa_bits - 1))
-    largest = {F8E4M3FN: 0x7E, F8E5M2: 0x7B}.get(type_)
+        return sign | (0x7F if type_.bits == 8 else special | 1 << (mantissa_bits - 1))
+    largest = {F8E4M3FN: 0x7E, F8E5M2: 0x7B}.get(type_, special)
     if math.isinf(value):
-        return sign | (special if type_ != F8E4M3FN else 0x7E)
+        return sign | largest
     bias = (1 << (exponent_bits - 1)) - 1
     exponent = max(math.frexp(value)[1] - 1, 1 - bias) if value else 1 - bias
     # Python's round() is to nearest even, and scaling by a power of two is exact.
     steps = round(math.ldexp(abs(value), mantissa_bits - exponent))
     bits = (exponent + bias - 1 << mantissa_bits) + steps
-    return sign | min(bits, largest if largest is not None else special)
+    return sign | min(bits, largest)
 
 
 def _double_bits(value: float) -> int:

@@ -1,0 +1,206 @@
+"""Elementwise operations: one handler, which applies a scalar form to every register.
+
+The form follows from the `llvm` entry of the operation's row; rows without one have theirs here, conversions of
+floating-point types in `casts.py`, mathematical functions in `math.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kbuild.compiler.ir.core import Op
+from kbuild.compiler.ir.types import (
+    BF16,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I1,
+
+    IntType,
+    Type,
+    element_of,
+)
+from kbuild.compiler.lower.casts import cast_registers
+from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.literals import constant, llvm_type
+from kbuild.compiler.lower.lowering import lower
+from kbuild.compiler.lower.math import has_math, math_function
+from kbuild.compiler.ops import elementwise as rows
+from kbuild.errors import CompileError, InternalError
+
+Form = Callable[..., str]
+"""Emitter, operation, the element type it computes in, and one register per operand → the result's register."""
+
+_FORMS: dict[type[Op], Form] = {}
+_IN_F32 = (rows.DivF, rows.PreciseDivF, rows.RemF, rows.PreciseSqrt, rows.Sqrt, rows.RSqrt, rows.FastTanh, rows.ClampF)
+"""Rows that 16-bit types compute in f32, besides mathematical functions; each is rounded once, at the end."""
+_ROUNDINGS = (rows.Floor, rows.Ceil, rows.TruncateF, rows.RoundEven, rows.Round)
+
+
+def form(*classes: type[Op]) -> Callable[[Form], Form]:
+    """Register the scalar form of rows that have no `llvm` entry."""
+
+    def register(function: Form) -> Form:
+        _FORMS.update(dict.fromkeys(classes, function))
+        return function
+
+    return register
+
+
+def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
+    """Apply the operation's form to each register, computing 16-bit floats in f32 where that is how it is done."""
+    sources = [emit.registers(operand) for operand in op.operands]
+    element = element_of(op.operands[0].type)
+    apply = _FORMS.get(type(op)) or _from_table(op, element)
+    if element in (F8E4M3FN, F8E5M2) and not isinstance(op, rows.Select):
+        raise CompileError(f"{op.op_name} has no {element} form", op.loc, "convert to float16 or float32 first")
+    if element in (F16, BF16) and _in_f32(op, element):
+        return emit.lazy(len(sources[0]), lambda index: _through_f32(emit, op, apply, element, [s[index] for s in sources]))
+    return emit.lazy(len(sources[0]), lambda index: apply(emit, op, element, *[source[index] for source in sources]))
+
+
+def _in_f32(op: rows.Elementwise, element: Type) -> bool:
+    return isinstance(op, _IN_F32) or has_math(type(op)) or (element == BF16 and isinstance(op, _ROUNDINGS))
+
+
+def _through_f32(emit: Emitter, op: rows.Elementwise, apply: Form, element: Type, operands: Sequence[str]) -> str:
+    kind = llvm_type(element)
+    wide = [emit.instruction(f"fpext {kind} {register} to float") for register in operands]
+    return emit.instruction(f"fptrunc float {apply(emit, op, F32, *wide)} to {kind}")
+
+
+def _from_table(op: rows.Elementwise, element: Type) -> Form:
+    entry = type(op).llvm
+    if not entry:
+        if has_math(type(op)):
+            return lambda emit, op, element, *operands: math_function(emit, op, element, operands)
+        raise InternalError(f"{op.op_name} has no LLVM form", op.loc)
+    if entry.startswith("@"):
+        return lambda emit, op, element, *operands: intrinsic(emit, entry[1:], element, operands)
+    return lambda emit, op, element, *operands: emit.instruction(f"{entry} {llvm_type(element)} {', '.join(operands)}")
+
+
+def intrinsic(emit: Emitter, name: str, element: Type, operands: Sequence[str]) -> str:
+    """An intrinsic overloaded on the type of its operands and result (`llvm.smax`)."""
+    kind = llvm_type(element)
+    suffix = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(kind, kind)
+    return emit.call(f"{name}.{suffix}", kind, [(kind, operand) for operand in operands])
+
+
+def lower_cast(emit: Emitter, op: rows.Cast) -> Sequence[str]:
+    """Conversions: see `casts`, which may take several registers at a time."""
+    return cast_registers(emit, op, emit.registers(op.src))
+
+
+# Rows without an LLVM entry
+
+
+@lower(rows.Constant)
+def lower_constant(emit: Emitter, op: rows.Constant) -> Sequence[str]:
+    layout = getattr(op.type, "layout", None)
+    return [constant(op.value, op.type)] * (layout.size("register") if layout is not None else 1)
+
+
+@lower(rows.Select)
+def lower_select(emit: Emitter, op: rows.Select) -> Sequence[str]:
+    conditions, first, second = (emit.registers(operand) for operand in op.operands)
+    kind = llvm_type(op.true_value.type)
+    # A scalar condition may choose between tensors.
+    return emit.lazy(
+        len(first), lambda i: emit.select(conditions[i if len(conditions) > 1 else 0], first[i], second[i], kind)
+    )
+
+
+@form(rows.CmpI)
+def _compare_integers(emit: Emitter, op: rows.CmpI, element: Type, a: str, b: str) -> str:
+    return emit.compare(op.predicate, a, b, llvm_type(element))
+
+
+@form(rows.CmpF)
+def _compare_floats(emit: Emitter, op: rows.CmpF, element: Type, a: str, b: str) -> str:
+    return emit.instruction(f"fcmp {op.predicate} {llvm_type(element)} {a}, {b}")
+
+
+@form(rows.AddI)
+def _add(emit: Emitter, op: rows.AddI, element: Type, a: str, b: str) -> str:
+    return emit.instruction(f"xor i1 {a}, {b}") if element == I1 else emit.add(a, b, llvm_type(element))
+
+
+@form(rows.MulI)
+def _multiply(emit: Emitter, op: rows.MulI, element: Type, a: str, b: str) -> str:
+    return emit.instruction(f"and i1 {a}, {b}") if element == I1 else emit.mul(a, b, llvm_type(element))
+
+
+@form(rows.AbsI)
+def _absolute(emit: Emitter, op: rows.AbsI, element: Type, a: str) -> str:
+    kind = llvm_type(element)
+    return emit.call(f"llvm.abs.{kind}", kind, [(kind, a), ("i1", "false")])
+
+
+@form(rows.CountLeadingZeros)
+def _leading_zeros(emit: Emitter, op: rows.CountLeadingZeros, element: Type, a: str) -> str:
+    kind = llvm_type(element)
+    return emit.call(f"llvm.ctlz.{kind}", kind, [(kind, a), ("i1", "false")])
+
+
+@form(rows.MulHiUI)
+def _upper_product(emit: Emitter, op: rows.MulHiUI, element: Type, a: str, b: str) -> str:
+    assert isinstance(element, IntType)
+    kind, wide = f"i{element.bits}", f"i{2 * element.bits}"
+    left, right = (emit.instruction(f"zext {kind} {register} to {wide}") for register in (a, b))
+    product = emit.instruction(f"mul {wide} {left}, {right}")
+    return emit.instruction(f"trunc {wide} {emit.instruction(f'lshr {wide} {product}, {element.bits}')} to {kind}")
+
+
+@form(rows.DivF)
+def _divide(emit: Emitter, op: rows.DivF, element: Type, a: str, b: str) -> str:
+    """f32: `div.full.f32`, within 2 ulp over the full range, as in Triton; f64 rounds correctly."""
+    if element == F64:
+        return emit.instruction(f"fdiv double {a}, {b}")
+    return emit.asm("div.full.f32 $0, $1, $2;", "=f,f,f", [("float", a), ("float", b)], ["float"])[0]
+
+
+@form(rows.RemF)
+def _remainder(emit: Emitter, op: rows.RemF, element: Type, a: str, b: str) -> str:
+    return emit.instruction(f"frem {llvm_type(element)} {a}, {b}")
+
+
+@form(rows.ClampF)
+def _clamp(emit: Emitter, op: rows.ClampF, element: Type, value: str, low: str, high: str) -> str:
+    upper, lower_ = ("llvm.maximum", "llvm.minimum") if op.propagate_nan else ("llvm.maxnum", "llvm.minnum")
+    return intrinsic(emit, lower_, element, [intrinsic(emit, upper, element, [value, low]), high])
+
+
+@form(rows.MaximumF, rows.MinimumF)
+def _extreme_with_nan(emit: Emitter, op: rows.Elementwise, element: Type, a: str, b: str) -> str:
+    if element != F64:
+        return intrinsic(emit, type(op).llvm[1:], element, [a, b])
+    # There is no max.NaN.f64: a NaN operand is found by comparison, and wins.
+    number = intrinsic(emit, "llvm.maxnum" if isinstance(op, rows.MaximumF) else "llvm.minnum", element, [a, b])
+    unordered = emit.instruction(f"fcmp uno double {a}, {b}")
+    return emit.select(unordered, constant(float("nan"), F64), number, "double")
+
+
+@form(rows.IsNan)
+def _is_nan(emit: Emitter, op: rows.IsNan, element: Type, a: str) -> str:
+    return emit.instruction(f"fcmp uno {llvm_type(element)} {a}, {a}")
+
+
+@form(rows.IsInf, rows.IsFinite)
+def _is_infinite(emit: Emitter, op: rows.IsInf | rows.IsFinite, element: Type, a: str) -> str:
+    predicate = "oeq" if isinstance(op, rows.IsInf) else "olt"
+    magnitude = intrinsic(emit, "llvm.fabs", element, [a])
+    return emit.instruction(f"fcmp {predicate} {llvm_type(element)} {magnitude}, {constant(float('inf'), element)}")
+
+
+def _register_rows() -> None:
+    for cls in vars(rows).values():
+        if isinstance(cls, type) and issubclass(cls, rows.Elementwise) and cls.op_name and cls not in (rows.Select, rows.AddPtr):
+            handler: Any = lower_cast if issubclass(cls, rows.Cast) else lower_elementwise
+            lower(cls)(handler)
+
+
+_register_rows()

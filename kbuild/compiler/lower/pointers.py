@@ -1,0 +1,137 @@
+"""Addresses as a base register plus a constant, found by looking through the operations that make them.
+
+`addptr(splat(%base), %offsets)` becomes one 64-bit address per distinct variable part of the offsets; what is constant
+goes into the access itself, as its immediate:
+
+    offsets = make_range + splat(%start)     register r holds (thread part + %start) + r
+    address of register 5                    getelementptr float, %base, (thread part + %start)      and 20 bytes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.types import I32, I64, IntType, PointerType, TensorType, element_of
+from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.index import coordinate
+from kbuild.compiler.lower.literals import GLOBAL_POINTER, memory_bits, memory_type
+from kbuild.compiler.lower.lowering import lower
+from kbuild.compiler.lower.shapes import layout, source_register
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI
+from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
+
+VIEW_DEPTH = 48
+"""How far back to look through operations."""
+
+Parts = tuple[str, int]
+"""A register and a constant to add to it."""
+
+
+def offset_parts(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
+    """An integer register of a value as base + constant; the same base for all registers that differ by constants.
+
+    Offsets do not overflow: an i32 sum that wraps around would address nothing.
+    """
+    op = value.op
+    if depth < VIEW_DEPTH:
+        match op:
+            case Constant():
+                return "0", int(op.value)
+            case MakeRange():
+                base, constant = coordinate(emit, layout(op.type), 0, register)
+                return base, constant + op.start
+            case AddI(lhs, rhs):
+                return _sum(emit, value, *(offset_parts(emit, side, register, depth + 1) for side in (lhs, rhs)))
+            case SubI(lhs, rhs):
+                base, constant = offset_parts(emit, rhs, register, depth + 1)
+                if base == "0":
+                    first, own = offset_parts(emit, lhs, register, depth + 1)
+                    return first, own - constant
+            case MulI(lhs, rhs) | ShLI(lhs, rhs):
+                scaled = _scaled(emit, op, lhs, rhs, register, depth)
+                if scaled is not None:
+                    return scaled
+            case ExtSI() if element_of(op.type) == I64 and element_of(op.src.type) == I32:
+                base, constant = offset_parts(emit, op.src, register, depth + 1)
+                return _extended(emit, base), constant
+            case Splat() | Hint():
+                return offset_parts(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
+            case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
+                return offset_parts(emit, op.src, source_register(op, register), depth + 1)
+            case _:
+                pass
+    found = emit.registers(value)[register]
+    return (found, 0) if found[0] == "%" else ("0", int(found))
+
+
+def _keeps_order(op: Broadcast | ExpandDims | Reshape | Trans) -> bool:
+    return not (isinstance(op, Reshape) and op.allow_reorder)
+
+
+def _kind(value: Value) -> str:
+    element = element_of(value.type)
+    assert isinstance(element, IntType)
+    return f"i{element.bits}"
+
+
+def _sum(emit: Emitter, value: Value, first: Parts, second: Parts) -> Parts:
+    return emit.add(first[0], second[0], _kind(value)), first[1] + second[1]
+
+
+def _scaled(emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: int, depth: int) -> Parts | None:
+    """A product with a constant; None when neither side is one."""
+    first = offset_parts(emit, lhs, register, depth + 1)
+    second = offset_parts(emit, rhs, register, depth + 1)
+    if isinstance(op, ShLI):
+        if second[0] != "0":
+            return None
+        second = "0", 1 << (second[1] & 63)
+    if first[0] == "0":
+        first, second = second, first
+    if second[0] != "0":
+        return None
+    return emit.mul(first[0], str(second[1]), _kind(lhs)), first[1] * second[1]
+
+
+def _extended(emit: Emitter, register: str) -> str:
+    return emit.instruction(f"sext i32 {register} to i64") if register[0] == "%" else register
+
+
+def address(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
+    """The address that a register of a pointer value holds: a pointer register plus a constant number of bytes."""
+    op = value.op
+    if depth < VIEW_DEPTH:
+        match op:
+            case AddPtr(pointer, offset):
+                base, constant = address(emit, pointer, register, depth + 1)
+                moved, more = offset_parts(emit, offset, register)
+                pointee = element_of(value.type)
+                assert isinstance(pointee, PointerType)
+                size = memory_bits(pointee.pointee) // 8
+                if moved != "0":
+                    moved = _extended(emit, moved) if _kind(offset) == "i32" else moved
+                    kind = memory_type(pointee.pointee)
+                    base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
+                return base, constant + more * size
+            case Splat() | Hint():
+                return address(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
+            case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
+                return address(emit, op.src, source_register(op, register), depth + 1)
+            case _:
+                pass
+    return emit.registers(value)[register], 0
+
+
+@lower(AddPtr)
+def lower_addptr(emit: Emitter, op: AddPtr) -> Sequence[str]:
+    """The pointers themselves, for those who do not ask for `address`."""
+    count = layout(op.ptr.type).size("register") if isinstance(op.ptr.type, TensorType) else 1
+
+    def pointer(register: int) -> str:
+        base, constant = address(emit, op.result, register)
+        if not constant:
+            return base
+        return emit.instruction(f"getelementptr i8, {GLOBAL_POINTER} {base}, i64 {constant}")
+
+    return emit.lazy(count, pointer)

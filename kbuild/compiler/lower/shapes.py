@@ -1,0 +1,137 @@
+"""Making and shaping tensors: mostly the same registers in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.compiler.ir.types import TensorType, Type
+from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.index import coordinate, register_moves
+from kbuild.compiler.lower.lowering import Results, lower
+from kbuild.compiler.ops.tensor import (
+    Broadcast,
+    Cat,
+    ExpandDims,
+    GetNumPrograms,
+    GetProgramId,
+    Hint,
+    Join,
+    MakeRange,
+    Reshape,
+    Splat,
+    Split,
+    Trans,
+    Unsplat,
+)
+from kbuild.errors import InternalError
+
+
+def layout(type_: Type) -> LinearLayout:
+    """The layout of a tensor type, which ttgir guarantees."""
+    if not isinstance(type_, TensorType) or type_.layout is None:
+        raise InternalError(f"{type_} has no layout: run the gpu pipeline first")
+    return type_.layout
+
+
+def chosen(emit: Emitter, source: Sequence[str], indices: Sequence[int]) -> Sequence[str]:
+    """Some registers of a value, in some order, still lazy."""
+    return emit.lazy(len(indices), lambda index: source[indices[index]])
+
+
+@lower(GetProgramId)
+def lower_program_id(emit: Emitter, op: GetProgramId) -> Sequence[str]:
+    with emit.at_entry():
+        return [emit.call(f"llvm.nvvm.read.ptx.sreg.ctaid.{'xyz'[op.axis]}", "i32", [])]
+
+
+@lower(GetNumPrograms)
+def lower_num_programs(emit: Emitter, op: GetNumPrograms) -> Sequence[str]:
+    with emit.at_entry():
+        return [emit.call(f"llvm.nvvm.read.ptx.sreg.nctaid.{'xyz'[op.axis]}", "i32", [])]
+
+
+@lower(MakeRange)
+def lower_make_range(emit: Emitter, op: MakeRange) -> Sequence[str]:
+    own = layout(op.type)
+
+    def element(register: int) -> str:
+        base, constant = coordinate(emit, own, 0, register)
+        return emit.add(base, str(constant + op.start))
+
+    return emit.lazy(own.size("register"), element)
+
+
+@lower(Splat)
+def lower_splat(emit: Emitter, op: Splat) -> Sequence[str]:
+    source = emit.registers(op.src)
+    return emit.lazy(layout(op.type).size("register"), lambda index: source[0])
+
+
+@lower(Unsplat)
+def lower_unsplat(emit: Emitter, op: Unsplat) -> Sequence[str]:
+    return chosen(emit, emit.registers(op.src), [0])
+
+
+@lower(Hint)
+def lower_hint(emit: Emitter, op: Hint) -> Sequence[str]:
+    return emit.registers(op.src)
+
+
+def source_register(op: Broadcast | ExpandDims | Reshape | Trans, register: int) -> int:
+    """The register of the operand that a register of the result is."""
+    own = layout(op.src.type)
+    if isinstance(op, Broadcast):
+        return register_moves(own, layout(op.type))[register]
+    if isinstance(op, Trans):
+        own = own.transpose(op.order)
+    elif isinstance(op, Reshape):
+        own = own.reshape(op.type.shape)  # type: ignore[attr-defined]
+    else:
+        own = own.expand_dims(op.axis)
+    result = layout(op.results[0].type)
+    return register if own == result else register_moves(own, result)[register]
+
+
+@lower(Broadcast, ExpandDims, Trans)
+def lower_view(emit: Emitter, op: Broadcast | ExpandDims | Trans) -> Sequence[str]:
+    source = emit.registers(op.src)
+    return emit.lazy(layout(op.results[0].type).size("register"), lambda index: source[source_register(op, index)])
+
+
+@lower(Reshape)
+def lower_reshape(emit: Emitter, op: Reshape) -> Sequence[str]:
+    source = emit.registers(op.src)
+    count = layout(op.type).size("register")
+    if op.allow_reorder and count == len(source):
+        return source
+    return emit.lazy(count, lambda index: source[source_register(op, index)])
+
+
+@lower(Join)
+def lower_join(emit: Emitter, op: Join) -> Sequence[str]:
+    """The new dimension is the lowest register bit."""
+    halves = emit.registers(op.lhs), emit.registers(op.rhs)
+    return emit.lazy(2 * len(halves[0]), lambda index: halves[index & 1][index >> 1])
+
+
+@lower(Split)
+def lower_split(emit: Emitter, op: Split) -> Results:
+    """One register bit chooses the half."""
+    source, bases = emit.registers(op.src), layout(op.src.type).bases_of("register")
+    if 1 not in bases:
+        raise InternalError(f"{op.op_name}: the halves are not in one thread's registers", op.loc)
+    bit = bases.index(1)
+    below = (1 << bit) - 1
+    places = [(index & ~below) << 1 | index & below for index in range(len(source) // 2)]
+    return Results([chosen(emit, source, places), chosen(emit, source, [place | 1 << bit for place in places])])
+
+
+@lower(Cat)
+def lower_cat(emit: Emitter, op: Cat) -> Sequence[str]:
+    """Any order will do: the registers of one after those of the other."""
+    first, second = emit.registers(op.lhs), emit.registers(op.rhs)
+    count = layout(op.type).size("register")
+    if count != len(first) + len(second):
+        raise InternalError(f"{op.op_name}: {len(first)} + {len(second)} registers do not make {count}", op.loc)
+    return emit.lazy(count, lambda index: first[index] if index < len(first) else second[index - len(first)])

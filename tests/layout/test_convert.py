@@ -124,6 +124,33 @@ def test_a_permutation_of_lanes_costs_one_shuffle_per_register():
     assert shuffle(plan, source, destination) == hold(destination)
 
 
+def test_lanes_read_themselves_when_some_choice_of_registers_allows_it():
+    """Taken one by one lanes 1 and 2 trade places; filling register 1 first where either is set, half stay at home."""
+    source = LinearLayout.make((64,), register=[1], lane=[2, 4, 8, 16, 32])
+    destination = LinearLayout.make((64,), register=[2 ^ 4], lane=[4, 2 ^ 1, 8, 16, 32])
+    plan = shuffle_plan(source, destination)
+    assert (len(plan.rounds), plan.shuffles) == (2, 1)
+    assert shuffle(plan, source, destination) == hold(destination)
+
+
+def test_copies_in_other_lanes_are_asked():
+    """Lanes 0 and 2 hold copies of two registers each, so lanes that want either register ask different ones."""
+    source = LinearLayout.make((32,), register=[1], lane=[2, 0, 4, 8, 16])
+    destination = LinearLayout.make((32,), register=[], lane=[1, 2, 4, 8, 16])
+    plan = shuffle_plan(source, destination)
+    assert len(plan.rounds) == 1 and plan.rounds[0].skip is None
+    assert shuffle(plan, source, destination) == hold(destination)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_without_copies_every_register_is_one_round(seed):
+    source = random.Random(seed)
+    first, second = (random_threads(source, (256,), warps=0, mix=source.randrange(12), replicated=0) for _ in range(2))
+    plan = shuffle_plan(first, second)
+    assert len(plan.rounds) == 8 and all(each.skip is None for each in plan.rounds)
+    assert shuffle(plan, first, second) == hold(second)
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_shuffles_deliver_every_element(seed):
     """Random layouts whose warps hold the same elements, replicated in every way."""

@@ -13,6 +13,7 @@ from kbuild.compiler.layout import (
     swizzled,
     unswizzled,
     wgmma_accumulator,
+    wgmma_mode,
     wgmma_shared,
 )
 
@@ -167,3 +168,12 @@ def test_stages_follow_one_another():
     layout = wgmma_shared((4, 64, 64), 16, 128)
     assert layout.coordinates(offset=4096) == (1, 0, 0)
     assert layout.drop(0).bases_of("offset")[:12] == wgmma_shared((64, 64), 16, 128).bases_of("offset")
+
+
+def test_wgmma_recognises_its_layouts():
+    assert wgmma_mode(wgmma_shared((64, 128), 16, 128), 16) == (128, False)
+    assert wgmma_mode(wgmma_shared((4, 32, 64), 8, 32, transposed=True), 8) == (32, True)
+    assert wgmma_mode(wgmma_shared((64, 64), 16, 0), 16) == (0, False)
+    # One panel of the TMA swizzle is also Triton's swizzle of 16-byte chunks over eight rows.
+    assert wgmma_mode(swizzled((64, 64), 8, 1, 8, [1, 0]), 16) == (128, False)
+    assert wgmma_mode(unswizzled((64, 64), [1, 0]), 16) is None

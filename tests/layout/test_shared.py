@@ -157,6 +157,19 @@ def test_ldmatrix_refuses_what_it_cannot_do():
     assert ldmatrix_fits(dot_operand((64, 64), (1, 1), 0, 2), swizzled((64, 64), 4, 1, 8, [1, 0]), 16) is None
 
 
+    # The rows of a transposed matrix are read in order: lanes may not take its columns in another.
+    fragment = dot_operand((16, 8), (1, 1), 1, 2)
+    rows, columns = fragment.bases_of("lane")[:2], fragment.bases_of("lane")[2:]
+    assert ldmatrix_fits(fragment.with_bases("lane", (*rows, *reversed(columns))), unswizzled((16, 8), [1, 0]), 16) is None
+
+
+def test_ldmatrix_reads_copies_once():
+    fragment = dot_operand((16, 8), (1, 1), 1, 2)
+    copied = fragment.with_bases("register", (*fragment.bases_of("register"), 0))
+    plan = ldmatrix_fits(copied, unswizzled((16, 8), [1, 0]), 16)
+    assert plan is not None and plan.groups == (((0, 1), (2, 3)),)
+
+
 def test_stmatrix_stores_accumulators():
     """The same plan serves stmatrix: f16 accumulators into the swizzled tile that TMA sends off."""
     plan = ldmatrix_fits(mma_accumulator((64, 64), (4, 1)), wgmma_shared((64, 64), 16, 128), 16)

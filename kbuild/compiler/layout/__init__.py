@@ -23,6 +23,7 @@ from kbuild.compiler.layout.named import (
     thread_grid,
     unswizzled,
     wgmma_accumulator,
+    wgmma_mode,
     wgmma_shared,
 )
 from kbuild.compiler.layout.shared import (
@@ -81,5 +82,6 @@ __all__ = [
     "unswizzled",
     "wavefronts",
     "wgmma_accumulator",
+    "wgmma_mode",
     "wgmma_shared",
 ]

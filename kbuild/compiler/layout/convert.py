@@ -126,8 +126,8 @@ def shuffle_plan(source: LinearLayout, destination: LinearLayout, vector_limit: 
         )
         if bit >= vector_bits and not free >> bit & 1
     ]
-    reads = _choose_reads(conversion, [*own, *steps])
-    rounds = (each for start in _step_sums(own) for each in _rounds(conversion, reads, start))
+    reads = _Reads(conversion, _choose_reads(conversion, [*own, *steps]))
+    rounds = (each for start in _step_sums(own) for each in reads.rounds(start))
     return ShufflePlan(1 << vector_bits, tuple(rounds))
 
 
@@ -193,45 +193,55 @@ def _step_sums(steps: Sequence[_Step]) -> list[_Step]:
     return [_add_steps(_Step(0, 0, 0), steps, combination) for combination in range(1 << len(steps))]
 
 
-def _rounds(conversion: Conversion, reads: Sequence[_Step], start: _Step) -> list[ShuffleRound]:
-    """The rounds in which lane 0 fills register `start.destination`; one, unless some lane must offer several registers.
+class _Reads:
+    """Who reads whom, the same in all rounds up to constants.
 
     A lane that is read by several lanes offers them one register each round.  Which of its readers' registers is due
     is `skip`: a linear function of the reading lane, made of the bits whose lanes were already read by lower bits.
     """
-    span = f2.Span()
-    skip = []
-    for read in reads:
-        again = span.combination(read.lane)
-        skip.append(0 if again is None else read.register ^ f2.apply([earlier.register for earlier in reads], again))
-        span.add(read.lane)
-    # The register that lane s offers, as a linear function of s: the one that the lanes reading s want.
-    for unread in range(len(reads)):
-        span.add(1 << unread)
-    wanted = [read.register for read in reads] + [0] * len(reads)
-    offer = tuple(f2.apply(wanted, span.combination(1 << bit) or 0) for bit in range(len(reads)))
 
-    def offered(lane: int, register: int) -> int:
-        return register ^ f2.apply(offer, lane)
+    def __init__(self, conversion: Conversion, reads: Sequence[_Step]) -> None:
+        self.lane = tuple(read.lane for read in reads)
+        self.destination = tuple(read.destination for read in reads)
+        self.others = {dim: (conversion.part(dim, "lane"), conversion.part(dim, "register")) for dim in ("warp", "block")}
+        registers = [read.register for read in reads]
+        span = f2.Span()
+        skip = []
+        for lane, register in zip(self.lane, registers):
+            again = span.combination(lane)
+            skip.append(0 if again is None else register ^ f2.apply(registers, again))
+            span.add(lane)
+        self.skip = tuple(skip)
+        # The register that lane s offers, as a linear function of s: the one that the lanes reading s want.
+        for bit in range(len(reads)):
+            span.add(1 << bit)
+        self.offer = tuple(f2.apply(registers, span.combination(1 << bit) or 0) for bit in range(len(reads)))
 
-    others = {
-        dim: list(zip(conversion.part(dim, "lane"), conversion.part(dim, "register"))) for dim in ("warp", "block")
-    }
-    lane = Affine(
-        start.lane, tuple(read.lane for read in reads), **{dim: tuple(lane for lane, _ in part) for dim, part in others.items()}
-    )
-    destination = Affine(start.destination, tuple(read.destination for read in reads))
-    rounds = []
-    for due in all_sums(f2.independent(skip)):
-        register = Affine(
-            offered(start.lane, start.register) ^ due,
-            offer,
-            **{dim: tuple(offered(*pair) for pair in part) for dim, part in others.items()},
-        )
-        takers = [reader for reader in range(1 << len(reads)) if f2.apply(skip, reader) == due]
-        local = not any(lane.warp) and not any(lane.block) and all(lane(reader) == reader for reader in takers)
-        rounds.append(ShuffleRound(register, lane, destination, Affine(due, tuple(skip)) if any(skip) else None, local))
-    return rounds
+    def rounds(self, start: _Step) -> list[ShuffleRound]:
+        """The rounds in which lane 0 fills register `start.destination`: one, unless some lane has several to offer."""
+        lane = Affine(start.lane, self.lane, *(lanes for lanes, _ in self.others.values()))
+        destination = Affine(start.destination, self.destination)
+        rounds = []
+        for due in all_sums(f2.independent(self.skip)):
+            offer = Affine(
+                self._offered(start.lane, start.register) ^ due,
+                self.offer,
+                *(tuple(map(self._offered, lanes, registers)) for lanes, registers in self.others.values()),
+            )
+            skip = Affine(due, self.skip) if any(self.skip) else None
+            rounds.append(ShuffleRound(offer, lane, destination, skip, self._is_local(lane, due)))
+        return rounds
+
+    def _offered(self, lane: int, register: int) -> int:
+        return register ^ f2.apply(self.offer, lane)
+
+    def _is_local(self, lane: Affine, due: int) -> bool:
+        """Whether the lanes that take part when `due` is due all read themselves."""
+        if any(lane.warp) or any(lane.block):
+            return False
+        targets = all_sums(lane.lane)
+        wanted = all_sums(self.skip)
+        return all(target ^ lane.constant == reader for reader, (target, want) in enumerate(zip(targets, wanted)) if want == due)
 
 
 # -- through shared memory -----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ XOR of the packed numbers is XOR of the coordinates.  The class stores these *fl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -286,7 +286,8 @@ class LinearLayout:
         flat = tuple(_flat_basis(self.shape, basis) for basis in bases)
         return LinearLayout(self.shape, tuple((name, flat if name == dim else old) for name, old in self.bases))
 
-    def _rewrite(self, shape: tuple[int, ...], change) -> LinearLayout:
+    def _rewrite(self, shape: tuple[int, ...], change: Callable[[tuple[int, ...]], Sequence[int]]) -> LinearLayout:
+        """The layout with every basis's coordinates changed by a linear function."""
         return LinearLayout(
             shape,
             tuple(

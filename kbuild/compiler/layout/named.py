@@ -7,6 +7,7 @@ than the tensor broadcast (zero bases); where the tensor is larger, the tile rep
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import prod
 
 from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout, axis_bits
@@ -212,3 +213,21 @@ def wgmma_shared(shape: Sequence[int], element_bits: int, swizzle_bytes: int, tr
         if 7 + position - element < len(plain):
             bases[7 + position - element] ^= plain[4 + position - element]
     return LinearLayout.make(shape, offset=bases)
+
+
+@lru_cache(maxsize=1024)
+def wgmma_mode(layout: LinearLayout, element_bits: int) -> tuple[int, bool] | None:
+    """The (swizzle bytes, transposed) for which a shared layout is `wgmma_shared`; None if wgmma cannot read it.
+
+    The widest swizzle comes first, and the last axis is contiguous where both would be right.
+    """
+    if layout.rank < 2 or not layout.is_shared:
+        return None
+    for transposed in (False, True):
+        contiguous_bytes = layout.shape[-2 if transposed else -1] * element_bits // 8
+        for swizzle_bytes in (128, 64, 32, 0):
+            if contiguous_bytes < (swizzle_bytes or 16):
+                continue
+            if wgmma_shared(layout.shape, element_bits, swizzle_bytes, transposed) == layout:
+                return swizzle_bytes, transposed
+    return None

@@ -11,7 +11,7 @@ All offsets count elements.  The banks are 32 words of 4 bytes; an access of 8 (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -259,7 +259,7 @@ def _read_cost(reader: LinearLayout, shared_layout: LinearLayout, element_bits: 
     return len(plan.groups) * (plan.x + plan.conflicts)
 
 
-def _union(masks) -> int:
+def _union(masks: Iterable[int]) -> int:
     result = 0
     for mask in masks:
         result |= mask

@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout
-from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, slice_of, swizzled, wgmma_shared
+from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, slice_of, swizzled, wgmma_mode, wgmma_shared
 from kbuild.errors import CompileError
 
 Parameters = dict[str, "int | list | str"]
@@ -160,7 +160,9 @@ def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
     while first < len(zeros["register"]) and zeros["register"][first] == first:
         first += 1
     outside = [(dim, bit) for dim in ("lane", "warp") for bit in zeros[dim]]
-    for axis, head, copies in product((1, 0), range(first + 1), range(len(outside) + len(zeros["register"]))):
+    # Lanes run along the last axis first, as a rule: if they skip the new axis at first, it is the one before.
+    axes = (0, 1) if any(layout.bases_of("lane")[:1]) else (1, 0)
+    for axis, head, copies in product(axes, range(first + 1), range(len(outside) + len(zeros["register"]))):
         places = [
             *(("register", bit) for bit in zeros["register"][:head]),
             *outside,
@@ -200,11 +202,9 @@ def _guess_swizzled(layout: LinearLayout) -> Iterator[Parameters]:
 
 
 def _guess_wgmma_shared(layout: LinearLayout) -> Iterator[Parameters]:
-    if layout.rank < 2:
-        return
-    for transposed, element_bits, swizzle_bytes in product((0, 1), (16, 8, 32), (128, 64, 32, 0)):
-        if layout.shape[-2 if transposed else -1] * element_bits >= 8 * (swizzle_bytes or 16):
-            yield {"elementBits": element_bits, "swizzleBytes": swizzle_bytes, "transposed": transposed}
+    for element_bits in (16, 8, 32):
+        if mode := wgmma_mode(layout, element_bits):
+            yield {"elementBits": element_bits, "swizzleBytes": mode[0], "transposed": int(mode[1])}
 
 
 _REGISTER_GUESSES = {

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Expansion, expand
 from kbuild.aot.plan import STATE, Job, Plan, plan
 from kbuild.aot.progress import Progress
-from kbuild.errors import ErrorGroup, KbuildError, ToolError
+from kbuild.aot.reader import suggestion
+from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
 MANIFEST = "kernels.toml"
 BUILD = "build"
@@ -93,9 +94,7 @@ def build(options: Options, progress: Progress) -> Result:
     """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the result."""
     root = options.project
     manifest = load(root / MANIFEST, options.display)
-    expansion = expand(manifest, options.archs, options.kernels)
-    if not expansion.variants:
-        raise ToolError("there is nothing to build for the architectures and kernels named")
+    expansion = expand_known(manifest, options.archs, options.kernels)
     directory = root / BUILD
     with _lock(directory, progress) as lock:
         ptxas = toolchain.find_ptxas(options.environment)
@@ -113,6 +112,19 @@ def build(options: Options, progress: Progress) -> Result:
         if run.code != 0 and not run.failures:
             raise ToolError(f"ninja ended with exit code {run.code}: {run.text}")
         return _result(options, manifest, expansion, planned, run, directory)
+
+
+def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str]) -> Expansion:
+    """The variants of architectures and kernels named on the command line; UsageError if the manifest has no such ones."""
+    known = {"architecture": manifest.package.archs, "kernel": tuple(kernel.name for kernel in manifest.kernels)}
+    for what, names in (("architecture", archs), ("kernel", kernels)):
+        for name in names:
+            if name not in known[what]:
+                raise UsageError(f"no {what} {name} in the manifest", hint=suggestion(name, known[what]))
+    expansion = expand(manifest, archs, kernels)
+    if not expansion.variants:
+        raise UsageError("the manifest excludes every variant of the architectures and kernels named")
+    return expansion
 
 
 def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path) -> Plan:

@@ -41,7 +41,8 @@ def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_wa
         case "edit":
             with open(file, "a") as stream:
                 stream.write(f"X{time.time_ns()} = 1\n")
-    request = repr((source_digest(Path(file), function), signature, constexprs, target, num_warps, num_stages, options["lineinfo"]))
+    options |= {"signature": signature, "constexprs": constexprs, "target": target, "warps": num_warps, "stages": num_stages}
+    request = repr((source_digest(Path(file), function), sorted(options.items(), key=str)))
     with open(Path(file).with_name("compiled.log"), "a") as log:
         log.write(f"{function} {target} {sorted(constexprs.items())}\n")
     facts = SimpleNamespace(

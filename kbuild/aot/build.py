@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Expansion, expand
 from kbuild.aot.plan import STATE, Job, Plan, plan
 from kbuild.aot.progress import Progress
-from kbuild.errors import ErrorGroup, KbuildError, ToolError
+from kbuild.aot.reader import suggestion
+from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
 MANIFEST = "kernels.toml"
 BUILD = "build"
@@ -93,26 +94,43 @@ def build(options: Options, progress: Progress) -> Result:
     """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the result."""
     root = options.project
     manifest = load(root / MANIFEST, options.display)
-    expansion = expand(manifest, options.archs, options.kernels)
-    if not expansion.variants:
-        raise ToolError("there is nothing to build for the architectures and kernels named")
+    expansion = expand_known(manifest, options.archs, options.kernels)
     directory = root / BUILD
     with _lock(directory, progress) as lock:
         ptxas = toolchain.find_ptxas(options.environment)
         planned = _plan(options, manifest, expansion, ptxas, directory)
         if options.dry_run:
             return Result(planned.jobs, (), 0, (), expansion)
-        _prepare(options, planned, ptxas, directory)
-        program = toolchain.find_ninja(options.environment).path
-        run = ninja.run(
-            program, directory, (), options.environment, progress, options.jobs, options.keep_going, (lock,) if lock else ()
-        )
-        if run.code != 0 and not run.failures and _is_log_broken(run.text):
+        to_do = _prepare(options, planned, ptxas, directory)
+        run = _run(options, directory, progress, lock, to_do)
+        if run.code != 0 and not run.failures and ".ninja_log" in run.text:
             (directory / STATE / ".ninja_log").unlink(missing_ok=True)
-            run = ninja.run(program, directory, (), options.environment, progress, options.jobs, options.keep_going)
+            run = _run(options, directory, progress, lock, to_do)
         if run.code != 0 and not run.failures:
             raise ToolError(f"ninja ended with exit code {run.code}: {run.text}")
         return _result(options, manifest, expansion, planned, run, directory)
+
+
+def _run(options: Options, directory: Path, progress: Progress, lock: int | None, to_do: int) -> ninja.Outcome:
+    """Runs ninja, and beside it a server of compiles if there are enough to do for it to pay."""
+    program = toolchain.find_ninja(options.environment).path
+    server = ninja.serving(directory, sys.executable, options.environment) if to_do > 1 else nullcontext()
+    with server:
+        held = (lock,) if lock is not None else ()
+        return ninja.run(program, directory, (), options.environment, progress, options.jobs, options.keep_going, held)
+
+
+def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str]) -> Expansion:
+    """The variants of architectures and kernels named on the command line; UsageError if the manifest has no such ones."""
+    known = {"architecture": manifest.package.archs, "kernel": tuple(kernel.name for kernel in manifest.kernels)}
+    for what, names in (("architecture", archs), ("kernel", kernels)):
+        for name in names:
+            if name not in known[what]:
+                raise UsageError(f"no {what} {name} in the manifest", hint=suggestion(name, known[what]))
+    expansion = expand(manifest, archs, kernels)
+    if not expansion.variants:
+        raise UsageError("the manifest excludes every variant of the architectures and kernels named")
+    return expansion
 
 
 def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path) -> Plan:
@@ -157,10 +175,12 @@ def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) 
     return found
 
 
-def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: Path) -> None:
-    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now."""
-    for name, data in planned.files:
-        write_if_changed(directory / name, data)
+def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: Path) -> int:
+    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now.
+
+    Gives how many variants ninja is going to compile, as far as can be seen from here.
+    """
+    changed = {name for name, data in planned.files if write_if_changed(directory / name, data)}
     settings = {
         "project": os.path.abspath(options.project),
         "manifest": options.display,
@@ -179,6 +199,7 @@ def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: 
     with suppress(OSError, ValueError, KeyError):
         if not (directory / json.loads(record.read_bytes())["wheel"]).is_file():
             record.unlink()
+    return sum(job.file in changed or not (directory / f"{job.stem}.cubin").exists() for job in planned.jobs)
 
 
 def _sweep(planned: Plan, directory: Path) -> None:
@@ -212,10 +233,6 @@ def _lock(directory: Path, progress: Progress) -> Iterator[int | None]:
         yield handle
     finally:
         os.close(handle)
-
-
-def _is_log_broken(text: str) -> bool:
-    return "loading build log" in text or ".ninja_log" in text
 
 
 def _result(

@@ -2,6 +2,7 @@
 
     python -m kbuild @compile .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
 
+or, in a build, a fork of `serve.py`.
 It writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, from the cache if they are there, each only
 if it changes.  Nothing is imported here that a cache hit does without.
 """
@@ -95,12 +96,16 @@ def resolve(reference: str) -> Callable[..., Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compiles the job whose file is named; the exit code."""
+    """Compiles the job whose file is named, or that on standard input for `-`; the exit code."""
+    return run(sys.stdin.buffer.read() if arguments[0] == "-" else Path(arguments[0]).read_bytes())
+
+
+def run(job: bytes) -> int:
+    """Compiles an encoded job in the current directory and prints what went wrong; the exit code."""
     settings = json.loads(Path(STATE, "settings.json").read_bytes())
-    job = Job.decode(json.loads(Path(arguments[0]).read_bytes()))
-    sys.path.extend(settings.get("path", []))
+    sys.path.extend(entry for entry in settings.get("path", []) if entry not in sys.path)
     try:
-        if compile_job(job, settings):
+        if compile_job(Job.decode(json.loads(job)), settings):
             print(CACHED)
     except KbuildError as error:
         print(render(error))
@@ -109,11 +114,8 @@ def main(arguments: list[str]) -> int:
         print(f"error: {error.filename}: {error.strerror}")
         return 1
     except Exception as error:
-        print(
-            render(
-                InternalError(f"kbuild broke: {type(error).__name__}: {error}", hint="this is a bug of kbuild's; -v shows where")
-            )
-        )
+        hint = "this is a bug of kbuild's; -v shows where"
+        print(render(InternalError(f"kbuild broke: {type(error).__name__}: {error}", hint=hint)))
         if settings.get("verbose"):
             traceback.print_exc(file=sys.stdout)
         return 1

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from ninja.ninja_syntax import Writer
 
 from kbuild.aot.plan import STATE, Plan
 from kbuild.aot.progress import Progress
+from kbuild.aot.serve import SOCKET
 
 _STATUS = "@kbuild %f %t "
 _STATUS_LINE = re.compile(r"@kbuild (\d+) (\d+) (.*)")
@@ -58,9 +62,11 @@ def text(plan: Plan, python: str) -> str:
     writer.variable("ninja_required_version", "1.10")
     writer.variable("builddir", STATE)
     writer.variable("python", escape(shlex.quote(python)))
-    for rule in ("compile", "assemble"):
-        writer.newline()
-        writer.rule(rule, f"$python -m kbuild @{rule} $in", description="$what", restat=True)
+    writer.variable("client", escape(shlex.quote(str(Path(__file__).with_name("client.py")))))
+    writer.newline()
+    writer.rule("compile", "$python -S -I $client < $in", description="$what", restat=True)
+    writer.newline()
+    writer.rule("assemble", "$python -m kbuild @assemble $in", description="$what", restat=True)
     for edge in plan.edges:
         writer.newline()
         variables = {"what": escape(edge.description)}
@@ -120,6 +126,40 @@ def run(
         process.stdout.close()
         progress.finish()
     return reader.outcome(code)
+
+
+@contextmanager
+def serving(build: Path, python: str, environment: Mapping[str, str]) -> Iterator[None]:
+    """Has a server of compiles (`serve.py`) run in the build directory; steps wait for it from the start."""
+    directory = os.open(build, os.O_RDONLY)
+    path = f"/proc/self/fd/{directory}/{SOCKET}"  # However long the directory's own path is.
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.bind(path)
+            listening.listen(1024)
+            process = subprocess.Popen(
+                [python, "-m", "kbuild", "@serve", str(listening.fileno())],
+                cwd=build,
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                pass_fds=(listening.fileno(),),
+            )
+        try:
+            yield
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(_SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    finally:
+        os.close(directory)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,79 @@
+"""`kbuild` on the command line; with aot/backend.py the only module that reads the arguments and the environment.
+
+Exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manifest is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from kbuild.errors import KbuildError, ManifestError, render
+
+INTERRUPTED = 130
+
+_STEPS = {"@compile": "compile_variant", "@assemble": "assemble", "@serve": "serve"}
+"""Steps of a build, which ninja runs: they go around the parser of the command line, which takes as long to make as they
+take to find a variant in the cache."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    verbose = "-v" in words or "--verbose" in words
+    # A build that is ended puts its own processes to an end, as one interrupted at the keyboard does.
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = _step(words) if words and words[0] in _STEPS else _command(words)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone; there is no one to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KbuildError as error:
+        print(described(error), file=sys.stderr)
+        return error.exit_code
+    except Exception as error:
+        if verbose:
+            traceback.print_exc()
+        print(f"kbuild broke: {type(error).__name__}: {error}", file=sys.stderr)
+        print("This is a bug of kbuild's: please report it with the command and the output of -v.", file=sys.stderr)
+        return 1
+
+
+def described(error: KbuildError) -> str:
+    """The text of an error: one line for each mistake of a manifest, place, line and caret for those of a kernel."""
+    lines: list[str] = []
+    for single in error.errors():
+        if isinstance(single, ManifestError):
+            place = f"{single.loc}: " if single.loc else ""
+            lines.append(place + single.message + (f"; {single.hint}" if single.hint else ""))
+        else:
+            lines.append(render(single))
+    return "\n".join(lines)
+
+
+def _step(words: Sequence[str]) -> int:
+    import importlib  # Only here: a step needs its own module and no other.
+
+    module = importlib.import_module(f"kbuild.aot.{_STEPS[words[0]]}")
+    run: Callable[[list[str]], int] = module.main
+    return run(list(words[1:]))
+
+
+def _command(words: list[str]) -> int:
+    from kbuild import commands  # Not for steps of a build, for the time that it takes.
+
+    return commands.run(words, os.environ)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,53 @@
+"""A compiler for tests of the build: quick, deterministic, and it notes in `compiled.log` beside the source what it made.
+
+A line `MODE = "..."` in the kernel's file makes it fail in one of the ways that a compiler can.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kbuild.errors import CompileError, Loc
+
+ELF = b"\x7fELF\x02\x01\x01"
+
+
+def source_digest(path: Path, function: str) -> str:
+    """The digest of the file's syntax tree, which knows no comments and no lines."""
+    tree = ast.dump(ast.parse(Path(path).read_text()), include_attributes=False)
+    return hashlib.sha256((tree + function).encode()).hexdigest()
+
+
+def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_warps: int, num_stages: int, **options: Any) -> Any:
+    """An artifact whose cubin is a digest of all that was asked for."""
+    file, _, function = source.rpartition(":")
+    mode = re.search(r'^MODE = "(\w+)"', Path(file).read_text(), re.MULTILINE)
+    match mode[1] if mode else "":
+        case "error" if constexprs.get("NEGATE"):
+            raise CompileError("NEGATE is not for this kernel", Loc(file, 6, 5, 8, function), "leave it out")
+        case "abort" if constexprs.get("NEGATE"):
+            os.abort()
+        case "broken" if constexprs.get("NEGATE"):
+            raise ZeroDivisionError("division by zero")
+        case "slow":
+            time.sleep(30)
+        case "edit":
+            with open(file, "a") as stream:
+                stream.write(f"X{time.time_ns()} = 1\n")
+    options |= {"signature": signature, "constexprs": constexprs, "target": target, "warps": num_warps, "stages": num_stages}
+    request = repr((source_digest(Path(file), function), sorted(options.items(), key=str)))
+    with open(Path(file).with_name("compiled.log"), "a") as log:
+        log.write(f"{function} {target} {sorted(constexprs.items())}\n")
+    facts = SimpleNamespace(
+        name=function, arch=target, num_warps=num_warps, num_stages=num_stages, shared=0, registers=32, spill_stores=0,
+        spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=(), stage_seconds={"ttir": time.time()},
+    )  # fmt: skip
+    cubin = ELF + hashlib.sha256(request.encode()).digest() * 50
+    return SimpleNamespace(asm={"ptx": f"// {request}\n", "cubin": cubin}, metadata=facts)

@@ -1,0 +1,217 @@
+"""A build compiles what changed and nothing else, survives what machines do to it, and says what failed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.aot import build as builder
+from kbuild.aot.build import Options, Result, build
+from kbuild.aot.progress import Progress
+from kbuild.errors import CompileError, KbuildError, UsageError
+from tests.aot.conftest import KERNEL, MANIFEST
+
+ROOT = Path(__file__).parents[2]
+VARIANTS = 3 * 2 + 3 * 4
+"""Of `scale`: three points of the matrix, two specialisations; one configuration on sm_80, two on sm_90."""
+
+
+@pytest.fixture
+def options(project: Path) -> Options:
+    """A build of the cubins alone, by the fake compiler, with a cache of its own."""
+    second = KERNEL.replace("scale_kernel", "shift_kernel").replace("* SCALE", "+ SCALE")
+    (project / "kernels/shift.py").write_text(second)
+    table = MANIFEST[MANIFEST.index("[[kernel]]") :].replace("scale", "shift")
+    (project / "kernels.toml").write_text(MANIFEST + "\n" + table)
+    cache = project / "cache"
+    cache.mkdir(mode=0o700)
+    return Options(
+        project=project,
+        environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        kernels=("scale", "shift"),
+        cache=cache,
+        compiler="tests.aot.fake_compiler:compile",
+        source_digest="tests.aot.fake_compiler:source_digest",
+    )
+
+
+def run(options: Options) -> Result:
+    return build(options, Progress())
+
+
+def compiled(options: Options) -> list[str]:
+    """What the compiler was called for since the last time this was asked."""
+    log = options.project / "kernels/compiled.log"
+    lines = log.read_text().splitlines() if log.is_file() else []
+    log.unlink(missing_ok=True)
+    return lines
+
+
+def cubins(options: Options) -> dict[str, bytes]:
+    """The cubins and facts of a build."""
+    base = options.project / "build"
+    return {str(file.relative_to(base)): file.read_bytes() for file in base.glob("sm_*/*/*")}
+
+
+def test_what_changed_is_compiled_and_nothing_else(options: Options) -> None:
+    assert len(run(options).compiled) == 2 * VARIANTS and len(compiled(options)) == 2 * VARIANTS
+    first = cubins(options)
+    assert len(first) == 3 * 2 * VARIANTS
+
+    assert run(options).compiled == () and compiled(options) == []  # Nothing changed.
+
+    source = options.project / "kernels/scale.py"
+    source.write_text("# A comment moves every line.\n\n" + KERNEL)
+    os.utime(options.project / "kernels/shift.py")
+    text = options.project / "kernels.toml"
+    text.write_text("# And one in the manifest.\n" + text.read_text())
+    assert run(options).compiled == () and compiled(options) == [] and cubins(options) == first
+
+    source.write_text(KERNEL.replace("* SCALE", "/ SCALE"))
+    assert {name.split(".")[0] for name in run(options).compiled} == {"scale"}
+    assert len(compiled(options)) == VARIANTS
+
+    source.write_text(KERNEL)  # As `git checkout` does: what was compiled before is in the cache.
+    result = run(options)
+    assert len(result.compiled) == VARIANTS == result.cached and compiled(options) == []
+    assert cubins(options) == first
+
+
+def test_variants_no_longer_asked_for_go_away(options: Options) -> None:
+    options = replace(options, kernels=())
+    directory = options.project / "build"
+    stale = directory / "sm_90/scale/old.w4s3.cubin"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"")
+    assert len(run(replace(options, dry_run=True)).jobs) == 2 * VARIANTS and stale.exists()
+    run(replace(options, kernels=("scale",)))
+    assert stale.exists()  # A build of some kernels has no say about others.
+    with pytest.raises(KbuildError):  # Without templates for the package there is no whole build yet to end well.
+        outcome = run(options)
+        raise UsageError(str(outcome.wheel))
+    assert not stale.exists()
+
+
+def test_lost_and_broken_state_is_mended(options: Options) -> None:
+    run(options)
+    first = cubins(options)
+    state = options.project / "build/.kbuild"
+    for name in (".ninja_log", "build.ninja", "digests.json", "settings.json"):
+        for content in (b"", b"garbage \xff\n" * 100, (state / name).read_bytes()[:-7] + b"\x00"):
+            (state / name).write_bytes(content)
+            run(options)
+            assert cubins(options) == first
+    shutil.rmtree(options.project / "build/sm_90")
+    assert run(options).cached == VARIANTS - 6 + VARIANTS - 6
+    assert cubins(options) == first
+    shutil.rmtree(options.project / "build")
+    compiled(options)
+    run(options)
+    assert compiled(options) == [] and cubins(options) == first
+
+
+@pytest.mark.parametrize("mode, says", [
+    ("error", ["NEGATE is not for this kernel", "kernels/scale.py:6:5", "help: leave it out"]),
+    ("abort", ["the compiler was ended by signal 6"]),
+    ("broken", ["kbuild broke: ZeroDivisionError", "this is a bug of kbuild's"]),
+])  # fmt: skip
+def test_a_failed_variant_costs_that_variant(options: Options, mode: str, says: list[str]) -> None:
+    (options.project / "kernels/scale.py").write_text(f'MODE = "{mode}"\n' + KERNEL)
+    result = run(replace(options, keep_going=True))
+    assert len(result.failures) == 6 and len(result.facts) == 2 * VARIANTS - 6
+    text = str(result.failures[0])
+    assert "scale.sm_80.fp16.NEGATE=1.n=d16.BLOCK=512,SCALE=2.0.w4s3 failed" in text
+    assert all(part in text for part in says), text
+    repeat = "this repeats it: kbuild compile kernels/scale.py:scale_kernel --arch sm_80 -s 'x=*fp16:16,y=*fp16:16,n=i32:16'"
+    assert repeat + " -c NEGATE=True,BLOCK=512,SCALE=2.0 --num-warps 4 --num-stages 3" in text
+    assert "Traceback" not in text
+    assert len(run(replace(options, keep_going=True)).failures) == 6  # A failure is no result to keep.
+    assert 1 <= len(run(options).failures) < 6  # Without -k the build ends at the first ones.
+
+
+def test_a_source_edited_while_it_is_compiled_is_not_kept(options: Options) -> None:
+    (options.project / "kernels/scale.py").write_text('MODE = "edit"\n' + KERNEL)
+    result = run(replace(options, kernels=("scale",), keep_going=True))
+    assert result.failures and "changed while it was being compiled" in str(result.failures[0])
+    assert not list((options.project / "cache/entries").rglob("*/*"))
+
+
+def test_a_source_that_cannot_be_read_is_told_before_anything_runs(options: Options) -> None:
+    def broken(path: Path, function: str) -> str:
+        raise CompileError(f"{path.name} is wrong")
+
+    sys.modules[__name__].__dict__["broken"] = broken
+    with pytest.raises(KbuildError) as caught:
+        run(replace(options, source_digest=f"{__name__}:broken"))
+    assert [error.message for error in caught.value.errors()] == ["scale.py is wrong", "shift.py is wrong"]
+
+
+def test_names_that_the_manifest_does_not_have(options: Options) -> None:
+    for wrong in (replace(options, archs=("sm_70",)), replace(options, kernels=("sclae",))):
+        with pytest.raises(UsageError):
+            run(wrong)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from kbuild.aot.build import Options, build
+from kbuild.aot.progress import Progress
+options = Options(
+    project=Path(sys.argv[1]), environment={"PATH": sys.argv[2], "PYTHONPATH": sys.argv[3]}, kernels=("scale", "shift"),
+    cache=Path(sys.argv[1], "cache"), compiler="tests.aot.fake_compiler:compile",
+    source_digest="tests.aot.fake_compiler:source_digest",
+)
+sys.exit(1 if build(options, Progress()).failures else 0)
+"""
+
+
+def start(options: Options) -> subprocess.Popen[bytes]:
+    """The same build in a process of its own."""
+    command = [sys.executable, "-c", SCRIPT, str(options.project), os.environ["PATH"], str(ROOT)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+
+
+def test_builds_at_once_in_one_directory(options: Options) -> None:
+    builds = [start(options) for _ in range(3)]
+    assert [one.wait(120) for one in builds] == [0, 0, 0]
+    assert len(compiled(options)) == 2 * VARIANTS
+    assert any(b"waiting for another build" in (one.stderr.read() if one.stderr else b"") for one in builds)
+    together = cubins(options)
+    shutil.rmtree(options.project / "build")
+    run(replace(options, cache=None))
+    assert cubins(options) == together
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(options: Options, number: signal.Signals) -> None:
+    for delay in (0.05, 0.2, 0.35):
+        process = start(options)
+        time.sleep(delay)
+        process.send_signal(number)
+        process.wait(60)
+    run(options)
+    cut = cubins(options)
+    shutil.rmtree(options.project / "build")
+    run(replace(options, cache=None))
+    assert cubins(options) == cut
+    assert not list((options.project / "build").rglob("*.part"))
+
+
+def test_paths_with_odd_characters(options: Options) -> None:
+    target = options.project.parent / "a b$c'd;e é"
+    shutil.copytree(options.project, target)
+    odd = replace(options, project=target, cache=None)
+    assert len(run(odd).facts) == 2 * VARIANTS
+
+
+def test_templates_are_found_in_a_checkout() -> None:
+    assert builder.templates_directory().name == "templates"

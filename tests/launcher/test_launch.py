@@ -5,7 +5,7 @@ import struct
 
 import numpy
 import pytest
-from conftest import Tensor
+from example_package import Tensor
 
 
 def test_one_call_in_full(world):

@@ -1,0 +1,138 @@
+"""Host time of a launch through a generated package, against a bare C loop over cuLaunchKernel.
+
+    python bench/launch_cost.py                       a stand-in for the driver and for torch: the launcher's own time
+    python bench/launch_cost.py --driver libcuda.so.1 the real driver and torch's tensors, on a machine with a GPU
+
+Prints microseconds per launch (median of 9 rounds) for kernels of 4, 10 and 23 parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import types
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from kbuild.aot import cbuild, tables  # noqa: E402
+
+SHAPES = {"four": (3, 1), "ten": (4, 6), "twenty_three": (6, 17)}
+"""Kernels: pointers and integers that they take."""
+
+
+def ptx_of(name: str, count: int) -> bytes:
+    """An empty kernel with so many parameters of 64 bits."""
+    parameters = ", ".join(f".param .u64 p{i}" for i in range(count))
+    return f".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry {name}({parameters}) {{ ret; }}\n".encode()
+
+
+def make_package(root: Path) -> None:
+    """A package of empty kernels, PTX only, with the rows that a real one has: types, alignment, values."""
+    kernels, rows, entries, blobs = [], [], [], b""
+    for name, (pointers, integers) in SHAPES.items():
+        image = ptx_of(name, pointers + integers)
+        sha256 = hashlib.sha256(image).hexdigest()
+        kernels.append(types.SimpleNamespace(name=name, grid=("cdiv(n0, BLOCK)",), doc=""))
+        for dtype in ("fp16", "bf16", "fp32"):
+            for hint in (":16", ""):
+                args = [(f"p{i}", f"*{dtype}:16") for i in range(pointers)] + [(f"n{i}", f"i64{hint}") for i in range(integers)]
+                key = f"{name}.{dtype}.{hint}"
+                variant = types.SimpleNamespace(
+                    kernel=name, arch="sm_80", args=args, matrix={"dtype": dtype}, config={"BLOCK": 1024}, conditions=(),
+                    num_warps=4, key=key,
+                )  # fmt: skip
+                facts = types.SimpleNamespace(
+                    entry=name, shared=0, num_warps=4, registers=8, arch="sm_80", params=(), kind="ptx", sha256=sha256
+                )
+                place = {"offset": len(blobs), "stored": len(image), "size": len(image), "compression": "raw", "sha256": sha256}
+                rows.append((variant, facts))
+                entries.append({"key": key, **place})
+        blobs += image
+    package = types.SimpleNamespace(name="launch_cost_kernels", version="1", summary="")
+    table = tables.make_table(types.SimpleNamespace(package=package, kernels=kernels), rows)
+    directory = root / package.name
+    tables.render(table, directory, HERE.parent / "templates")
+    cbuild.build_launcher(directory)
+    index = json.dumps({"entries": entries}).encode()
+    (directory / "cubins").mkdir(exist_ok=True)
+    header = b"KBZ1" + len(index).to_bytes(4, "little") + hashlib.sha256(index).digest()
+    (directory / "cubins" / "sm_80.kbz").write_bytes(header + index + blobs)
+
+
+def compile_native(root: Path) -> None:
+    """The stand-ins: tensor, bare loop, and driver."""
+    include = sysconfig.get_path("include")
+    native = root / "launch_cost_native.so"
+    fake = HERE.parent / "tests" / "launcher" / "fake_libcuda.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", f"-I{include}", HERE / "launch_cost.c", "-o", native, "-ldl"], check=True)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", fake, "-o", root / "libfakecuda.so", "-lpthread"], check=True)
+
+
+def stand_in_torch(native) -> types.ModuleType:
+    """What the launcher looks for in torch; the stream's lookup is a C function, as torch's is."""
+    torch = types.ModuleType("torch")
+    torch.Tensor, torch.float16 = native.Tensor, object()
+    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=abs)
+    sys.modules["torch"] = torch
+    return torch
+
+
+def measure(call, arguments: tuple, count: int) -> float:
+    """Seconds per call: the median of 9 rounds, the calls written out so that the loop costs next to nothing."""
+    rounds = []
+    for _ in range(9):
+        start = time.perf_counter()
+        for _ in range(count // 4):
+            call(*arguments)
+            call(*arguments)
+            call(*arguments)
+            call(*arguments)
+        rounds.append((time.perf_counter() - start) / count)
+        time.sleep(0.01)
+    return statistics.median(rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--driver", default="", help="the driver's library; a stand-in by default")
+    parser.add_argument("--count", type=int, default=2000, help="launches per round")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        sys.path.insert(0, directory)
+        make_package(root)
+        compile_native(root)
+        native = importlib.import_module("launch_cost_native")
+        library = options.driver or str(root / "libfakecuda.so")
+        os.environ["KBUILD_LIBCUDA"] = library
+        torch = importlib.import_module("torch") if options.driver else stand_in_torch(native)
+        start = time.perf_counter()
+        package = importlib.import_module("launch_cost_kernels")
+        print(f"import of the package: {1e3 * (time.perf_counter() - start):.1f} ms")
+        for name, (pointers, integers) in SHAPES.items():
+            if options.driver:
+                tensors = [torch.zeros(1024, dtype=torch.float16, device="cuda") for _ in range(pointers)]
+            else:
+                tensors = [native.Tensor((1 << 40) + 256 * i, torch.float16) for i in range(pointers)]
+            arguments = (*tensors, *(1024 + 16 * i for i in range(integers)))
+            function = getattr(package, name)
+            function(*arguments)
+            count = pointers + integers
+            loops = [native.bare_loop(library, ptx_of(name, count), name, count, options.count) for _ in range(9)]
+            launch = measure(function, arguments, options.count)
+            print(f"{count:3d} parameters: launch {1e6 * launch:.2f} us, bare C loop {1e6 * statistics.median(loops):.2f} us")
+
+
+if __name__ == "__main__":
+    main()

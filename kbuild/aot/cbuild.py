@@ -1,0 +1,62 @@
+"""Compiling a package's launcher: one C file to one shared library that any CPython from 3.10 on loads.
+
+The library is linked against the C library alone: Python's functions come from the process, the driver's by dlopen.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from kbuild.errors import ToolError
+
+LIBRARY = "_launcher.abi3.so"
+SOURCE = "launcher.c"
+_TIMEOUT = 300
+"""Seconds after which a compiler is given up."""
+
+_FLAGS = (
+    "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra",
+    "-fvisibility=hidden", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2",
+    "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--build-id=none", "-s",
+)  # fmt: skip
+
+
+def compile_command(cc: str, output: str, include: str) -> list[str]:
+    """The compiler's command line, to be run in the package's directory: relative names keep the library the same everywhere."""
+    return [cc, *_FLAGS, f"-I{include}", SOURCE, "-o", output, "-ldl", "-lpthread"]
+
+
+def build_launcher(package_dir: Path, cc: str = "cc") -> Path:
+    """Compile `launcher.c` in a package's directory to `_launcher.abi3.so` beside it, and give that path.
+
+    ToolError where the compiler or Python's headers are missing, or the compiler fails.
+    """
+    include = sysconfig.get_path("include")
+    if not Path(include, "Python.h").exists():
+        raise ToolError(f"Python.h is not in {include}", hint="install Python's headers (python3-dev on Debian and Ubuntu)")
+    library = package_dir / LIBRARY
+    descriptor, temporary = tempfile.mkstemp(suffix=".so", prefix=".launcher-", dir=package_dir)
+    os.close(descriptor)
+    try:
+        _run(compile_command(cc, Path(temporary).name, include), package_dir)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, library)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return library
+
+
+def _run(command: list[str], directory: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=_TIMEOUT, check=False)
+    except FileNotFoundError:
+        raise ToolError(f"the C compiler {command[0]!r} is not to be found", hint="install gcc or clang, or set CC") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"the C compiler {command[0]!r} did not run: {error}") from None
+    if done.returncode != 0:
+        output = done.stderr.decode(errors="replace").strip()
+        raise ToolError(f"the C compiler failed with exit code {done.returncode} on {directory / SOURCE}:\n{output[-4000:]}")

@@ -1,0 +1,294 @@
+"""Choosing the row of a kernel's table that a call is launched with, and saying why.
+
+This module is copied as it stands into every package that kbuild makes (as `_selection.py`), so it knows the standard
+library alone.  The launcher does the same in C; the tests hold the two against each other.
+
+A call is reduced to facts: one 64-bit word each for the device's targets, its shared memory, every parameter, option and
+condition.  A row requires bits of each word.  The first row whose bits are all there is taken:
+
+    fact        bits                                            a row requires
+    target      one for each target that runs on the device     its own target's
+    shared      one for each level of shared memory there is    its level's
+    pointer     its element type (all if unknown); divisible    its type; divisible by 16, if specialised to it
+    integer     every type that holds it; divisible; one        its type; divisible by 16, or one
+    float       every type                                      its type
+    option      one for the value given (all if none)           its value's
+    condition   1 if it holds                                   1, if it has the condition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_TYPE_NAMES = (
+    "i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
+    "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e4b15", "fp8e5b16",
+)  # fmt: skip
+TYPES = {name: 1 << bit for bit, name in enumerate(_TYPE_NAMES)}
+"""The bit of each element type, by the name Triton's signatures use."""
+TYPE_MASK = (1 << 32) - 1
+HINT_16 = 1 << 62
+"""Divisible by 16."""
+HINT_1 = 1 << 61
+"""Equal to one."""
+ALL_BITS = (1 << 64) - 1
+FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
+NO_ROW, AMBIGUOUS = -1, -2
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a row's code was made for."""
+
+    name: str
+    """Such as `sm_80`, `sm_90a`, or `sm_80+ptx` for code that the driver compiles."""
+    capability: int
+    """10 * major + minor of the compute capability."""
+    exact: bool
+    """Whether it runs on that capability alone, as `sm_90a` does."""
+    ptx: bool
+    """Whether it is PTX, which newer devices run too."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A run-time argument."""
+
+    name: str
+    kind: str
+    """`pointer`, `integer` or `float`."""
+    types: tuple[str, ...]
+    """Element or scalar types that rows have, in the order of the rows."""
+    mask: int
+    """Bits that any row requires."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A compile-time choice that the caller makes by keyword."""
+
+    name: str
+    values: tuple[bool | int | float | str, ...]
+    required: bool
+    """False where the types of the arguments imply the value."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cubin, and what it takes to launch it."""
+
+    name: str
+    """Values and specialisations, for people."""
+    archive: str
+    """The archive's name, `cubins/<archive>.kbz`."""
+    key: str
+    """The cubin's name in the archive."""
+    sha256: str
+    """Digest of the cubin, hexadecimal; empty where that of the archive's index stands for it."""
+    target: int
+    """Index in the package's targets."""
+    entry: str
+    """Symbol of the kernel in the cubin."""
+    shared: int
+    """Dynamic shared memory in bytes."""
+    num_warps: int
+    registers: int
+    required: tuple[int, ...]
+    """Bits required of each fact."""
+    passed: tuple[tuple[int, str], ...]
+    """What the cubin takes: index of the parameter (-1: a null pointer) and its type."""
+    constants: tuple[int, ...]
+    """Values of the names in `KernelTable.constants`."""
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """One function of the package."""
+
+    name: str
+    doc: str
+    parameters: tuple[Parameter, ...]
+    options: tuple[Option, ...]
+    conditions: tuple[str, ...]
+    """Run-time conditions of any row, constants already put in."""
+    levels: tuple[int, ...]
+    """Amounts of shared memory that rows need, bytes."""
+    grid: tuple[str, ...]
+    constants: tuple[str, ...]
+    """Names of the compile-time constants that the grid refers to."""
+    rows: tuple[Row, ...]
+    first_row: int
+    """Number of the first row in the whole package."""
+
+    @property
+    def fact_count(self) -> int:
+        """Words of facts."""
+        return DEVICE_FACTS + len(self.parameters) + len(self.options) + len(self.conditions)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The answer to a call, with its reasons."""
+
+    row: int
+    """Index of the row in its kernel, or NO_ROW, or AMBIGUOUS."""
+    trace: tuple[tuple[int, ...], ...]
+    """For each row the facts that failed; empty for one that matches."""
+
+
+def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
+    """The first row that the facts allow.
+
+    AMBIGUOUS when a later one matches too and differs in the type of an argument whose type is unknown.
+    """
+    trace = tuple(
+        tuple(i for i, (have, need) in enumerate(zip(facts, row.required)) if have & need != need) for row in kernel.rows
+    )
+    matching = [index for index, failed in enumerate(trace) if not failed]
+    if not matching:
+        return Selection(NO_ROW, trace)
+    unknown = [
+        DEVICE_FACTS + i
+        for i, parameter in enumerate(kernel.parameters)
+        if parameter.kind != "integer" and (facts[DEVICE_FACTS + i] & TYPE_MASK).bit_count() > 1
+    ]
+    chosen = kernel.rows[matching[0]].required
+    for index in matching[1:]:
+        other = kernel.rows[index].required
+        if any((chosen[i] ^ other[i]) & TYPE_MASK for i in unknown):
+            return Selection(AMBIGUOUS, trace)
+    return Selection(matching[0], trace)
+
+
+def runs_on(target: Target, capability: int) -> bool:
+    """Whether a device of that compute capability runs the target's code."""
+    if target.ptx:
+        return capability >= target.capability
+    if target.exact:
+        return capability == target.capability
+    return capability // 10 == target.capability // 10 and capability >= target.capability
+
+
+def device_facts(kernel: KernelTable, targets: Sequence[Target], capability: int, shared_limit: int) -> tuple[int, int]:
+    """The first two facts: bits of the targets that run on the device, and of the levels of shared memory it has."""
+    runnable = sum(1 << i for i, target in enumerate(targets) if runs_on(target, capability))
+    return runnable, sum(1 << i for i, level in enumerate(kernel.levels) if shared_limit >= level)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What was asked: for the words of an explanation."""
+
+    facts: tuple[int, ...]
+    arguments: tuple[object, ...]
+    """Values of the parameters, then of the options (None: not given)."""
+    device: str
+    """Such as `device 0 (compute capability 9.0, 227 KB of shared memory)`."""
+
+
+def explain(kernel: KernelTable, targets: Sequence[Target], call: Call, limit: int | None = None) -> str:
+    """One line for each row: why it is taken, or which facts fail; the nearest `limit` rows where there are more."""
+    selection = select(kernel, call.facts)
+    order = sorted(range(len(kernel.rows)), key=lambda index: _distance(selection.trace[index]))
+    shown = sorted(order if limit is None else order[:limit])
+    lines = []
+    for index in shown:
+        row = kernel.rows[index]
+        failed = selection.trace[index]
+        if failed:
+            verdict = "no: " + "; ".join(failure(kernel, targets, call, row, fact) for fact in failed)
+        elif index == selection.row:
+            verdict = "taken"
+        else:
+            verdict = "matches too" if selection.row == AMBIGUOUS else "matches, behind the one taken"
+        lines.append(f"  {row.name}: {verdict}")
+    if len(shown) < len(kernel.rows):
+        lines.append(f"  and {len(kernel.rows) - len(shown)} rows that are further off")
+    return "\n".join(lines)
+
+
+def failure(kernel: KernelTable, targets: Sequence[Target], call: Call, row: Row, fact: int) -> str:
+    """What is wrong with one fact, from the row's point of view."""
+    if fact == FACT_TARGET:
+        return f"{targets[row.target].name} does not run on {call.device}"
+    if fact == FACT_SHARED:
+        return f"needs {row.shared} bytes of shared memory, more than {call.device} has"
+    position = fact - DEVICE_FACTS
+    missing = row.required[fact] & ~call.facts[fact]
+    if position < len(kernel.parameters):
+        return " and ".join(_parameter_failures(kernel.parameters[position], call.arguments[position], missing, call.facts[fact]))
+    position -= len(kernel.parameters)
+    if position < len(kernel.options):
+        option = kernel.options[position]
+        wanted = option.values[row.required[fact].bit_length() - 1]
+        return f"{option.name} = {call.arguments[len(kernel.parameters) + position]!s:.60} is not {wanted}"
+    condition = kernel.conditions[position - len(kernel.options)]
+    given = {parameter.name: argument for parameter, argument in zip(kernel.parameters, call.arguments)}
+    values = ", ".join(f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name))
+    return f"{condition} does not hold ({values})"
+
+
+def no_variant_message(kernel: KernelTable, targets: Sequence[Target], call: Call) -> str:
+    """The text of the error for a call that no row can take, or that more than one kind of row could."""
+    selection = select(kernel, call.facts)
+    if selection.row == AMBIGUOUS:
+        names = [option.name for option in kernel.options if not option.required]
+        advice = f"; say {names[0]}=..." if names else ""
+        head = f"{kernel.name}(): the element type of an argument is unknown, and rows for more than one type match{advice}"
+    elif not any(runs_on_call(call, row) for row in kernel.rows):
+        names = sorted({targets[row.target].name for row in kernel.rows})
+        head = f"{kernel.name}(): nothing was built for {call.device}; there is {', '.join(names)}"
+    else:
+        head = f"{kernel.name}(): no row of its table takes these arguments on {call.device}"
+    return f"{head}\n{explain(kernel, targets, call, limit=12)}"
+
+
+def runs_on_call(call: Call, row: Row) -> bool:
+    """Whether the row's target runs on the call's device."""
+    return call.facts[FACT_TARGET] & row.required[FACT_TARGET] != 0
+
+
+def _distance(failed: tuple[int, ...]) -> tuple[bool, int]:
+    """How far a row is from matching: another device is further off than any argument."""
+    return FACT_TARGET in failed, len(failed)
+
+
+def _parameter_failures(parameter: Parameter, argument: object, missing: int, fact: int) -> list[str]:
+    types = [name for name, bit in TYPES.items() if missing & bit]
+    words = []
+    if types and parameter.kind == "pointer":
+        found = [name for name, bit in TYPES.items() if fact & bit]
+        given = found[0] if len(found) == 1 else str(getattr(argument, "dtype", type(argument).__name__))
+        words.append(f"{parameter.name} holds {given}, not {types[0]}")
+    elif types:
+        words.append(f"{parameter.name} = {argument!s:.30} does not fit {types[0]}")
+    if missing & HINT_16:
+        subject = f"the address of {parameter.name}" if parameter.kind == "pointer" else f"{parameter.name} = {argument!s:.30}"
+        words.append(f"{subject} is not divisible by 16")
+    if missing & HINT_1:
+        words.append(f"{parameter.name} = {argument!s:.30} is not 1")
+    return words
+
+
+def _names(condition: str, name: str) -> bool:
+    """Whether an expression mentions a name."""
+    words = "".join(letter if letter.isalnum() or letter == "_" else " " for letter in condition).split()
+    return name in words
+
+
+def signature(kernel: KernelTable) -> str:
+    """The function's signature, as `inspect` prints it."""
+    return f"({', '.join([*(p.name for p in kernel.parameters), *keyword_texts(kernel, {})])})"
+
+
+def keyword_texts(kernel: KernelTable, annotations: Mapping[str, str]) -> list[str]:
+    """The keyword-only half of a signature, after `*`, with annotations where given."""
+
+    def text(name: str, default: str) -> str:
+        annotation = annotations.get(name)
+        equals = f" = {default}" if annotation else f"={default}"
+        return f"{name}: {annotation}{equals if default else ''}" if annotation else f"{name}{equals if default else ''}"
+
+    options = [text(option.name, "" if option.required else "None") for option in kernel.options]
+    return ["*", *options, text("stream", "None"), text("grid", "" if not kernel.grid else "None")]

@@ -1,0 +1,244 @@
+"""How the sources of a package look: the templates, and the filters that put names, literals and expressions into them.
+
+Whatever comes from a manifest enters a file through a filter: identifiers have been checked, everything else is written
+as a literal of the language in question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from kbuild.aot import dispatch, expressions
+from kbuild.aot.dispatch import HINT_1, HINT_16, TYPE_MASK, TYPES, KernelTable, Parameter
+
+if TYPE_CHECKING:
+    from kbuild.aot.tables import Table
+
+FILES = {
+    "__init__.py": "package_init.py.j2",
+    "dispatch.py": "dispatch.py.j2",
+    "dispatch.pyi": "dispatch.pyi.j2",
+    "_table.py": "table.py.j2",
+    "launcher.c": "launcher.c.j2",
+    "kernels.h": "kernels.h.j2",
+}
+"""Sources of a package, and what they are rendered from."""
+
+TORCH_DTYPES = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1", "int8": "i8", "int16": "i16",
+    "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
+}  # fmt: skip
+"""Attributes of the module torch, and the element types that they stand for."""
+
+_FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
+"""Bits of exponent and mantissa of the scalars that a launch converts from float64."""
+
+
+def render(table: Table, package_dir: Path, templates: Path) -> list[Path]:
+    """Write all sources of the package; files that have the right bytes stay untouched."""
+    environment = _environment(templates)
+    context = _context(table)
+    texts = {name: environment.get_template(template).render(context) for name, template in FILES.items()}
+    texts["_selection.py"] = Path(dispatch.__file__).read_text(encoding="utf-8")
+    texts["py.typed"] = ""
+    package_dir.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, text in sorted(texts.items()):
+        path = package_dir / name
+        data = text.encode()
+        if not path.exists() or path.read_bytes() != data:
+            path.write_bytes(data)
+        paths.append(path)
+    return paths
+
+
+def _environment(templates: Path) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters |= {
+        "c_string": c_string,
+        "c_doc": c_doc,
+        "c_condition": c_condition,
+        "c_grid": c_grid,
+        "option_value": option_value,
+        "python": repr,
+        "python_doc": python_doc,
+        "pyi_parameters": pyi_parameters,
+        "c_parameter": c_parameter,
+    }
+    return environment
+
+
+def _context(table: Table) -> dict[str, Any]:
+    """What the templates name."""
+    passed_lists: dict[tuple[tuple[int, str], ...], int] = {}
+    kernels = [_kernel_context(kernel, passed_lists) for kernel in table.kernels]
+    return {
+        "package": table.package,
+        "version": table.version,
+        "doc": _package_doc(table),
+        "build_id": table.build_id,
+        "targets": table.targets,
+        "archives": table.archives,
+        "kernels": kernels,
+        "row_count": sum(len(kernel.rows) for kernel in table.kernels),
+        "max_parameters": max((len(kernel.parameters) for kernel in table.kernels), default=0) or 1,
+        "max_passed": max(map(len, passed_lists), default=0) or 1,
+        "max_slots": max(len(kernel.parameters) + len(kernel.options) + 2 for kernel in table.kernels),
+        "max_facts": max(kernel.fact_count for kernel in table.kernels),
+        "passed_lists": [[_passed_context(place, type_) for place, type_ in passed] for passed in passed_lists],
+        "types": list(TYPES.items()),
+        "torch_dtypes": [(name, TYPES[type_]) for name, type_ in TORCH_DTYPES.items()],
+        "type_mask": TYPE_MASK,
+        "hint_16": HINT_16,
+        "hint_1": HINT_1,
+    }
+
+
+def _package_doc(table: Table) -> str:
+    """The doc string of the package."""
+    names = ", ".join(kernel.name for kernel in table.kernels)
+    lines = [
+        table.summary.strip() or f"GPU kernels, compiled ahead of time: {names}.",
+        "",
+        "Every kernel is a function that launches it on the device of its tensors, in the caller's stream:",
+        "torch tensors, objects with __cuda_array_interface__ or __dlpack__, and plain addresses are taken.",
+        "explain(kernel, *arguments) prints which cubin a call takes and why; preload(device) loads ahead of the",
+        "first launch, which a capture of CUDA graphs needs.",
+    ]
+    return "\n".join(lines)
+
+
+class _KernelContext:
+    """A kernel's table, whose rows know the number of their list of passed arguments."""
+
+    def __init__(self, table: KernelTable, rows: list[dict[str, Any]]) -> None:
+        self.table = table
+        self.rows = rows
+        self.doc = kernel_doc(table)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+    def __repr__(self) -> str:
+        return repr(self.table)
+
+
+def _kernel_context(kernel: KernelTable, passed_lists: dict[tuple[tuple[int, str], ...], int]) -> _KernelContext:
+    rows = []
+    for row in kernel.rows:
+        number = passed_lists.setdefault(row.passed, len(passed_lists))
+        rows.append({**vars(row), "threads": 32 * row.num_warps, "passed_list": number, "passed_count": len(row.passed)})
+    return _KernelContext(kernel, rows)
+
+
+def _passed_context(place: int, type_: str) -> dict[str, int]:
+    exponent, mantissa = _FLOAT_BITS.get(type_, (0, 0))
+    return {"parameter": place, "exponent": exponent, "mantissa": mantissa}
+
+
+def c_string(text: str) -> str:
+    """A C string literal: everything but plain ASCII is written as octal escapes, as are `?` (trigraphs), quotes, backslashes."""
+    plain = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{plain}"'
+
+
+def c_doc(kernel: _KernelContext) -> str:
+    """The doc string of a function in C: a signature that `inspect` reads, and the text, one literal for each line."""
+    text = kernel.table.name + dispatch.signature(kernel.table).replace("(", "($module, ", 1) + "\n--\n\n" + kernel.doc
+    return "\n".join("      " + c_string(line) for line in text.splitlines(keepends=True))
+
+
+def _reference(kernel: _KernelContext) -> Callable[[str], str]:
+    places = {parameter.name: index for index, parameter in enumerate(kernel.parameters)}
+
+    def reference(name: str) -> str:
+        if name in places:
+            return f"arguments[{places[name]}].integer"
+        return f"constants[{kernel.constants.index(name)}]"
+
+    return reference
+
+
+def _parse(text: str, kernel: _KernelContext) -> expressions.Expression:
+    names = [*(parameter.name for parameter in kernel.parameters), *kernel.constants]
+    return expressions.parse(text, names, f'kernel "{kernel.name}"')
+
+
+def c_condition(text: str, kernel: _KernelContext) -> str:
+    """A run-time condition in C."""
+    return expressions.to_c(_parse(text, kernel), _reference(kernel))
+
+
+def c_grid(text: str, kernel: _KernelContext) -> str:
+    """One axis of a grid in C."""
+    return expressions.to_c(_parse(text, kernel), _reference(kernel))
+
+
+def option_value(value: bool | int | float | str) -> str:
+    """The fields of an OptionValue: text, integer, number, is_float, and the bit of the type that a text names."""
+    if isinstance(value, str):
+        return f"{c_string(value)}, 0, 0, 0, UINT64_C({TYPES.get(value, 0)})"
+    if isinstance(value, float):
+        return f"NULL, 0, {value!r}, 1, 0"
+    return f"NULL, INT64_C({int(value)}), 0, 0, 0"
+
+
+def python_doc(text: str, indent: int = 0) -> str:
+    """A doc string literal: on its own lines where the text has none that could end it, an ordinary literal otherwise."""
+    if '"""' in text or "\\" in text or text.endswith('"') or not text.replace("\n", "").isprintable():
+        return repr(text)
+    lines = text.strip().splitlines()
+    if len(lines) == 1:
+        return f'"""{lines[0]}"""'
+    margin = " " * indent
+    return '"""' + "\n".join([lines[0], *(margin + line if line else "" for line in lines[1:]), f'{margin}"""'])
+
+
+def pyi_parameters(kernel: _KernelContext) -> list[str]:
+    """The annotated parameters of a function's stub, each with its comma."""
+    kinds = {"pointer": "_Pointer", "integer": "SupportsIndex", "float": "SupportsFloat"}
+    annotations = {"stream": "_Stream", "grid": "_Grid"}
+    for option in kernel.options:
+        names = sorted({type(value).__name__ for value in option.values})
+        annotations[option.name] = " | ".join(names if option.required else ["object", "None"])
+    positional = [f"{parameter.name}: {kinds[parameter.kind]}" for parameter in kernel.parameters]
+    return [f"{text}," for text in (*positional, *dispatch.keyword_texts(kernel.table, annotations))]
+
+
+def c_parameter(parameter: Parameter) -> str:
+    """A comment for the C header: kind and types of an argument."""
+    star = "*" if parameter.kind == "pointer" else ""
+    return " or ".join(star + name for name in parameter.types)
+
+
+def kernel_doc(kernel: KernelTable) -> str:
+    """The doc string of a function: the author's text, then what the arguments and options take."""
+    lines = [kernel.doc.strip() or f"Launch the kernel {kernel.name}.", ""]
+    for parameter in kernel.parameters:
+        lines.append(f"{parameter.name}: {_parameter_doc(parameter)}")
+    for option in kernel.options:
+        default = "" if option.required else ", by default what the arguments imply"
+        lines.append(f"{option.name}: {_choices([str(value) for value in option.values])}{default}")
+    lines.append("stream: a torch.cuda.Stream or address of a CUstream, by default torch's current one, else the legacy stream")
+    default = f", by default ({', '.join(kernel.grid)})" if kernel.grid else ""
+    lines.append(f"grid: programs along each axis{default}")
+    return "\n".join(lines) + "\n"
+
+
+def _parameter_doc(parameter: Parameter) -> str:
+    kind = {"pointer": "tensor of ", "integer": "integer, ", "float": "number, "}[parameter.kind]
+    return kind + _choices(parameter.types)
+
+
+def _choices(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

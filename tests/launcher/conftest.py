@@ -1,0 +1,49 @@
+"""Fixtures: the example package, compiled once, and copies of it over copies of the stand-in driver."""
+
+import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from example_package import HERE, TEMPLATES, Driver, World, example_table, fake_torch, write_archives
+
+from kbuild.aot import cbuild, tables
+
+
+@pytest.fixture(scope="session")
+def built_package(tmp_path_factory) -> Path:
+    """The example package, compiled once; gives the directory to be put on the path."""
+    root = tmp_path_factory.mktemp("site")
+    table, rows = example_table()
+    tables.render(table, root / "example", TEMPLATES)
+    cbuild.build_launcher(root / "example")
+    write_archives(root / "example", rows)
+    return root
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory) -> Path:
+    """The stand-in for libcuda.so.1."""
+    library = tmp_path_factory.mktemp("driver") / "libfakecuda.so"
+    source = HERE / "fake_libcuda.c"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-o", library, source, "-lpthread"], check=True)
+    return library
+
+
+@pytest.fixture
+def world(built_package, fake_driver, tmp_path, monkeypatch):
+    """Copies of package and driver, so that no state is left from another test."""
+    name = f"example_{abs(hash(tmp_path)) % 10**8}"
+    shutil.copytree(built_package / "example", tmp_path / name)
+    library = tmp_path / "libcuda_copy.so"
+    shutil.copy(fake_driver, library)
+    torch = fake_torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setenv("KBUILD_LIBCUDA", str(library))
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "90 80 86")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield World(importlib.import_module(name), Driver(library), torch)
+    for module in [module for module in sys.modules if module.split(".")[0] == name]:
+        del sys.modules[module]

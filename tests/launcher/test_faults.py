@@ -1,0 +1,254 @@
+"""What may go wrong around a launch: no driver, an old one, errors of it, damaged archives, threads, forks, captures."""
+
+import ast
+import hashlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import sysconfig
+import threading
+
+import numpy
+import pytest
+from example_package import TEMPLATES, Tensor, example_table, image_of
+
+from kbuild.aot import cbuild, tables
+from kbuild.errors import ToolError
+
+
+def launch(world, device=1):
+    world.package.vector_add(Tensor(device=device), Tensor(device=device), 64)
+
+
+def driver_error(world, device=1):
+    with pytest.raises(world.package.DriverError) as caught:
+        launch(world, device)
+    assert isinstance(caught.value, world.package.LaunchError)
+    return caught.value
+
+
+def test_missing_driver(world, monkeypatch):
+    monkeypatch.setenv("KBUILD_LIBCUDA", "/nowhere/libcuda.so.1")
+    error = driver_error(world)
+    assert "the CUDA driver library /nowhere/libcuda.so.1 cannot be loaded" in str(error)
+    assert "install the driver" in str(error)
+    with pytest.raises(world.package.DriverError):
+        world.package.preload(0)
+
+
+def test_driver_without_a_function(world, monkeypatch, tmp_path):
+    source = tmp_path / "old.c"
+    source.write_text("int cuDriverGetVersion(int *version) { *version = 10020; return 0; }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "old.so", source], check=True)
+    monkeypatch.setenv("KBUILD_LIBCUDA", str(tmp_path / "old.so"))
+    error = driver_error(world)
+    assert "the CUDA driver 10.2" in str(error)
+    assert error.driver_version == "10.2"
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "name"),
+    [
+        ("cuInit", 100, "CUDA_ERROR_NO_DEVICE"),
+        ("cuDeviceGetCount", 1, "CUDA_ERROR_FAKE"),
+        ("cuDevicePrimaryCtxRetain", 2, "CUDA_ERROR_FAKE"),
+        ("cuModuleLoadDataEx", 222, "CUDA_ERROR_FAKE"),
+        ("cuModuleGetFunction", 500, "CUDA_ERROR_FAKE"),
+        ("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+    ],
+)
+def test_errors_of_the_driver_are_told_and_survived(world, monkeypatch, function, code, name):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", f"{function}={code}")
+    error = driver_error(world)
+    assert (error.call, error.code, error.name, error.driver_version) == (function, code, name, "12.4")
+    assert ("vector_add(), row sm_80 dtype=fp32 BLOCK=1024" in str(error)) == (function[2:8] in ("Module", "Launch"))
+    monkeypatch.delenv("FAKE_CUDA_FAIL")
+    launch(world)
+    assert world.driver.last.device == 1
+
+
+def test_every_flipped_byte_of_an_archive_is_refused(world):
+    path = os.path.join(os.path.dirname(world.package.__file__), "cubins", "sm_80.kbz")
+    with open(path, "rb") as file:
+        good = file.read()
+    place = good.index(b"add.sm_80.cubin.fp32.aligned#")
+    for offset in (0, 5, 20, 60, place + 3, place + 9):
+        damaged = bytearray(good)
+        damaged[offset] ^= 1
+        with open(path, "wb") as file:
+            file.write(damaged)
+        with pytest.raises(world.package.ArchiveError, match=r"sm_80\.kbz"):
+            launch(world)
+    for size in (0, 3, 39, 45, len(good) - 400, place + 5):
+        with open(path, "wb") as file:
+            file.write(good[:size])
+        with pytest.raises(world.package.ArchiveError):
+            launch(world)
+    os.unlink(path)
+    with pytest.raises(world.package.ArchiveError, match="No such file"):
+        launch(world)
+    assert world.driver.count("load") == 0
+    with open(path, "wb") as file:
+        file.write(good)
+    launch(world)
+
+
+def test_an_exchanged_cubin_is_refused(world):
+    """Another archive with digests of its own, all of them right."""
+    path = os.path.join(os.path.dirname(world.package.__file__), "cubins", "sm_80.kbz")
+    image = image_of("add.sm_80.cubin.fp16.aligned", 3)
+    entry = {"key": "add.sm_80.cubin.fp32.aligned", "offset": 0, "stored": len(image), "size": len(image), "compression": "raw"}
+    index = json.dumps({"entries": [entry | {"sha256": hashlib.sha256(image).hexdigest()}]}).encode()
+    with open(path, "wb") as file:
+        file.write(b"KBZ1" + len(index).to_bytes(4, "little") + hashlib.sha256(index).digest() + index + image)
+    with pytest.raises(world.package.ArchiveError, match="is not the cubin that"):
+        launch(world)
+
+
+def test_places_outside_of_the_archive_are_refused(world):
+    path = os.path.join(os.path.dirname(world.package.__file__), "cubins", "sm_80.kbz")
+    good = {"key": "add.sm_80.cubin.fp32.aligned", "offset": 0, "stored": 4, "size": 4, "compression": "raw", "sha256": ""}
+    for change in ({"offset": -1}, {"offset": 2**70}, {"stored": 5}, {"size": 2**40}, {"offset": "x"}, {"compression": "zlib"}):
+        index = json.dumps({"entries": [good | change]}).encode()
+        with open(path, "wb") as file:
+            file.write(b"KBZ1" + len(index).to_bytes(4, "little") + hashlib.sha256(index).digest() + index + b"abcd")
+        with pytest.raises(world.package.ArchiveError):
+            launch(world)
+        sys.modules[f"{world.package.__name__}.dispatch"]._indices.clear()
+
+
+def test_many_threads_load_once(world):
+    start, errors = threading.Barrier(64), []
+
+    def work(device):
+        try:
+            start.wait()
+            for _ in range(50):
+                launch(world, device)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i % 2 + 1,)) for i in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert (world.driver.count(), world.driver.count("load")) == (64 * 50, 2)
+
+
+def _in_child(call, connection):
+    try:
+        call()
+        connection.send("launched")
+    except Exception as error:
+        connection.send(str(error))
+
+
+def _fork(call) -> str:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_in_child, args=(call, there))
+    child.start()
+    text = here.recv() if here.poll(30) else "no answer"
+    child.join()
+    return text
+
+
+def test_fork_before_the_first_launch_works_and_after_it_is_refused(world):
+    assert _fork(lambda: launch(world)) == "launched"
+    launch(world)
+    assert "this process was forked after CUDA had been initialised" in _fork(lambda: launch(world))
+    assert "this process was forked after CUDA had been initialised" in _fork(lambda: launch(world, 2))
+    launch(world)
+
+
+def test_capture_needs_preloading(world, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_CAPTURING", "1")
+    with pytest.raises(world.package.LaunchError, match=r"call example.preload\(1\) before the capture"):
+        launch(world)
+    assert not world.package.is_loaded("vector_add", 1)
+    assert world.package.preload(1, kernels=["vector_add"]) == 12
+    assert world.package.is_loaded(world.package.vector_add, 1)
+    loaded = world.driver.count("load")
+    launch(world)
+    assert world.driver.count("load") == loaded
+    assert world.package.preload(2) == 12 + 1 + 1, "not the softmax that needs more shared memory than device 2 has"
+
+
+def test_a_launcher_of_another_build_is_not_imported(world, tmp_path):
+    package = tmp_path / world.package.__name__
+    text = (package / "dispatch.py").read_text()
+    build_id = world.package.dispatch.BUILD_ID
+    (package / "dispatch.py").write_text(text.replace(build_id, "0" * 64))
+    done = subprocess.run([sys.executable, "-c", f"import {package.name}"], cwd=tmp_path, capture_output=True, text=True)
+    assert "belongs to another build" in done.stderr
+
+
+def test_import_takes_neither_driver_nor_packages(built_package):
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import example; print(sorted(sys.modules))"
+    environment = {"KBUILD_LIBCUDA": "/nowhere"}
+    command = [sys.executable, "-S", "-c", code, str(built_package)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    loaded = set(ast.literal_eval(done.stdout))
+    assert not loaded & {"torch", "numpy", "json", "hashlib", "ctypes", "dataclasses", "inspect", "example._table"}
+
+
+def test_explain(world, capsys):
+    world.package.explain("softmax", Tensor(device=2), 1000, 7)
+    device = "device 2 (compute capability 8.6, 101376 bytes of shared memory)"
+    assert capsys.readouterr().out == f"""\
+softmax(x, n_cols, n_rows, *, stream=None, grid=None) on {device}
+  sm_90 BLOCK=1024 num_warps=8 if n_cols <= BLOCK: no: sm_90 does not run on {device}
+  sm_90 BLOCK=4096 num_warps=8 if n_cols <= BLOCK: no: sm_90 does not run on {device}; \
+needs 196608 bytes of shared memory, more than {device} has
+  sm_80 BLOCK=1024 num_warps=8 if n_cols <= BLOCK: taken
+  sm_80 BLOCK=4096 num_warps=8 if n_cols <= BLOCK: no: needs 196608 bytes of shared memory, more than {device} has
+grid (7, 1, 1), 256 threads, 49152 bytes of shared memory, 32 registers
+"""
+
+
+def test_explain_for_an_architecture_needs_no_device(world, capsys, monkeypatch):
+    monkeypatch.setenv("KBUILD_LIBCUDA", "/nowhere")
+    world.package.explain(world.package.vector_add, Tensor(), Tensor(address=0x104), 63, arch="sm_80")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith("no: the address of out is not divisible by 16; n = 63 is not divisible by 16")
+    assert lines[2].endswith("no: n = 63 is not 1")
+    assert lines[3].endswith(": taken")
+    assert ": no: x holds fp32, not fp16; out holds fp32, not fp16 and the address of out is not divisible by 16; n" in lines[4]
+    world.package.explain("vector_add", 16, Tensor(device=-1), numpy.int8(3), arch="sm_90")
+    assert ": taken" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="has no kernel 'nothing'; it has vector_add, attention, softmax, copy"):
+        world.package.explain("nothing")
+    with pytest.raises(ValueError, match="arch must be like"):
+        world.package.explain("copy", 16, True, arch="hopper")
+
+
+def test_references_and_memory_stay_level(world):
+    x = Tensor(device=1)
+    launch(world)
+    before = [sys.getrefcount(o) for o in (x, x.dtype, None, Tensor)]
+    for _ in range(2000):
+        world.package.vector_add(x, x, 64, stream=None)
+        with pytest.raises(TypeError):
+            world.package.vector_add(x, "y", 64)
+    after = [sys.getrefcount(o) for o in (x, x.dtype, None, Tensor)]
+    assert all(abs(b - a) < 100 for a, b in zip(before, after))
+
+
+def test_library_is_the_same_wherever_it_is_built(built_package, tmp_path):
+    table, _ = example_table()
+    tables.render(table, tmp_path / "else" / "example", TEMPLATES)
+    built = cbuild.build_launcher(tmp_path / "else" / "example")
+    assert built.read_bytes() == (built_package / "example" / "_launcher.abi3.so").read_bytes()
+    strict = [*cbuild.compile_command("cc", "strict.so", sysconfig.get_path("include")), "-Werror"]
+    assert subprocess.run(strict, cwd=built.parent, check=False).returncode == 0, "the launcher compiles without warnings"
+    needed = subprocess.run(["readelf", "-d", built], capture_output=True, text=True, check=True).stdout
+    assert "libcuda" not in needed and "libpython" not in needed and "BIND_NOW" in needed
+    with pytest.raises(ToolError, match="is not to be found"):
+        cbuild.build_launcher(tmp_path / "else" / "example", cc="no-such-compiler")
+    (tmp_path / "else" / "example" / "launcher.c").write_text("int x = ;")
+    with pytest.raises(ToolError, match="failed with exit code 1"):
+        cbuild.build_launcher(tmp_path / "else" / "example")

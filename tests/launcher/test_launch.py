@@ -1,0 +1,183 @@
+"""Launches through a generated package: which cubin, with which parameters, where."""
+
+import inspect
+import struct
+
+import numpy
+import pytest
+from example_package import Tensor
+
+
+def test_one_call_in_full(world):
+    world.package.vector_add(Tensor(), Tensor(address=0x200), 5000)
+    launch = world.driver.last
+    assert launch.key == "add.sm_80.ptx.fp32.plain", "device 0 is newer than any cubin"
+    assert tuple(launch.grid) == (5, 1, 1)
+    assert (launch.block, launch.shared, launch.stream, launch.entry) == (128, 0, 0x5000, b"vector_add_entry")
+    assert list(launch.params[:3]) == [(1 << 40) + 0x100, (1 << 40) + 0x200, 5000]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "address", "n", "device", "key"),
+    [
+        ("float32", 0x100, 4096, 1, "add.sm_80.cubin.fp32.aligned"),
+        ("float16", 0x100, 4096, 1, "add.sm_80.cubin.fp16.aligned"),
+        ("float32", 0x104, 4096, 1, "add.sm_80.cubin.fp32.plain"),
+        ("float32", 0x100, 4097, 1, "add.sm_80.cubin.fp32.plain"),
+        ("float32", 0x100, 1, 1, "add.sm_80.cubin.fp32.one"),
+        ("float16", 0x100, 4096, 2, "add.sm_80.cubin.fp16.aligned"),
+        ("float16", 0x100, 4096, 0, "add.sm_80.ptx.fp16.aligned"),
+    ],
+)
+def test_row_by_type_alignment_value_and_device(world, dtype, address, n, device, key):
+    x = Tensor(dtype, address, device)
+    for _ in range(2):
+        world.package.vector_add(x, x, n)
+        assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == (key, device, 0x5000 + device)
+    assert world.driver.count("load") == 1
+
+
+def test_options_choose_the_row_and_its_constants(world):
+    q = Tensor("float16")
+    for causal in (True, False):
+        for head, blocks in ((64, 4), (128, 8)):
+            world.package.attention(q, 0.5, 2.0, 512, 3, 2**64 - 1, HEAD_DIM=head, IS_CAUSAL=causal)
+            launch = world.driver.last
+            assert launch.key == f"attention.{causal}.{head}"
+            assert tuple(launch.grid) == (blocks, 3, 1)
+            assert launch.shared == 1024 * head
+            scale = struct.unpack("<f", struct.pack("<Q", launch.params[1])[:4])[0]
+            assert (scale, launch.params[2] & 0xFFFF, launch.params[5], launch.params[6]) == (0.5, 0x4000, 2**64 - 1, 0)
+
+
+def test_numpy_values_are_as_good_as_python_ones(world):
+    q = Tensor("float16")
+    head, causal = numpy.int64(64), numpy.True_
+    world.package.attention(q, numpy.float32(0.5), 1, numpy.int32(512), True, numpy.uint64(7), HEAD_DIM=head, IS_CAUSAL=causal)
+    assert world.driver.last.key == "attention.True.64"
+    assert list(world.driver.last.params[3:6]) == [512, 1, 7]
+
+
+def test_conditions_and_shared_memory_decide(world):
+    for n_cols, device, key in ((1000, 0, "sm_90.1024"), (2000, 0, "sm_90.4096"), (1000, 2, "sm_80.1024")):
+        world.package.softmax(Tensor(device=device), n_cols, 7)
+        assert world.driver.last.key == f"softmax.{key}"
+    with pytest.raises(world.package.NoVariantError, match="needs 196608 bytes of shared memory, more than device 2"):
+        world.package.softmax(Tensor(device=2), 2000, 7)
+    with pytest.raises(world.package.NoVariantError, match=r"n_cols <= 4096 does not hold \(n_cols = 5000\)"):
+        world.package.softmax(Tensor(), 5000, 7)
+
+
+def test_streams_and_contexts(world):
+    x = Tensor(device=1)
+    world.package.vector_add(x, x, 16, stream=0x77)
+    assert (world.driver.last.stream, world.driver.last.device) == (0x77, 1)
+    world.package.vector_add(x, x, 16, stream=type("Stream", (), {"cuda_stream": 0x88})())
+    assert world.driver.last.stream == 0x88
+    pushes = world.driver.count("push")
+    world.package.vector_add(x, x, 16)
+    assert world.driver.count("push") == pushes + 1, "no context was current, so the device's is made so for the call"
+
+
+def test_array_interface_and_its_stream(world):
+    class Array:
+        def __init__(self, typestr, stream=None, address=(2 << 40) + 256):
+            data = {"data": (address, False), "typestr": typestr, "shape": (8,)}
+            self.__cuda_array_interface__ = {**data, "version": 3, "stream": stream}
+
+    f4 = numpy.dtype("float32").str
+    world.package.vector_add(Array(f4, stream=9), Array(f4), 32)
+    assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == ("add.sm_80.cubin.fp32.aligned", 1, 9)
+    assert world.driver.count("sync") == 0
+    world.package.vector_add(Array(f4, stream=9), Array(f4), 32, stream=4)
+    assert world.driver.count("sync") == 1, "the launch waits for the stream that makes the array"
+    with pytest.raises(ValueError, match="x has elements, but no memory"):
+        world.package.vector_add(Array(f4, address=0), Array(f4), 32)
+    with pytest.raises(world.package.NoVariantError, match="x holds"):
+        world.package.vector_add(Array(">f4"), Array(f4), 32)
+    with pytest.raises(TypeError, match="malformed"):
+        world.package.vector_add(Array(None), Array(f4), 32)
+
+
+def test_raw_addresses_need_their_type_said(world):
+    address = (1 << 40) + 0x100
+    world.package.vector_add(address, address, 32, dtype="fp16")
+    assert world.driver.last.key == "add.sm_80.ptx.fp16.aligned"
+    world.package.vector_add(address, address, 32, dtype=world.torch.float32)
+    assert world.driver.last.key == "add.sm_80.ptx.fp32.aligned"
+    world.package.vector_add(address, Tensor("float16"), 32)
+    assert world.driver.last.key == "add.sm_80.ptx.fp16.aligned", "the other argument tells"
+    world.package.copy((2 << 40) + 1, True, grid=1)
+    assert world.driver.last.device == 1, "one candidate, and the driver knows whose address it is"
+    with pytest.raises(world.package.NoVariantError, match=r"type of an argument is unknown.*say dtype="):
+        world.package.vector_add(address, address, 32)
+
+
+def test_grids(world):
+    x = Tensor("int8", device=1)
+    for grid, launched in ((3, (3, 1, 1)), ((2, 3), (2, 3, 1)), ((2, 3, 4), (2, 3, 4))):
+        world.package.copy(x, False, grid=grid)
+        assert tuple(world.driver.last.grid) == launched
+    count = world.driver.count()
+    world.package.copy(x, False, grid=(4, 0))
+    world.package.vector_add(Tensor(numel=0), Tensor(numel=0), 0)
+    assert world.driver.count() == count, "an empty grid launches nothing"
+    for grid in ((-1,), (1, 65536), (1, 1, 65536), 2**31):
+        with pytest.raises(world.package.LaunchError, match="a launch takes 0 to"):
+            world.package.copy(x, False, grid=grid)
+    for grid in ("3", (), (1, 2, 3, 4), (1.5,), 2**70):
+        with pytest.raises(TypeError, match="grid must be"):
+            world.package.copy(x, False, grid=grid)
+    with pytest.raises(TypeError, match="misses the keyword argument 'grid'"):
+        world.package.copy(x, False)
+    with pytest.raises(world.package.LaunchError, match="65536 programs along axis 1"):
+        world.package.attention(Tensor("float16"), 1, 1, 64, 65536, 0, HEAD_DIM=64, IS_CAUSAL=True)
+
+
+def test_wrong_arguments(world):
+    add, attention, x = world.package.vector_add, world.package.attention, Tensor()
+    no_variant = world.package.NoVariantError
+    for call, error, text in (
+        (lambda: add(x, x), TypeError, "vector_add() misses the argument 'n'"),
+        (lambda: add(x, x, 1, 2), TypeError, "takes 3 positional arguments, not 4"),
+        (lambda: add(x, x, 1, n=2), TypeError, "got 'n' twice"),
+        (lambda: add(x, x, 1, m=2), TypeError, "has no argument 'm'"),
+        (lambda: add(x, x, 1.5), TypeError, "n must be an integer, not float"),
+        (lambda: add(x, x, "1"), TypeError, "n must be an integer, not str"),
+        (lambda: add([1], x, 1), TypeError, "x must be a tensor on a CUDA device or an address, not list"),
+        (lambda: add(Tensor(device=-1), x, 1), ValueError, "x is not on a CUDA device"),
+        (lambda: add(x, Tensor(device=1), 1), ValueError, "out is on device 1, and an argument before it is on device 0"),
+        (lambda: add(x, x, 2**64), OverflowError, "n does not fit 64 bits"),
+        (lambda: add(x, x, 2**31), no_variant, "n = 2147483648 does not fit i32"),
+        (lambda: add(x, x, -(2**31) - 1), no_variant, "does not fit i32"),
+        (lambda: add(x, Tensor("float16"), 1), no_variant, "out holds fp16, not fp32"),
+        (lambda: add(Tensor("complex64"), x, 1), no_variant, "x holds"),
+        (lambda: add(Tensor(device=7), Tensor(device=7), 1), world.package.LaunchError, "no CUDA device 7; the driver shows 3"),
+        (lambda: add(x, x, 1, stream="main"), TypeError, "stream must be"),
+        (lambda: add(x, x, 1, dtype="fp64"), no_variant, "dtype = fp64 is not fp32"),
+        (lambda: attention(x, "a", 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True), TypeError, "scale must be a number, not str"),
+        (lambda: attention(x, 1, 1, 1, 1, 1, HEAD_DIM=64), TypeError, "misses the keyword argument 'IS_CAUSAL'"),
+        (lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=80, IS_CAUSAL=True), no_variant, "HEAD_DIM = 80 is not 64"),
+        (lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=64, IS_CAUSAL=1), no_variant, "seed = -1 does not fit u64"),
+    ):
+        with pytest.raises(error) as caught:
+            call()
+        assert text in str(caught.value)
+    assert world.driver.count() == 0
+    add(x, x, 1)
+    assert world.driver.count() == 1, "a refused call leaves nothing behind"
+
+
+def test_unsupported_device_lists_what_there_is(world):
+    q = Tensor("float16", device=1)
+    with pytest.raises(world.package.NoVariantError, match=r"nothing was built for device 1 .*8\.0.*; there is sm_90a"):
+        world.package.attention(q, 1, 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True)
+
+
+def test_functions_look_like_python_ones(world):
+    attention = world.package.attention
+    expected = "(q, scale, slope, n_ctx, heads, seed, *, HEAD_DIM, IS_CAUSAL, stream=None, grid=None)"
+    assert str(inspect.signature(attention)) == expected
+    assert str(inspect.signature(world.package.copy)) == "(source, flag, *, stream=None, grid)"
+    assert inspect.getdoc(attention).startswith('Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n')
+    assert "HEAD_DIM: 64 or 128" in attention.__doc__

@@ -149,37 +149,32 @@ def _guess_dot_operand(layout: LinearLayout) -> Iterator[Parameters]:
 
 
 def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
-    """Let zero bases move along a new axis: some registers first, then lanes, warps and the other registers.
+    """Let zero bases move along a new axis: the pair of registers that tensor-core layouts begin with, or none, then
+    lanes, warps and the registers.
 
     The last of them may have been copies in the parent already, so smaller and smaller axes are tried.
     """
     if layout.rank != 1:
         return
-    zeros = {dim: [bit for bit, basis in enumerate(layout.bases_of(dim)) if not basis] for dim in IN_DIMS}
-    first = 0
-    while first < len(zeros["register"]) and zeros["register"][first] == first:
-        first += 1
-    outside = [(dim, bit) for dim in ("lane", "warp") for bit in zeros[dim]]
-    for axis, head, copies in product((1, 0), range(first + 1), range(len(outside) + len(zeros["register"]))):
-        places = [
-            *(("register", bit) for bit in zeros["register"][:head]),
-            *outside,
-            *(("register", bit) for bit in zeros["register"][head:]),
-        ]
-        text = describe(_with_axis(layout, axis, places[: len(places) - copies]))
+    zeros = [(dim, bit) for dim in ("lane", "warp", "register") for bit, basis in enumerate(layout.bases_of(dim)) if not basis]
+    for axis, pair, copies in product((1, 0), (0, 1), range(len(zeros))):
+        places = zeros[: len(zeros) - copies]
+        text = describe(_with_axis(layout, axis, places, pair))
         if not text.startswith("linear"):
-            yield {"axis": axis, "size": 1 << len(places) - copies, "parent": text}
+            yield {"axis": axis, "size": 1 << pair + len(places), "parent": text}
 
 
-def _with_axis(layout: LinearLayout, axis: int, places: Sequence[tuple[str, int]]) -> LinearLayout:
-    """The layout of a matrix whose new axis is what the given bits of a vector's layout, now copies, move along."""
-    size = 1 << len(places)
+def _with_axis(layout: LinearLayout, axis: int, places: Sequence[tuple[str, int]], pair: int) -> LinearLayout:
+    """The layout of a matrix whose new axis is what the given bits of a vector's layout, now copies, move along; below
+    them, `pair` bits of new registers."""
+    size = 1 << pair + len(places)
     shape = (size, layout.numel) if axis == 0 else (layout.numel, size)
     old, new = (1, layout.numel) if axis == 0 else (size, 1)
-    moved = {place: new << position for position, place in enumerate(places)}
+    moved = {place: new << pair + position for position, place in enumerate(places)}
     bases = {
         dim: [moved.get((dim, bit), basis * old) for bit, basis in enumerate(layout.bases_of(dim))] for dim in IN_DIMS
     }
+    bases["register"] = [new] * pair + bases["register"]
     return LinearLayout.make(shape, **bases)
 
 

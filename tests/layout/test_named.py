@@ -44,11 +44,11 @@ def test_coalesced_fills_the_fastest_axis_first():
     assert default_blocked((), 4).free_bits("warp") == 3
 
 
-def test_slice_keeps_replication():
+def test_slice_keeps_copies_in_other_threads_only():
     parent = blocked((16, 64), [1, 2], [4, 8], [2, 2], [1, 0])
     layout = slice_of(parent, 1)
-    assert layout == LinearLayout.make((16,), register=[0, 0, 8], lane=[0, 0, 0, 1, 2], warp=[0, 4])
-    assert parent.drop(1, compress=True).bases_of("register") == (8,)
+    assert layout == LinearLayout.make((16,), register=[8], lane=[0, 0, 0, 1, 2], warp=[0, 4])
+    assert parent.drop(1).bases_of("register") == (0, 0, 8)
 
 
 def test_mma_accumulator_formula():

@@ -94,8 +94,9 @@ def default_blocked(shape: Sequence[int], num_warps: int) -> LinearLayout:
 
 
 def slice_of(layout: LinearLayout, axis: int) -> LinearLayout:
-    """The layout that a reduction of `layout` along `axis` leaves: the axis is gone, its threads hold copies."""
-    return layout.drop(axis)
+    """The layout that a reduction of `layout` along `axis` leaves: the axis is gone, its threads hold copies, and
+    each thread holds each element once."""
+    return layout.drop(axis, compress=True)
 
 
 def mma_accumulator(

@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout
-from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, slice_of, swizzled, wgmma_mode, wgmma_shared
+from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, slice_of, swizzled, wgmma_shared
 from kbuild.errors import CompileError
 
 Parameters = dict[str, "int | list | str"]
@@ -149,39 +149,32 @@ def _guess_dot_operand(layout: LinearLayout) -> Iterator[Parameters]:
 
 
 def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
-    """Let zero bases move along a new axis: some registers first, then lanes, warps and the other registers.
+    """Let zero bases move along a new axis: the pair of registers that tensor-core layouts begin with, or none, then
+    lanes, warps and the registers.
 
     The last of them may have been copies in the parent already, so smaller and smaller axes are tried.
     """
     if layout.rank != 1:
         return
-    zeros = {dim: [bit for bit, basis in enumerate(layout.bases_of(dim)) if not basis] for dim in IN_DIMS}
-    first = 0
-    while first < len(zeros["register"]) and zeros["register"][first] == first:
-        first += 1
-    outside = [(dim, bit) for dim in ("lane", "warp") for bit in zeros[dim]]
-    # Lanes run along the last axis first, as a rule: if they skip the new axis at first, it is the one before.
-    axes = (0, 1) if any(layout.bases_of("lane")[:1]) else (1, 0)
-    for axis, head, copies in product(axes, range(first + 1), range(len(outside) + len(zeros["register"]))):
-        places = [
-            *(("register", bit) for bit in zeros["register"][:head]),
-            *outside,
-            *(("register", bit) for bit in zeros["register"][head:]),
-        ]
-        text = describe(_with_axis(layout, axis, places[: len(places) - copies]))
+    zeros = [(dim, bit) for dim in ("lane", "warp", "register") for bit, basis in enumerate(layout.bases_of(dim)) if not basis]
+    for axis, pair, copies in product((1, 0), (0, 1), range(len(zeros))):
+        places = zeros[: len(zeros) - copies]
+        text = describe(_with_axis(layout, axis, places, pair))
         if not text.startswith("linear"):
-            yield {"axis": axis, "size": 1 << len(places) - copies, "parent": text}
+            yield {"axis": axis, "size": 1 << pair + len(places), "parent": text}
 
 
-def _with_axis(layout: LinearLayout, axis: int, places: Sequence[tuple[str, int]]) -> LinearLayout:
-    """The layout of a matrix whose new axis is what the given bits of a vector's layout, now copies, move along."""
-    size = 1 << len(places)
+def _with_axis(layout: LinearLayout, axis: int, places: Sequence[tuple[str, int]], pair: int) -> LinearLayout:
+    """The layout of a matrix whose new axis is what the given bits of a vector's layout, now copies, move along; below
+    them, `pair` bits of new registers."""
+    size = 1 << pair + len(places)
     shape = (size, layout.numel) if axis == 0 else (layout.numel, size)
     old, new = (1, layout.numel) if axis == 0 else (size, 1)
-    moved = {place: new << position for position, place in enumerate(places)}
+    moved = {place: new << pair + position for position, place in enumerate(places)}
     bases = {
         dim: [moved.get((dim, bit), basis * old) for bit, basis in enumerate(layout.bases_of(dim))] for dim in IN_DIMS
     }
+    bases["register"] = [new] * pair + bases["register"]
     return LinearLayout.make(shape, **bases)
 
 
@@ -202,9 +195,11 @@ def _guess_swizzled(layout: LinearLayout) -> Iterator[Parameters]:
 
 
 def _guess_wgmma_shared(layout: LinearLayout) -> Iterator[Parameters]:
-    for element_bits in (16, 8, 32):
-        if mode := wgmma_mode(layout, element_bits):
-            yield {"elementBits": element_bits, "swizzleBytes": mode[0], "transposed": int(mode[1])}
+    if layout.rank < 2:
+        return
+    for transposed, element_bits, swizzle_bytes in product((0, 1), (16, 8, 32), (128, 64, 32, 0)):
+        if layout.shape[-2 if transposed else -1] * element_bits >= 8 * (swizzle_bytes or 16):
+            yield {"elementBits": element_bits, "swizzleBytes": swizzle_bytes, "transposed": transposed}
 
 
 _REGISTER_GUESSES = {

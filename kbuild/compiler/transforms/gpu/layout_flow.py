@@ -1,0 +1,195 @@
+"""How layouts pass through operations: from an operand to the results, and from the results back to an operand.
+
+    result_layout(expand_dims %x, 0, L)   = L with an axis of size one
+    operand_layout(broadcast %x, 0, L)    = L without the repeated axes, where threads along them hold copies
+    operand_layout(elementwise …, i, L)   = L
+
+Passes that choose layouts ask here, so that each operation states its rule once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Op, Trait, Value
+from kbuild.compiler.ir.types import TensorType, layout_of
+from kbuild.compiler.layout import LinearLayout, slice_of
+from kbuild.compiler.ops.elementwise import Constant
+from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, ConvertLayout
+from kbuild.compiler.ops.tensor import (
+    AtomicCAS,
+    AtomicRMW,
+    Broadcast,
+    Cat,
+    ExpandDims,
+    Gather,
+    InlineAsm,
+    Join,
+    Load,
+    MakeRange,
+    Reduce,
+    Reshape,
+    Scan,
+    Splat,
+    Split,
+    Store,
+    Trans,
+    joined_layout,
+    split_layout,
+)
+
+FREE = (Constant, Splat, MakeRange)
+"""Operations whose tensor is made from nothing, in any layout."""
+MEMORY = (Load, Store, AtomicRMW, AtomicCAS, AsyncCopyGlobalToLocal)
+"""Operations on tensors of pointers."""
+_POINTWISE = (*MEMORY, InlineAsm, Scan)
+_POINTWISE_NAMES = frozenset({"tt.hint"})
+
+
+def is_pointwise(op: Op) -> bool:
+    """Whether all tensor operands and results of an operation have one and the same layout."""
+    return op.has(Trait.ELEMENTWISE) or isinstance(op, _POINTWISE) or op.op_name in _POINTWISE_NAMES
+
+
+def tensor_operands(op: Op) -> Iterator[tuple[int, Value]]:
+    """The operands that are tensors, with their places."""
+    for index, operand in enumerate(op.operands):
+        if isinstance(operand.type, TensorType):
+            yield index, operand
+
+
+def result_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | None:
+    """The layout of the results when operand `index` has `layout`; None when it doesn't follow."""
+    if is_pointwise(op):
+        return layout
+    if isinstance(op, ExpandDims):
+        return layout.expand_dims(op.axis)
+    if isinstance(op, Reduce):
+        return _slice(layout, op.axis) if layout.rank > 1 else None
+    if isinstance(op, Trans):
+        return _transpose(layout, op.order)
+    if isinstance(op, Reshape):
+        return layout.reshape(op.results[0].type.shape)
+    if isinstance(op, Join):
+        return _joined(layout)
+    if isinstance(op, Split):
+        return _split(layout)
+    if isinstance(op, Cat):
+        return concatenated_layout(layout)
+    if isinstance(op, Gather) and index == 1:
+        return layout
+    return None
+
+
+def operand_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | None:
+    """The layout that operand `index` must have for the results to have `layout`; None when there is none, or any will do."""
+    if is_pointwise(op):
+        return layout
+    type_ = op.operands[index].type
+    assert isinstance(type_, TensorType)
+    if isinstance(op, Broadcast):
+        return broadcast_source(layout, type_.shape)
+    if isinstance(op, ExpandDims | Reshape):
+        return layout.reshape(type_.shape)
+    if isinstance(op, Trans):
+        return _transpose(layout, tuple(op.order.index(axis) for axis in range(len(op.order))))
+    if isinstance(op, Join):
+        return _split(layout)
+    if isinstance(op, Split):
+        return _joined(layout)
+    if isinstance(op, Cat):
+        return halved_layout(layout)
+    if isinstance(op, Gather) and index == 1:
+        return layout
+    return None
+
+
+@lru_cache(maxsize=4096)
+def broadcast_source(layout: LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
+    """The layout of what `tt.broadcast` repeats, of `shape`, so that the result has `layout` and no data moves."""
+    for axis, size in enumerate(shape):
+        if size == 1 and layout.shape[axis] != 1:
+            layout = slice_of(layout, axis).expand_dims(axis)
+    return layout
+
+
+@lru_cache(maxsize=1024)
+def concatenated_layout(layout: LinearLayout) -> LinearLayout:
+    """The layout of `tt.cat`: each thread holds the registers of the first tensor, then those of the second."""
+    shape = (2 * layout.shape[0], *layout.shape[1:])
+    bases = dict(layout.bases)
+    bases["register"] = (*bases["register"], layout.numel)
+    return LinearLayout.make(shape, **bases)
+
+
+@lru_cache(maxsize=1024)
+def halved_layout(layout: LinearLayout) -> LinearLayout | None:
+    """The inverse of `concatenated_layout`; None when another bit than the last register's chooses the half."""
+    half = layout.numel // 2
+    registers = layout.bases_of("register")
+    if not registers or registers[-1] != half:
+        return None
+    bases = dict(layout.bases) | {"register": registers[:-1]}
+    if any(basis & half for images in bases.values() for basis in images):
+        return None
+    return LinearLayout.make((layout.shape[0] // 2, *layout.shape[1:]), **bases)
+
+
+@lru_cache(maxsize=1024)
+def fma_operand(result: LinearLayout, index: int, k: int) -> LinearLayout:
+    """The layout of A (index 0) or B (index 1) of a scalar product whose result has layout `result`: each thread holds
+    all `k` elements of its rows or columns."""
+    axis = result.rank - 1 - index
+    shape = (*result.shape[:axis], k, *result.shape[axis + 1 :])
+    return slice_of(result, axis).expand_dims(axis).broadcast(shape)
+
+
+@lru_cache(maxsize=4096)
+def minor_axis(layout: LinearLayout) -> int:
+    """The axis along which neighbouring registers, or else neighbouring lanes, follow each other."""
+    for dim in ("register", "lane", "warp"):
+        for basis in layout.bases_of(dim):
+            coordinates = layout.unflatten(basis)
+            if 1 in coordinates:
+                return coordinates.index(1)
+    return layout.rank - 1
+
+
+@lru_cache(maxsize=4096)
+def moves_registers_only(source: LinearLayout, destination: LinearLayout) -> bool:
+    """Whether every thread holds all it needs for the other layout."""
+    conversion = source.solve(destination)
+    return conversion.keeps("lane") and conversion.keeps("warp")
+
+
+def converted(builder: Builder, value: Value, layout: LinearLayout) -> Value:
+    """`value` in another layout: itself if it has it, the source of a conversion if that has it, or a new conversion."""
+    type_ = value.type
+    assert isinstance(type_, TensorType)
+    if type_.layout == layout:
+        return value
+    if isinstance(value.op, ConvertLayout) and layout_of(value.op.src.type) == layout:
+        return value.op.src
+    return builder.add(ConvertLayout(value, type_.with_layout(layout)), value.hint).result
+
+
+@lru_cache(maxsize=4096)
+def _slice(layout: LinearLayout, axis: int) -> LinearLayout:
+    return slice_of(layout, axis)
+
+
+@lru_cache(maxsize=4096)
+def _transpose(layout: LinearLayout, order: tuple[int, ...]) -> LinearLayout:
+    return layout.transpose(order)
+
+
+@lru_cache(maxsize=1024)
+def _joined(layout: LinearLayout) -> LinearLayout:
+    return joined_layout(layout)
+
+
+@lru_cache(maxsize=1024)
+def _split(layout: LinearLayout) -> LinearLayout | None:
+    return split_layout(layout)

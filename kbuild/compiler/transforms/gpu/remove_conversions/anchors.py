@@ -1,0 +1,106 @@
+"""Which operations fix the layouts of their operands and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from kbuild.compiler.ir.core import Func, Op, Trait
+from kbuild.compiler.ir.types import TensorType, layout_of
+from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore
+from kbuild.compiler.ops.tensor import (
+    Assert,
+    AtomicCAS,
+    AtomicRMW,
+    Broadcast,
+    Cat,
+    Dot,
+    ExpandDims,
+    Gather,
+    Join,
+    Print,
+    Reduce,
+    Reshape,
+    Split,
+    Store,
+    Trans,
+    Unsplat,
+)
+from kbuild.compiler.transforms.gpu.layout_flow import FREE, MEMORY, is_pointwise
+
+_SHAPING = (Broadcast, ExpandDims, Reshape, Trans, Join, Split, Cat, Reduce, Gather)
+_TAKES_ANY = (LocalAlloc, LocalStore, Assert, Print, Unsplat)
+"""Operations that accept tensors in whatever layout they have."""
+SCALAR_REGISTERS = 4
+"""Vectors of up to so many elements per thread are stored in the layout that they come in."""
+
+
+class Strength(IntEnum):
+    """How much a layout is worth keeping: whose it is."""
+
+    MEMORY = 1
+    LOCAL = 2
+    DOT = 3
+
+
+class Anchors:
+    """The fixed layouts of a function."""
+
+    def __init__(self) -> None:
+        self.operands: dict[Op, tuple[LinearLayout | None, ...]] = {}
+        """What each operand must have; None: anything."""
+        self.results: dict[Op, Strength] = {}
+        """Operations whose results keep their layout."""
+
+
+def find_anchors(func: Func) -> Anchors:
+    """The anchors of a function as it stands, with conversions still in place."""
+    anchors = Anchors()
+    threads = 32 * int(func.attrs["num_warps"])
+    for op in func.body.walk():
+        if isinstance(op, _TAKES_ANY):
+            anchors.operands[op] = (None,) * len(op.operands)
+        elif isinstance(op, Dot):
+            anchors.operands[op] = _layouts(op)
+            anchors.results[op] = Strength.DOT
+        elif isinstance(op, LocalLoad):
+            anchors.results[op] = Strength.LOCAL
+        elif isinstance(op, MEMORY):
+            if _is_fixed(op, threads):
+                anchors.operands[op] = _layouts(op)
+                anchors.results[op] = Strength.MEMORY
+        elif not _flows(op):
+            anchors.operands[op] = _layouts(op)
+            anchors.results[op] = Strength.MEMORY
+    return anchors
+
+
+def _layouts(op: Op) -> tuple[LinearLayout | None, ...]:
+    return tuple(layout_of(operand.type) for operand in op.operands)
+
+
+def _flows(op: Op) -> bool:
+    structured = bool(op.regions) or op.has(Trait.TERMINATOR)
+    return structured or is_pointwise(op) or isinstance(op, (*_SHAPING, *FREE, ConvertLayout))
+
+
+def _is_fixed(op: Op, threads: int) -> bool:
+    """Whether it matters by which threads an access is made.
+
+    Not so when there are fewer elements than threads, which then make it together, nor for stores of short vectors,
+    where a conversion costs more than the accesses that it would merge.
+    """
+    type_ = op.operands[0].type
+    if not isinstance(type_, TensorType):
+        return False
+    if isinstance(op, AtomicRMW | AtomicCAS):
+        return True
+    if isinstance(op, Store) and type_.rank == 1 and _is_narrow(op.operands):
+        return False
+    return type_.numel >= threads
+
+
+def _is_narrow(operands: Sequence[object]) -> bool:
+    type_ = getattr(operands[1], "type", None)
+    return isinstance(type_, TensorType) and type_.layout is not None and type_.layout.size("register") <= SCALAR_REGISTERS

@@ -1,0 +1,178 @@
+"""How much of real code compiles: the compile requests that public projects made of Triton, replayed through kbuild.
+
+    python bench/corpus.py --requests liger.jsonl.gz tritonbench.jsonl.gz --liger CHECKOUT --tritonbench CHECKOUT
+
+Each request is a JSON object of a function, its signature, constants and options (one a line, gzip).  Every one runs in a
+process of its own, so that nothing it does stops the others.  The outcome is `ok`, `message` (an error for the kernel's
+author) or `crash` (ours: an internal error, an exception, a signal, or too long).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import kbuild
+import kbuild.compiler.driver
+import kbuild.language as tl
+from kbuild.errors import InternalError, KbuildError
+
+SECONDS = 60
+"""The longest a request may take."""
+DTYPES = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "int32": tl.int32, "int64": tl.int64,
+          "i32": tl.int32, "i64": tl.int64, "int8": tl.int8, "i8": tl.int8, "fp8e5": tl.float8e5, "fp8e4nv": tl.float8e4nv}  # fmt: skip
+
+
+def main() -> None:
+    """Replay the requests and print the table, then the commonest reasons."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", nargs="+", required=True)
+    parser.add_argument("--liger", type=Path, required=True)
+    parser.add_argument("--tritonbench", type=Path, required=True)
+    parser.add_argument("--arch", action="append", help="sm_80 and sm_90 unless given")
+    parser.add_argument("--stop", default="ptx", choices=("ttir", "ttgir", "llir", "ptx", "cubin"))
+    parser.add_argument("--every", type=int, default=1, help="replay one request in so many")
+    parser.add_argument("--one-each", action="store_true", help="replay the first request of each function only")
+    parser.add_argument("--only", default="", help="functions whose name contains this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    folders = {"liger": options.liger / "src", "tb": options.tritonbench / "data"}
+    requests = [json.loads(line) for file in options.requests for line in gzip.open(file, "rt")]
+    requests = [request for request in requests if options.only in request["name"] and not request["error"]]
+    if options.one_each:
+        requests = list({(request["file"], request["name"]): request for request in reversed(requests)}.values())
+    work = [(arch, request) for arch in options.arch or ["sm_80", "sm_90"] for request in requests[:: options.every]]
+    outcomes = replay(work, folders, options.stop, options.jobs)
+    report(work, outcomes)
+    if options.json:
+        rows = [{"arch": arch, "file": r["file"], "name": r["name"], "outcome": o[0], "text": o[1]} for (arch, r), o in zip(work, outcomes)]
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, jobs: int) -> list[tuple[str, str]]:
+    """The outcome of each request, `jobs` of them at a time, each in a fork of this process."""
+    outcomes: list[tuple[str, str]] = [("crash", "never ran")] * len(work)
+    running: dict[int, tuple[int, int, float]] = {}
+    waiting = list(range(len(work)))[::-1]
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            index = waiting.pop()
+            reader, pid = start(work[index], folders, stop)
+            running[reader] = index, pid, time.monotonic()
+        ready, _, _ = select.select(list(running), [], [], 1.0)
+        for reader in list(running):
+            index, pid, started = running[reader]
+            if reader in ready:
+                outcomes[index] = finish(reader, pid)
+                del running[reader]
+            elif time.monotonic() - started > SECONDS:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                os.close(reader)
+                outcomes[index] = "crash", f"took more than {SECONDS} s"
+                del running[reader]
+        if sys.stderr.isatty():
+            print(f"\r{len(work) - len(waiting) - len(running)}/{len(work)}", end="", file=sys.stderr)
+    return outcomes
+
+
+def start(work: tuple[str, Any], folders: dict[str, Path], stop: str) -> tuple[int, int]:
+    """Fork a child that compiles one request; the pipe that its outcome comes through, and its number."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return reader, pid
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        pickle.dump(outcome_of(*work, folders, stop), pipe)
+        pipe.flush()
+        os._exit(0)
+
+
+def finish(reader: int, pid: int) -> tuple[str, str]:
+    """What a child sent; a crash if it died without a word."""
+    with os.fdopen(reader, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    return pickle.loads(data) if data else ("crash", f"died with status {status}")
+
+
+def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> tuple[str, str]:
+    """Compile one request in this process."""
+    try:
+        folder, _, file = request["file"].partition("/")
+        source = f"{folders[folder] / file}:{request['name']}"
+        signature, constexprs = arguments_of(request)
+        chosen = {key: request["options"][key] for key in ("num_warps", "num_stages")}
+        kbuild.compile(source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen)
+    except InternalError as error:
+        return "crash", str(error)
+    except KbuildError as error:
+        return "message", str(error)
+    except BaseException:
+        return "crash", traceback.format_exc()
+    return "ok", ""
+
+
+def arguments_of(request: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Signature and constexprs in kbuild's form."""
+    names = request["args"]
+    constexprs = {names[path[0]]: value_of(value) for path, value in request["constants"]}
+    divisible = {path[0] for path, facts in request["attrs"] if ["tt.divisibility", 16] in facts}
+    signature = {
+        name: type_ + (":16" if index in divisible else "")
+        for index, (name, type_) in enumerate((name, request["signature"][name]) for name in names)
+        if type_ != "constexpr" and name not in constexprs
+    }
+    return signature, constexprs
+
+
+def value_of(value: Any) -> Any:
+    """A constant from its JSON form."""
+    if isinstance(value, dict):
+        if "float" in value:
+            return float.fromhex(value["float"])
+        if "dtype" in value:
+            return DTYPES[value["dtype"]]
+        return tuple(value_of(item) for item in value["tuple"])
+    return value
+
+
+def report(work: list[tuple[str, Any]], outcomes: list[tuple[str, str]]) -> None:
+    """Print the shares by architecture, by request and by function, and the commonest last lines of errors."""
+    print(f"{'':8} {'requests':>10} {'ok':>7} {'message':>8} {'crash':>6}   functions whose requests all compile")
+    for arch in dict.fromkeys(arch for arch, _ in work):
+        counts = Counter(outcome for (own, _), (outcome, _) in zip(work, outcomes) if own == arch)
+        functions: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for (own, request), (outcome, _) in zip(work, outcomes):
+            if own == arch:
+                functions[request["file"], request["name"]].add(outcome)
+        whole = sum(found == {"ok"} for found in functions.values())
+        total = sum(counts.values())
+        print(f"{arch:8} {total:10} {counts['ok'] / total:7.1%} {counts['message']:8} {counts['crash']:6}   {whole} of {len(functions)}")
+    reasons: dict[str, Counter[str]] = {"crash": Counter(), "message": Counter()}
+    for (_, request), (outcome, text) in zip(work, outcomes):
+        if outcome != "ok":
+            lines = [line for line in text.splitlines() if "error" in line.lower()] or text.splitlines()[-1:] or [""]
+            reasons[outcome][f"{lines[-1].strip()[:200]}   ({request['name']})"] += 1
+    for outcome, counter in reasons.items():
+        print(f"\n{outcome}, by reason:")
+        for reason, count in counter.most_common(60):
+            print(f"{count:5}  {reason}")
+
+
+if __name__ == "__main__":
+    main()

@@ -118,7 +118,9 @@ def test_a_stream_that_grows_beyond_its_size_is_refused_without_unpacking_it() -
         decode(b"KBZ1" + struct.pack("<I", len(text)) + sha256(text).digest() + text + bomb)
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"entries":1}', b'{"entries":[1]}', b'{"entries":[{}]}', b"\xff", b"[" * 99999])
+@pytest.mark.parametrize("text", [
+    b"", b"[]", b"{}", b'{"entries":1}', b'{"entries":[1]}', b'{"entries":[{}]}', b"\xff", b"[" * 99999,
+])  # fmt: skip
 def test_an_index_of_another_kind_is_refused(text: bytes) -> None:
     with pytest.raises(ArchiveError):
         decode(b"KBZ1" + struct.pack("<I", len(text)) + sha256(text).digest() + text)

@@ -46,7 +46,7 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     rows = write_archives(directory, manifest, built)
     table = tables.make_table(manifest, rows)
     tables.render(directory, table)
-    launcher = cbuild.build_launcher(directory)
+    launcher = cbuild.build_launcher(directory, package["cc"])
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))
     path = build / "wheel" / name

@@ -71,10 +71,17 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     built = [_read(build, file) for file in package["jobs"]]
     directory = build / "package" / manifest.package.name
     shutil.rmtree(directory.parent, ignore_errors=True)
+<<<<<<< HEAD
     archives = write_archives(directory / "cubins", manifest, built)
     table = tables.make_table(manifest, table_rows(manifest, built), archives)
     tables.render(table, directory, Path(settings["templates"]))
     launcher = cbuild.build_launcher(directory, settings["cc"])
+=======
+    rows = write_archives(directory, manifest, built)
+    table = tables.make_table(manifest, rows)
+    tables.render(directory, table)
+    launcher = cbuild.build_launcher(directory, package["cc"])
+>>>>>>> launcher
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))
     path = build / "wheel" / name

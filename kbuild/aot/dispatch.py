@@ -163,10 +163,10 @@ def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
 
 def runs_on(target: Target, capability: int) -> bool:
     """Whether a device of that compute capability runs the target's code."""
-    if target.ptx:
-        return capability >= target.capability
     if target.exact:
         return capability == target.capability
+    if target.ptx:
+        return capability >= target.capability
     return capability // 10 == target.capability // 10 and capability >= target.capability
 
 

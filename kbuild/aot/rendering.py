@@ -218,7 +218,7 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
     for option in kernel.options:
         names = sorted({type(value).__name__ for value in option.values})
         annotations[option.name] = " | ".join(names if option.required else ["object", "None"])
-    positional = [f"{parameter.name}: {kinds[parameter.kind]}" for parameter in kernel.parameters]
+    positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.parameters]
     return [f"{text}," for text in (*positional, *dispatch.keyword_texts(kernel.table, annotations))]
 
 
@@ -244,7 +244,7 @@ def kernel_doc(kernel: KernelTable) -> str:
 
 def _parameter_doc(parameter: Parameter) -> str:
     kind = {"pointer": "tensor of ", "integer": "integer, ", "float": "number, "}[parameter.kind]
-    return kind + _choices(parameter.types)
+    return kind + _choices(parameter.types) + (", for the default grid" if parameter.grid_only else "")
 
 
 def _choices(words: Sequence[str]) -> str:

@@ -128,14 +128,13 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...])
     _check_identifier(kernel.name, f"{where}: name", _RESERVED_FUNCTIONS)
     grid_args = tuple((argument.name, argument.type) for argument in kernel.grid_args)
     parameters = _parameters(codes, grid_args, where)
-    integers = [p.name for p in parameters if p.kind == "integer" and "u64" not in p.types]
-    grid, constants = _grid(kernel.grid, codes, integers, where)
+    grid, constants = _grid(kernel.grid, codes, [p.name for p in parameters if _is_countable(p)], where)
     table = KernelTable(
         name=kernel.name,
         doc=kernel.doc,
         parameters=parameters,
         options=_options(codes, parameters, where),
-        conditions=tuple(dict.fromkeys(text for code in codes for text in _conditions(code, integers, where))),
+        conditions=tuple(dict.fromkeys(text for code in codes for text in _conditions(code, parameters, where))),
         levels=_levels([code.facts["shared"] for code in codes]),
         grid=tuple(axis.text for axis in grid),
         constants=constants,
@@ -175,7 +174,8 @@ def _parameters(codes: list[Code], grid_args: tuple[tuple[str, str], ...], where
         kinds = sorted({kind for kind, _, _ in found})
         if len(kinds) > 1:
             raise ManifestError(f"{where}: args.{name}: is a {kinds[0]} in one variant and a {kinds[1]} in another")
-        parameters.append(Parameter(name, kinds[0], tuple(dict.fromkeys(type_ for _, type_, _ in found)), 0))
+        types = tuple(dict.fromkeys(type_ for _, type_, _ in found))
+        parameters.append(Parameter(name, kinds[0], types, 0, name not in names))
     return tuple(parameters)
 
 
@@ -234,9 +234,15 @@ def _grid(
     return grid, tuple(sorted(used - set(integers)))
 
 
-def _conditions(code: Code, integers: list[str], where: str) -> tuple[str, ...]:
-    """The variant's conditions in their normal form."""
-    return tuple(expressions.parse(text, integers, f"{where}: when").text for text in code.conditions)
+def _conditions(code: Code, parameters: tuple[Parameter, ...], where: str) -> tuple[str, ...]:
+    """The variant's conditions in their normal form; they name what every call has."""
+    names = [parameter.name for parameter in parameters if _is_countable(parameter) and not parameter.grid_only]
+    return tuple(expressions.parse(text, names, f"{where}: when").text for text in code.conditions)
+
+
+def _is_countable(parameter: Parameter) -> bool:
+    """Whether expressions may name it: an integer that fits their 64 bits."""
+    return parameter.kind == "integer" and "u64" not in parameter.types
 
 
 def _levels(amounts: list[int]) -> tuple[int, ...]:
@@ -289,7 +295,7 @@ def _required_of_call(table: KernelTable, code: Code, grid_args: tuple[tuple[str
     for option in table.options:
         value = matrix[option.name]
         yield sum(1 << i for i, other in enumerate(option.values) if type(other) is type(value) and other == value)
-    own = _conditions(code, [parameter.name for parameter in table.parameters], table.name)
+    own = _conditions(code, table.parameters, table.name)
     for condition in table.conditions:
         yield int(condition in own)
 
@@ -298,7 +304,8 @@ def _row_name(code: Code) -> str:
     """What tells the row from others, for people."""
     variant = code.variant
     values = [f"{name}={value}" for name, value in variant.values.items() if value is not None]
-    hints = [f"{name}:{text.partition(':')[2]}" for name, text in code.args if ":" in text]
+    hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "1")}
+    hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]
     return " ".join([code.target.name, *values, f"num_warps={variant.num_warps}", *hints, *conditions])
 

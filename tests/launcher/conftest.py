@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from example_package import HERE, Driver, World, example_table, fake_torch, write_archives
 
 from kbuild.aot import cbuild, tables
+from tests.launcher.example_package import HERE, Driver, World, example_table, fake_torch, write_archives
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@ import struct
 
 import numpy
 import pytest
-from example_package import Tensor
+
+from tests.launcher.example_package import Tensor
 
 
 def test_one_call_in_full(world):
@@ -118,6 +119,11 @@ def test_grids(world):
     for grid, launched in ((3, (3, 1, 1)), ((2, 3), (2, 3, 1)), ((2, 3, 4), (2, 3, 4))):
         world.package.copy(x, False, grid=grid)
         assert tuple(world.driver.last.grid) == launched
+    world.package.softmax(x := Tensor(device=1), 64, grid=(9,))
+    assert tuple(world.driver.last.grid) == (9, 1, 1), "n_rows is for the default grid alone"
+    with pytest.raises(TypeError, match="softmax\\(\\) misses the argument 'n_rows'"):
+        world.package.softmax(x, 64)
+    x = Tensor("int8", device=1)
     count = world.driver.count()
     world.package.copy(x, False, grid=(4, 0))
     world.package.vector_add(Tensor(numel=0), Tensor(numel=0), 0)
@@ -178,6 +184,7 @@ def test_functions_look_like_python_ones(world):
     attention = world.package.attention
     expected = "(q, scale, slope, n_ctx, heads, seed, *, HEAD_DIM, IS_CAUSAL, stream=None, grid=None)"
     assert str(inspect.signature(attention)) == expected
+    assert str(inspect.signature(world.package.softmax)) == "(x, n_cols, n_rows=None, *, stream=None, grid=None)"
     assert str(inspect.signature(world.package.copy)) == "(source, flag, *, stream=None, grid)"
     assert inspect.getdoc(attention).startswith('Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n')
     assert "HEAD_DIM: 64 or 128" in attention.__doc__

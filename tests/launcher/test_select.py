@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from example_package import Tensor, built, example_table, kernel_of, manifest_of, variant_of
 
 from kbuild.aot import dispatch, tables
 from kbuild.aot.manifest import Guard
 from kbuild.errors import ManifestError
+from tests.launcher.example_package import Tensor, built, example_table, kernel_of, manifest_of, variant_of
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
-from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
+from kbuild.compiler.ir.types import MemDescType, bit_width
 from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.tensor import Dot, Trans
-from kbuild.compiler.transforms.gpu.layout_flow import minor_axis, tensor_operands
+from kbuild.compiler.transforms.gpu.layout_flow import held_layout, minor_axis, tensor_operands, tensor_type
 
 
 @gpu_pass
@@ -44,7 +44,7 @@ def find_operand_conversions(func: Func) -> list[ConvertLayout]:
         while work:
             op = work.pop()
             if isinstance(op, ConvertLayout):
-                if _layout(op.src) is not None and classify(_layout(op.src), _layout(op.result)) not in ("same", "registers"):
+                if classify(held_layout(op.src), held_layout(op.result)) not in ("same", "registers"):
                     found[op] = None
             elif op is not None and op.has(Trait.ELEMENTWISE):
                 work.extend(operand.op for _, operand in tensor_operands(op))
@@ -60,7 +60,7 @@ class _Sharing:
     def rewrite(self, convert: ConvertLayout) -> None:
         builder = Builder.before(convert)
         source, order = _behind_transpose(convert.src)
-        readers = [_layout(convert.result)]
+        readers = [held_layout(convert.result)]
         if order is not None:
             readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
         tile = self.tile(source, readers)
@@ -70,11 +70,11 @@ class _Sharing:
 
     def tile(self, source: Value, readers: list[LinearLayout]) -> Value:
         if source not in self.tiles:
-            type_ = source.type
-            assert isinstance(type_, TensorType)
-            layout = shared_layout(_layout(source), bit_width(type_), readers)
+            type_ = tensor_type(source)
+            layout = shared_layout(held_layout(source), bit_width(type_), readers)
             after = Builder.after(source.op) if source.op is not None else Builder(source.block, source.block.first)
-            self.tiles[source] = after.add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.hint).result
+            tile = MemDescType(type_.shape, type_.element, layout)
+            self.tiles[source] = after.add(LocalAlloc(tile, source), source.hint).result
         return self.tiles[source]
 
 
@@ -96,8 +96,3 @@ def _behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:
             source = source.op.src
         return source, inner.op.order
     return value, None
-
-
-def _layout(value: Value) -> LinearLayout:
-    assert isinstance(value.type, TensorType) and value.type.layout is not None
-    return value.type.layout

@@ -25,7 +25,10 @@ def matmul(num_stages: int) -> str:
 #ro2 = linear{{register=[[0,0],[8,0],[0,0],[0,0],[32,0]], lane=[[0,0],[0,0],[1,0],[2,0],[4,0]], warp=[[16,0],[0,0]]}}
 #co = slice{{axis=0, size=64, parent=mma{{warps=[2,2], instruction=[16,8]}}}}
 #co2 = linear{{register=[[0,1],[0,0],[0,16],[0,32],[0,0]], lane=[[0,2],[0,4],[0,0],[0,0],[0,0]], warp=[[0,0],[0,8]]}}
-tt.func @matmul(%a: !tt.ptr<f16> {{divisibility = 16}}, %b: !tt.ptr<f16> {{divisibility = 16}}, %out: !tt.ptr<f32> {{divisibility = 16}}, %n: i32 {{divisibility = 16}}) attributes {{num_warps = 4, num_stages = {num_stages}}} {{
+tt.func @matmul(
+    %a: !tt.ptr<f16> {{divisibility = 16}}, %b: !tt.ptr<f16> {{divisibility = 16}},
+    %out: !tt.ptr<f32> {{divisibility = 16}}, %n: i32 {{divisibility = 16}}
+) attributes {{num_warps = 4, num_stages = {num_stages}}} {{
   %c0: i32 = arith.constant {{value = 0}}
   %c32: i32 = arith.constant {{value = 32}}
   %c2048: i32 = arith.constant {{value = 2048}}
@@ -49,7 +52,9 @@ tt.func @matmul(%a: !tt.ptr<f16> {{divisibility = 16}}, %b: !tt.ptr<f16> {{divis
   %rb2: tensor<1x64xi32, #rb2> = tt.expand_dims %rb {{axis = 0}}
   %rb3: tensor<32x64xi32, #b2> = tt.broadcast %rb2
   %b_offsets: tensor<32x64xi32, #b2> = arith.addi %kb3, %rb3
-  %sum, %p, %q: tensor<64x64xf32, #mma>, !tt.ptr<f16>, !tt.ptr<f16> = scf.for %c0, %n, %c32, init=[%zero, %a, %b] body(%k: i32, %c: tensor<64x64xf32, #mma>, %pa: !tt.ptr<f16>, %pb: !tt.ptr<f16>) {{
+  %sum, %p, %q: tensor<64x64xf32, #mma>, !tt.ptr<f16>, !tt.ptr<f16> =
+      scf.for %c0, %n, %c32, init=[%zero, %a, %b]
+      body(%k: i32, %c: tensor<64x64xf32, #mma>, %pa: !tt.ptr<f16>, %pb: !tt.ptr<f16>) {{
     %left: i32 = arith.subi %n, %k
     %lefts: tensor<64x32xi32, #b1> = tt.splat %left
     %m: tensor<64x32xi1, #b1> = arith.cmpi %k_offsets, %lefts {{predicate = "slt"}}

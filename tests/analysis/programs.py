@@ -13,18 +13,18 @@ def matmul(num_stages: int) -> str:
 #mma = mma{{warps=[2,2], instruction=[16,8]}}
 #da = dotOperand{{index=0, warps=[2,2], kWidth=2}}
 #db = dotOperand{{index=1, warps=[2,2], kWidth=2}}
-#ra = slice{{axis=1, size=32, parent=blocked{{sizePerThread=[1,8], threadsPerWarp=[8,4], warpsPerCTA=[4,1], order=[1,0]}}}}
-#ra2 = blocked{{sizePerThread=[1,8], threadsPerWarp=[8,4], warpsPerCTA=[4,1], order=[1,0]}}
-#ka = slice{{axis=0, size=64, parent=blocked{{sizePerThread=[1,8], threadsPerWarp=[8,4], warpsPerCTA=[4,1], order=[1,0]}}}}
-#ka2 = linear{{register=[[0,1],[0,2],[0,4],[0,0]], lane=[[0,8],[0,16],[0,0],[0,0],[0,0]], warp=[[0,0],[0,0]]}}
-#kb = slice{{axis=1, size=64, parent=blocked{{sizePerThread=[1,8], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}}}
-#kb2 = blocked{{sizePerThread=[1,8], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}
-#rb = slice{{axis=0, size=32, parent=blocked{{sizePerThread=[1,8], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}}}
-#rb2 = linear{{register=[[0,1],[0,2],[0,4],[0,0]], lane=[[0,8],[0,16],[0,32],[0,0],[0,0]], warp=[[0,0],[0,0]]}}
-#ro = slice{{axis=1, size=64, parent=mma{{warps=[2,2], instruction=[16,8]}}}}
-#ro2 = linear{{register=[[0,0],[8,0],[0,0],[0,0],[32,0]], lane=[[0,0],[0,0],[1,0],[2,0],[4,0]], warp=[[16,0],[0,0]]}}
-#co = slice{{axis=0, size=64, parent=mma{{warps=[2,2], instruction=[16,8]}}}}
-#co2 = linear{{register=[[0,1],[0,0],[0,16],[0,32],[0,0]], lane=[[0,2],[0,4],[0,0],[0,0],[0,0]], warp=[[0,0],[0,8]]}}
+#ra = slice{{axis=1, size=4, parent=blocked{{sizePerThread=[1,1], threadsPerWarp=[8,4], warpsPerCTA=[4,1], order=[1,0]}}}}
+#ra2 = blocked{{sizePerThread=[1,1], threadsPerWarp=[8,4], warpsPerCTA=[4,1], order=[1,0]}}
+#ka = blocked{{sizePerThread=[8], threadsPerWarp=[32], warpsPerCTA=[4], order=[0]}}
+#ka2 = blocked{{sizePerThread=[1,8], threadsPerWarp=[8,4], warpsPerCTA=[4,1], order=[1,0]}}
+#kb = slice{{axis=1, size=8, parent=blocked{{sizePerThread=[1,1], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}}}
+#kb2 = blocked{{sizePerThread=[1,1], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}
+#rb = blocked{{sizePerThread=[8], threadsPerWarp=[32], warpsPerCTA=[4], order=[0]}}
+#rb2 = blocked{{sizePerThread=[1,8], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}
+#ro = slice{{axis=1, size=16, parent=mma{{warps=[2,2], instruction=[16,8]}}}}
+#ro2 = linear{{register=[[8,0],[32,0]], lane=[[0,0],[0,0],[1,0],[2,0],[4,0]], warp=[[16,0],[0,0]]}}
+#co = slice{{axis=0, size=16, parent=mma{{warps=[2,2], instruction=[8,8]}}}}
+#co2 = linear{{register=[[0,1],[0,16],[0,32]], lane=[[0,2],[0,4],[0,0],[0,0],[0,0]], warp=[[0,0],[0,8]]}}
 tt.func @matmul(
     %a: !tt.ptr<f16> {{divisibility = 16}}, %b: !tt.ptr<f16> {{divisibility = 16}},
     %out: !tt.ptr<f32> {{divisibility = 16}}, %n: i32 {{divisibility = 16}}

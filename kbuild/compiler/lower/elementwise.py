@@ -76,7 +76,8 @@ def _from_table(op: rows.Elementwise, element: Type) -> Form:
     entry = type(op).llvm
     if not entry:
         if has_math(type(op)):
-            return lambda emit, op, element, *operands: math_function(emit, op, element, operands)
+            write = math_function(op, F32 if element in (F16, BF16) else element)
+            return lambda emit, op, element, *operands: write(emit, operands)
         raise InternalError(f"{op.op_name} has no LLVM form", op.loc)
     if entry.startswith("@"):
         return lambda emit, op, element, *operands: intrinsic(emit, entry[1:], element, operands)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kbuild.aot.files import write_atomic
 from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
+from kbuild.aot.matrix import Variant
 from kbuild.aot.plan import STATE, Job, manifest_digest
 from kbuild.errors import KbuildError, ToolError, render
 
@@ -35,34 +36,6 @@ class Built:
     ptx: bytes
 
 
-@dataclass(frozen=True)
-class TableVariant:
-    """A variant as `tables.make_table` wants to see it."""
-
-    kernel: str
-    arch: str
-    args: tuple[tuple[str, str], ...]
-    matrix: dict[str, Any]
-    config: dict[str, Any]
-    conditions: tuple[str, ...]
-    num_warps: int
-    key: str
-
-
-@dataclass(frozen=True)
-class TableFacts:
-    """The facts of a cubin, or of PTX, as `tables.make_table` wants to see them."""
-
-    entry: str
-    shared: int
-    num_warps: int
-    registers: int
-    arch: str
-    params: tuple[str, ...]
-    sha256: str
-    kind: str
-
-
 def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Path = Path()) -> Path:
     """Makes `package/<name>` and the wheel within the build directory; gives the path of the wheel."""
     manifest = load(Path(settings["project"], "kernels.toml"), settings["manifest"])
@@ -71,17 +44,9 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     built = [_read(build, file) for file in package["jobs"]]
     directory = build / "package" / manifest.package.name
     shutil.rmtree(directory.parent, ignore_errors=True)
-<<<<<<< HEAD
-    archives = write_archives(directory / "cubins", manifest, built)
-    table = tables.make_table(manifest, table_rows(manifest, built), archives)
-    tables.render(table, directory, Path(settings["templates"]))
-    launcher = cbuild.build_launcher(directory, settings["cc"])
-=======
-    rows = write_archives(directory, manifest, built)
-    table = tables.make_table(manifest, rows)
+    table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built))
     tables.render(directory, table)
     launcher = cbuild.build_launcher(directory, package["cc"])
->>>>>>> launcher
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))
     path = build / "wheel" / name
@@ -92,41 +57,27 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     return path
 
 
-def write_archives(directory: Path, manifest: Manifest, built: Sequence[Built]) -> dict[str, str]:
-    """Writes `<arch>.kbz` for each architecture; gives the sha256 of their indices by architecture."""
-    digests: dict[str, str] = {}
+def write_archives(directory: Path, manifest: Manifest, built: Sequence[Built]) -> list[tuple[Variant, dict[str, Any]]]:
+    """Writes `<arch>.kbz` for each architecture; gives the variants with their facts, which say where the code is.
+
+    Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index), `key`, and
+    `ptx_key` where the PTX is shipped too; `params` have the types of the signature.
+    """
+    places: dict[str, dict[str, Any]] = {}
     for arch in manifest.package.archs:
         chosen = [one for one in built if one.job.variant.arch == arch]
         if chosen:
             with_ptx = arch in manifest.package.ptx_archs
             entries = [entry for one in chosen for entry in _entries(one, with_ptx)]
-            digests[arch] = write_archive(directory / f"{arch}.kbz", entries)
-    return digests
-
-
-def table_rows(manifest: Manifest, built: Sequence[Built]) -> list[tuple[TableVariant, TableFacts]]:
-    """The rows of dispatch in the manifest's order: one per cubin, and one per PTX that is shipped."""
-    rows: list[tuple[TableVariant, TableFacts]] = []
+            places[arch] = {"archive": arch, "archive_sha256": write_archive(directory / f"{arch}.kbz", entries)}
+    rows: list[tuple[Variant, dict[str, Any]]] = []
     for one in built:
-        variant, facts = one.job.variant, one.facts
-        grid_args = tuple((argument.name, argument.type) for argument in manifest.kernel(variant.kernel).grid_args)
-        row = TableVariant(
-            kernel=variant.kernel,
-            arch=variant.arch,
-            args=variant.signature + grid_args,
-            matrix=dict(variant.matrix),
-            config={name: value for name, value in variant.constexprs if value is not None},
-            conditions=tuple(guard.expression for guard in variant.guards),
-            num_warps=variant.num_warps,
-            key=key(one),
-        )
-        for entry in _entries(one, variant.arch in manifest.package.ptx_archs):
-            params = tuple(name for name, _ in facts["params"])
-            sha256 = bytes_digest(entry.data)
-            found = TableFacts(
-                entry.entry, entry.shared, entry.num_warps, entry.registers, entry.arch, params, sha256, entry.kind
-            )
-            rows.append((replace(row, key=entry.key), found))
+        variant = one.job.variant
+        types = {name: type_.partition(":")[0] for name, type_ in variant.signature}
+        facts = one.facts | places[variant.arch] | {"key": key(one)}
+        facts["params"] = [(name, types.get(name, type_)) for name, type_ in facts["params"]]
+        facts |= {"ptx_key": f"{key(one)}.ptx"} if variant.arch in manifest.package.ptx_archs else {}
+        rows.append((variant, facts))
     return rows
 
 

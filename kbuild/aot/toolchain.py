@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,19 @@ def version(tool: Tool) -> str:
     if done.returncode != 0 or not lines:
         return f"(exit code {done.returncode})"
     return next((line for line in lines if "release" in line), lines[0])
+
+
+def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:
+    """Runs a program in a directory; ToolError with the end of its messages if it fails, or takes more than `timeout` seconds."""
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise ToolError(f"{command[0]} is not to be found", hint="install it, or set the variable that names it") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{command[0]} did not run: {error}") from None
+    if done.returncode != 0:
+        output = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise ToolError(f"{command[0]} failed with exit code {done.returncode} in {directory}:\n{output[-4000:]}")
 
 
 def _is_program(path: str | Path) -> bool:

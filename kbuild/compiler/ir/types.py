@@ -177,6 +177,13 @@ def is_pointer(type_: Type) -> bool:
     return isinstance(element_of(type_), PointerType)
 
 
+def pointee_of(type_: Type) -> Type:
+    """What a pointer, or each pointer of a tensor, points at."""
+    element = element_of(type_)
+    assert isinstance(element, PointerType), f"{type_} is no pointer"
+    return element.pointee
+
+
 def is_tensor(type_: Type) -> bool:
     return isinstance(type_, TensorType)
 

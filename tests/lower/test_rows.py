@@ -73,9 +73,9 @@ class Kernel:
 
 def arithmetic_rows():
     for cls in vars(rows).values():
-        if isinstance(cls, type) and issubclass(cls, rows.Elementwise) and cls.op_name:
-            if not issubclass(cls, rows.Cast) and cls not in (rows.AddPtr, rows.Select):
-                yield cls
+        row = isinstance(cls, type) and issubclass(cls, rows.Elementwise) and cls.op_name
+        if row and not issubclass(cls, rows.Cast) and cls not in (rows.AddPtr, rows.Select):
+            yield cls
 
 
 def types_of(cls) -> tuple[Type, ...]:

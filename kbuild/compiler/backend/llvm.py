@@ -46,7 +46,11 @@ def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | No
     except RuntimeError as error:
         raise InternalError(f"LLVM rejects the lowered kernel: {error}{_quoted(text, str(error))}") from error
     _optimize(module, machine)
-    return machine.emit_assembly(module)
+    ptx = machine.emit_assembly(module)
+    if ", llvm." in ptx:
+        # An intrinsic that LLVM does not know becomes a call of an outside function.
+        raise InternalError(f"LLVM does not know {', '.join(sorted(set(re.findall(r'call.*?, (llvm[.a-z0-9]+)', ptx))))}")
+    return ptx
 
 
 def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:

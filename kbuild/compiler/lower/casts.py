@@ -100,7 +100,7 @@ def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType
         if native:
             return lambda i: _pack_f8(emit, source, new, i)
         return lambda i: _f32_to_f8(emit, source[i], new)
-    if old in _EIGHT_BITS or new in _EIGHT_BITS or BF16 in (old, new) and F32 not in (old, new):
+    if old in _EIGHT_BITS or new in _EIGHT_BITS or (BF16 in (old, new) and F32 not in (old, new)):
         return None
     if old == F32 and new in (F16, BF16) and len(source) > 1:
         return lambda i: _pack_16(emit, source, new, i)

@@ -164,7 +164,7 @@ def tanh(m: Real, x: str) -> str:
 @function(rows.FastTanh)
 def fast_tanh(m: Real, x: str) -> str:
     """f32: relative error 2^-11 (tanh.approx)."""
-    return tanh(m, x) if m.double else m.call("llvm.nvvm.tanh.approx.f", x)
+    return tanh(m, x) if m.double else m.emit.call("llvm.tanh.f32", "float", [("float", x)], flags="afn")
 
 
 # Logarithms

@@ -47,7 +47,8 @@ class Real:
         """The quotient: f32 within 2 ulp, f64 correctly rounded."""
         if self.double:
             return self._write("fdiv", a, b)
-        return self.call("llvm.nvvm.div.full", a, b)
+        operands = [(self.kind, self.register(operand)) for operand in (a, b)]
+        return self.emit.asm("div.full.f32 $0, $1, $2;", "=f,f,f", operands, [self.kind])[0]
 
     def reciprocal(self, a: str | float) -> str:
         """1 / a: f32 within 1 ulp and flushing subnormals, f64 correctly rounded."""

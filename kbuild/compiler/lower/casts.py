@@ -39,9 +39,9 @@ def cast_registers(emit: Emitter, op: rows.Cast, source: Sequence[str]) -> Seque
     if old == new:
         return source
     if isinstance(old, FloatType) and isinstance(new, FloatType) and not isinstance(op, rows.Bitcast):
-        return convert_floats(emit, source, old, new, op.rounding if isinstance(op, rows.TruncF) else "rtne", op)
+        return convert_floats(emit, source, old, new, op.rounding if isinstance(op, rows.TruncF) else "rtne")
     if isinstance(old, FloatType) and isinstance(new, IntType) and not isinstance(op, rows.Bitcast):
-        wide = source if old in (F16, F32, F64) else convert_floats(emit, source, old, F32, "rtne", op)
+        wide = source if old in (F16, F32, F64) else convert_floats(emit, source, old, F32)
         kind = llvm_type(old if old in (F16, F32, F64) else F32)
         return emit.lazy(len(source), lambda i: emit.instruction(f"{op.llvm} {kind} {wide[i]} to {llvm_type(new)}"))
     if isinstance(old, IntType) and isinstance(new, FloatType) and not isinstance(op, rows.Bitcast):
@@ -50,7 +50,7 @@ def cast_registers(emit: Emitter, op: rows.Cast, source: Sequence[str]) -> Seque
         exact = emit.lazy(
             len(source), lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(middle)}")
         )
-        return exact if middle == new else convert_floats(emit, exact, F32, new, "rtne", op)
+        return exact if middle == new else convert_floats(emit, exact, F32, new)
     return emit.lazy(len(source), lambda i: _plain(emit, op, source[i], old, new))
 
 
@@ -71,22 +71,22 @@ def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) ->
 
 
 def convert_floats(
-    emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType, rounding: str, op: rows.Cast
+    emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType, rounding: str = "rtne"
 ) -> Sequence[str]:
     """Between floating-point types; to a narrower one rounding to nearest even (`rtne`) or toward zero (`rtz`)."""
     if rounding == "rtz" and new in (F16, BF16):
-        wide = source if old == F32 else convert_floats(emit, source, old, F32, "rtne", op)
+        wide = source if old == F32 else convert_floats(emit, source, old, F32)
         return emit.lazy(len(source), lambda i: _toward_zero(emit, wide[i], new))
     if rounding != "rtne":
-        raise CompileError(f"no conversion from {old} to {new} rounds by {rounding!r}", op.loc, "use the default, 'rtne'")
+        raise CompileError(f"no conversion from {old} to {new} rounds by {rounding!r}", emit.loc, "use the default, 'rtne'")
     direct = _direct(emit, source, old, new)
     if direct is not None:
         return emit.lazy(len(source), direct)
     # Widening is exact, so a conversion with a stop rounds once.
     middle = F16 if old in _EIGHT_BITS else F32
     if middle in (old, new):
-        raise InternalError(f"no conversion from {old} to {new}", op.loc)
-    return convert_floats(emit, convert_floats(emit, source, old, middle, "rtne", op), middle, new, "rtne", op)
+        raise InternalError(f"no conversion from {old} to {new}", emit.loc)
+    return convert_floats(emit, convert_floats(emit, source, old, middle), middle, new)
 
 
 def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType) -> Convert | None:
@@ -100,7 +100,7 @@ def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType
         if native:
             return lambda i: _pack_f8(emit, source, new, i)
         return lambda i: _f32_to_f8(emit, source[i], new)
-    if old in _EIGHT_BITS or new in _EIGHT_BITS or BF16 in (old, new) and F32 not in (old, new):
+    if old in _EIGHT_BITS or new in _EIGHT_BITS or (BF16 in (old, new) and F32 not in (old, new)):
         return None
     if old == F32 and new in (F16, BF16) and len(source) > 1:
         return lambda i: _pack_16(emit, source, new, i)

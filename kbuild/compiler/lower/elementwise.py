@@ -18,7 +18,7 @@ from kbuild.compiler.ir.types import (
     F32,
     F64,
     I1,
-
+    FloatType,
     IntType,
     Type,
     element_of,
@@ -28,6 +28,7 @@ from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import constant, llvm_type
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.math import has_math, math_function
+from kbuild.compiler.lower.real import Real
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.errors import CompileError, InternalError
 
@@ -76,7 +77,8 @@ def _from_table(op: rows.Elementwise, element: Type) -> Form:
     entry = type(op).llvm
     if not entry:
         if has_math(type(op)):
-            return lambda emit, op, element, *operands: math_function(emit, op, element, operands)
+            write = math_function(op, F32 if element in (F16, BF16) else element)
+            return lambda emit, op, element, *operands: write(emit, operands)
         raise InternalError(f"{op.op_name} has no LLVM form", op.loc)
     if entry.startswith("@"):
         return lambda emit, op, element, *operands: intrinsic(emit, entry[1:], element, operands)
@@ -158,9 +160,8 @@ def _upper_product(emit: Emitter, op: rows.MulHiUI, element: Type, a: str, b: st
 @form(rows.DivF)
 def _divide(emit: Emitter, op: rows.DivF, element: Type, a: str, b: str) -> str:
     """f32: `div.full.f32`, within 2 ulp over the full range, as in Triton; f64 rounds correctly."""
-    if element == F64:
-        return emit.instruction(f"fdiv double {a}, {b}")
-    return emit.asm("div.full.f32 $0, $1, $2;", "=f,f,f", [("float", a), ("float", b)], ["float"])[0]
+    assert isinstance(element, FloatType)
+    return Real(emit, element).div(a, b)
 
 
 @form(rows.RemF)

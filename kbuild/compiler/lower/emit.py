@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ir.types import Type
@@ -87,6 +88,8 @@ class Emitter:
         self.values: dict[Value, Sequence[str]] = {}
         self.packed: dict[tuple[str, str], str] = {}
         """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
+        self.axis_info: Any = None
+        """The function's `AxisInfo`, once something has asked for it."""
         self.declarations: dict[str, str] = {}
         self.globals: list[str] = []
         """Lines of global definitions: strings."""

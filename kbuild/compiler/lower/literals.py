@@ -78,6 +78,18 @@ def constant(value: float, type_: Type) -> str:
     return f"0x{_double_bits(struct.unpack('<f', struct.pack('<I', bits))[0]):016X}"
 
 
+def constant_bits(text: str, type_: Type) -> int:
+    """The bits of a constant that `constant` wrote for a number."""
+    element = element_of(type_)
+    if isinstance(element, IntType) or element in (F8E4M3FN, F8E5M2):
+        return int(text)
+    if element in (F16, BF16):
+        return int(text[3:], 16)
+    if element == F64:
+        return int(text, 16)
+    return struct.unpack("<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", int(text, 16)))[0]))[0]
+
+
 def float_bits(value: float, type_: FloatType) -> int:
     """The bits of a number rounded to a type, nearest even; f8 saturates, the others overflow to infinity."""
     if type_ == F64:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kbuild.compiler.ir.types import I1, FloatType, IntType, PointerType, Type, element_of
 from kbuild.compiler.lower.emit import Emitter
-from kbuild.compiler.lower.literals import GLOBAL_POINTER, llvm_type, memory_bits
+from kbuild.compiler.lower.literals import GLOBAL_POINTER, constant_bits, llvm_type, memory_bits
 
 
 def word_type(type_: Type) -> str:
@@ -30,6 +30,9 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
         return _as_integer(emit, registers[0], element, "i64")
     if bits == 32:
         return _as_integer(emit, registers[0], element, "i32")
+    if all(register[0] != "%" for register in registers):
+        parts = [int(_as_integer(emit, register, element, f"i{bits}")) & (1 << bits) - 1 for register in registers]
+        return str(sum(part << bits * place for place, part in enumerate(parts)))
     if len(registers) == 2 and bits == 16:
         packed = emit.packed.get((registers[0], registers[1]))
         if packed is not None:
@@ -41,13 +44,12 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
     word = "0"
     for position, register in enumerate(registers):
         integer = _as_integer(emit, register, element, f"i{bits}")
-        wide = str(int(integer) & (1 << bits) - 1) if integer[0] != "%" else emit.instruction(f"zext i{bits} {integer} to i32")
-        word = emit.or_(word, wide if wide[0] != "%" and not position else _shifted(emit, wide, bits * position))
+        if integer[0] == "%":
+            moved = emit.shift(emit.instruction(f"zext i{bits} {integer} to i32"), bits * position)
+        else:
+            moved = str((int(integer) & (1 << bits) - 1) << bits * position)
+        word = emit.or_(word, moved)
     return word
-
-
-def _shifted(emit: Emitter, register: str, bits: int) -> str:
-    return str(int(register) << bits) if register[0] != "%" else emit.shift(register, bits)
 
 
 def from_word(emit: Emitter, word: str, type_: Type, count: int | None = None) -> list[str]:
@@ -85,8 +87,10 @@ def _as_integer(emit: Emitter, register: str, element: Type, integer: str) -> st
             return "1" if register == "true" else "0"
         return emit.instruction(f"zext i1 {register} to i8")
     if isinstance(element, PointerType):
-        return emit.instruction(f"ptrtoint {GLOBAL_POINTER} {register} to i64")
+        return "0" if register == "null" else emit.instruction(f"ptrtoint {GLOBAL_POINTER} {register} to i64")
     if isinstance(element, FloatType) and element.bits > 8:
+        if register[0] != "%":
+            return str(constant_bits(register, element))
         return emit.instruction(f"bitcast {llvm_type(element)} {register} to {integer}")
     return register
 

@@ -1,0 +1,137 @@
+"""PTX to a cubin, by ptxas, and what ptxas tells of the kernel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kbuild.errors import ToolError
+
+_FUNCTION = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_SERIALIZED = re.compile(r"\(C75\d\d\)|wgmma\S* instructions are serialized")
+_VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
+_ELF_MACHINE_CUDA = 190
+
+
+@dataclass(frozen=True)
+class CubinFacts:
+    """What ptxas says of a kernel."""
+
+    registers: int
+    """Registers per thread."""
+    spill_stores: int
+    """Bytes."""
+    spill_loads: int
+    """Bytes."""
+    stack: int
+    """Bytes of local memory per thread."""
+    shared: int
+    """Bytes of static shared memory."""
+    barriers: int
+    ptxas_version: str
+    warnings: tuple[str, ...] = ()
+
+
+def find_ptxas() -> str:
+    """The ptxas of the nvidia-cuda-nvcc wheel.  Raises `ToolError` when it is not installed."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        found = sorted(Path(folder).glob("*/bin/ptxas*"))
+        if found:
+            return str(found[-1])
+    raise ToolError("ptxas is not installed", hint="pip install nvidia-cuda-nvcc, or set KBUILD_PTXAS to a ptxas")
+
+
+@lru_cache(maxsize=8)
+def ptxas_version(ptxas: str) -> str:
+    """The version that a ptxas reports: `13.5.37`."""
+    found = _VERSION.search(_run([ptxas, "--version"]).stdout)
+    if found is None:
+        raise ToolError(f"{ptxas} --version tells no version")
+    return found[1]
+
+
+def assemble(
+    ptx: str, arch: str, ptxas: str | None = None, lineinfo: bool = False, options: tuple[str, ...] = ()
+) -> tuple[bytes, CubinFacts]:
+    """The cubin of a PTX text for an architecture, and facts of its one kernel.
+
+    `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  Raises `ToolError` when
+    it fails, writes no proper cubin, or serialises asynchronous matrix products, which halves their speed silently.
+    """
+    tool = ptxas or find_ptxas()
+    with tempfile.TemporaryDirectory(prefix="kbuild-") as folder:
+        source, output = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        lines = ["-lineinfo"] if lineinfo else []
+        command = [tool, "-v", f"-arch={arch}", "--warn-on-spills", *lines, *options, str(source), "-o", str(output)]
+        result = _run(command)
+        report = result.stdout + result.stderr
+        if result.returncode:
+            raise ToolError(f"ptxas failed with exit code {result.returncode} for {arch}:\n{_indented(report)}")
+        try:
+            cubin = output.read_bytes()
+        except OSError as error:
+            raise ToolError(f"ptxas wrote no cubin for {arch}: {error.strerror}") from error
+    check_cubin(cubin)
+    return cubin, _facts(report, tool)
+
+
+def check_cubin(cubin: bytes) -> None:
+    """Raise `ToolError` unless the bytes are a complete CUDA ELF file."""
+    if len(cubin) < 64 or cubin[:5] != b"\x7fELF\x02":
+        raise ToolError(f"ptxas wrote {len(cubin)} bytes that are no 64-bit ELF file")
+    (machine,) = struct.unpack_from("<H", cubin, 18)
+    section_offset, = struct.unpack_from("<Q", cubin, 40)
+    entry_size, entries = struct.unpack_from("<HH", cubin, 58)
+    if machine != _ELF_MACHINE_CUDA:
+        raise ToolError(f"ptxas wrote an ELF file for machine {machine}, not for CUDA ({_ELF_MACHINE_CUDA})")
+    if section_offset + entry_size * entries > len(cubin):
+        raise ToolError(f"ptxas wrote a truncated cubin of {len(cubin)} bytes")
+
+
+def _facts(report: str, ptxas: str) -> CubinFacts:
+    serialized = [line for line in report.splitlines() if _SERIALIZED.search(line)]
+    if serialized:
+        raise ToolError(f"ptxas gave up on asynchronous matrix products:\n{_indented(chr(10).join(serialized))}")
+    registers = _REGISTERS.search(report)
+    if registers is None:
+        raise ToolError(f"ptxas -v tells no registers:\n{_indented(report)}")
+    # Device functions have property lines of their own, before or after those of the kernel: take the largest.
+    frames = [tuple(map(int, match)) for match in _STACK.findall(report)] or [(0, 0, 0)]
+    stack, stores, loads = (max(column) for column in zip(*frames))
+    barriers, shared = _BARRIERS.search(report), _SHARED.search(report)
+    warnings = tuple(line.strip() for line in report.splitlines() if re.match(r"ptxas\b.*: ?(warning|.*Potential)", line, re.I))
+    return CubinFacts(
+        registers=int(registers[1]),
+        spill_stores=stores,
+        spill_loads=loads,
+        stack=stack,
+        shared=int(shared[1]) if shared else 0,
+        barriers=int(barriers[1]) if barriers else 0,
+        ptxas_version=ptxas_version(ptxas),
+        warnings=warnings,
+    )
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        name = os.path.basename(command[0])
+        raise ToolError(f"cannot run {name} ({command[0]}): {error.strerror}", hint="set KBUILD_PTXAS to a ptxas") from error
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.strip().splitlines())

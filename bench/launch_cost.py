@@ -9,9 +9,8 @@ Prints microseconds per launch (median of 9 rounds) for kernels of 4, 10 and 23 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib
-import json
+import itertools
 import os
 import statistics
 import subprocess
@@ -25,7 +24,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from kbuild.aot import cbuild, tables  # noqa: E402
+from kbuild.aot import archive, cbuild, tables  # noqa: E402
+from kbuild.aot.manifest import Kernel, Manifest, Package  # noqa: E402
+from kbuild.aot.matrix import Variant  # noqa: E402
 
 SHAPES = {"four": (3, 1), "ten": (4, 6), "twenty_three": (6, 17)}
 """Kernels: pointers and integers that they take."""
@@ -39,35 +40,27 @@ def ptx_of(name: str, count: int) -> bytes:
 
 def make_package(root: Path) -> None:
     """A package of empty kernels, PTX only, with the rows that a real one has: types, alignment, values."""
-    kernels, rows, entries, blobs = [], [], [], b""
+    kernels, built, entries = [], [], []
     for name, (pointers, integers) in SHAPES.items():
-        image = ptx_of(name, pointers + integers)
-        sha256 = hashlib.sha256(image).hexdigest()
-        kernels.append(types.SimpleNamespace(name=name, grid=("cdiv(n0, BLOCK)",), doc=""))
-        for dtype in ("fp16", "bf16", "fp32"):
-            for hint in (":16", ""):
-                args = [(f"p{i}", f"*{dtype}:16") for i in range(pointers)] + [(f"n{i}", f"i64{hint}") for i in range(integers)]
-                key = f"{name}.{dtype}.{hint}"
-                variant = types.SimpleNamespace(
-                    kernel=name, arch="sm_80", args=args, matrix={"dtype": dtype}, config={"BLOCK": 1024}, conditions=(),
-                    num_warps=4, key=key,
-                )  # fmt: skip
-                facts = types.SimpleNamespace(
-                    entry=name, shared=0, num_warps=4, registers=8, arch="sm_80", params=(), kind="ptx", sha256=sha256
-                )
-                place = {"offset": len(blobs), "stored": len(image), "size": len(image), "compression": "raw", "sha256": sha256}
-                rows.append((variant, facts))
-                entries.append({"key": key, **place})
-        blobs += image
-    package = types.SimpleNamespace(name="launch_cost_kernels", version="1", summary="")
-    table = tables.make_table(types.SimpleNamespace(package=package, kernels=kernels), rows)
-    directory = root / package.name
-    tables.render(table, directory, HERE.parent / "templates")
+        names = [f"p{i}" for i in range(pointers)], [f"n{i}" for i in range(integers)]
+        kernels.append(Kernel(name, "", "", ("cdiv(n0, BLOCK)",), ()))
+        for dtype, hint in itertools.product(("fp16", "bf16", "fp32"), (":16", "")):
+            signature = (*((p, f"*{dtype}:16") for p in names[0]), *((n, f"i64{hint}") for n in names[1]))
+            variant = Variant(name, "sm_80", (("dtype", dtype),), signature, (("BLOCK", 1024),), 4, 3)
+            key = f"{name}.{variant.file_name}"
+            image = ptx_of(name, pointers + integers)
+            entries.append(archive.Entry(key, "ptx", name, str(variant), "sm_80", name, 0, 4, 8, image))
+            facts = {
+                "arch": "sm_80", "entry": name, "params": [(p, type_.partition(":")[0]) for p, type_ in signature], "shared": 0,
+                "num_warps": 4, "registers": 8, "sha256": "", "archive": "sm_80", "key": key, "ptx_key": key,
+            }  # fmt: skip
+            built.append((variant, facts))
+    directory = root / "launch_cost_kernels"
+    digest = archive.write_archive(directory / "cubins" / "sm_80.kbz", entries)
+    manifest = Manifest(Package(directory.name, "1", ("sm_80",), ("sm_80",)), tuple(kernels))
+    table = tables.make_table(manifest, [(variant, facts | {"archive_sha256": digest}) for variant, facts in built])
+    tables.render(directory, table)
     cbuild.build_launcher(directory)
-    index = json.dumps({"entries": entries}).encode()
-    (directory / "cubins").mkdir(exist_ok=True)
-    header = b"KBZ1" + len(index).to_bytes(4, "little") + hashlib.sha256(index).digest()
-    (directory / "cubins" / "sm_80.kbz").write_bytes(header + index + blobs)
 
 
 def compile_native(root: Path) -> None:

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _common() -> argparse.ArgumentParser:
+def _common() -> _Parser:
     """Options of every verb."""
     common = _Parser(add_help=False)
     add = common.add_argument

@@ -121,8 +121,8 @@ def decode(data: bytes, index_sha256: str = "") -> tuple[Entry, ...]:
         rows = json.loads(text)["entries"]
         entries = tuple(_decode_entry(row, blobs) for row in rows)
         end = max((row["offset"] + row["stored"] for row in rows), default=0)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArchiveError(f"the index is malformed: {error!r}") from None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ArchiveError(f"the index is malformed: {type(error).__name__}") from None
     if end != len(blobs):
         raise ArchiveError(f"{len(blobs)} bytes of cubins, expected {end}")
     return entries

@@ -45,8 +45,8 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     shutil.rmtree(directory.parent, ignore_errors=True)
     rows = write_archives(directory, manifest, built)
     table = tables.make_table(manifest, rows)
-    tables.render(directory, table)
-    launcher = cbuild.build_launcher(directory)
+    tables.render(directory, table, Path(settings["templates"]))
+    launcher = cbuild.build_launcher(directory, settings["cc"])
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))
     path = build / "wheel" / name

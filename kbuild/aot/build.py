@@ -143,7 +143,7 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
             "archs": sorted(set(options.archs)) or list(manifest.package.archs),
             "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
             "templates": tree_digest(templates_directory(), ["*.j2"]),
-            "cc": [cc.path, *cc.arguments],
+            "cc": cc.path,
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
         }
@@ -186,6 +186,8 @@ def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: 
         "manifest": options.display,
         "cache": str(options.cache.absolute()) if options.cache else None,
         "ptxas": ptxas.path,
+        "cc": None if options.kernels else toolchain.find_cc(options.environment).path,
+        "templates": str(templates_directory()),
         "compiler": options.compiler,
         "source_digest": options.source_digest,
         "verbose": options.verbose,

@@ -40,15 +40,9 @@ class Cache:
             return None
         path = self._entry(key)
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            data = _read(path)
         except OSError:
             return None
-        with os.fdopen(handle, "rb") as stream:
-            status = os.fstat(stream.fileno())
-            data = b""
-            if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_ENTRY:
-                with suppress(OSError):
-                    data = stream.read()
         parts = _decode(key, data)
         with suppress(OSError):
             if parts is None:
@@ -123,6 +117,19 @@ def usable(root: Path) -> str:
     if not os.access(root, os.W_OK | os.X_OK):
         return f"{root}: it is read-only"
     return ""
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file; none if it is a link, a pipe, or larger than entries are."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_ENTRY:
+            return b""
+        with os.fdopen(os.dup(handle), "rb") as stream:
+            return stream.read()
+    finally:
+        os.close(handle)
 
 
 def _encode(key: str, parts: Mapping[str, bytes]) -> bytes:

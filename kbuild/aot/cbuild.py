@@ -9,6 +9,7 @@ import os
 import subprocess
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from kbuild.errors import ToolError
@@ -25,14 +26,15 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def compile_command(cc: str, output: str, include: str) -> list[str]:
+def compile_command(cc: Sequence[str], output: str, include: str) -> list[str]:
     """The compiler's command line, to be run in the package's directory: relative names keep the library the same everywhere."""
-    return [cc, *_FLAGS, f"-I{include}", SOURCE, "-o", output, "-ldl", "-lpthread"]
+    return [*cc, *_FLAGS, f"-I{include}", SOURCE, "-o", output, "-ldl", "-lpthread"]
 
 
-def build_launcher(package_dir: Path, cc: str = "cc") -> Path:
+def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",)) -> Path:
     """Compile `launcher.c` in a package's directory to `_launcher.abi3.so` beside it, and give that path.
 
+    `cc` is the compiler with arguments that come before all others.
     ToolError where the compiler or Python's headers are missing, or the compiler fails.
     """
     include = sysconfig.get_path("include")

@@ -62,6 +62,8 @@ class Parameter:
     """Element or scalar types that rows have, in the order of the rows."""
     mask: int
     """Bits that any row requires."""
+    grid_only: bool = False
+    """Whether the grid alone needs it, so that a call that gives its grid may leave it out."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +165,10 @@ def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
 
 def runs_on(target: Target, capability: int) -> bool:
     """Whether a device of that compute capability runs the target's code."""
-    if target.ptx:
-        return capability >= target.capability
     if target.exact:
         return capability == target.capability
+    if target.ptx:
+        return capability >= target.capability
     return capability // 10 == target.capability // 10 and capability >= target.capability
 
 
@@ -188,45 +190,72 @@ class Call:
 
 
 def explain(kernel: KernelTable, targets: Sequence[Target], call: Call, limit: int | None = None) -> str:
-    """One line for each row: why it is taken, or which facts fail; the nearest `limit` rows where there are more."""
+    """Why a row is taken, and which facts fail for the others.
+
+    Rows that are for another device, type or option stand together in one line; the rest have a line each, the nearest
+    `limit` of them where there are more.
+    """
     selection = select(kernel, call.facts)
-    order = sorted(range(len(kernel.rows)), key=lambda index: _distance(selection.trace[index]))
-    shown = sorted(order if limit is None else order[:limit])
-    lines = []
-    for index in shown:
-        row = kernel.rows[index]
-        failed = selection.trace[index]
-        if failed:
-            verdict = "no: " + "; ".join(failure(kernel, targets, call, row, fact) for fact in failed)
-        elif index == selection.row:
-            verdict = "taken"
-        else:
-            verdict = "matches too" if selection.row == AMBIGUOUS else "matches, behind the one taken"
-        lines.append(f"  {row.name}: {verdict}")
-    if len(shown) < len(kernel.rows):
-        lines.append(f"  and {len(kernel.rows) - len(shown)} rows that are further off")
+    groups: dict[str, list[int]] = {}
+    for index, failed in enumerate(selection.trace):
+        groups.setdefault(_coarse_failure(kernel, targets, call, kernel.rows[index], failed), []).append(index)
+    near = sorted(groups.pop("", []), key=lambda index: len(selection.trace[index]))
+    shown = sorted(near if limit is None else near[:limit])
+    lines = [f"  {kernel.rows[index].name}: {_verdict(kernel, call, selection, index)}" for index in shown]
+    lines += [f"  and {len(near) - len(shown)} rows that are further off"] * (len(shown) < len(near))
+    for text, members in groups.items():
+        subject = kernel.rows[members[0]].name if len(members) == 1 else f"{len(members)} rows"
+        lines.append(f"  {subject}: no: {text}")
     return "\n".join(lines)
 
 
-def failure(kernel: KernelTable, targets: Sequence[Target], call: Call, row: Row, fact: int) -> str:
-    """What is wrong with one fact, from the row's point of view."""
-    if fact == FACT_TARGET:
+def _verdict(kernel: KernelTable, call: Call, selection: Selection, index: int) -> str:
+    """What came of a row that is for the call's device, types and options."""
+    if failed := selection.trace[index]:
+        return "no: " + "; ".join(_fine_failures(kernel, call, kernel.rows[index], failed))
+    if index == selection.row:
+        return "taken"
+    return "matches too" if selection.row == AMBIGUOUS else "matches, behind the one taken"
+
+
+def _coarse_failure(kernel: KernelTable, targets: Sequence[Target], call: Call, row: Row, failed: tuple[int, ...]) -> str:
+    """Why a row is out of the question: device, shared memory, options, types; empty if it is not."""
+    if FACT_TARGET in failed:
         return f"{targets[row.target].name} does not run on {call.device}"
-    if fact == FACT_SHARED:
+    if FACT_SHARED in failed:
         return f"needs {row.shared} bytes of shared memory, more than {call.device} has"
-    position = fact - DEVICE_FACTS
-    missing = row.required[fact] & ~call.facts[fact]
-    if position < len(kernel.parameters):
-        return " and ".join(_parameter_failures(kernel.parameters[position], call.arguments[position], missing, call.facts[fact]))
-    position -= len(kernel.parameters)
-    if position < len(kernel.options):
-        option = kernel.options[position]
-        wanted = option.values[row.required[fact].bit_length() - 1]
-        return f"{option.name} = {call.arguments[len(kernel.parameters) + position]!s:.60} is not {wanted}"
-    condition = kernel.conditions[position - len(kernel.options)]
-    given = {parameter.name: argument for parameter, argument in zip(kernel.parameters, call.arguments)}
-    values = ", ".join(f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name))
-    return f"{condition} does not hold ({values})"
+    words = []
+    for fact in failed:
+        position = fact - DEVICE_FACTS
+        missing = row.required[fact] & ~call.facts[fact]
+        if position < len(kernel.parameters):
+            words += _type_failures(kernel.parameters[position], call.arguments[position], missing, call.facts[fact])
+        elif position - len(kernel.parameters) < len(kernel.options):
+            option = kernel.options[position - len(kernel.parameters)]
+            wanted = option.values[row.required[fact].bit_length() - 1]
+            words.append(f"{option.name} = {call.arguments[position]!s:.60} is not {wanted}")
+    return "; ".join(words)
+
+
+def _fine_failures(kernel: KernelTable, call: Call, row: Row, failed: tuple[int, ...]) -> list[str]:
+    """Which specialisations and conditions of a row fail."""
+    odd, not_one, words = [], [], []
+    for fact in failed:
+        position = fact - DEVICE_FACTS
+        if position < len(kernel.parameters):
+            parameter, argument = kernel.parameters[position], call.arguments[position]
+            missing = row.required[fact] & ~call.facts[fact]
+            text = f"the address of {parameter.name}" if parameter.kind == "pointer" else f"{parameter.name} = {argument!s:.30}"
+            odd += [text] * bool(missing & HINT_16)
+            not_one += [text] * bool(missing & HINT_1)
+        else:
+            condition = kernel.conditions[position - len(kernel.parameters) - len(kernel.options)]
+            given = {parameter.name: argument for parameter, argument in zip(kernel.parameters, call.arguments)}
+            values = ", ".join(f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name))
+            words.append(f"{condition} does not hold ({values})")
+    for subjects, predicate in ((odd, "not divisible by 16"), (not_one, "not 1")):
+        words += [f"{', '.join(subjects)} {'is' if len(subjects) == 1 else 'are'} {predicate}"] * bool(subjects)
+    return words
 
 
 def no_variant_message(kernel: KernelTable, targets: Sequence[Target], call: Call) -> str:
@@ -249,26 +278,16 @@ def runs_on_call(call: Call, row: Row) -> bool:
     return call.facts[FACT_TARGET] & row.required[FACT_TARGET] != 0
 
 
-def _distance(failed: tuple[int, ...]) -> tuple[bool, int]:
-    """How far a row is from matching: another device is further off than any argument."""
-    return FACT_TARGET in failed, len(failed)
-
-
-def _parameter_failures(parameter: Parameter, argument: object, missing: int, fact: int) -> list[str]:
-    types = [name for name, bit in TYPES.items() if missing & bit]
-    words = []
-    if types and parameter.kind == "pointer":
-        found = [name for name, bit in TYPES.items() if fact & bit]
-        given = found[0] if len(found) == 1 else str(getattr(argument, "dtype", type(argument).__name__))
-        words.append(f"{parameter.name} holds {given}, not {types[0]}")
-    elif types:
-        words.append(f"{parameter.name} = {argument!s:.30} does not fit {types[0]}")
-    if missing & HINT_16:
-        subject = f"the address of {parameter.name}" if parameter.kind == "pointer" else f"{parameter.name} = {argument!s:.30}"
-        words.append(f"{subject} is not divisible by 16")
-    if missing & HINT_1:
-        words.append(f"{parameter.name} = {argument!s:.30} is not 1")
-    return words
+def _type_failures(parameter: Parameter, argument: object, missing: int, fact: int) -> list[str]:
+    """That an argument is of another type than the row's, or does not fit it."""
+    wanted = [name for name, bit in TYPES.items() if missing & bit]
+    if not wanted:
+        return []
+    if parameter.kind != "pointer":
+        return [f"{parameter.name} = {argument!s:.30} does not fit {wanted[0]}"]
+    found = [name for name, bit in TYPES.items() if fact & bit]
+    given = found[0] if len(found) == 1 else str(getattr(argument, "dtype", type(argument).__name__))
+    return [f"{parameter.name} holds {given}, not {wanted[0]}"]
 
 
 def _names(condition: str, name: str) -> bool:
@@ -279,7 +298,8 @@ def _names(condition: str, name: str) -> bool:
 
 def signature(kernel: KernelTable) -> str:
     """The function's signature, as `inspect` prints it."""
-    return f"({', '.join([*(p.name for p in kernel.parameters), *keyword_texts(kernel, {})])})"
+    names = (parameter.name + "=None" * parameter.grid_only for parameter in kernel.parameters)
+    return f"({', '.join([*names, *keyword_texts(kernel, {})])})"
 
 
 def keyword_texts(kernel: KernelTable, annotations: Mapping[str, str]) -> list[str]:

@@ -58,29 +58,9 @@ def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
     return _evaluate(expression.tree, values)
 
 
-def substitute(expression: Expression, values: Mapping[str, int]) -> Expression:
-    """The expression with some names replaced by constants."""
-    tree = _Substitute(values).visit(expression.tree)
-    return Expression(ast.unparse(tree), tuple(name for name in expression.names if name not in values))
-
-
 def to_c(expression: Expression, reference: Callable[[str], str]) -> str:
     """The expression in C: `reference` prints a name as an int64_t; faults are added to an `int *fault` in scope."""
     return _to_c(expression.tree, reference)
-
-
-class _Substitute(ast.NodeTransformer):
-    def __init__(self, values: Mapping[str, int]) -> None:
-        self._values = values
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        return ast.Call(node.func, [self.visit(argument) for argument in node.args], [])
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in self._values:
-            return node
-        value = int(self._values[node.id])
-        return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
 
 
 def _check(node: ast.expr, text: str, names: Collection[str], where: str) -> set[str]:

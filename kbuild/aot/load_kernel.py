@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.aot import grid
+from kbuild.aot import expressions
 from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Value
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
 from kbuild.aot.positions import Path as KeyPath
 from kbuild.aot.reader import Reader, described, is_value, one_line, suggestion
+from kbuild.errors import ManifestError
 
 MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
@@ -346,32 +347,27 @@ def _meta_parameters(
 def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
     if not 1 <= len(kernel.grid) <= 3:
         reader.error(path, f"a grid has one to three expressions, not {len(kernel.grid)}")
-    integers = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
-    everywhere = integers | {axis.name for axis in kernel.matrix} | {name for name, _ in kernel.defaults}
+    names = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
+    names |= {axis.name for axis in kernel.matrix if isinstance(axis.values[0], int)}
+    names |= {name for name, value in kernel.defaults if isinstance(value, int)}
+    by_config = [{name for name, value in config.constexprs if isinstance(value, int)} for config in kernel.configs]
+    names |= set.intersection(*by_config) if by_config else set()
     for index, text in enumerate(kernel.grid):
         key = (*path, index)
         if not isinstance(text, str):
             reader.error(key, f"expected an expression in quotes, found {described(text)}")
             continue
         try:
-            names = grid.names(grid.parse(text))
-        except grid.GridError as error:
-            reader.error(key, ascii(str(error))[1:-1])
-            continue
-        for name in names:
-            if not all(name in everywhere | {given for given, _ in config.constexprs} for config in kernel.configs):
-                meta = {given for config in kernel.configs for given, _ in config.constexprs}
-                reader.error(
-                    key, f'"{name}" is no integer argument and no constexpr', suggestion(name, sorted(everywhere | meta))
-                )
+            expressions.parse(text, sorted(names), "")
+        except ManifestError as error:
+            reader.error(key, ascii(error.message.removeprefix(": "))[1:-1], error.hint)
 
 
 def _check_reach(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
     """A configuration is dead if wherever it applies one before it applies without asking for run-time facts."""
-    archs = [arch.removesuffix("+ptx") for arch in reader.table["package"]["archs"]] if not reader.errors else []
     applied: dict[int, bool] = {}
     blocker: dict[int, int] = {}
-    for arch in archs:
+    for arch in ARCHS:  # All that there are, so that a package for fewer need not drop configurations.
         for point in points(kernel):
             facts = dict(point) | {"arch": arch}
             settled = None

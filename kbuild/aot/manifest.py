@@ -91,12 +91,12 @@ class Guard:
     def __str__(self) -> str:
         return f"{self.argument}{self.operator}{self.value}"
 
-    def holds(self, value: int) -> bool:
-        """Whether the fact is true of an argument's value."""
-        return {
-            "<=": value <= self.value, ">=": value >= self.value, "==": value == self.value, "!=": value != self.value,
-            "<": value < self.value, ">": value > self.value, "%": self.value != 0 and value % self.value == 0,
-        }[self.operator]  # fmt: skip
+    @property
+    def expression(self) -> str:
+        """The fact in the language of `expressions.py`."""
+        if self.operator == "%":
+            return f"{self.argument} % {self.value} == 0"
+        return f"{self.argument} {self.operator} {self.value}"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,14 @@ _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
 
 
-def render(table: Table, package_dir: Path, templates: Path) -> list[Path]:
+def templates_directory() -> Path:
+    """Where the templates are: within an installed kbuild, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "templates"
+    return installed if installed.is_dir() else package.parent / "templates"
+
+
+def render(package_dir: Path, table: Table, templates: Path) -> list[Path]:
     """Write all sources of the package; files that have the right bytes stay untouched."""
     environment = _environment(templates)
     context = _context(table)
@@ -211,7 +218,7 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
     for option in kernel.options:
         names = sorted({type(value).__name__ for value in option.values})
         annotations[option.name] = " | ".join(names if option.required else ["object", "None"])
-    positional = [f"{parameter.name}: {kinds[parameter.kind]}" for parameter in kernel.parameters]
+    positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.parameters]
     return [f"{text}," for text in (*positional, *dispatch.keyword_texts(kernel.table, annotations))]
 
 
@@ -237,7 +244,7 @@ def kernel_doc(kernel: KernelTable) -> str:
 
 def _parameter_doc(parameter: Parameter) -> str:
     kind = {"pointer": "tensor of ", "integer": "integer, ", "float": "number, "}[parameter.kind]
-    return kind + _choices(parameter.types)
+    return kind + _choices(parameter.types) + (", for the default grid" if parameter.grid_only else "")
 
 
 def _choices(words: Sequence[str]) -> str:

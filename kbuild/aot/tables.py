@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kbuild.aot import expressions, rendering
 from kbuild.aot.dispatch import (
     DEVICE_FACTS,
-    FACT_SHARED,
-    FACT_TARGET,
     HINT_1,
     HINT_16,
     TYPES,
@@ -27,9 +25,10 @@ from kbuild.aot.dispatch import (
     Row,
     Target,
 )  # fmt: skip
+from kbuild.aot.manifest import Kernel, Manifest
+from kbuild.aot.matrix import Variant
 from kbuild.errors import ManifestError
 
-MatrixValue = bool | int | float | str
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")
 _SHARED_WITHOUT_OPTIN = 48 * 1024
@@ -42,81 +41,32 @@ _RESERVED_FUNCTIONS = (
 )  # fmt: skip
 
 
-class VariantLike(Protocol):
-    """What a table needs to know of a variant."""
+@dataclass(frozen=True)
+class Code:
+    """A variant's code in an archive: its cubin, or its PTX."""
+
+    variant: Variant
+    facts: Mapping[str, Any]
+    is_ptx: bool
 
     @property
-    def kernel(self) -> str:
-        """Name of the kernel in the manifest."""
-        ...
+    def args(self) -> tuple[tuple[str, str], ...]:
+        """Run-time arguments with their types and hints."""
+        return self.variant.signature
 
     @property
-    def arch(self) -> str:
-        """Name of the archive that holds the cubin, such as `sm_90`."""
-        ...
+    def target(self) -> Target:
+        """What it runs on."""
+        match = re.fullmatch(r"sm_(\d+)([af]?)", self.facts["arch"])
+        if match is None:
+            raise ValueError(f"unknown architecture {self.facts['arch']!r}")
+        return Target(self.facts["arch"] + "+ptx" * self.is_ptx, int(match[1]), match[2] == "a", self.is_ptx)
 
     @property
-    def args(self) -> Sequence[tuple[str, str]]:
-        """Run-time arguments in order: name, and type with hint (`*fp16:16`, `i32:1`)."""
-        ...
-
-    @property
-    def matrix(self) -> Mapping[str, MatrixValue]:
-        """Values of the matrix."""
-        ...
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """Meta-parameters and other constexprs."""
-        ...
-
-    @property
-    def conditions(self) -> Sequence[str]:
-        """Run-time conditions, such as `n_cols <= 1024`."""
-        ...
-
-    @property
-    def num_warps(self) -> int:
-        """Warps per program."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """Name of the cubin in the archive's index."""
-        ...
-
-
-class FactsLike(Protocol):
-    """What a table needs to know of a compiled cubin.
-
-    `params`, if not empty, names what the cubin takes, in order: arguments, or names of our own for which a null pointer is
-    passed.  `kind` ("ptx" for PTX text, else "cubin") and `sha256` (of the raw bytes) are optional.
-    """
-
-    @property
-    def entry(self) -> str:
-        """Symbol of the kernel."""
-        ...
-
-    @property
-    def shared(self) -> int:
-        """Dynamic shared memory, bytes."""
-        ...
-
-    @property
-    def num_warps(self) -> int:
-        """Warps per program, as compiled."""
-        ...
-
-    @property
-    def registers(self) -> int:
-        """Registers per thread."""
-        ...
-
-    @property
-    def arch(self) -> str:
-        """What it was compiled for: `sm_90` or `sm_90a`."""
-        ...
+    def conditions(self) -> tuple[str, ...]:
+        """The guards of the variant as expressions."""
+        form, divisible = "{0.argument} {0.operator} {0.value}", "{0.argument} % {0.value} == 0"
+        return tuple((divisible if guard.operator == "%" else form).format(guard) for guard in self.variant.guards)
 
 
 @dataclass(frozen=True)
@@ -129,7 +79,7 @@ class Table:
     targets: tuple[Target, ...]
     kernels: tuple[KernelTable, ...]
     archives: tuple[tuple[str, str], ...]
-    """Names of the archives, with the sha256 of their indices or an empty text."""
+    """Names of the archives, with the sha256 of their indices."""
 
     @property
     def build_id(self) -> str:
@@ -137,96 +87,95 @@ class Table:
         return hashlib.sha256(repr(self).encode()).hexdigest()
 
 
-def make_table(manifest: Any, rows: Iterable[tuple[Any, Any]], archives: Mapping[str, str] | None = None) -> Table:
+def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, Any]]]) -> Table:
     """The table of a manifest's package.
 
-    `manifest` has `.package.name`, `.package.version` and `.kernels` with `.name` and `.grid` (texts); `rows` are pairs of
-    VariantLike and FactsLike in the manifest's order; `archives` gives the sha256 of each archive's index by its name, and
-    may be left out where the facts carry the digests of the cubins.  ManifestError for expressions that are wrong.
+    `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params` (pairs of name
+    and type that the cubin takes), `shared`, `num_warps`, `registers`, `sha256`, and where the cubin is: `archive`,
+    `archive_sha256` (of its index), `key`, and `ptx_key` if its PTX is there too.  ManifestError where an expression or a
+    name cannot be said in C and Python.
     """
-    pairs = list(rows)
+    codes: dict[str, list[Code]] = {}
+    archives: dict[str, str] = {}
+    for variant, facts in rows:
+        archives[facts["archive"]] = facts["archive_sha256"]
+        forms = [Code(variant, facts, False)] + [Code(variant, facts, True)] * ("ptx_key" in facts)
+        codes.setdefault(variant.kernel, []).extend(code for code in forms if not (code.is_ptx and code.target.exact))
     _check_identifier(manifest.package.name, "package.name")
-    targets = tuple(sorted({_target(facts) for _, facts in pairs}, key=_target_order))
-    names = sorted({variant.arch for variant, _ in pairs})
+    targets = tuple(sorted({code.target for own in codes.values() for code in own}, key=_target_order))
+    if len(targets) > _MOST_BITS:
+        raise ManifestError(f"package.archs: {len(targets)} targets; {_MOST_BITS} are allowed")
     kernels: list[KernelTable] = []
     first_row = 0
     for kernel in manifest.kernels:
-        own = [(variant, facts) for variant, facts in pairs if variant.kernel == kernel.name]
-        if own:
+        if own := codes.get(kernel.name):
             kernels.append(replace(_make_kernel(kernel, own, targets), first_row=first_row))
             first_row += len(own)
-    digests = archives or {}
-    return Table(
-        package=manifest.package.name,
-        version=manifest.package.version,
-        summary=getattr(manifest.package, "summary", ""),
-        targets=targets,
-        kernels=tuple(kernels),
-        archives=tuple((name, digests.get(name, "")) for name in names),
-    )
+    package = manifest.package
+    return Table(package.name, package.version, package.summary, targets, tuple(kernels), tuple(sorted(archives.items())))
 
 
-def render(table: Table, package_dir: Path, templates: Path) -> list[Path]:
-    """Write the sources of the package; files that are as they should be stay untouched.  Gives all their paths."""
-    return rendering.render(table, package_dir, templates)
+def render(package_dir: Path, table: Table, templates: Path | None = None) -> list[Path]:
+    """Write the sources of the package; files that are as they should be stay untouched.  Gives all their paths.
+
+    `templates` is the directory with the templates, kbuild's own by default.
+    """
+    return rendering.render(package_dir, table, templates or rendering.templates_directory())
 
 
-def _make_kernel(kernel: Any, pairs: list[tuple[Any, Any]], targets: tuple[Target, ...]) -> KernelTable:
+def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...]) -> KernelTable:
     where = f'kernel "{kernel.name}"'
     _check_identifier(kernel.name, f"{where}: name", _RESERVED_FUNCTIONS)
-    parameters = _parameters([variant for variant, _ in pairs], where)
-    options = _options([variant for variant, _ in pairs], parameters, where)
-    integers = [p.name for p in parameters if p.kind == "integer" and "u64" not in p.types]
-    grid, constants = _grid(kernel.grid, [variant for variant, _ in pairs], integers, where)
-    conditions = {variant.key: _conditions(variant, integers, where) for variant, _ in pairs}
+    grid_args = tuple((argument.name, argument.type) for argument in kernel.grid_args)
+    parameters = _parameters(codes, grid_args, where)
+    grid, constants = _grid(kernel.grid, codes, [p.name for p in parameters if _is_countable(p)], where)
     table = KernelTable(
         name=kernel.name,
-        doc=getattr(kernel, "doc", ""),
+        doc=kernel.doc,
         parameters=parameters,
-        options=options,
-        conditions=tuple(dict.fromkeys(text for variant, _ in pairs for text in conditions[variant.key])),
-        levels=_levels([facts.shared for _, facts in pairs]),
+        options=_options(codes, parameters, where),
+        conditions=tuple(dict.fromkeys(text for code in codes for text in _conditions(code, parameters, where))),
+        levels=_levels([code.facts["shared"] for code in codes]),
         grid=tuple(axis.text for axis in grid),
         constants=constants,
         rows=(),
         first_row=0,
     )
-    rows = [_make_row(table, targets, variant, facts, conditions[variant.key]) for variant, facts in _sorted_pairs(pairs)]
+    rows = tuple(_make_row(table, targets, code, grid_args) for code in _sorted_codes(codes))
     masks = [_union(row.required[DEVICE_FACTS + i] for row in rows) for i in range(len(parameters))]
-    return replace(table, rows=tuple(rows), parameters=tuple(replace(p, mask=mask) for p, mask in zip(parameters, masks)))
+    return replace(table, rows=rows, parameters=tuple(replace(p, mask=mask) for p, mask in zip(parameters, masks)))
 
 
-def _sorted_pairs(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+def _sorted_codes(codes: list[Code]) -> list[Code]:
     """The best code for the device first; configurations as written; within one, the most specialised first."""
-    groups: dict[str, int] = {}
+    groups: dict[Variant, int] = {}
 
-    def order(item: tuple[int, tuple[Any, Any]]) -> tuple:
-        index, (variant, facts) = item
-        target = _target(facts)
-        types = [(name, type_.partition(":")[0]) for name, type_ in variant.args]
-        values = [sorted(map(repr, mapping.items())) for mapping in (variant.matrix, variant.config)]
-        text = repr((target, types, values, list(variant.conditions)))
-        hints = sum({"16": 1, "1": 2}.get(type_.partition(":")[2], 0) for _, type_ in variant.args)
-        return (target.ptx, -target.capability, not target.exact, groups.setdefault(text, index), -hints, index)
+    def order(item: tuple[int, Code]) -> tuple[bool, int, bool, int, int, int]:
+        index, code = item
+        plain = replace(code.variant, signature=tuple((name, type_.partition(":")[0]) for name, type_ in code.args))
+        hints = sum({"16": 1, "1": 2}.get(type_.partition(":")[2], 0) for _, type_ in code.args)
+        target = code.target
+        return target.ptx, -target.capability, not target.exact, groups.setdefault(plain, index), -hints, index
 
-    return [pair for _, pair in sorted(enumerate(pairs), key=order)]
+    return [code for _, code in sorted(enumerate(codes), key=order)]
 
 
-def _parameters(variants: list[Any], where: str) -> tuple[Parameter, ...]:
+def _parameters(codes: list[Code], grid_args: tuple[tuple[str, str], ...], where: str) -> tuple[Parameter, ...]:
     """The run-time arguments, which all variants of a kernel have in common; masks follow from the rows."""
-    names = [name for name, _ in variants[0].args]
+    names = [name for name, _ in codes[0].args]
+    if any([name for name, _ in code.args] != names for code in codes):
+        raise ManifestError(f"{where}: its variants have different arguments")
+    columns = [tuple(code.args[index][1] for code in codes) for index in range(len(names))]
+    columns += [(type_,) for _, type_ in grid_args]
     parameters = []
-    for index, name in enumerate(names):
+    for name, column in zip([*names, *(name for name, _ in grid_args)], columns):
         _check_identifier(name, f"{where}: args.{name}", _RESERVED_ARGUMENTS)
-        types: dict[str, None] = {}
-        for variant in variants:
-            if [other for other, _ in variant.args] != names:
-                raise ManifestError(f"{where}: its variants have different arguments")
-            types[_split_type(variant.args[index][1], f"{where}: args.{name}")[1]] = None
-        kinds = {_split_type(variant.args[index][1], where)[0] for variant in variants}
+        found = [_split_type(text, f"{where}: args.{name}") for text in column]
+        kinds = sorted({kind for kind, _, _ in found})
         if len(kinds) > 1:
-            raise ManifestError(f"{where}: args.{name}: is a {' in one variant and a '.join(sorted(kinds))} in another")
-        parameters.append(Parameter(name, kinds.pop(), tuple(types), 0))
+            raise ManifestError(f"{where}: args.{name}: is a {kinds[0]} in one variant and a {kinds[1]} in another")
+        types = tuple(dict.fromkeys(type_ for _, type_, _ in found))
+        parameters.append(Parameter(name, kinds[0], types, 0, name not in names))
     return tuple(parameters)
 
 
@@ -237,57 +186,63 @@ def _split_type(text: str, where: str) -> tuple[str, str, int]:
     kind = "pointer" if type_.startswith("*") else "float" if name in _FLOATS else "integer"
     if name not in TYPES or (kind == "integer" and name[0] not in "iu") or hint not in ("", "16", "1"):
         raise ManifestError(f'{where}: unknown type "{text}"', hint=f"types are {', '.join(TYPES)}, pointers *type, hints :16 :1")
-    return kind, name, {"": 0, "16": HINT_16, "1": HINT_1}[hint]
+    return kind, name, {"": 0, "16": HINT_16, "1": HINT_1}[hint] if kind != "float" else 0
 
 
-def _options(variants: list[Any], parameters: tuple[Parameter, ...], where: str) -> tuple[Option, ...]:
-    """The matrix keys, as keywords; those that name types which the arguments imply may be left out."""
+def _options(codes: list[Code], parameters: tuple[Parameter, ...], where: str) -> tuple[Option, ...]:
+    """The axes of the matrix, as keywords; those that name types which the arguments imply may be left out."""
     options = []
-    for name in dict.fromkeys(name for variant in variants for name in variant.matrix):
+    for name in dict.fromkeys(name for code in codes for name, _ in code.variant.matrix):
         _check_identifier(name, f"{where}: matrix.{name}", _RESERVED_ARGUMENTS)
         if any(parameter.name == name for parameter in parameters):
             raise ManifestError(f"{where}: matrix.{name}: is the name of an argument too")
-        values = tuple(dict.fromkeys((type(v.matrix[name]), v.matrix[name]) for v in variants if name in v.matrix))
+        given = [dict(code.variant.matrix)[name] for code in codes]
+        values = tuple(value for _, value in dict.fromkeys((type(value), value) for value in given) if value is not None)
         if len(values) > _MOST_BITS:
             raise ManifestError(f"{where}: matrix.{name}: has {len(values)} values; {_MOST_BITS} are allowed")
-        options.append(Option(name, tuple(value for _, value in values), not _is_implied(name, variants)))
+        options.append(Option(name, values, not _is_implied(name, codes)))
     return tuple(options)
 
 
-def _is_implied(name: str, variants: list[Any]) -> bool:
-    """Whether a matrix key holds names of types, and the types of the arguments decide it."""
+def _is_implied(name: str, codes: list[Code]) -> bool:
+    """Whether an axis holds names of types, and the types of the arguments decide it."""
     implied: dict[tuple[str, ...], Any] = {}
-    for variant in variants:
-        value = variant.matrix.get(name)
-        types = tuple(type_.partition(":")[0] for _, type_ in variant.args)
+    for code in codes:
+        value = dict(code.variant.matrix)[name]
+        types = tuple(type_.partition(":")[0] for _, type_ in code.args)
         if not isinstance(value, str) or value not in TYPES or implied.setdefault(types, value) != value:
             return False
     return True
 
 
-def _constants(variant: Any) -> dict[str, int]:
+def _constants(variant: Variant) -> dict[str, int]:
     """The compile-time integers of a variant, truth values among them."""
-    values = {**variant.matrix, **variant.config, "num_warps": variant.num_warps}
+    values = {**variant.values, "num_warps": variant.num_warps}
     return {name: int(value) for name, value in values.items() if isinstance(value, int)}
 
 
 def _grid(
-    texts: Sequence[str], variants: list[Any], integers: list[str], where: str
+    texts: Sequence[str], codes: list[Code], integers: list[str], where: str
 ) -> tuple[tuple[expressions.Expression, ...], tuple[str, ...]]:
     """The checked grid, and the constants that it names."""
     if len(texts) > 3:
         raise ManifestError(f"{where}: grid: has {len(texts)} axes; three are allowed")
-    known = set.intersection(*(set(_constants(variant)) for variant in variants))
+    known = set.intersection(*(set(_constants(code.variant)) for code in codes))
     names = [*integers, *sorted(known)]
     grid = tuple(expressions.parse(text, names, f"{where}: grid[{index}]") for index, text in enumerate(texts))
     used = {name for axis in grid for name in axis.names}
     return grid, tuple(sorted(used - set(integers)))
 
 
-def _conditions(variant: Any, integers: list[str], where: str) -> tuple[str, ...]:
-    constants = {name: value for name, value in _constants(variant).items() if name not in integers}
-    parsed = [expressions.parse(text, [*integers, *constants], f"{where}: when") for text in variant.conditions]
-    return tuple(expressions.substitute(condition, constants).text for condition in parsed)
+def _conditions(code: Code, parameters: tuple[Parameter, ...], where: str) -> tuple[str, ...]:
+    """The variant's conditions in their normal form; they name what every call has."""
+    names = [parameter.name for parameter in parameters if _is_countable(parameter) and not parameter.grid_only]
+    return tuple(expressions.parse(text, names, f"{where}: when").text for text in code.conditions)
+
+
+def _is_countable(parameter: Parameter) -> bool:
+    """Whether expressions may name it: an integer that fits their 64 bits."""
+    return parameter.kind == "integer" and "u64" not in parameter.types
 
 
 def _levels(amounts: list[int]) -> tuple[int, ...]:
@@ -297,71 +252,68 @@ def _levels(amounts: list[int]) -> tuple[int, ...]:
     return tuple(levels[min(i + step, len(levels)) - 1] for i in range(0, len(levels), step))
 
 
-def _target(facts: Any) -> Target:
-    match = re.fullmatch(r"sm_(\d+)([af]?)", facts.arch)
-    if match is None:
-        raise ValueError(f"unknown architecture {facts.arch!r}")
-    ptx = getattr(facts, "kind", "cubin") == "ptx"
-    return Target(facts.arch + "+ptx" * ptx, int(match[1]), match[2] == "a", ptx)
-
-
 def _target_order(target: Target) -> tuple[int, bool, bool]:
     return target.capability, target.exact, target.ptx
 
 
-def _make_row(table: KernelTable, targets: tuple[Target, ...], variant: Any, facts: Any, conditions: tuple[str, ...]) -> Row:
+def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_args: tuple[tuple[str, str], ...]) -> Row:
     """One row; the bits that it requires of every fact."""
-    if facts.num_warps != variant.num_warps:
-        raise ValueError(f"{variant.key}: compiled for {facts.num_warps} warps, not {variant.num_warps}")
-    required = [0] * table.fact_count
-    required[FACT_TARGET] = 1 << targets.index(_target(facts))
-    if facts.shared > _SHARED_WITHOUT_OPTIN:
-        required[FACT_SHARED] = 1 << next(i for i, level in enumerate(table.levels) if level >= facts.shared)
-    place = DEVICE_FACTS
-    for name, text in variant.args:
-        kind, type_, hints = _split_type(text, name)
-        required[place] = TYPES[type_] | (hints if kind != "float" else 0)
-        place += 1
-    for option in table.options:
-        if option.name in variant.matrix:
-            value = variant.matrix[option.name]
-            required[place] = 1 << next(i for i, v in enumerate(option.values) if type(v) is type(value) and v == value)
-        place += 1
-    for condition in table.conditions:
-        required[place] = int(condition in conditions)
-        place += 1
+    variant, facts = code.variant, code.facts
+    if facts["num_warps"] != variant.num_warps:
+        raise ValueError(f"{variant.name}: compiled for {facts['num_warps']} warps, not {variant.num_warps}")
+    target = targets.index(code.target)
     constants = _constants(variant)
     return Row(
-        name=_row_name(variant, _target(facts)),
-        archive=variant.arch,
-        key=variant.key,
-        sha256=getattr(facts, "sha256", ""),
-        target=targets.index(_target(facts)),
-        entry=facts.entry,
-        shared=facts.shared,
-        num_warps=facts.num_warps,
-        registers=facts.registers,
-        required=tuple(required),
-        passed=_passed(variant, facts),
+        name=_row_name(code),
+        archive=facts["archive"],
+        key=facts["ptx_key" if code.is_ptx else "key"],
+        sha256="" if code.is_ptx else facts["sha256"],
+        target=target,
+        entry=facts["entry"],
+        shared=facts["shared"],
+        num_warps=facts["num_warps"],
+        registers=facts["registers"],
+        required=(1 << target, _required_level(table, facts["shared"]), *_required_of_call(table, code, grid_args)),
+        passed=_passed(code),
         constants=tuple(constants[name] for name in table.constants),
     )
 
 
-def _row_name(variant: Any, target: Target) -> str:
+def _required_level(table: KernelTable, shared: int) -> int:
+    """The bit of the least level of shared memory that is enough; none where every device has enough."""
+    if shared <= _SHARED_WITHOUT_OPTIN:
+        return 0
+    return 1 << next(i for i, level in enumerate(table.levels) if level >= shared)
+
+
+def _required_of_call(table: KernelTable, code: Code, grid_args: tuple[tuple[str, str], ...]) -> Iterator[int]:
+    """The bits required of parameters, options and conditions."""
+    for name, text in (*code.args, *grid_args):
+        _, type_, hints = _split_type(text, name)
+        yield TYPES[type_] | hints
+    matrix = dict(code.variant.matrix)
+    for option in table.options:
+        value = matrix[option.name]
+        yield sum(1 << i for i, other in enumerate(option.values) if type(other) is type(value) and other == value)
+    own = _conditions(code, table.parameters, table.name)
+    for condition in table.conditions:
+        yield int(condition in own)
+
+
+def _row_name(code: Code) -> str:
     """What tells the row from others, for people."""
-    values = [f"{name}={value}" for name, value in {**variant.matrix, **variant.config}.items()]
-    hints = [f"{name}:{text.partition(':')[2]}" for name, text in variant.args if ":" in text]
-    conditions = [f"if {condition}" for condition in variant.conditions]
-    return " ".join([target.name, *values, f"num_warps={variant.num_warps}", *hints, *conditions])
+    variant = code.variant
+    values = [f"{name}={value}" for name, value in variant.values.items() if value is not None]
+    hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "1")}
+    hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
+    conditions = [f"if {condition}" for condition in code.conditions]
+    return " ".join([code.target.name, *values, f"num_warps={variant.num_warps}", *hints, *conditions])
 
 
-def _passed(variant: Any, facts: Any) -> tuple[tuple[int, str], ...]:
-    """What the cubin takes: every argument, or those that its facts name; unknown names get a null pointer."""
-    places = {name: (index, text.partition(":")[0]) for index, (name, text) in enumerate(variant.args)}
-    named = [item if isinstance(item, str) else item[0] for item in getattr(facts, "params", ())]
-    if not named:
-        return tuple(places.values())
-    return tuple(places.get(name, (-1, "*i8")) for name in named)
+def _passed(code: Code) -> tuple[tuple[int, str], ...]:
+    """What the cubin takes, by its own account; for what is no argument of the kernel's it gets a null pointer."""
+    places = {name: index for index, (name, _) in enumerate(code.args)}
+    return tuple((places.get(name, -1), type_.partition(":")[0]) for name, type_ in code.facts["params"])
 
 
 def _check_identifier(name: str, where: str, reserved: tuple[str, ...] = ()) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -28,8 +27,6 @@ class Tool:
     """Where it is."""
     origin: str
     """What led there: an environment variable, a package, or PATH."""
-    arguments: tuple[str, ...] = ()
-    """Arguments that come before all others, as in CC="ccache gcc"."""
 
 
 def find_ptxas(environment: Mapping[str, str]) -> Tool:
@@ -68,10 +65,10 @@ def find_ninja(environment: Mapping[str, str]) -> Tool:
 
 def find_cc(environment: Mapping[str, str]) -> Tool:
     """The C compiler: CC if set, otherwise cc, gcc or clang on PATH."""
-    if words := shlex.split(environment.get("CC", "")):
-        if path := shutil.which(words[0], path=environment.get("PATH")):
-            return Tool("cc", path, "CC", tuple(words[1:]))
-        raise ToolError(f"CC is {words[0]}, which is no program")
+    if name := environment.get("CC", ""):
+        if path := shutil.which(name, path=environment.get("PATH")):
+            return Tool("cc", path, "CC")
+        raise ToolError(f"CC is {name}, which is no program", hint="set it to one program, without arguments")
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name, path=environment.get("PATH")):
             return Tool("cc", path, "PATH")
@@ -89,7 +86,7 @@ def find_llvm() -> Tool:
 
 def version(tool: Tool) -> str:
     """The last telling line that the program prints for `--version`; what is wrong, in brackets, if it cannot run."""
-    command = [tool.path, *tool.arguments, "--version"]
+    command = [tool.path, "--version"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -75,7 +75,7 @@ def _zip(entries: Iterable[tuple[str, bytes]], epoch: int | None) -> bytes:
 def platform_tag(launcher: bytes) -> str:
     """The platform tag of a wheel with this shared object: manylinux if nothing in it asks for more, linux otherwise."""
     tags = list(platform_tags())
-    plain = tags[-1]
+    plain = next(tag for tag in tags if tag.startswith("linux_"))
     minor = max([_OLDEST_GLIBC] + [int(found) for found in re.findall(rb"GLIBC_2\.(\d+)", launcher)])
     tag = f"manylinux_2_{minor}_{plain.removeprefix('linux_')}"
     return tag if tag in tags and needed_libraries(launcher) <= _SYSTEM_LIBRARIES else plain

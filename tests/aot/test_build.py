@@ -94,9 +94,7 @@ def test_variants_no_longer_asked_for_go_away(options: Options) -> None:
     assert len(run(replace(options, dry_run=True)).jobs) == 2 * VARIANTS and stale.exists()
     run(replace(options, kernels=("scale",)))
     assert stale.exists()  # A build of some kernels has no say about others.
-    with pytest.raises(KbuildError):  # Without templates for the package there is no whole build yet to end well.
-        outcome = run(options)
-        raise UsageError(str(outcome.wheel))
+    assert run(options).wheel is not None
     assert not stale.exists()
 
 

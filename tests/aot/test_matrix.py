@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import grid
+from kbuild.aot import expressions
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Argument, Config, Guard, Kernel
 from kbuild.aot.matrix import Excluded, Variant, expand
@@ -93,18 +93,11 @@ def test_what_is_no_variant_is_refused(text: str) -> None:
         Variant.parse(text)
 
 
-def test_grid_expressions() -> None:
-    tree = grid.parse("cdiv(M, BLOCK_M) * max(1, -N // 3) + Z % 4")
-    assert grid.names(tree) == ["M", "BLOCK_M", "N", "Z"]
-    assert grid.evaluate(tree, {"M": 129, "BLOCK_M": 64, "N": -10, "Z": 7}) == 3 * 3 + 3
-    for text in ("lambda: 1", "a if b else c", "a.b", "a[0]", "min(*a)", "cdiv(a, b, c)", "max(a, key=b)", "1.5", "True", "'x'"):
-        with pytest.raises(grid.GridError):
-            grid.parse(text)
-
-
-def test_guards() -> None:
-    assert Guard("n", "%", 16).holds(32) and not Guard("n", "%", 16).holds(33)
-    assert [operator for operator in ("<", "<=", "==", "!=", ">=", ">") if Guard("n", operator, 4).holds(4)] == ["<=", "==", ">="]
+def test_facts_as_expressions() -> None:
+    expected = {"<": [3], "<=": [3, 4], "==": [4], "!=": [3, 5, 8], ">=": [4, 5, 8], ">": [5, 8], "%": [4, 8]}
+    for operator, values in expected.items():
+        expression = expressions.parse(Guard("n", operator, 4).expression, ["n"], "")
+        assert [value for value in (3, 4, 5, 8) if expressions.evaluate(expression, {"n": value})] == values
 
 
 def test_a_kernel_without_configuration(project: Path) -> None:

@@ -7,50 +7,22 @@ import hashlib
 import json
 import sys
 import types
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.aot import tables
+from kbuild.aot.manifest import Argument, Guard, Kernel, Manifest, Package
+from kbuild.aot.matrix import Variant
 
 HERE = Path(__file__).parent
-TEMPLATES = HERE.parents[1] / "templates"
 
 
-@dataclass(frozen=True)
-class Variant:
-    kernel: str
-    arch: str
-    args: tuple[tuple[str, str], ...]
-    key: str
-    matrix: dict = field(default_factory=dict)
-    config: dict = field(default_factory=dict)
-    conditions: tuple[str, ...] = ()
-    num_warps: int = 4
-
-
-@dataclass(frozen=True)
-class Facts:
-    entry: str
-    shared: int
-    num_warps: int
-    registers: int
-    arch: str
-    params: tuple[str, ...]
-    sha256: str
-    kind: str = "cubin"
-
-
-@dataclass(frozen=True)
-class Kernel:
-    name: str
-    grid: tuple[str, ...]
-    doc: str = ""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    package: types.SimpleNamespace
-    kernels: tuple[Kernel, ...]
+def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> Variant:
+    """A variant; whatever is left out is empty."""
+    matrix, constexprs = (tuple(values.get(name, {}).items()) for name in ("matrix", "constexprs"))
+    guards = tuple(values.get("guards", ()))
+    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, values.get("num_warps", 4), 3, guards)
 
 
 def image_of(key: str, passed: int) -> bytes:
@@ -58,37 +30,38 @@ def image_of(key: str, passed: int) -> bytes:
     return f"{key}#{passed}".encode()
 
 
-def built(variant: Variant, *, arch: str = "", shared: int = 0, kind: str = "cubin", hidden: tuple[str, ...] = ()) -> tuple:
+def built(variant: Variant, key: str = "", *, arch: str = "", shared: int = 0, ptx: bool = False, hidden: tuple = ()) -> tuple:
     """A variant with the facts of its cubin: arguments equal to one are not passed, hidden ones are."""
-    params = (*(name for name, type_ in variant.args if not type_.endswith(":1")), *hidden)
-    image = image_of(variant.key, len(params))
-    return variant, Facts(
-        entry=f"{variant.kernel}_entry", shared=shared, num_warps=variant.num_warps, registers=32, arch=arch or variant.arch,
-        params=params, sha256=hashlib.sha256(image).hexdigest(), kind=kind,
-    )  # fmt: skip
+    arguments = [(name, type_.partition(":")[0]) for name, type_ in variant.signature if not type_.endswith(":1")]
+    params = [*arguments, *((name, "*i8") for name in hidden)]
+    key = key or variant.name
+    facts = {
+        "arch": arch or variant.arch, "entry": f"{variant.kernel}_entry", "params": params, "shared": shared, "registers": 32,
+        "num_warps": variant.num_warps, "sha256": hashlib.sha256(image_of(key, len(params))).hexdigest(), "key": key,
+        "archive": variant.arch, "archive_sha256": "",
+    }  # fmt: skip
+    return variant, facts | ({"ptx_key": f"{key}.ptx"} if ptx else {})
 
 
-def vector_add_rows(arch: str = "sm_80", kind: str = "cubin") -> list[tuple]:
+def vector_add_rows() -> list[tuple]:
     rows = []
     for dtype in ("fp32", "fp16"):
         for pointer, n, name in ((":16", ":16", "aligned"), ("", "", "plain"), ("", ":1", "one")):
-            args = (("x", f"*{dtype}{pointer}"), ("out", f"*{dtype}{pointer}"), ("n", f"i32{n}"))
-            key = f"add.{arch}.{kind}.{dtype}.{name}"
-            variant = Variant("vector_add", arch, args, key, matrix={"dtype": dtype}, config={"BLOCK": 1024})
-            rows.append(built(variant, kind=kind))
+            signature = {"x": f"*{dtype}{pointer}", "out": f"*{dtype}{pointer}", "n": f"i32{n}"}
+            variant = variant_of("vector_add", "sm_80", signature, matrix={"dtype": dtype}, constexprs={"BLOCK": 1024})
+            rows.append(built(variant, f"add.{dtype}.{name}", ptx=True))
     return rows
 
 
 def attention_rows() -> list[tuple]:
     rows = []
+    signature = {"q": "*fp16:16", "scale": "fp32", "slope": "bf16", "n_ctx": "i32", "heads": "i64", "seed": "u64"}
     for causal in (True, False):
         for head in (64, 128):
-            args = (("q", "*fp16:16"), ("scale", "fp32"), ("slope", "bf16"), ("n_ctx", "i32"), ("heads", "i64"), ("seed", "u64"))
-            block = 128 if head == 64 else 64
+            matrix, constexprs = {"HEAD_DIM": head, "IS_CAUSAL": causal}, {"BLOCK_M": 128 if head == 64 else 64}
+            variant = variant_of("attention", "sm_90", signature, matrix=matrix, constexprs=constexprs, num_warps=8)
             key = f"attention.{causal}.{head}"
-            matrix = {"HEAD_DIM": head, "IS_CAUSAL": causal}
-            variant = Variant("attention", "sm_90", args, key, matrix, config={"BLOCK_M": block}, num_warps=8)
-            rows.append(built(variant, arch="sm_90a", shared=1024 * head, hidden=("global_scratch",)))
+            rows.append(built(variant, key, arch="sm_90a", shared=1024 * head, hidden=("global_scratch",), ptx=True))
     return rows
 
 
@@ -96,39 +69,54 @@ def softmax_rows() -> list[tuple]:
     rows = []
     for arch in ("sm_80", "sm_90"):
         for block in (1024, 4096):
-            args = (("x", "*fp32"), ("n_cols", "i32"), ("n_rows", "i32"))
-            key = f"softmax.{arch}.{block}"
-            variant = Variant("softmax", arch, args, key, {}, {"BLOCK": block}, ("n_cols <= BLOCK",), num_warps=8)
-            rows.append(built(variant, shared=block * 48))
+            guards = (Guard("n_cols", "<=", block), Guard("n_cols", "%", 2))
+            signature = {"x": "*fp32", "n_cols": "i32"}
+            variant = variant_of("softmax", arch, signature, constexprs={"BLOCK": block}, guards=guards, num_warps=8)
+            rows.append(built(variant, f"softmax.{arch}.{block}", shared=block * 48))
     return rows
 
 
-def example_table(package: str = "example") -> tuple[tables.Table, list[tuple]]:
+def manifest_of(kernels: tuple[Kernel, ...], package: str = "example") -> Manifest:
+    return Manifest(Package(package, "1.2", ("sm_80", "sm_90")), kernels)
+
+
+def kernel_of(name: str, grid: tuple[str, ...], doc: str = "", grid_args: tuple[Argument, ...] = ()) -> Kernel:
+    return Kernel(name, f"{name}.py", f"{name}_kernel", grid, (), doc=doc, grid_args=grid_args)
+
+
+def example_table() -> tuple[tables.Table, list[tuple]]:
     kernels = (
-        Kernel("vector_add", ("cdiv(n, BLOCK)",), "Add one to every element."),
-        Kernel("attention", ("cdiv(n_ctx, BLOCK_M)", "heads"), 'Attention, with a "quote" and a \\ backslash??/'),
-        Kernel("softmax", ("n_rows",)),
-        Kernel("copy", ()),
+        kernel_of("vector_add", ("cdiv(n, BLOCK)",), "Add one to every element."),
+        kernel_of("attention", ("cdiv(n_ctx, BLOCK_M)", "heads"), 'Attention, with a "quote" and a \\ backslash??/'),
+        kernel_of("softmax", ("n_rows",), grid_args=(Argument("n_rows", "i32"),)),
+        kernel_of("copy", ()),
     )
-    copy = Variant("copy", "sm_80", (("source", "*i8"), ("flag", "i1")), "copy.sm_80")
-    rows = [*vector_add_rows(), *vector_add_rows(kind="ptx"), *attention_rows(), *softmax_rows(), built(copy)]
-    manifest = Manifest(types.SimpleNamespace(name=package, version="1.2", summary=""), kernels)
-    return tables.make_table(manifest, rows), rows
+    copy = variant_of("copy", "sm_80", {"source": "*i8", "flag": "i1"})
+    rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy")]
+    digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
+    rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
+    return tables.make_table(manifest_of(kernels), rows), rows
+
+
+def index_of(arch: str, rows: list[tuple]) -> tuple[bytes, bytes]:
+    """Index and blobs of an archive, of the images that stand for cubins and PTX."""
+    blobs, entries = b"", []
+    for _, facts in (row for row in rows if row[0].arch == arch):
+        for key in filter(None, (facts["key"], facts.get("ptx_key"))):
+            image = image_of(key, len(facts["params"]))
+            stored = zlib.compress(image) if "plain" in key else image
+            place = {"offset": len(blobs), "stored": len(stored), "size": len(image), "sha256": hashlib.sha256(image).hexdigest()}
+            entries.append({"key": key, "compression": "zlib" if "plain" in key else "raw", **place})
+            blobs += stored
+    return json.dumps({"entries": entries}).encode(), blobs
 
 
 def write_archives(package_dir: Path, rows: list[tuple]) -> None:
-    """Archives as kbuild writes them, of the images that stand for cubins."""
-    for arch in sorted({variant.arch for variant, _ in rows}):
-        blobs, entries = b"", []
-        for variant, facts in rows:
-            if variant.arch == arch:
-                image = image_of(variant.key, len(facts.params))
-                place = {"offset": len(blobs), "stored": len(image), "size": len(image), "compression": "raw"}
-                entries.append({"key": variant.key, "sha256": facts.sha256, **place})
-                blobs += image
-        index = json.dumps({"entries": entries}).encode()
+    """Archives as kbuild writes them."""
+    (package_dir / "cubins").mkdir(exist_ok=True)
+    for arch in ("sm_80", "sm_90"):
+        index, blobs = index_of(arch, rows)
         header = b"KBZ1" + len(index).to_bytes(4, "little") + hashlib.sha256(index).digest()
-        (package_dir / "cubins").mkdir(exist_ok=True)
         (package_dir / "cubins" / f"{arch}.kbz").write_bytes(header + index + blobs)
 
 

@@ -6,9 +6,8 @@ import re
 import subprocess
 
 import pytest
-from example_package import TEMPLATES
 
-from kbuild.aot import expressions
+from kbuild.aot import expressions, rendering
 from kbuild.errors import ManifestError
 
 NAMES = ("a", "b", "c")
@@ -31,7 +30,7 @@ def random_text(chance: random.Random, depth: int) -> str:
 
 def helpers() -> str:
     """The arithmetic of the launcher's template, without the tables below it."""
-    text = (TEMPLATES / "launcher_tables.h.j2").read_text()
+    text = (rendering.templates_directory() / "launcher_tables.h.j2").read_text()
     return text[: text.index("/* The tables. */")]
 
 
@@ -57,8 +56,6 @@ def test_c_and_python_agree(tmp_path):
             result = function(*(ctypes.c_int64(values[name]) for name in NAMES), ctypes.byref(fault))
             try:
                 expected = expressions.evaluate(expression, values)
-                bound = expressions.substitute(expression, {"b": values["b"]})
-                assert expressions.evaluate(bound, {"a": values["a"], "c": values["c"]}) == expected
             except expressions.ExpressionFault:
                 faults += 1
                 assert fault.value, (expression.text, values)

@@ -5,13 +5,14 @@ import struct
 
 import numpy
 import pytest
-from example_package import Tensor
+
+from tests.launcher.example_package import Tensor
 
 
 def test_one_call_in_full(world):
     world.package.vector_add(Tensor(), Tensor(address=0x200), 5000)
     launch = world.driver.last
-    assert launch.key == "add.sm_80.ptx.fp32.plain", "device 0 is newer than any cubin"
+    assert launch.key == "add.fp32.plain.ptx", "device 0 is newer than any cubin"
     assert tuple(launch.grid) == (5, 1, 1)
     assert (launch.block, launch.shared, launch.stream, launch.entry) == (128, 0, 0x5000, b"vector_add_entry")
     assert list(launch.params[:3]) == [(1 << 40) + 0x100, (1 << 40) + 0x200, 5000]
@@ -20,13 +21,13 @@ def test_one_call_in_full(world):
 @pytest.mark.parametrize(
     ("dtype", "address", "n", "device", "key"),
     [
-        ("float32", 0x100, 4096, 1, "add.sm_80.cubin.fp32.aligned"),
-        ("float16", 0x100, 4096, 1, "add.sm_80.cubin.fp16.aligned"),
-        ("float32", 0x104, 4096, 1, "add.sm_80.cubin.fp32.plain"),
-        ("float32", 0x100, 4097, 1, "add.sm_80.cubin.fp32.plain"),
-        ("float32", 0x100, 1, 1, "add.sm_80.cubin.fp32.one"),
-        ("float16", 0x100, 4096, 2, "add.sm_80.cubin.fp16.aligned"),
-        ("float16", 0x100, 4096, 0, "add.sm_80.ptx.fp16.aligned"),
+        ("float32", 0x100, 4096, 1, "add.fp32.aligned"),
+        ("float16", 0x100, 4096, 1, "add.fp16.aligned"),
+        ("float32", 0x104, 4096, 1, "add.fp32.plain"),
+        ("float32", 0x100, 4097, 1, "add.fp32.plain"),
+        ("float32", 0x100, 1, 1, "add.fp32.one"),
+        ("float16", 0x100, 4096, 2, "add.fp16.aligned"),
+        ("float16", 0x100, 4096, 0, "add.fp16.aligned.ptx"),
     ],
 )
 def test_row_by_type_alignment_value_and_device(world, dtype, address, n, device, key):
@@ -87,7 +88,7 @@ def test_array_interface_and_its_stream(world):
 
     f4 = numpy.dtype("float32").str
     world.package.vector_add(Array(f4, stream=9), Array(f4), 32)
-    assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == ("add.sm_80.cubin.fp32.aligned", 1, 9)
+    assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == ("add.fp32.aligned", 1, 9)
     assert world.driver.count("sync") == 0
     world.package.vector_add(Array(f4, stream=9), Array(f4), 32, stream=4)
     assert world.driver.count("sync") == 1, "the launch waits for the stream that makes the array"
@@ -102,11 +103,11 @@ def test_array_interface_and_its_stream(world):
 def test_raw_addresses_need_their_type_said(world):
     address = (1 << 40) + 0x100
     world.package.vector_add(address, address, 32, dtype="fp16")
-    assert world.driver.last.key == "add.sm_80.ptx.fp16.aligned"
+    assert world.driver.last.key == "add.fp16.aligned.ptx"
     world.package.vector_add(address, address, 32, dtype=world.torch.float32)
-    assert world.driver.last.key == "add.sm_80.ptx.fp32.aligned"
+    assert world.driver.last.key == "add.fp32.aligned.ptx"
     world.package.vector_add(address, Tensor("float16"), 32)
-    assert world.driver.last.key == "add.sm_80.ptx.fp16.aligned", "the other argument tells"
+    assert world.driver.last.key == "add.fp16.aligned.ptx", "the other argument tells"
     world.package.copy((2 << 40) + 1, True, grid=1)
     assert world.driver.last.device == 1, "one candidate, and the driver knows whose address it is"
     with pytest.raises(world.package.NoVariantError, match=r"type of an argument is unknown.*say dtype="):
@@ -118,6 +119,11 @@ def test_grids(world):
     for grid, launched in ((3, (3, 1, 1)), ((2, 3), (2, 3, 1)), ((2, 3, 4), (2, 3, 4))):
         world.package.copy(x, False, grid=grid)
         assert tuple(world.driver.last.grid) == launched
+    world.package.softmax(x := Tensor(device=1), 64, grid=(9,))
+    assert tuple(world.driver.last.grid) == (9, 1, 1), "n_rows is for the default grid alone"
+    with pytest.raises(TypeError, match="softmax\\(\\) misses the argument 'n_rows'"):
+        world.package.softmax(x, 64)
+    x = Tensor("int8", device=1)
     count = world.driver.count()
     world.package.copy(x, False, grid=(4, 0))
     world.package.vector_add(Tensor(numel=0), Tensor(numel=0), 0)
@@ -178,6 +184,7 @@ def test_functions_look_like_python_ones(world):
     attention = world.package.attention
     expected = "(q, scale, slope, n_ctx, heads, seed, *, HEAD_DIM, IS_CAUSAL, stream=None, grid=None)"
     assert str(inspect.signature(attention)) == expected
+    assert str(inspect.signature(world.package.softmax)) == "(x, n_cols, n_rows=None, *, stream=None, grid=None)"
     assert str(inspect.signature(world.package.copy)) == "(source, flag, *, stream=None, grid)"
     assert inspect.getdoc(attention).startswith('Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n')
     assert "HEAD_DIM: 64 or 128" in attention.__doc__

@@ -3,10 +3,11 @@
 import random
 
 import pytest
-from example_package import Facts, Kernel, Manifest, Tensor, Variant, built, example_table
 
 from kbuild.aot import dispatch, tables
+from kbuild.aot.manifest import Guard
 from kbuild.errors import ManifestError
+from tests.launcher.example_package import Tensor, built, example_table, kernel_of, manifest_of, variant_of
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_device_facts_in_c_and_in_python(launcher):
                 facts = dispatch.device_facts(kernel, table.targets, capability, shared)
                 assert launcher._device_facts(index, capability, shared) == facts
     names = {t.name: [c for c in (75, 80, 86, 90, 100, 120) if dispatch.runs_on(t, c)] for t in table.targets}
-    assert names == {"sm_80": [80, 86], "sm_80+ptx": [80, 86, 90, 100, 120], "sm_90": [90], "sm_90a": [90]}
+    assert names == {"sm_80": [80, 86], "sm_80+ptx": [80, 86, 90, 100, 120], "sm_90": [90], "sm_90a": [90]}, "no sm_90a+ptx"
 
 
 def test_facts_of_a_call(launcher, world):
@@ -50,45 +51,36 @@ def test_facts_of_a_call(launcher, world):
     assert table.kernels[0].parameters[2].mask == dispatch.TYPES["i32"] | hint | dispatch.HINT_1
 
 
-@pytest.mark.parametrize("type_", ["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"])
-def test_which_integers_fit_a_type(launcher, type_):
-    """Against the definition, at the edges of every type."""
-    bits, signed = int(type_[1:]), type_[0] == "i" and type_ != "i1"
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    edges = {sign * 2**power + step for power in (0, 1, 7, 8, 15, 16, 31, 32, 63, 64) for step in (-1, 0, 1) for sign in (1, -1)}
+def test_which_integers_fit_a_type(launcher):
+    """`seed` is u64, `heads` i64, `n` i32 with both hints, `flag` i1: at the edges of every type."""
+    edges = {sign * 2**power + step for power in (0, 1, 4, 31, 32, 63, 64) for step in (-1, 0, 1) for sign in (1, -1)}
+    types, q = dispatch.TYPES, Tensor("float16")
     for value in sorted(edge for edge in edges if -(2**63) <= edge < 2**64):
-        fact = integer_fact(value)
-        assert bool(fact & dispatch.TYPES[type_]) == (low <= value <= high), value
-    assert launcher is not None
+        call = launcher._facts(1, True, q, 0.5, 1.5, 1, value, value, HEAD_DIM=64, IS_CAUSAL=True)[1]
+        assert call[6:8] == (types["i64"] * (value < 2**63), types["u64"] * (value >= 0)), value
+        n = launcher._facts(0, True, q, q, value)[1][4]
+        hints = dispatch.HINT_16 * (value % 16 == 0) | dispatch.HINT_1 * (value == 1)
+        assert n == types["i32"] * (-(2**31) <= value < 2**31) | hints, value
+        assert launcher._facts(3, True, q, value, grid=1)[1][3] == types["i1"] * (value in (0, 1)), value
+    with pytest.raises(OverflowError):
+        launcher._facts(0, True, q, q, 2**64)
 
 
-def integer_fact(value: int) -> int:
-    """Python's own account of an integer's types."""
-    facts = 0
-    for name, bit in dispatch.TYPES.items():
-        if name[0] in "iu":
-            bits = int(name[1:])
-            low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if name[0] == "i" and bits > 1 else (0, 2**bits - 1)
-            facts |= bit * (low <= value <= high)
-    return facts
-
-
-def manifest_with(rows, grid=("n",)):
-    kernels = tuple(Kernel(name, grid) for name in dict.fromkeys(variant.kernel for variant, _ in rows))
-    return Manifest(type("Package", (), {"name": "p", "version": "1", "summary": ""})(), kernels)
+def table_of(rows, grid=("n",)):
+    kernels = tuple(kernel_of(name, grid) for name in dict.fromkeys(variant.kernel for variant, _ in rows))
+    return tables.make_table(manifest_of(kernels), rows)
 
 
 def test_rows_are_ordered_by_code_then_as_written_then_by_specialisation():
-    def row(arch, hint, conditions=(), block=64, compiled=""):
-        key = f"{arch}{compiled}{hint}{conditions}{block}"
-        return built(Variant("f", arch, (("n", f"i32{hint}"),), key, {}, {"BLOCK": block}, conditions), arch=compiled)
+    def row(arch, hint, guards=(), block=64, compiled=""):
+        return built(variant_of("f", arch, {"n": f"i32{hint}"}, constexprs={"BLOCK": block}, guards=guards), arch=compiled)
 
+    small = (Guard("n", "<=", 8),)
     rows = [
-        row("sm_80", ""), row("sm_80", ":16"), row("sm_90", "", ("n <= 8",)), row("sm_90", ":1", ("n <= 8",)),
+        row("sm_80", ""), row("sm_80", ":16"), row("sm_90", "", small), row("sm_90", ":1", small),
         row("sm_90", "", block=128), row("sm_90", ":16", block=128), row("sm_90", "", compiled="sm_90a"),
     ]  # fmt: skip
-    names = [row.name for row in tables.make_table(manifest_with(rows), rows).kernels[0].rows]
-    assert names == [
+    assert [row.name for row in table_of(rows).kernels[0].rows] == [
         "sm_90a BLOCK=64 num_warps=4", "sm_90 BLOCK=64 num_warps=4 n:1 if n <= 8", "sm_90 BLOCK=64 num_warps=4 if n <= 8",
         "sm_90 BLOCK=128 num_warps=4 n:16", "sm_90 BLOCK=128 num_warps=4",
         "sm_80 BLOCK=64 num_warps=4 n:16", "sm_80 BLOCK=64 num_warps=4",
@@ -96,8 +88,8 @@ def test_rows_are_ordered_by_code_then_as_written_then_by_specialisation():
 
 
 def test_many_levels_of_shared_memory_are_merged_upwards():
-    rows = [built(Variant("f", "sm_90", (("n", "i32"),), str(i), {}, {"I": i}), shared=50000 + 100 * i) for i in range(150)]
-    kernel = tables.make_table(manifest_with(rows), rows).kernels[0]
+    rows = [built(variant_of("f", "sm_90", {"n": "i32"}, constexprs={"I": i}), shared=50000 + 100 * i) for i in range(150)]
+    kernel = table_of(rows).kernels[0]
     assert len(kernel.levels) <= 60
     for row in kernel.rows:
         level = kernel.levels[row.required[dispatch.FACT_SHARED].bit_length() - 1]
@@ -105,21 +97,20 @@ def test_many_levels_of_shared_memory_are_merged_upwards():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kernel", "signature", "values", "message"),
     [
-        ({"args": (("class", "i32"),)}, "is not a name that Python and C allow"),
-        ({"args": (('x"; system("', "i32"),)}, "is not a name that Python and C allow"),
-        ({"args": (("stream", "i32"),)}, "a name that the package needs itself"),
-        ({"args": (("n", "float"),)}, 'unknown type "float"'),
-        ({"args": (("n", "i32:8"),)}, 'unknown type "i32:8"'),
-        ({"kernel": "explain"}, "a name that the package needs itself"),
-        ({"kernel": "__init__"}, "is not a name"),
-        ({"conditions": ("m <= 3",)}, 'when: unknown name "m"'),
-        ({"matrix": {"n": 3}}, "matrix.n: is the name of an argument too"),
+        ("f", {"class": "i32"}, {}, "is not a name that Python and C allow"),
+        ("f", {'x"; system("': "i32"}, {}, "is not a name that Python and C allow"),
+        ("f", {"stream": "i32"}, {}, "a name that the package needs itself"),
+        ("f", {"n": "float"}, {}, 'unknown type "float"'),
+        ("f", {"n": "*i32:8"}, {}, 'unknown type "\\*i32:8"'),
+        ("explain", {"n": "i32"}, {}, "a name that the package needs itself"),
+        ("__init__", {"n": "i32"}, {}, "is not a name"),
+        ("f", {"n": "i32"}, {"guards": (Guard("m", "<=", 3),)}, 'when: unknown name "m"'),
+        ("f", {"n": "i32"}, {"matrix": {"n": 3}}, "matrix.n: is the name of an argument too"),
+        ("f", {"m": "i32"}, {}, r'grid\[0\]: unknown name "n"'),
     ],
 )
-def test_bad_tables_are_told(change, message):
-    variant = Variant(**({"kernel": "f", "arch": "sm_90", "args": (("n", "i32"),), "key": "k"} | change))
-    rows = [(variant, Facts("f", 0, 4, 32, "sm_90", (), "0" * 64))]
+def test_bad_tables_are_told(kernel, signature, values, message):
     with pytest.raises(ManifestError, match=message):
-        tables.make_table(manifest_with(rows), rows)
+        table_of([built(variant_of(kernel, "sm_90", signature, **values))])

@@ -41,6 +41,9 @@ NAMED = {
     "swizzled{vector=8, perPhase=2, maxPhase=4, order=[0,1]}": swizzled((32, 64), 8, 2, 4, [0, 1]),
     "swizzled{vector=1, perPhase=1, maxPhase=1, order=[2,1,0]}": unswizzled((4, 8, 8), [2, 1, 0]),
     "wgmmaShared{elementBits=16, swizzleBytes=128, transposed=0}": wgmma_shared((64, 128), 16, 128),
+    "slice{axis=0, size=16, parent=blocked{sizePerThread=[1,4], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}": (
+        slice_of(blocked((64, 64), [1, 4], [4, 8], [4, 1], [1, 0]), 0)
+    ),
     "slice{axis=1, size=8, parent=mma{warps=[4,1], instruction=[16,8]}}": slice_of(mma_accumulator((64, 64), (4, 1)), 1),
 }
 

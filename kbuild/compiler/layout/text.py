@@ -157,7 +157,9 @@ def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
     if layout.rank != 1:
         return
     zeros = [(dim, bit) for dim in ("lane", "warp", "register") for bit, basis in enumerate(layout.bases_of(dim)) if not basis]
-    for axis, pair, copies in product((1, 0), (0, 1), range(len(zeros))):
+    # Lanes run along the last axis first, as a rule: if they skip the new axis at first, it is the one before.
+    axes = (0, 1) if any(layout.bases_of("lane")[:1]) else (1, 0)
+    for axis, pair, copies in product(axes, (0, 1), range(len(zeros))):
         places = zeros[: len(zeros) - copies]
         text = describe(_with_axis(layout, axis, places, pair))
         if not text.startswith("linear"):

@@ -1,17 +1,34 @@
 """From ttgir to LLVM text: one handler per operation."""
 
-from kbuild.compiler.lower import atomics, control, debug, elementwise, memory, pointers, shapes, trigonometry
+from kbuild.compiler.lower import (
+    async_copy,
+    atomics,
+    control,
+    convert_layout,
+    debug,
+    elementwise,
+    memory,
+    mma,
+    pointers,
+    shapes,
+    shared,
+    trigonometry,
+)
 from kbuild.compiler.lower.lowering import lower_module, unhandled_ops
 
 __all__ = [
+    "async_copy",
     "atomics",
     "control",
+    "convert_layout",
     "debug",
     "elementwise",
     "lower_module",
     "memory",
+    "mma",
     "pointers",
     "shapes",
+    "shared",
     "trigonometry",
     "unhandled_ops",
 ]

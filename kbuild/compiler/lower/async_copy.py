@@ -8,7 +8,7 @@ from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.index import owns
 from kbuild.compiler.lower.literals import GLOBAL_POINTER, SHARED_POINTER, memory_bits
 from kbuild.compiler.lower.lowering import lower
-from kbuild.compiler.lower.memory import access_width
+from kbuild.compiler.lower.memory import vector_width
 from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.shared import descriptor, thread_offset
@@ -24,7 +24,7 @@ def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
         raise InternalError("cp.async fills masked places with zeros only", op.loc)
     source, element_bits = layout(op.src.type), memory_bits(op.dst.type)
     size = element_bits // 8
-    width = access_width(emit, op.src, op.mask)
+    width = vector_width(emit, op.src, op.mask)
     access = shared_access(source, op.dst.type.layout, element_bits, width * element_bits)
     if access.vector * size not in (4, 8, 16):
         raise InternalError(f"cp.async of {access.vector * size} bytes", op.loc)

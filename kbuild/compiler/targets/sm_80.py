@@ -21,6 +21,7 @@ GPU_PIPELINE = (
     "to_gpu",
     "coalesce",
     "remove_conversions",
+    "thread_locality",
     "accelerate_matmul",
     "remove_conversions",
     "optimize_dot_operands",

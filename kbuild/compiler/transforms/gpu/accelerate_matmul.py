@@ -81,7 +81,7 @@ def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained:
         num_warps //= along[-1]
     rows, columns, warps_m, warps_n = max(1, m // atom.m), max(1, n // atom.n), 1, 1
     while warps_m * warps_n < num_warps:
-        if rows > 1 and (chained or rows >= columns) or columns == 1:
+        if (rows > 1 and (chained or rows >= columns)) or columns == 1:
             rows, warps_m = max(1, rows // 2), 2 * warps_m
         else:
             columns, warps_n = columns // 2, 2 * warps_n
@@ -115,7 +115,7 @@ class _Product:
         dot = self.dot
         a, b = self.plain(dot.a), self.plain(dot.b)
         atom = self.atom(a, b)
-        if atom is None and F32 != element_of(a.type) and bit_width(a.type) < 32:
+        if atom is None and bit_width(a.type) < 32:
             a, b = self.widened(a), self.widened(b)
             atom = self.atom(a, b)
         c = self.accumulator(dot.c, atom)
@@ -196,12 +196,12 @@ class _Product:
         high_b, low_b = self.parts(b)
         zero = add(Constant.of(0.0, c.type)).result
         small = self.product(high_a, low_b, self.product(low_a, high_b, zero, atom.name), atom.name)
-        small = add(Select(add(CmpF(small, small, "oeq")), small, zero)).result
+        small = add(Select(add(CmpF(small, small, "oeq")).result, small, zero)).result
         return self.product(high_a, high_b, add(AddF(small, c)).result, atom.name)
 
     def parts(self, value: Value) -> tuple[Value, Value]:
         add = self.builder.add
         bits = add(Bitcast(value, like(value.type, I32))).result
-        kept = add(AndI(bits, add(Constant.of(_TF32_MASK, bits.type)))).result
+        kept = add(AndI(bits, add(Constant.of(_TF32_MASK, bits.type)).result)).result
         high = add(Bitcast(kept, value.type)).result
         return high, add(SubF(value, high)).result

@@ -24,7 +24,7 @@ from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms.gpu.carried import carried_groups
-from kbuild.compiler.transforms.gpu.layout_flow import MEMORY, converted, is_pointwise, tensor_operands
+from kbuild.compiler.transforms.gpu.layout_flow import MEMORY, converted, held_layout, is_pointwise, tensor_operands, tensor_type
 
 MAX_BITS = 128
 """The widest access of one thread."""
@@ -68,9 +68,9 @@ def find_accesses(func: Func) -> list[Access]:
         if not isinstance(op, MEMORY) or not isinstance(op.operands[0].type, TensorType):
             continue
         pointers = op.operands[0]
-        type_ = pointers.type
+        type_ = tensor_type(pointers)
         facts = info.get(pointers)
-        order = tuple(sorted(reversed(range(type_.rank)), key=lambda axis: -facts.contiguity[axis]))
+        order = tuple(sorted(range(type_.rank), key=lambda axis: (-facts.contiguity[axis], -axis)))
         assert isinstance(type_.element, PointerType)
         bits = max(8, bit_width(type_.element.pointee))
         aligned = max(1, facts.divisibility[order[0]] * 8 // bits)
@@ -90,7 +90,7 @@ def choose_vectors(group: list[Access], num_warps: int) -> list[tuple[Access, in
     stores = min((access.vector for access in group if access.writes), default=widest)
     narrowest = min(access.bits for access in group)
     common = stores if stores * narrowest >= MIN_BITS else widest
-    share = max(1, group[0].op.operands[0].type.numel // (32 * num_warps))
+    share = max(1, tensor_type(group[0].op.operands[0]).numel // (32 * num_warps))
     return [(access, min(share, access.vector if access.writes else common, common)) for access in group]
 
 
@@ -124,10 +124,9 @@ def _set_layout(op: Op, layout: LinearLayout) -> None:
     for index, operand in list(tensor_operands(op)):
         op.set_operand(index, converted(before, operand, layout))
     for result in op.results:
-        old = result.type
-        assert isinstance(old, TensorType) and old.layout is not None
-        result.type = old.with_layout(layout)
+        old = held_layout(result)
+        result.type = tensor_type(result).with_layout(layout)
         users = list(result.users)
-        back = converted(after, result, old.layout)
+        back = converted(after, result, old)
         for user in users if back is not result else ():
             user.replace_operand(result, back)

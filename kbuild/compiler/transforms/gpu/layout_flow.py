@@ -25,6 +25,7 @@ from kbuild.compiler.ops.tensor import (
     Cat,
     ExpandDims,
     Gather,
+    Hint,
     InlineAsm,
     Join,
     Load,
@@ -44,13 +45,12 @@ FREE = (Constant, Splat, MakeRange)
 """Operations whose tensor is made from nothing, in any layout."""
 MEMORY = (Load, Store, AtomicRMW, AtomicCAS, AsyncCopyGlobalToLocal)
 """Operations on tensors of pointers."""
-_POINTWISE = (*MEMORY, InlineAsm, Scan)
-_POINTWISE_NAMES = frozenset({"tt.hint"})
+_POINTWISE = (*MEMORY, InlineAsm, Scan, Hint)
 
 
 def is_pointwise(op: Op) -> bool:
     """Whether all tensor operands and results of an operation have one and the same layout."""
-    return op.has(Trait.ELEMENTWISE) or isinstance(op, _POINTWISE) or op.op_name in _POINTWISE_NAMES
+    return op.has(Trait.ELEMENTWISE) or isinstance(op, _POINTWISE)
 
 
 def tensor_operands(op: Op) -> Iterator[tuple[int, Value]]:
@@ -58,6 +58,19 @@ def tensor_operands(op: Op) -> Iterator[tuple[int, Value]]:
     for index, operand in enumerate(op.operands):
         if isinstance(operand.type, TensorType):
             yield index, operand
+
+
+def tensor_type(value: Value) -> TensorType:
+    """The type of a value that is a tensor."""
+    assert isinstance(value.type, TensorType), f"{value} is no tensor"
+    return value.type
+
+
+def held_layout(value: Value) -> LinearLayout:
+    """The layout of a tensor of ttgir."""
+    layout = tensor_type(value).layout
+    assert layout is not None, f"{value} has no layout"
+    return layout
 
 
 def result_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | None:
@@ -71,7 +84,7 @@ def result_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | No
     if isinstance(op, Trans):
         return _transpose(layout, op.order)
     if isinstance(op, Reshape):
-        return layout.reshape(op.results[0].type.shape)
+        return layout.reshape(tensor_type(op.results[0]).shape)
     if isinstance(op, Join):
         return _joined(layout)
     if isinstance(op, Split):
@@ -87,8 +100,7 @@ def operand_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | N
     """The layout that operand `index` must have for the results to have `layout`; None when there is none, or any will do."""
     if is_pointwise(op):
         return layout
-    type_ = op.operands[index].type
-    assert isinstance(type_, TensorType)
+    type_ = tensor_type(op.operands[index])
     if isinstance(op, Broadcast):
         return broadcast_source(layout, type_.shape)
     if isinstance(op, ExpandDims | Reshape):
@@ -157,17 +169,9 @@ def minor_axis(layout: LinearLayout) -> int:
     return layout.rank - 1
 
 
-@lru_cache(maxsize=4096)
-def moves_registers_only(source: LinearLayout, destination: LinearLayout) -> bool:
-    """Whether every thread holds all it needs for the other layout."""
-    conversion = source.solve(destination)
-    return conversion.keeps("lane") and conversion.keeps("warp")
-
-
 def converted(builder: Builder, value: Value, layout: LinearLayout) -> Value:
     """`value` in another layout: itself if it has it, the source of a conversion if that has it, or a new conversion."""
-    type_ = value.type
-    assert isinstance(type_, TensorType)
+    type_ = tensor_type(value)
     if type_.layout == layout:
         return value
     if isinstance(value.op, ConvertLayout) and layout_of(value.op.src.type) == layout:

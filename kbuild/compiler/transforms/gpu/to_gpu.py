@@ -21,7 +21,14 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.layout import LinearLayout, default_blocked
 from kbuild.compiler.ops.tensor import Broadcast, Cat, Dot, ExpandDims, Join, Reduce, Reshape, Split, Trans
-from kbuild.compiler.transforms.gpu.layout_flow import converted, fma_operand, operand_layout, result_layout
+from kbuild.compiler.transforms.gpu.layout_flow import (
+    converted,
+    fma_operand,
+    held_layout,
+    operand_layout,
+    result_layout,
+    tensor_type,
+)
 
 _DERIVED = (ExpandDims, Trans, Reshape, Join, Split, Cat, Reduce)
 """The layout of their results follows from that of their operands."""
@@ -64,11 +71,11 @@ class _Typing:
     def fit_operands(self, op: Op) -> None:
         """Convert the operands of an operation that wants them in another layout than the default."""
         if isinstance(op, Broadcast):
-            self.fit(op, 0, operand_layout(op, 0, self.default(op.result.type.shape)))
+            self.fit(op, 0, operand_layout(op, 0, self.default(tensor_type(op.result).shape)))
         elif isinstance(op, Dot):
-            result = self.default(op.result.type.shape)
-            self.fit(op, 0, fma_operand(result, 0, op.a.type.shape[-1]))
-            self.fit(op, 1, fma_operand(result, 1, op.a.type.shape[-1]))
+            result = self.default(tensor_type(op.result).shape)
+            self.fit(op, 0, fma_operand(result, 0, tensor_type(op.a).shape[-1]))
+            self.fit(op, 1, fma_operand(result, 1, tensor_type(op.a).shape[-1]))
 
     def fit(self, op: Op, index: int, layout: LinearLayout | None) -> None:
         assert layout is not None
@@ -77,10 +84,8 @@ class _Typing:
     def derive(self, op: Op) -> None:
         """Give the results the layout that follows from the operands, and their users the default."""
         if isinstance(op, Split):
-            self.fit(op, 0, operand_layout(op, 0, self.default(op.results[0].type.shape)))
-        source = op.operands[0].type
-        assert isinstance(source, TensorType) and source.layout is not None
-        layout = result_layout(op, 0, source.layout)
+            self.fit(op, 0, operand_layout(op, 0, self.default(tensor_type(op.results[0]).shape)))
+        layout = result_layout(op, 0, held_layout(op.operands[0]))
         builder = Builder.after(op)
         for result in op.results:
             if not isinstance(result.type, TensorType):

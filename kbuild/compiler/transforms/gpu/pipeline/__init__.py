@@ -1,0 +1,89 @@
+"""Issues the loads of a loop iterations before they are needed, so that memory works while the tensor cores do.
+
+    Before:  scf.for %k … {                         After:  %buffers = ttg.local_alloc : memdesc<3 x 128x32xf16>
+               %a = tt.load %p, mask=%m                     async_copy %p0 → buffer 0, commit, async_copy %p1 → buffer 1, commit
+               %s = ttg.local_alloc src=%a                  scf.for %k … (%read_slot = 0, %write_slot = 2, %p_ahead) {
+               %x = ttg.local_load %s                         ttg.async_wait {num = 1}
+               %d = tt.dot %x, …                              async_copy %p_ahead → buffer %write_slot, commit
+             }                                                %s = ttg.memdesc_index %buffers, %read_slot
+                                                              %x = ttg.local_load %s
+                                                              %d = tt.dot %x, …
+                                                            }
+                                                            ttg.async_wait {num = 0}
+
+`loads` chooses the loads, `async_copy` those of them that the hardware can copy by itself, `schedule` how early they go,
+`expand` rewrites the loop.
+"""
+
+from __future__ import annotations
+
+from kbuild.compiler.analysis.liveness import Interval, Liveness
+from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.targets.target import Target
+from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, needs_other, tile_of
+from kbuild.compiler.transforms.gpu.pipeline.expand import expand
+from kbuild.compiler.transforms.gpu.pipeline.loads import pipelined_loads
+from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages, make_schedule
+
+MAX_HELD_REGISTERS = 32
+"""32-bit registers per thread in which a loop may hold loads of the next iteration."""
+
+
+@gpu_pass
+def pipeline(module: Module, target: Target, stages: int = 0) -> None:
+    """Pipeline the innermost loops by their `num_stages`, else the function's; `stages` overrides both."""
+    for func in module.functions.values():
+        for op in list(func.body.walk()):
+            if isinstance(op, For):
+                wanted = stages or op.num_stages or func.attrs.get("num_stages", 1)
+                if wanted >= MIN_STAGES:
+                    _pipeline_loop(func, op, wanted, target)
+
+
+def _pipeline_loop(func: Func, loop: For, num_stages: int, target: Target) -> None:
+    loads = pipelined_loads(loop, without_dots=loop.num_stages is not None)
+    tiles = {}
+    if loads and target.has("cp_async"):
+        chosen = {load: tile_of(load) for load in loads}
+        tiles = {load: tile for load, tile in chosen.items() if can_copy(load, tile, 8)}
+    if tiles:
+        stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
+        fitting = fitting_stages(num_stages, stage_bytes, _other_bytes(func, loop, list(tiles)), target.shared_bytes)
+        if fitting < MIN_STAGES:
+            return
+        num_stages = fitting
+    held = _held([load for load in loads if load not in tiles])
+    if tiles or held:
+        schedule = make_schedule(loop, list(tiles), held, num_stages)
+        new = expand(loop, schedule, tiles)
+        new.num_stages = 1
+
+
+def _held(loads: list[Load]) -> list[Load]:
+    """The loads that the hardware cannot copy, if registers are enough to have them early."""
+    registers = 0
+    for load in loads:
+        type_ = load.result.type
+        assert isinstance(type_, TensorType) and type_.layout is not None
+        registers += -(-len(type_.layout.unique_registers()) * bit_width(type_) // 32)
+    return loads if registers <= MAX_HELD_REGISTERS else []
+
+
+def _other_bytes(func: Func, loop: For, copied: list[Load]) -> int:
+    """Shared memory in use during a loop, other than that of the loads to be copied."""
+    replaced = {user for load in copied if not needs_other(load) for user in load.result.users}
+    liveness = Liveness(func)
+    life = Interval(liveness.start[loop], liveness.end[loop])
+    size = 0
+    for allocation, interval in liveness.intervals.items():
+        type_ = allocation.result.type
+        if interval.overlaps(life) and allocation not in replaced:
+            assert isinstance(type_, MemDescType)
+            size += type_.size_bytes
+    scratch = [scratch_bytes(op, func.attrs["num_warps"]) for op in loop.body.walk() if "scratch" in op.attribute_fields]
+    return size + max(scratch, default=0)

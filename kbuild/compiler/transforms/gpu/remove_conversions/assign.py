@@ -17,7 +17,14 @@ from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Store
 from kbuild.compiler.transforms.gpu.carried import CarriedGroup, carried_groups
-from kbuild.compiler.transforms.gpu.layout_flow import FREE, is_pointwise, operand_layout, result_layout, tensor_operands
+from kbuild.compiler.transforms.gpu.layout_flow import (
+    FREE,
+    held_layout,
+    is_pointwise,
+    operand_layout,
+    result_layout,
+    tensor_operands,
+)
 from kbuild.compiler.transforms.gpu.remove_conversions.anchors import Anchors, Strength
 from kbuild.compiler.transforms.gpu.remove_conversions.cost import conversion_cost, loop_weight
 
@@ -83,11 +90,11 @@ class _Chooser:
         """Let the anchors' layouts flow forward as far as they determine the layouts of results."""
         work: list[tuple[Value, LinearLayout, Strength]] = []
         for op, strength in self.anchors.results.items():
-            work.extend((result, result.type.layout, strength) for result in op.results if _has_layout(result))
+            work.extend((result, held_layout(result), strength) for result in op.results if _has_layout(result))
         while work:
             value, layout, strength = work.pop()
             known = self.candidates.setdefault(value, {})
-            if known.get(layout, 0) >= strength or len(known) >= _MOST_CANDIDATES and layout not in known:
+            if known.get(layout, 0) >= strength or (len(known) >= _MOST_CANDIDATES and layout not in known):
                 continue
             known[layout] = strength
             for user in value.users:
@@ -146,7 +153,7 @@ class _Chooser:
             elif op in self.anchors.results:
                 for result in op.results:
                     if _has_layout(result):
-                        self.layouts[result] = result.type.layout
+                        self.layouts[result] = held_layout(result)
             elif isinstance(op, Store):
                 self.settle_store(op)
             elif op in self.pulled:
@@ -177,7 +184,8 @@ class _Chooser:
         source = next((self.layouts[src] for src in op.srcs if src in self.layouts), None)
         if source is not None:
             self.assignment.sources[op] = source
-            self.settle_results(op, [result_layout(op, 0, source)])
+            reduced = result_layout(op, 0, source)
+            self.settle_results(op, [reduced] if reduced is not None else [])
 
     def settle_store(self, op: Store) -> None:
         """A store that is no anchor takes its value as it comes, if that has no more registers than it is worth."""
@@ -188,16 +196,16 @@ class _Chooser:
             given = own
         self.anchors.operands[op] = (given,) * len(op.operands)
 
-    def settle_results(self, op: Op, options: list[LinearLayout | None]) -> None:
-        if options and options[0] is not None:
+    def settle_results(self, op: Op, options: list[LinearLayout]) -> None:
+        if options:
             chosen = options[0] if len(options) == 1 else min(options, key=lambda layout: self.price(op, layout))
             for result in op.results:
                 if isinstance(result.type, TensorType):
                     self.layouts[result] = chosen
 
-    def options(self, op: Op) -> list[LinearLayout | None]:
+    def options(self, op: Op) -> list[LinearLayout]:
         """The different layouts that the operands suggest for the results."""
-        found: dict[LinearLayout | None, None] = {}
+        found: dict[LinearLayout, None] = {}
         for index, operand in tensor_operands(op):
             if operand in self.layouts:
                 layout = result_layout(op, index, self.layouts[operand])
@@ -205,9 +213,8 @@ class _Chooser:
                     found[layout] = None
         return list(found)
 
-    def price(self, op: Op, layout: LinearLayout | None) -> float:
+    def price(self, op: Op, layout: LinearLayout) -> float:
         """What it costs to bring the operands into a layout, and the results out of it."""
-        assert layout is not None
         total = 0.0
         for index, operand in tensor_operands(op):
             have, want = self.layouts.get(operand), operand_layout(op, index, layout)
@@ -259,7 +266,7 @@ class _Chooser:
         """Let values that nobody asked for keep their layouts, as far as their operands permit."""
         for argument in block.arguments:
             if _has_layout(argument):
-                self.layouts.setdefault(argument, argument.type.layout)
+                self.layouts.setdefault(argument, held_layout(argument))
         for op in block:
             for region in op.regions:
                 self.keep_rest(region)
@@ -272,7 +279,7 @@ class _Chooser:
                 self.settle_results(op, options)
             for result in op.results:
                 if _has_layout(result):
-                    self.layouts.setdefault(result, result.type.layout)
+                    self.layouts.setdefault(result, held_layout(result))
                 group = self.assignment.groups.get(result)
                 if group is not None:
                     self.settle_group(group, self.layouts[result])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kbuild.compiler.ir.core import Block, Op, Trait
-from kbuild.compiler.ir.types import TensorType, bit_width, element_of
+from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout, classify
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import Binary, Cast, Compare, DivF, DivSI, PreciseDivF, RemF, RemSI, Select
@@ -32,12 +32,6 @@ def conversion_cost(source: LinearLayout, destination: LinearLayout, bits: int) 
     return {"registers": 0.125 * words, "shuffle": 4 + 2 * words, "shared": _BARRIER + 2 * words}[kind]
 
 
-def conversion_cost_of(type_: TensorType, destination: LinearLayout) -> float:
-    """The cost of converting a value of `type_`."""
-    assert type_.layout is not None
-    return conversion_cost(type_.layout, destination, bit_width(type_))
-
-
 def loop_weight(block: Block | None) -> float:
     """How often a block is assumed to run."""
     weight = 1.0
@@ -51,7 +45,7 @@ def loop_weight(block: Block | None) -> float:
 def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
     """Instructions of an operation made again with results in `layout`; None when it must not be made again."""
     registers = layout.size("register")
-    if isinstance(op, FREE) or isinstance(op, _RENAMING):
+    if isinstance(op, (*FREE, *_RENAMING)):
         return 0
     if isinstance(op, Load):
         small = layout.rank == 1 and registers <= _MOST_LOADED_AGAIN
@@ -59,7 +53,7 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
     if not op.has(Trait.ELEMENTWISE):
         return None
     if isinstance(op, Cast):
-        narrow = min(bit_width(op.src.type), bit_width(element_of(op.results[0].type)))
+        narrow = min(bit_width(op.src.type), bit_width(op.results[0].type))
         return registers * (4 if narrow == 8 else 1)
     simple = isinstance(op, Binary | Compare | Select) and not isinstance(op, _SLOW)
     return registers * (1 if simple else 8)

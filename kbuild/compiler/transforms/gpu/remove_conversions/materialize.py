@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Op, Value
-from kbuild.compiler.ir.types import TensorType
+from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.transforms.gpu.layout_flow import operand_layout, tensor_operands
+from kbuild.compiler.transforms.gpu.layout_flow import held_layout, operand_layout, tensor_operands, tensor_type
 from kbuild.compiler.transforms.gpu.remove_conversions.assign import Assignment
-from kbuild.compiler.transforms.gpu.remove_conversions.cost import conversion_cost_of, loop_weight, repeat_cost
+from kbuild.compiler.transforms.gpu.remove_conversions.cost import conversion_cost, loop_weight, repeat_cost
 
 _DEEPEST = 64
 
@@ -17,8 +17,7 @@ _DEEPEST = 64
 def materialize(func: Func, assignment: Assignment) -> None:
     """Set the type of every value, and give every operation its operands in the layouts that it needs."""
     for value, layout in assignment.layouts.items():
-        assert isinstance(value.type, TensorType)
-        value.type = value.type.with_layout(layout)
+        value.type = tensor_type(value).with_layout(layout)
     copies = _Copies()
     for op in list(func.body.walk()):
         for index, operand in list(tensor_operands(op)):
@@ -36,7 +35,7 @@ class _Copies:
 
     def get(self, value: Value, layout: LinearLayout) -> Value:
         """`value` in another layout, by whichever way is cheaper."""
-        if _layout(value) == layout:
+        if held_layout(value) == layout:
             return value
         key = value, layout
         if key not in self.made:
@@ -46,12 +45,11 @@ class _Copies:
     def plan(self, value: Value, layout: LinearLayout, depth: int) -> tuple[float, bool]:
         """The cost of `value` in a layout, and whether to repeat the operation that made it."""
         key = value, layout
-        if _layout(value) == layout or key in self.made:
+        if held_layout(value) == layout or key in self.made:
             return 0.0, False
         if key not in self.plans:
-            assert isinstance(value.type, TensorType)
             weight = loop_weight(value.block)
-            convert = weight * conversion_cost_of(value.type, layout), False
+            convert = weight * conversion_cost(held_layout(value), layout, bit_width(value.type)), False
             again = self.repeated_cost(value.op, layout, weight, depth) if value.op is not None else None
             self.plans[key] = min(convert, (again, True)) if again is not None else convert
         return self.plans[key]
@@ -79,17 +77,10 @@ class _Copies:
             mapping[operand] = self.get(operand, need)
         copy = op.clone(mapping)
         for result in copy.results:
-            assert isinstance(result.type, TensorType)
-            result.type = result.type.with_layout(layout)
+            result.type = tensor_type(result).with_layout(layout)
         return Builder.after(op).add(copy).results[value.index]
 
 
 def _convert(value: Value, layout: LinearLayout) -> Value:
     builder = Builder.after(value.op) if value.op is not None else Builder(value.block, value.block.first)
-    assert isinstance(value.type, TensorType)
-    return builder.add(ConvertLayout(value, value.type.with_layout(layout)), value.hint).result
-
-
-def _layout(value: Value) -> LinearLayout | None:
-    assert isinstance(value.type, TensorType)
-    return value.type.layout
+    return builder.add(ConvertLayout(value, tensor_type(value).with_layout(layout)), value.hint).result

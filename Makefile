@@ -1,0 +1,30 @@
+# make build   everything from a fresh checkout: an environment, kbuild, the kernels' cubins, the wheel
+# make test    the tests that need no GPU
+# make clean   removes what both made
+#
+# It takes Python 3.10 or newer, make and a C compiler.
+
+PYTHON ?= python3
+VENV ?= .venv
+INSTALLED := $(VENV)/.installed
+
+.PHONY: build test clean
+
+build: $(INSTALLED)
+	@echo "==> kbuild build"
+	@$(VENV)/bin/kbuild build
+
+test: $(INSTALLED)
+	@echo "==> pytest"
+	@$(VENV)/bin/python -m pytest -q
+
+$(INSTALLED): pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit("kbuild needs Python 3.10 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
+	@echo "==> making a Python environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "==> installing kbuild and what it needs (about 150 MB the first time)"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+clean:
+	@rm -rf $(VENV) build dist *.egg-info

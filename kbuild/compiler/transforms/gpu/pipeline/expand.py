@@ -1,0 +1,204 @@
+"""Puts a schedule into effect: a prologue that issues the first loads, and a loop that issues those of later iterations.
+
+There is no epilogue: what would belong to iterations beyond the last is masked off, by the same comparison that makes
+loops of few iterations, or none, right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.types import I1, I32, MemDescType, Type, is_tensor, like
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.elementwise import AddI, AndI, CmpI, Constant, MulI, Select
+from kbuild.compiler.ops.gpu import (
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    LocalDealloc,
+    MemDescIndex,
+)
+from kbuild.compiler.ops.tensor import Load, Splat
+from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
+from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, drop_unused_carried, yield_more
+from kbuild.compiler.transforms.gpu.pipeline.schedule import Schedule, Stage
+
+
+@dataclass
+class _Progress:
+    """One stage, and what it hands from one iteration to the next."""
+
+    stage: Stage
+    carried: dict[int, Value]
+    """The loop's carried values as they are `lookahead` iterations ahead, by number."""
+    queues: dict[Load, list[Value]]
+    """Values loaded and not used yet, oldest first."""
+
+
+def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType]) -> For:
+    """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied."""
+    expansion = _Expansion(loop, schedule, tiles)
+    expansion.prologue()
+    expansion.steady_state()
+    expansion.epilogue()
+    return drop_unused_carried(expansion.loop)
+
+
+class _Expansion:
+    def __init__(self, loop: For, schedule: Schedule, tiles: dict[Load, MemDescType]) -> None:
+        self.loop, self.schedule = loop, schedule
+        self.builder = Builder.before(loop)
+        self.progress = [
+            _Progress(
+                stage,
+                {index: loop.init[index] for index in stage.slice.carried},
+                {} if stage.asynchronous else {load: [] for load in stage.loads},
+            )
+            for stage in schedule.stages
+        ]
+        self.buffers = {load: self._allocate(load, tile) for load, tile in tiles.items()}
+        self.early: dict[int, tuple[Value, Value]] = {}
+
+    # The three parts
+
+    def prologue(self) -> None:
+        """Issue what would have been issued in the iterations before the first."""
+        for time in range(-self.schedule.start, 0):
+            for progress in self.progress:
+                iteration = time + progress.stage.lookahead
+                if iteration >= 0:
+                    slot = self._integer(iteration) if progress.stage.asynchronous else None
+                    self._issue(progress, *self._early(iteration), slot)
+            if self.buffers and time >= -self.schedule.distance:
+                self.builder.add(AsyncCommitGroup())
+
+    def steady_state(self) -> None:
+        """Change the loop: wait for this iteration's copies, issue later ones, and use what has arrived."""
+        steps = [self._times(self.loop.step, progress.stage.lookahead) for progress in self.progress]
+        zero, one, count = (self._integer(value) for value in (0, 1, self.schedule.buffers))
+        slots = [(zero, "read_slot"), (self._integer(self.schedule.distance), "write_slot")] if self.buffers else []
+        handed = slots + list(self._handed())
+        self.loop, arguments = add_carried(self.loop, [value for value, _ in handed], [hint for _, hint in handed])
+        slot_arguments = arguments[: len(slots)]
+        self._receive(iter(arguments[len(slots) :]))
+        self.builder = Builder(self.loop.body, self.loop.body.first, self.loop.loc)
+        held = {load: queue.pop(0) for p in self.progress if not p.stage.use for load, queue in p.queues.items()}
+        reads: dict[Load, Value] = {}
+        if self.buffers:
+            self.builder.add(AsyncWait(self.schedule.distance - 1))
+            reads = {load: self._at(load, MemDescIndex(buffer, slot_arguments[0])) for load, buffer in self.buffers.items()}
+        for progress, step in zip(self.progress, steps):
+            iteration = self.builder.add(AddI(self.loop.induction, step)).result
+            predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
+            self._issue(progress, iteration, predicate, slot_arguments[1] if progress.stage.asynchronous else None)
+        if self.buffers:
+            self.builder.add(AsyncCommitGroup())
+        following = [self._following(slot, zero, one, count) for slot in slot_arguments]
+        yield_more(self.loop, following + [value for value, _ in self._handed()])
+        for load, buffer in reads.items():
+            replace_uses(self.loop, load, buffer)
+        for load, value in held.items():
+            load.replace_by(value)
+
+    def epilogue(self) -> None:
+        """Wait for the copies of iterations that never come: even masked ones write zeros."""
+        self.builder = Builder.after(self.loop)
+        if self.buffers:
+            self.builder.add(AsyncWait(0))
+        for buffer in self.buffers.values():
+            self.builder.add(LocalDealloc(buffer))
+
+    # One iteration of one stage
+
+    def _issue(self, progress: _Progress, iteration: Value, predicate: Value, slot: Value | None) -> None:
+        """Issue a stage's loads for an iteration of which `predicate` says whether it exists."""
+        stage, loop = progress.stage, self.loop
+        mapping = {loop.induction: iteration, **{loop.carried[i]: value for i, value in progress.carried.items()}}
+        for other in self.progress:
+            mapping.update({load.result: queue.pop(0) for load, queue in other.queues.items() if load in stage.known})
+        for op in stage.slice.ops:
+            copy = self.builder.add(op.clone(mapping))
+            if isinstance(copy, Load):
+                copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
+        for load in stage.loads:
+            if slot is None:
+                progress.queues[load].append(mapping[load.result])
+            else:
+                self._copy(load, slot, mapping, predicate)
+        progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
+
+    def _copy(self, load: Load, slot: Value, mapping: dict[Value, Value], predicate: Value) -> None:
+        destination = self._at(load, MemDescIndex(self.buffers[load], slot))
+        source = mapping.get(load.ptr, load.ptr)
+        own = mapping.get(load.mask, load.mask) if load.mask is not None else None
+        mask = self._masked(own, predicate, load.result.type)
+        copy = AsyncCopyGlobalToLocal(source, destination, mask, cache=load.cache, eviction=load.eviction)
+        copy.loc = load.loc
+        self.builder.add(copy)
+
+    def _masked(self, mask: Value | None, predicate: Value, type_: Type, before: Load | None = None) -> Value:
+        """A load's mask and the iteration's predicate."""
+        builder = self.builder if before is None else Builder.before(before)
+        wide = builder.add(Splat(predicate, like(type_, I1))).result if is_tensor(type_) else predicate
+        return wide if mask is None else builder.add(AndI(mask, wide)).result
+
+    # What is carried
+
+    def _handed(self) -> Iterator[tuple[Value, str]]:
+        """All that the stages hand on, with names."""
+        for progress in self.progress:
+            for index, value in progress.carried.items():
+                yield value, _named(self.loop.carried[index].hint, "ahead")
+            for load, queue in progress.queues.items():
+                for value in queue:
+                    yield value, _named(load.result.hint, "held")
+
+    def _receive(self, arguments: Iterator[Value]) -> None:
+        """Take over what `_handed` gave, in the same order, as block arguments."""
+        for progress in self.progress:
+            progress.carried = {index: next(arguments) for index in progress.carried}
+            progress.queues = {load: [next(arguments) for _ in queue] for load, queue in progress.queues.items()}
+
+    # Small things
+
+    def _allocate(self, load: Load, tile: MemDescType) -> Value:
+        type_ = MemDescType((self.schedule.buffers, *tile.tile_shape), tile.element, tile.layout)
+        return self._at(load, LocalAlloc(type_))
+
+    def _at(self, load: Load, op: MemDescIndex | LocalAlloc) -> Value:
+        """Insert an operation at the place in the source where the load is, and under its name."""
+        op.loc = load.loc
+        return self.builder.add(op, load.result.hint).result
+
+    def _early(self, iteration: int) -> tuple[Value, Value]:
+        """The induction value of one of the first iterations, and whether that iteration exists."""
+        if iteration not in self.early:
+            value = self.loop.lower
+            if iteration:
+                value = self.builder.add(AddI(value, self._times(self.loop.step, iteration))).result
+            self.early[iteration] = value, self.builder.add(CmpI(value, self.loop.upper, "slt")).result
+        return self.early[iteration]
+
+    def _times(self, step: Value, count: int) -> Value:
+        if isinstance(step.op, Constant):
+            return self.builder.add(Constant.of(step.op.value * count, step.type)).result
+        if count == 1:
+            return step
+        return self.builder.add(MulI(step, self.builder.add(Constant.of(count, step.type)).result)).result
+
+    def _integer(self, value: int) -> Value:
+        return self.builder.add(Constant.of(value, I32)).result
+
+    def _following(self, slot: Value, zero: Value, one: Value, count: Value) -> Value:
+        """The buffer after this one, around the ring; `analysis.barriers` recognises this form."""
+        increased = self.builder.add(AddI(slot, one)).result
+        inside = self.builder.add(CmpI(increased, count, "slt")).result
+        return self.builder.add(Select(inside, increased, zero)).result
+
+
+def _named(hint: str, suffix: str) -> str:
+    return f"{hint}_{suffix}" if hint else ""

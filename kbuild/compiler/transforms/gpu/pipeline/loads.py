@@ -1,0 +1,121 @@
+"""Which loads of a loop are worth issuing early, and what has to be computed early for that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.core import Op, Trait, Value
+from kbuild.compiler.ir.types import TensorType
+from kbuild.compiler.ops.control import Call, For, While
+from kbuild.compiler.ops.elementwise import AddPtr
+from kbuild.compiler.ops.gpu import AsyncWait, ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.tensor import (
+    AtomicCAS,
+    AtomicRMW,
+    Barrier,
+    Broadcast,
+    Dot,
+    ExpandDims,
+    Join,
+    Load,
+    Reshape,
+    Splat,
+    Split,
+    Store,
+    Trans,
+)
+
+MOVING = (ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans, Broadcast, ExpandDims, Join, Reshape, Split, Trans)
+"""Operations that only bring a value into another form."""
+EXPENSIVE = (Dot, LocalAlloc, LocalLoad)
+"""Operations that are not worth doing twice to know an address early."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What computes some values of one iteration, and what that needs of the iteration before."""
+
+    ops: tuple[Op, ...]
+    """In the order of the body."""
+    carried: tuple[int, ...]
+    """Numbers of the carried values that take part."""
+
+
+def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
+    """The loads worth pipelining, in order: those that feed a dot; with `without_dots`, all if there are none such.
+
+    Loops with inner loops, barriers or calls have none, nor do loads from arrays that the loop writes.
+    """
+    written: list[Value | None] = []
+    for op in loop.body.walk():
+        if isinstance(op, For | While | Barrier | Call | AsyncWait):
+            return []
+        if isinstance(op, Store | AtomicRMW | AtomicCAS):
+            written.append(_base(op.ptr))
+    candidates = [op for op in loop.body if isinstance(op, Load) and _is_candidate(loop, op, written)]
+    feeding = [load for load in candidates if _feeds_dot(load)]
+    return feeding or (candidates if without_dots else [])
+
+
+def _is_candidate(loop: For, load: Load, written: Sequence[Value | None]) -> bool:
+    if load.volatile or load.boundary_check or not isinstance(load.result.type, TensorType) or not load.result.type.rank:
+        return False
+    if any(base is None or base is _base(load.ptr) for base in written):
+        return False
+    return backward_slice(loop, (value for value in (load.ptr, load.mask) if value is not None)) is not None
+
+
+def _base(value: Value) -> Value | None:
+    """The scalar pointer that an address is computed from; None when that cannot be seen."""
+    while True:
+        op = value.op
+        if isinstance(op, AddPtr):
+            value = op.ptr
+        elif isinstance(op, Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans):
+            value = op.src
+        elif op is None and value.index and isinstance(loop := value.block.parent, For):
+            value = loop.init[value.index - 1]
+        else:
+            return value if op is None else None
+
+
+def _feeds_dot(load: Load) -> bool:
+    """Whether a dot multiplies what the load gives, as it is or after work on single elements."""
+    seen: set[Op] = set()
+    values = [load.result]
+    while values:
+        value = values.pop()
+        for user in value.users:
+            if isinstance(user, Dot) and (value is user.a or value is user.b):
+                return True
+            if user not in seen and (user.has(Trait.ELEMENTWISE) or isinstance(user, MOVING)):
+                seen.add(user)
+                values.extend(user.results)
+    return False
+
+
+def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()) -> Slice | None:
+    """What computes `roots` inside an iteration, stopping at operations that are `known`.
+
+    None when it has effects, regions, or costs too much to be done a second time.  Loads may be part of it.
+    """
+    ops: set[Op] = set()
+    carried: set[int] = set()
+    values = list(roots)
+    while values:
+        value = values.pop()
+        op = value.op
+        if op is None:
+            if value.block is loop.body and value.index and value.index - 1 not in carried:
+                carried.add(value.index - 1)
+                values.append(loop.yielded[value.index - 1])
+        elif op.parent is loop.body and op not in ops and op not in known:
+            if isinstance(op, Load):
+                if op.volatile or op.boundary_check:
+                    return None
+            elif not op.has(Trait.PURE) or op.regions or isinstance(op, EXPENSIVE):
+                return None
+            ops.add(op)
+            values.extend(op.operands)
+    return Slice(tuple(op for op in loop.body if op in ops), tuple(sorted(carried)))

@@ -1,0 +1,95 @@
+"""How many iterations before its use each load is issued, and how many buffers that takes.
+
+With n stages a copy is issued n - 1 iterations early.  Where its address needs loads of the same iteration (a gather
+through a table), these go early too, and the distance is shared out: n - 1 = distance * levels.
+
+In an iteration the wait comes first, then a barrier, then the next copies, then the reads.  While buffer t is read, the
+copies of iterations t + 1 … t + distance are on their way, and all threads have passed the barrier of iteration t, so
+have read buffer t - 1: `distance + 1` buffers are enough for one barrier per iteration, and no fewer are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.transforms.gpu.pipeline.loads import Slice, backward_slice
+
+MIN_STAGES = 2
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Loads that are issued `lookahead` iterations early, and give their values `use` iterations early."""
+
+    loads: tuple[Load, ...]
+    lookahead: int
+    use: int
+    slice: Slice
+    """What computes their addresses; where `asynchronous` is false, with the loads themselves."""
+    known: frozenset[Load]
+    """Loads of an earlier stage whose values the slice uses."""
+    asynchronous: bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The stages of a loop, those issued earliest first."""
+
+    stages: tuple[Stage, ...]
+    distance: int
+
+    @property
+    def buffers(self) -> int:
+        return self.distance + 1
+
+    @property
+    def start(self) -> int:
+        """Iterations before the first at which something is issued."""
+        return max((stage.lookahead for stage in self.stages), default=0)
+
+
+def fitting_stages(num_stages: int, stage_bytes: int, other_bytes: int, limit: int) -> int:
+    """The number of stages, at most `num_stages`, whose buffers fit in shared memory; below 2 when pipelining does not."""
+    while num_stages >= MIN_STAGES and num_stages * stage_bytes + other_bytes > limit:
+        num_stages -= 1
+    return num_stages
+
+
+def make_schedule(loop: For, copied: Sequence[Load], held: Sequence[Load], num_stages: int) -> Schedule:
+    """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in registers.
+
+    Values held in registers take registers for every iteration that they are early, so they are early by one only.
+    """
+    stages: list[Stage] = []
+    distance = num_stages - 1
+    if copied:
+        direct = _union(loop, copied, frozenset())
+        tables = tuple(op for op in direct.ops if isinstance(op, Load))
+        known: frozenset[Load] = frozenset()
+        if tables and distance >= 2:
+            distance //= 2
+            known = frozenset(tables)
+            stages.append(_register_stage(loop, tables, 2 * distance, distance))
+        stages.append(Stage(tuple(copied), distance, 0, _union(loop, copied, known), known, True))
+    if held:
+        stages.append(_register_stage(loop, held, 1, 0))
+    return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance)
+
+
+def _register_stage(loop: For, loads: Sequence[Load], lookahead: int, use: int) -> Stage:
+    found = _union(loop, loads, frozenset(), itself=True)
+    return Stage(tuple(loads), lookahead, use, found, frozenset(), asynchronous=False)
+
+
+def _union(loop: For, loads: Sequence[Load], known: frozenset[Load], itself: bool = False) -> Slice:
+    """The slice that all of the loads need, with or without the loads."""
+    roots: list[Value] = []
+    for load in loads:
+        roots.extend([load.result] if itself else [value for value in (load.ptr, load.mask) if value is not None])
+    found = backward_slice(loop, roots, known)
+    assert found is not None, "loads were chosen by their slices"
+    return found

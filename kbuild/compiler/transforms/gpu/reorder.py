@@ -1,0 +1,132 @@
+"""Moves conversions and loads from shared memory down to their uses, so that fewer registers are taken at a time.
+
+Before:
+    %q: tensor<128x128xf16, #dot_operand> = ttg.local_load %tile
+    scf.for … {
+      %qk: tensor<128x64xf32, #mma> = tt.dot %q, …
+After (where the registers of the loop would not suffice):
+    scf.for … {
+      %q: tensor<128x128xf16, #dot_operand> = ttg.local_load %tile
+      %qk: tensor<128x64xf32, #mma> = tt.dot %q, …
+
+Into a branch they always move if nothing else needs them, into a loop only then: a load there is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
+from kbuild.compiler.ops.control import For, If
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.tensor import Dot, Store
+from kbuild.compiler.targets import Target
+
+_SHARE = 0.7
+"""The part of a thread's registers that a loop's tensors may take; addresses and fragments need the rest."""
+_VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
+
+
+@gpu_pass
+def reorder(module: Module, target: Target) -> None:
+    """Sink conversions and loads from shared memory."""
+    for func in module.functions.values():
+        movable = [op for op in func.body.walk() if isinstance(op, ConvertLayout | LocalLoad)]
+        sunk: set[Op] = set()
+        for op in reversed(movable):
+            place = _place(op.parent_block, op, list(op.results[0].users), target)
+            if place is not None and (not isinstance(op, LocalLoad) or _may_move(op, place)):
+                # Those for the same use stay in their order.
+                while place.prev in sunk:
+                    place = place.prev
+                if place is not op:
+                    op.move_before(place)
+                sunk.add(op)
+
+
+def _place(block: Block, op: Op, users: list[Op], target: Target) -> Op | None:
+    """The operation before which `op` is needed first."""
+    tops = {_ancestor(user, block): None for user in users}
+    if not tops:
+        return None
+    if len(tops) == 1:
+        (top,) = tops
+        inner = _entered(top, op, users, target)
+        if inner is not None:
+            return _place(inner, op, users, target)
+    following = op.next if block is op.parent else block.first
+    while following is not None and following not in tops:
+        following = following.next
+    return following
+
+
+def _entered(top: Op, op: Op, users: list[Op], target: Target) -> Block | None:
+    """The region of an operation into which another should move, when all users are there."""
+    if isinstance(top, If):
+        return next((region for region in top.regions if all(_is_inside(user, region) for user in users)), None)
+    if isinstance(top, For) and all(_is_inside(user, top.body) for user in users) and isinstance(op, LocalLoad):
+        fed = all(isinstance(user, Dot) for user in users)
+        return top.body if fed and _pressure(top, op) > _SHARE * target.max_registers else None
+    return None
+
+
+def _pressure(loop: For, operand: LocalLoad) -> float:
+    """32-bit registers per thread of what a loop carries, its largest product besides, and an operand."""
+    carried = _words(loop.carried)
+    products = [op.result for op in loop.body if isinstance(op, Dot) and op.result not in loop.yielded]
+    return carried + max((_words([product]) for product in products), default=0) + _words([operand.result])
+
+
+def _words(values: Iterable[Value]) -> float:
+    total = 0.0
+    for value in values:
+        type_ = value.type
+        if isinstance(type_, TensorType) and type_.layout is not None:
+            total += len(type_.layout.unique_registers()) * bit_width(type_) / 32
+    return total
+
+
+def _may_move(load: LocalLoad, place: Op) -> bool:
+    """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or nothing
+    with an effect on shared memory lies between."""
+    root = load.src
+    while root.op is not None and isinstance(root.op, _VIEWS):
+        root = root.op.operands[0]
+    if isinstance(root.op, LocalAlloc) and root.op.src is not None and not _is_written(root):
+        return True
+    if place.parent is not load.parent:
+        return False
+    op = load.next
+    while op is not None and op is not place:
+        if any(inner.has(Trait.WRITES) and not isinstance(inner, Store) for inner in op.walk()):
+            return False
+        op = op.next
+    return True
+
+
+def _is_written(memory: Value) -> bool:
+    for user in memory.users:
+        if isinstance(user, LocalLoad):
+            continue
+        if isinstance(user, LocalStore) or not isinstance(user, _VIEWS):
+            return True
+        if isinstance(user.results[0].type, MemDescType) and _is_written(user.results[0]):
+            return True
+    return False
+
+
+def _ancestor(op: Op, block: Block) -> Op:
+    """The operation of a block that is, or holds, another one."""
+    while op.parent is not block:
+        assert op.parent is not None and op.parent.parent is not None, "the operation is not inside the block"
+        op = op.parent.parent
+    return op
+
+
+def _is_inside(op: Op, region: Block) -> bool:
+    block: Block | None = op.parent
+    while block is not None and block is not region:
+        block = block.parent.parent if block.parent is not None else None
+    return block is region

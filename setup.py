@@ -1,0 +1,9 @@
+"""What pyproject.toml cannot say: the templates beside the package are installed within it, as kbuild/templates."""
+
+from setuptools import find_packages, setup
+
+setup(
+    packages=[*find_packages(include=["kbuild", "kbuild.*"]), "kbuild.templates"],
+    package_dir={"kbuild.templates": "templates"},
+    package_data={"kbuild.templates": ["*.j2"], "kbuild": ["py.typed"]},
+)

@@ -1,0 +1,126 @@
+"""What a build depends on is what its cubins are made of, and nothing else; and how ninja is told of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from kbuild.aot import ninja
+from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, digest, request_digest, tree_digest
+from kbuild.aot.load import load
+from kbuild.aot.manifest import Guard
+from kbuild.aot.matrix import Expansion, expand
+from kbuild.aot.plan import Job, Plan, plan
+
+SOURCES = {"scale": "5" * 64}
+TOOLS = {"ptxas": "9" * 64}
+
+
+def planned(project: Path, **changes: object) -> Plan:
+    manifest = load(project / "kernels.toml")
+    given = {"sources": SOURCES, "compiler": "c" * 64, "tools": TOOLS} | changes
+    expansion = given.pop("expansion", None) or expand(manifest)
+    return plan(manifest, expansion, **given)  # type: ignore[arg-type]
+
+
+def identities(made: Plan) -> set[str]:
+    return {job.identity for job in made.jobs}
+
+
+def test_identity_depends_on_what_goes_in(project: Path) -> None:
+    base = identities(planned(project))
+    assert len(base) == 18
+    assert identities(planned(project)) == base
+    for change in ({"sources": {"scale": "6" * 64}}, {"compiler": "d" * 64}, {"tools": {"ptxas": "8" * 64}}, {"lineinfo": True}):
+        assert not identities(planned(project, **change)) & base
+
+
+def test_identity_does_not_depend_on_facts_of_dispatch_or_names(project: Path) -> None:
+    base = planned(project)
+    found = expand(load(project / "kernels.toml")).variants
+    variants = tuple(replace(variant, guards=(Guard("n", ">", 3),)) for variant in found)
+    assert identities(planned(project, expansion=Expansion(variants, ()))) == identities(base)
+    text = (project / "kernels.toml").read_text().replace('name = "scale"', 'name = "scale_rows"')
+    (project / "kernels.toml").write_text(text)
+    assert identities(planned(project, sources={"scale_rows": "5" * 64})) == identities(base)
+
+
+def test_identity_is_the_same_on_every_machine_and_day() -> None:
+    """This digest is written down: whoever changes it throws away all caches, and should raise FORMAT knowingly."""
+    request = {"function": "k", "signature": [["x", "*fp16:16"]], "constexprs": [["BLOCK", 1024]], "target": "sm_90"}
+    assert request_digest(request, "a", "b", {"ptxas": "c", "llvm": "d"}) == digest(
+        {"compiler": "b", "format": 1, "request": request, "source": "a", "tools": {"llvm": "d", "ptxas": "c"}}
+    )
+    assert digest(request) == "837453685a7825b862cf99e2b2ea375316f2c214850625157f18e0ce15a5dc1e"
+    assert canonical_json({"b": (1, 2.5, None), "a": True, "ü": "é"}) == b'{"a":true,"b":[1,2.5,null],"\\u00fc":"\\u00e9"}'
+
+
+def test_the_compiler_s_digest_is_that_of_its_sources(tmp_path: Path) -> None:
+    (tmp_path / "pass.py").write_text("x = 1\n")
+    first = compiler_digest(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    assert compiler_digest(tmp_path) == first
+    (tmp_path / "pass.py").rename(tmp_path / "other.py")
+    assert compiler_digest(tmp_path) != first
+    assert tree_digest(tmp_path, ["*.txt"]) != tree_digest(tmp_path, ["*.none"])
+
+
+def test_digests_of_tools_are_remembered_until_the_file_changes(tmp_path: Path) -> None:
+    tool, record = tmp_path / "ptxas", tmp_path / "record"
+    tool.write_bytes(b"one")
+    digests = FileDigests(record)
+    first = digests.get(tool)
+    record.write_bytes(digests.record())
+    assert FileDigests(record).get(tool) == first
+    record.write_bytes(record.read_bytes().replace(first.encode(), b"0" * 64))
+    assert FileDigests(record).get(tool) == "0" * 64  # The record is believed,
+    tool.write_bytes(b"two")
+    assert FileDigests(record).get(tool) not in (first, "0" * 64)  # but not about another file.
+    for garbage in (b"", b"[]", b'{"x": 1}', b"\xff"):
+        record.write_bytes(garbage)
+        assert len(FileDigests(record).get(tool)) == 64
+
+
+def test_a_job_reads_back_and_says_how_to_repeat_it(project: Path) -> None:
+    for job in planned(project).jobs:
+        assert Job.decode(json.loads(job.encode())) == job
+    assert planned(project).jobs[0].command() == (
+        "kbuild compile kernels/scale.py:scale_kernel --arch sm_80 -s 'x=*fp16:16,y=*fp16:16,n=i32:16' "
+        "-c NEGATE=False,BLOCK=512,SCALE=2.0 --num-warps 4 --num-stages 3"
+    )
+
+
+def test_ninja_s_text(project: Path) -> None:
+    text = (project / "kernels.toml").read_text().replace("[false, true]", "[false]")
+    text = re.sub(r"\[\[kernel.exclude\]\][^\[]*", "", text).replace('["fp16", "fp32"]', '["fp16"]').replace("16?", "16")
+    (project / "kernels.toml").write_text(text)
+    variants = expand(load(project / "kernels.toml"), ["sm_80"]).variants
+    made = planned(project, expansion=Expansion(variants, ()), package={"archs": ["sm_80"]})
+    printed = re.sub(r"(?m)^client = .*$", "client = CLIENT", ninja.text(made, "/usr/bin/py thon$"))
+    name = "fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3"
+    assert printed.replace("$\n    ", "") == f"""\
+# Written by kbuild build; changes are lost.
+ninja_required_version = 1.10
+builddir = .kbuild
+python = '/usr/bin/py thon$$'
+client = CLIENT
+
+rule compile
+  command = $python -S -I $client < $in
+  description = $what
+  restat = 1
+
+rule assemble
+  command = $python -m kbuild @assemble $in
+  description = $what
+  restat = 1
+
+build sm_80/scale/{name}.cubin sm_80/scale/{name}.json sm_80/scale/{name}.ptx: compile .kbuild/jobs/sm_80/scale/{name}.json
+  what = compile scale.sm_80.{name}
+
+build .kbuild/wheel.json: assemble .kbuild/package.json | sm_80/scale/{name}.cubin sm_80/scale/{name}.json sm_80/scale/{name}.ptx
+  what = package demo_kernels
+"""
+    assert [name for name, _ in made.files] == [f".kbuild/jobs/sm_80/scale/{name}.json", ".kbuild/package.json"]

@@ -29,7 +29,7 @@ from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 MANIFEST = "kernels.toml"
 BUILD = "build"
 COMPILER = "kbuild.compiler.driver:compile"
-SOURCE_DIGEST = "kbuild.compiler.frontend.source:source_digest"
+SOURCE_DIGEST = "kbuild.compiler.frontend.digest:source_digest"
 
 _KBUILD = Path(__file__).resolve().parents[1]
 _LARGEST_TEXT = 8000
@@ -172,7 +172,7 @@ def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) 
     for kernel in manifest.kernels:
         if kernel.name in wanted:
             try:
-                found[kernel.name] = function(options.project / kernel.source, kernel.function)
+                found[kernel.name] = function(str(options.project / kernel.source), kernel.function)
             except KbuildError as error:
                 errors.append(error)
     if errors:

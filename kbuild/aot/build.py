@@ -16,7 +16,7 @@ from typing import Any
 from kbuild.aot import ninja, toolchain
 from kbuild.aot.cache import Cache
 from kbuild.aot.compile_variant import CACHED, resolve
-from kbuild.aot.files import write_atomic, write_if_changed
+from kbuild.aot.files import templates_directory, write_atomic, write_if_changed
 from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, tree_digest
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
@@ -29,7 +29,7 @@ from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 MANIFEST = "kernels.toml"
 BUILD = "build"
 
-_KBUILD = Path(__file__).parents[1]
+_KBUILD = Path(__file__).resolve().parents[1]
 _LARGEST_TEXT = 8000
 """Characters of one failure that are shown."""
 
@@ -114,10 +114,19 @@ def build(options: Options, progress: Progress) -> Result:
 def _run(options: Options, directory: Path, progress: Progress, lock: int | None, to_do: int) -> ninja.Outcome:
     """Runs ninja, and beside it a server of compiles if there are enough to do for it to pay."""
     program = toolchain.find_ninja(options.environment).path
-    server = ninja.serving(directory, sys.executable, options.environment) if to_do > 1 else nullcontext()
+    environment = _environment(options.environment)
+    server = ninja.serving(directory, sys.executable, environment) if to_do > 1 else nullcontext()
     with server:
         held = (lock,) if lock is not None else ()
-        return ninja.run(program, directory, (), options.environment, progress, options.jobs, options.keep_going, held)
+        return ninja.run(program, directory, (), environment, progress, options.jobs, options.keep_going, held)
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the build's steps, which run in another directory and have to find this same kbuild."""
+    paths = [os.path.abspath(path) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if _KBUILD.parent.name not in ("site-packages", "dist-packages"):
+        paths.insert(0, str(_KBUILD.parent))
+    return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str]) -> Expansion:
@@ -143,19 +152,13 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
             "archs": sorted(set(options.archs)) or list(manifest.package.archs),
             "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
             "templates": tree_digest(templates_directory(), ["*.j2"]),
-            "cc": cc.path,
+            "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
     sources = _source_digests(options, manifest, expansion)
     return plan(manifest, expansion, sources, compiler_digest(), tools, package, options.lineinfo)
-
-
-def templates_directory() -> Path:
-    """Where the package's templates are: within an installed kbuild, or beside it in a checkout."""
-    installed = _KBUILD / "templates"
-    return installed if installed.is_dir() else _KBUILD.parent / "templates"
 
 
 def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) -> dict[str, str]:
@@ -186,8 +189,6 @@ def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: 
         "manifest": options.display,
         "cache": str(options.cache.absolute()) if options.cache else None,
         "ptxas": ptxas.path,
-        "cc": None if options.kernels else toolchain.find_cc(options.environment).path,
-        "templates": str(templates_directory()),
         "compiler": options.compiler,
         "source_digest": options.source_digest,
         "verbose": options.verbose,

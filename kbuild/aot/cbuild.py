@@ -6,18 +6,16 @@ The library is linked against the C library alone: Python's functions come from 
 from __future__ import annotations
 
 import os
-import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from kbuild.aot import toolchain
 from kbuild.errors import ToolError
 
 LIBRARY = "_launcher.abi3.so"
 SOURCE = "launcher.c"
-_TIMEOUT = 300
-"""Seconds after which a compiler is given up."""
 
 _FLAGS = (
     "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra",
@@ -44,21 +42,10 @@ def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",)) -> Path:
     descriptor, temporary = tempfile.mkstemp(suffix=".so", prefix=".launcher-", dir=package_dir)
     os.close(descriptor)
     try:
-        _run(compile_command(cc, Path(temporary).name, include), package_dir)
+        toolchain.run(compile_command(cc, Path(temporary).name, include), package_dir)
         os.chmod(temporary, 0o755)
         os.replace(temporary, library)
     finally:
         Path(temporary).unlink(missing_ok=True)
     return library
 
-
-def _run(command: list[str], directory: Path) -> None:
-    try:
-        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=_TIMEOUT, check=False)
-    except FileNotFoundError:
-        raise ToolError(f"the C compiler {command[0]!r} is not to be found", hint="install gcc or clang, or set CC") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolError(f"the C compiler {command[0]!r} did not run: {error}") from None
-    if done.returncode != 0:
-        output = done.stderr.decode(errors="replace").strip()
-        raise ToolError(f"the C compiler failed with exit code {done.returncode} on {directory / SOURCE}:\n{output[-4000:]}")

@@ -1,4 +1,7 @@
-"""Writing files so that a build may be cut off at any point: whole, or not at all, and only when they change."""
+"""Writing files so that a build may be cut off at any point: whole, or not at all, and only when they change.
+
+And where the files of kbuild's own that are no modules lie.
+"""
 
 from __future__ import annotations
 
@@ -30,3 +33,10 @@ def write_if_changed(path: Path, data: bytes) -> bool:
         pass
     write_atomic(path, data)
     return True
+
+
+def templates_directory() -> Path:
+    """Where the package's templates are: within an installed kbuild, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "templates"
+    return installed if installed.is_dir() else package.parent / "templates"

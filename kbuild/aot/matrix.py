@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from kbuild.aot.manifest import GUARD_OPERATORS, Argument, Config, Guard, Kernel, Manifest, Value
 
@@ -83,7 +84,7 @@ class Variant:
         """All compile-time values by name: axes, meta-parameters and defaults."""
         return dict(self.matrix) | dict(self.constexprs)
 
-    @property
+    @cached_property
     def file_name(self) -> str:
         """A readable name made of `[A-Za-z0-9_.,=+-]`, unlike that of any other variant of its kernel and arch.
 

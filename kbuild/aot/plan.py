@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from kbuild.aot.identity import canonical_json, digest, request_digest
 from kbuild.aot.manifest import Kernel, Manifest, Value
@@ -37,7 +38,7 @@ class Job:
     lineinfo: bool = False
     """Whether the cubin refers to source lines."""
 
-    @property
+    @cached_property
     def stem(self) -> str:
         """Path of the variant's files within the build directory, without suffix."""
         return f"{self.variant.arch}/{self.variant.kernel}/{self.variant.file_name}"

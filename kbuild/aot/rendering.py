@@ -39,13 +39,6 @@ _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
 
 
-def templates_directory() -> Path:
-    """Where the templates are: within an installed kbuild, or beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    installed = package / "templates"
-    return installed if installed.is_dir() else package.parent / "templates"
-
-
 def render(package_dir: Path, table: Table, templates: Path) -> list[Path]:
     """Write all sources of the package; files that have the right bytes stay untouched."""
     environment = _environment(templates)

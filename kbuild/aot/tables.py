@@ -25,6 +25,7 @@ from kbuild.aot.dispatch import (
     Row,
     Target,
 )  # fmt: skip
+from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import Kernel, Manifest
 from kbuild.aot.matrix import Variant
 from kbuild.errors import ManifestError
@@ -65,8 +66,7 @@ class Code:
     @property
     def conditions(self) -> tuple[str, ...]:
         """The guards of the variant as expressions."""
-        form, divisible = "{0.argument} {0.operator} {0.value}", "{0.argument} % {0.value} == 0"
-        return tuple((divisible if guard.operator == "%" else form).format(guard) for guard in self.variant.guards)
+        return tuple(guard.expression for guard in self.variant.guards)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def render(package_dir: Path, table: Table, templates: Path | None = None) -> li
 
     `templates` is the directory with the templates, kbuild's own by default.
     """
-    return rendering.render(package_dir, table, templates or rendering.templates_directory())
+    return rendering.render(package_dir, table, templates or templates_directory())
 
 
 def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...]) -> KernelTable:

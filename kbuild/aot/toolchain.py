@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ class Tool:
     """Where it is."""
     origin: str
     """What led there: an environment variable, a package, or PATH."""
+    arguments: tuple[str, ...] = ()
+    """Arguments that come before all others, as in CC="ccache gcc"."""
 
 
 def find_ptxas(environment: Mapping[str, str]) -> Tool:
@@ -65,10 +68,10 @@ def find_ninja(environment: Mapping[str, str]) -> Tool:
 
 def find_cc(environment: Mapping[str, str]) -> Tool:
     """The C compiler: CC if set, otherwise cc, gcc or clang on PATH."""
-    if name := environment.get("CC", ""):
-        if path := shutil.which(name, path=environment.get("PATH")):
-            return Tool("cc", path, "CC")
-        raise ToolError(f"CC is {name}, which is no program", hint="set it to one program, without arguments")
+    if words := shlex.split(environment.get("CC", "")):
+        if path := shutil.which(words[0], path=environment.get("PATH")):
+            return Tool("cc", path, "CC", tuple(words[1:]))
+        raise ToolError(f"CC is {words[0]}, which is no program")
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name, path=environment.get("PATH")):
             return Tool("cc", path, "PATH")
@@ -86,7 +89,7 @@ def find_llvm() -> Tool:
 
 def version(tool: Tool) -> str:
     """The last telling line that the program prints for `--version`; what is wrong, in brackets, if it cannot run."""
-    command = [tool.path, "--version"]
+    command = [tool.path, *tool.arguments, "--version"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -95,6 +98,19 @@ def version(tool: Tool) -> str:
     if done.returncode != 0 or not lines:
         return f"(exit code {done.returncode})"
     return next((line for line in lines if "release" in line), lines[0])
+
+
+def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:
+    """Runs a program in a directory; ToolError with the end of its messages if it fails, or takes more than `timeout` seconds."""
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise ToolError(f"{command[0]} is not to be found", hint="install it, or set the variable that names it") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{command[0]} did not run: {error}") from None
+    if done.returncode != 0:
+        output = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise ToolError(f"{command[0]} failed with exit code {done.returncode} in {directory}:\n{output[-4000:]}")
 
 
 def _is_program(path: str | Path) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import build as builder
 from kbuild.aot.build import Options, Result, build
+from kbuild.aot.files import templates_directory
 from kbuild.aot.progress import Progress
 from kbuild.errors import CompileError, KbuildError, UsageError
 from tests.aot.conftest import KERNEL, MANIFEST
@@ -212,4 +212,4 @@ def test_paths_with_odd_characters(options: Options) -> None:
 
 
 def test_templates_are_found_in_a_checkout() -> None:
-    assert builder.templates_directory().name == "templates"
+    assert templates_directory().name == "templates"

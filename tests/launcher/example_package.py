@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -147,6 +148,14 @@ class Driver:
 
     def count(self, what: str = "launch") -> int:
         return getattr(self._library, f"fake_{what}_count")()
+
+    @contextlib.contextmanager
+    def current_device(self, ordinal: int):
+        """Makes a device's context current, as an application may have done."""
+        self._library.cuCtxPushCurrent_v2(ctypes.c_void_p(0xC000 + ordinal))
+        yield
+        self._library.cuCtxPopCurrent_v2(ctypes.byref(popped := ctypes.c_void_p()))
+        assert popped.value == 0xC000 + ordinal, "a launch leaves the stack of contexts as it was"
 
     @property
     def last(self) -> Launch:

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from kbuild.aot import expressions, rendering
+from kbuild.aot import expressions
+from kbuild.aot.files import templates_directory
 from kbuild.errors import ManifestError
 
 NAMES = ("a", "b", "c")
@@ -30,7 +31,7 @@ def random_text(chance: random.Random, depth: int) -> str:
 
 def helpers() -> str:
     """The arithmetic of the launcher's template, without the tables below it."""
-    text = (rendering.templates_directory() / "launcher_tables.h.j2").read_text()
+    text = (templates_directory() / "launcher_tables.h.j2").read_text()
     return text[: text.index("/* The tables. */")]
 
 

@@ -1,11 +1,17 @@
 """Launches through a generated package: which cubin, with which parameters, where."""
 
+import ctypes
 import inspect
+import math
 import struct
+import subprocess
+import sys
+import types
 
 import numpy
 import pytest
 
+from kbuild.aot import rendering
 from tests.launcher.example_package import Tensor
 
 
@@ -80,6 +86,30 @@ def test_streams_and_contexts(world):
     assert world.driver.count("push") == pushes + 1, "no context was current, so the device's is made so for the call"
 
 
+def test_the_caller_keeps_its_context(world, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "80 80")
+    for current, pushed in ((1, 0), (0, 1)):
+        with world.driver.current_device(current):
+            world.package.vector_add(x := Tensor(device=1), x, 16)
+            pushes = world.driver.count("push")
+            world.package.vector_add(x, x, 16)
+            assert (world.driver.last.device, world.driver.count("push")) == (1, pushes + pushed)
+            world.package.copy(None, True, grid=1)
+            assert world.driver.last.device == current, "without a pointer that tells, the current device is meant"
+    world.package.copy(None, True, grid=1)
+    assert (world.driver.last.device, world.driver.last.params[0]) == (0, 0)
+
+
+def test_torch_in_use_gives_the_stream_for_addresses_too(world, monkeypatch):
+    world.package.copy((2 << 40), True, grid=1)
+    assert world.driver.last.stream == 0
+    for initialized, stream in ((False, 0), (True, 0x5001)):
+        cuda = types.SimpleNamespace(is_initialized=lambda answer=initialized: answer)
+        monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+        world.package.copy((2 << 40), True, grid=1)
+        assert world.driver.last.stream == stream
+
+
 def test_array_interface_and_its_stream(world):
     class Array:
         def __init__(self, typestr, stream=None, address=(2 << 40) + 256):
@@ -98,6 +128,65 @@ def test_array_interface_and_its_stream(world):
         world.package.vector_add(Array(">f4"), Array(f4), 32)
     with pytest.raises(TypeError, match="malformed"):
         world.package.vector_add(Array(None), Array(f4), 32)
+
+
+class DLPackArray:
+    """Exports address, device and type as DLPack has them; keeps what it was asked for."""
+
+    def __init__(self, code, bits, device=(2, 1), address=(2 << 40) + 256, lanes=1):
+        self._fields = struct.pack("<QiiiBBHQQQQQ", address, *device, 1, code, bits, lanes, 0, 0, 16, 0, 0)
+        self._memory = ctypes.create_string_buffer(self._fields)
+        self._device, self.asked = device, []
+
+    def __dlpack_device__(self):
+        return self._device
+
+    def __dlpack__(self, **keywords):
+        self.asked.append(keywords)
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self._memory), b"dltensor", None)
+
+
+def test_dlpack(world):
+    for code, bits, dtype in ((2, 32, "fp32"), (2, 16, "fp16")):
+        x = DLPackArray(code, bits)
+        world.package.vector_add(x, x, 32)
+        launch = world.driver.last
+        assert (launch.key, launch.device, launch.params[0]) == (f"add.{dtype}.aligned", 1, (2 << 40) + 256 + 16)
+    world.package.vector_add(x, x, 32, stream=0)
+    assert x.asked[-4:] == [{}, {}, {"stream": 1}, {"stream": 1}], "1 is the legacy stream"
+    for wrong, name in ((DLPackArray(4, 16), "x"), (DLPackArray(2, 32, lanes=4), "x")):
+        with pytest.raises(world.package.NoVariantError, match=f"{name} holds"):
+            world.package.vector_add(wrong, DLPackArray(2, 32), 32)
+    with pytest.raises(ValueError, match="x is not on a CUDA device"):
+        world.package.vector_add(numpy.zeros(8, numpy.float32), DLPackArray(2, 32), 8)
+
+
+def test_encoding_of_floats(tmp_path):
+    """Against numpy's float16 and float32, and bfloat16 by way of float64 arithmetic."""
+    text = (rendering.templates_directory() / "launcher_launch.h.j2").read_text()
+    source = text[text.index("static uint64_t encode_float") : text.index("static int read_grid")].removeprefix("static ")
+    (tmp_path / "encode.c").write_text("#include <stdint.h>\n#include <string.h>\n" + source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "e.so", tmp_path / "encode.c"], check=True)
+    encode = ctypes.CDLL(str(tmp_path / "e.so")).encode_float
+    encode.restype, encode.argtypes = ctypes.c_uint64, [ctypes.c_double, ctypes.c_int, ctypes.c_int]
+    chance = numpy.random.default_rng(3)
+    random = chance.standard_normal(20000) * 2.0 ** chance.integers(-160, 160, 20000)
+    small = chance.standard_normal(20000) * 2.0 ** chance.integers(-30, 20, 20000)
+    exact = numpy.arange(0x7C00, dtype=numpy.uint16).view(numpy.float16).astype(float)
+    ties = (exact[1:] + exact[:-1]) / 2
+    edges = [0.0, -0.0, numpy.inf, -numpy.inf, 65519.99, 65520.0, 5e-324, 1.7e308, 2.0**-149, 2.0**-150, 1.5 * 2.0**-150]
+    for value in (*random, *small, *ties, *edges):
+        with numpy.errstate(all="ignore"):
+            assert encode(value, 5, 10) == int(numpy.float16(value).view(numpy.uint16)), value
+            assert encode(value, 8, 23) == int(numpy.float32(value).view(numpy.uint32)), value
+    for value in random:
+        step = 2.0 ** max(math.frexp(value)[1] - 8, -133)
+        if abs(value) < 2.0**127:
+            nearest = math.copysign(round(value / step) * step, value)
+            assert encode(value, 8, 7) == encode(nearest, 8, 23) >> 16, value
+    assert (encode(math.nan, 5, 10), encode(math.nan, 8, 7), encode(math.nan, 8, 23)) == (0x7E00, 0x7FC0, 0x7FC00000)
 
 
 def test_raw_addresses_need_their_type_said(world):

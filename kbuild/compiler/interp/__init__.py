@@ -8,7 +8,7 @@ Masked-off lanes and shared memory nobody wrote hold NaN.  Arrays of bf16 are ui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_t
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory
 from kbuild.compiler.ir.core import Func, Module, Value
-from kbuild.compiler.ir.types import FloatType, PointerType, TensorType
+from kbuild.compiler.ir.types import Type, is_float, is_pointer, is_tensor, pointee_of, shape_of
 from kbuild.errors import InterpretError
 
 __all__ = ["MEANINGS", "decode", "encode", "interpret", "meaning_of", "means", "run", "signature_of"]
@@ -44,33 +44,40 @@ def run(module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], gri
         arguments = [arguments[argument.hint] for argument in kernel.arguments]
     if len(arguments) != len(kernel.arguments):
         raise InterpretError(f"{kernel.name} takes {len(kernel.arguments)} arguments, not {len(arguments)}")
-    arrays = [item for item in arguments if isinstance(item, np.ndarray)]
+    arrays = [given for parameter, given in zip(kernel.arguments, arguments) if is_pointer(parameter.type) and given is not None]
+    for parameter, given in zip(kernel.arguments, arguments):
+        _check_argument(parameter, given)
     memory = GlobalMemory(arrays)
     addresses = iter([memory.address_of(index) for index in range(len(arrays))])
-    values = [_argument(parameter, given, addresses) for parameter, given in zip(kernel.arguments, arguments)]
+    values = [_argument(parameter.type, given, addresses) for parameter, given in zip(kernel.arguments, arguments)]
     x, y, z = (*grid, 1, 1, 1)[:3]
     run_grid(module, memory, values, (int(x), int(y), int(z)))
     memory.write_back()
 
 
-def _argument(parameter: Value, given: Any, addresses: Any) -> Any:
-    """The value of a parameter."""
+def _check_argument(parameter: Value, given: Any) -> None:
     type_ = parameter.type
-    if isinstance(type_, PointerType):
-        if given is None:
-            return np.int64(0)
+    if is_pointer(type_) and given is not None:
         if not isinstance(given, np.ndarray):
             raise InterpretError(f"argument {parameter.hint} is {type_}, and wants an array, not {given!r}")
-        assert not isinstance(type_.pointee, TensorType)
-        expected = np.dtype(memory_dtype(type_.pointee))
+        expected = np.dtype(memory_dtype(pointee_of(type_)))
         if given.dtype.itemsize != expected.itemsize:
             raise InterpretError(f"argument {parameter.hint} is {type_}, and wants an array of {expected}, not {given.dtype}")
-        return np.int64(next(addresses))
-    if isinstance(given, np.ndarray):
+    elif isinstance(given, np.ndarray) and not is_tensor(type_):
         raise InterpretError(f"argument {parameter.hint} is {type_}, and wants a number, not an array")
-    if isinstance(type_, FloatType):
-        return round_to(np.float64(given), type_)
-    return np.array(int(given)).astype(value_dtype(type_))[()]
+
+
+def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:
+    """The value of a parameter.  A tensor of pointers points at an array's elements, one after the other."""
+    if is_pointer(type_):
+        base = np.int64(next(addresses) if given is not None else 0)
+        if not is_tensor(type_):
+            return base
+        return base + np.arange(given.size).reshape(shape_of(type_)) * given.dtype.itemsize
+    values = np.broadcast_to(given, shape_of(type_))
+    if is_float(type_):
+        return round_to(values.astype(np.float64), type_)
+    return values.astype(value_dtype(type_))
 
 
 def signature_of(arguments: Mapping[str, Any], types: Mapping[str, str] | None = None) -> dict[str, str]:

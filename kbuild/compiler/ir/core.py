@@ -214,6 +214,7 @@ class Op:
 
     op_name: ClassVar[str] = ""
     traits: ClassVar[Trait] = Trait.NONE
+    _trait_bits: ClassVar[int] = 0
     operand_fields: ClassVar[dict[str, str]] = {}
     attribute_fields: ClassVar[tuple[str, ...]] = ()
     region_fields: ClassVar[tuple[str, ...]] = ()
@@ -224,7 +225,7 @@ class Op:
         annotations: dict[str, str] = {}
         for base in reversed(cls.__mro__):
             annotations.update({k: v for k, v in vars(base).get("__annotations__", {}).items() if "ClassVar" not in v})
-        cls.op_name, cls.traits = name, traits
+        cls.op_name, cls.traits, cls._trait_bits = name, traits, traits.value
         cls.fields = tuple(annotations)
         cls.operand_fields = {k: _OPERAND_KINDS[v] for k, v in annotations.items() if v in _OPERAND_KINDS}
         cls.region_fields = tuple(k for k, v in annotations.items() if v == "Block")
@@ -308,7 +309,7 @@ class Op:
 
     def has(self, trait: Trait) -> bool:
         """Whether the operation itself (not what its regions hold) has the trait."""
-        return bool(self.traits & trait)
+        return (self._trait_bits & trait._value_) != 0
 
     def replace_operand(self, old: Value, new: Value) -> None:
         """Use `new` wherever `old` was used."""
@@ -340,6 +341,16 @@ class Op:
         self._segments[position] = (start, len(values))
         for later in range(position + 1, len(self._segments)):
             self._segments[later] = (self._segments[later][0] + change, self._segments[later][1])
+
+    def add_result(self, type_: Type, hint: str = "") -> Value:
+        self.results.append(Value(type_, self, len(self.results), hint))
+        return self.results[-1]
+
+    def erase_result(self, index: int) -> None:
+        assert not self.results[index].users, "erasing a result that is used"
+        del self.results[index]
+        for position, result in enumerate(self.results):
+            result.index = position
 
     def detach(self: _SelfOp) -> _SelfOp:
         """Take the operation out of its block, keeping operands and users."""

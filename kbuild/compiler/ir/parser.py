@@ -22,6 +22,7 @@ _TOKEN = re.compile(
       | (?P<mark>[-(){}\[\]<>=,:])""",
     re.VERBOSE,
 )
+_WHOLE = re.compile(r"\s*(\d+(?:x\d+)*)")
 _SHAPE = re.compile(r"(?:(\d+) x )?((?:\d+x)*)")
 _LAYOUT_LINE = re.compile(r"^(#\w+) = (.+)$", re.MULTILINE)
 
@@ -107,13 +108,23 @@ class _Parser:
         element = self.type()
         layout = None
         if self.accept(","):
-            layout = self.layout(self.take("alias"), shape)
+            layout = self.layout(*self.layout_and_shape(shape))
         self.expect(">")
         if head == "tensor":
             return TensorType(shape, element, layout)
         if layout is None:
             self.fail("a memdesc needs a layout")
         return MemDescType((int(match[1]), *shape) if match[1] else shape, element, layout)
+
+    def layout_and_shape(self, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+        """The alias of a layout and the shape it is for: another one than the type's where that follows."""
+        alias = self.take("alias")
+        whole = _WHOLE.match(self.text, self.position) if self.token == "," else None
+        if whole is None:
+            return alias, shape
+        self.position = whole.end()
+        self.advance()
+        return alias, tuple(int(size) for size in whole[1].split("x"))
 
     def layout(self, alias: str, shape: tuple[int, ...]) -> LinearLayout:
         if alias not in self.aliases:

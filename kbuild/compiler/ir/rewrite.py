@@ -58,31 +58,24 @@ class Rewrites:
             if op.parent is None:
                 continue
             if is_dead(op):
-                worklist.extend(_sources(op))
+                worklist.extend(operand.owner for operand in op.operands if isinstance(operand.owner, Op))
                 op.erase()
                 continue
             for rule in self.rules.get(type(op), ()):
-                sources = _sources(op)
+                operands = list(op.operands)
                 replacement = rule(op)
                 if replacement is None:
                     continue
                 hits[rule.__name__] += 1
                 users = [user for result in op.results for user in result.users]
                 inserted = [op] if replacement is op else _replace(op, replacement)
-                worklist.extend(sources)
+                worklist.extend(operand.owner for operand in operands if isinstance(operand.owner, Op))
                 worklist.extend(users)
+                if op.region_fields and replacement is op:
+                    worklist.extend(inner for region in op.regions for inner in region.walk())
                 worklist.extend(reversed(inserted))
                 break
         return hits
-
-
-def _sources(op: Op) -> list[Op]:
-    """The operations whose results the operation, or one inside it, uses."""
-    found = {operand.owner for operand in op.operands if isinstance(operand.owner, Op)}
-    for region in op.regions:
-        for inner in region.walk():
-            found.update(operand.owner for operand in inner.operands if isinstance(operand.owner, Op))
-    return list(found)
 
 
 def is_dead(op: Op) -> bool:

@@ -99,7 +99,11 @@ class MemDescType(Type):
     shape: tuple[int, ...]
     element: Type
     layout: LinearLayout
-    """Map from the offset in elements (input `offset`) to coordinates of one buffer."""
+    """Map from the offset in elements (input `offset`) to coordinates of one buffer.
+
+    Of a subslice, the layout is that of the whole buffer, and the layout's shape is the buffer's: a swizzle mixes the
+    slices.  Coordinates count from the slice's start, whose offset is XORed to theirs.
+    """
 
     @property
     def buffers(self) -> int | None:
@@ -131,6 +135,8 @@ def type_text(type_: Type, aliases: dict[LinearLayout, str]) -> str:
         alias = aliases.get(type_.layout) if type_.layout is not None else None
         layout = f", {alias}" if alias else (", #layout" if type_.layout is not None else "")
         head = "tensor" if isinstance(type_, TensorType) else "!ttg.memdesc"
+        if isinstance(type_, MemDescType) and type_.tile_shape != type_.layout.shape:
+            layout += ", " + "x".join(str(size) for size in type_.layout.shape)
         return f"{head}<{dimensions}x{type_text(type_.element, aliases)}{layout}>"
     return str(type_)
 
@@ -169,6 +175,13 @@ def is_int(type_: Type) -> bool:
 
 def is_pointer(type_: Type) -> bool:
     return isinstance(element_of(type_), PointerType)
+
+
+def pointee_of(type_: Type) -> Type:
+    """What a pointer, or each pointer of a tensor, points at."""
+    element = element_of(type_)
+    assert isinstance(element, PointerType), f"{type_} is no pointer"
+    return element.pointee
 
 
 def is_tensor(type_: Type) -> bool:

@@ -277,6 +277,10 @@ class LinearLayout:
         ]
         return result.with_bases("register", (*result.bases_of("register"), *added))
 
+    def embed(self, shape: Sequence[int]) -> LinearLayout:
+        """The layout of the same elements as part, at the origin, of a tensor of a larger shape."""
+        return self._rewrite(tuple(shape), lambda coordinates: coordinates)
+
     def remove_zero_bases(self, dim: str) -> LinearLayout:
         """The layout without those bits of an input dimension that have a zero basis."""
         return self.with_bases(dim, [basis for basis in self.bases_of(dim) if basis])

@@ -29,7 +29,12 @@ MAX_VECTOR_BITS = 128
 
 
 def offset_map(register_layout: LinearLayout, shared_layout: LinearLayout) -> dict[str, tuple[int, ...]]:
-    """For each bit of register, lane, warp and block, the element offset that it adds (XOR)."""
+    """For each bit of register, lane, warp and block, the element offset that it adds (XOR).
+
+    The registers may hold a part of the shared tensor, of its rank: the one that starts at the origin.
+    """
+    if register_layout.shape != shared_layout.shape:
+        register_layout = register_layout.embed(shared_layout.shape)
     conversion = shared_layout.solve(register_layout)
     return {dim: conversion.part(dim, "offset") for dim, _ in register_layout.bases}
 

@@ -21,8 +21,8 @@ Function = Callable[..., str]
 _FUNCTIONS: dict[type[Op], tuple[Function, bool]] = {}
 
 LOG2_E = 1.4426950408889634
-LN_2 = 0.6931471805599453
-LOG10_2 = 0.3010299956639812
+LN_2, LN_2_TAIL = 0.6931471805599453, 2.3190468138462996e-17
+LOG10_2, LOG10_2_TAIL = 0.3010299956639812, -2.8037281277851704e-18
 LOG10_E = 0.4342944819032518
 INFINITY, NAN = math.inf, math.nan
 
@@ -39,8 +39,8 @@ _ERF_LARGE = (
     0.000271288969, -1.62963724, -0.913543165, -0.156415001, 0.0363678597, -0.00606591301, 0.000636716315, -0.0000312877237,
 )  # fmt: skip
 """log2(1 - erf(a)) for a in [1, 4]."""
-_ATANH = (0.33333334, 0.20000063, 0.14275253, 0.11669315)
-"""(atanh(s) - s) / s³ in s², for |s| up to 0.172."""
+_ATANH = (0.20000158, 0.14266169, 0.11877388)
+"""(atanh(s) - s - s³/3) / s⁵ in s², for |s| up to 1/5."""
 # Taylor series suffice in f64, where each further term is cheap to state and divides the error by hundreds.
 _EXPM1_F64 = tuple(1 / math.factorial(n) for n in range(3, 15))
 _ATANH_F64 = tuple(1 / n for n in range(3, 27, 2))
@@ -99,7 +99,7 @@ def clamp(m: Real, x: str, low: float, high: float) -> str:
 
 def _exp_parts(m: Real, x: str) -> tuple[str, str]:
     """n and p with exp(x) = 2^n · (1 + p) and |p| at most 0.42."""
-    high, low = m.split_constant(LN_2, 32 if m.double else 14)
+    high, low = m.split_constant(LN_2, LN_2_TAIL)
     count = m.round(m.mul(x, LOG2_E))
     rest = m.fma(count, -low, m.fma(count, -high, x))
     return count, _expm1_reduced(m, rest)
@@ -124,9 +124,10 @@ def expm1(m: Real, x: str) -> str:
 
 def _half_exp(m: Real, x: str) -> str:
     """exp(x) / 2 for x from 0 on: 2 ulp."""
-    count, p = _exp_parts(m, m.select(m.compare("ogt", x, 720.0 if m.double else 95.0), 720.0 if m.double else 95.0, x))
-    power = m.power_of_two(m.sub(count, 2.0))
-    return m.mul(m.fma(p, power, power), 2.0)
+    count, p = _exp_parts(m, clamp(m, x, 0.0, 720.0 if m.double else 95.0))
+    # The power of two in two steps: the result may lie just below overflow, or above.
+    power = m.power_of_two(m.sub(count, 20.0))
+    return m.mul(m.fma(p, power, power), 2.0**19)
 
 
 @function(rows.Sinh)
@@ -201,7 +202,7 @@ def _log_of(m: Real, x: str, combine: Callable[[str, str], str]) -> str:
 @function(rows.Log)
 def log(m: Real, x: str) -> str:
     """f32: 1 ulp."""
-    high, low = m.split_constant(LN_2, 32 if m.double else 15)
+    high, low = m.split_constant(LN_2, LN_2_TAIL)
     return _log_of(m, x, lambda l, e: m.fma(e, high, m.fma(e, low, l)))
 
 
@@ -213,8 +214,8 @@ def log2(m: Real, x: str) -> str:
 
 @function(rows.Log10)
 def log10(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
-    high, low = m.split_constant(LOG10_2, 32 if m.double else 15)
+    """f32: 3 ulp."""
+    high, low = m.split_constant(LOG10_2, LOG10_2_TAIL)
     return _log_of(m, x, lambda l, e: m.fma(e, high, m.fma(l, LOG10_E, m.mul(e, low))))
 
 
@@ -271,17 +272,28 @@ def _log2_exact(m: Real, x: str) -> tuple[str, str]:
     s = m.mul(f, inverse)
     rest = m.fma(m.negate(s), sum_low, m.fma(m.negate(s), sum_, f))
     s_low = m.mul(rest, inverse)
-    # log2(m) = c·s·(1 + s²·P(s²)), c = 2·log2(e)
-    c_high, c_low = 2.885390043258667, 3.851926e-08
-    high = m.mul(s, c_high)
-    low = m.fma(s, c_low, m.fma(s_low, c_high, m.fma(s, c_high, m.negate(high))))
+    # log2(m) = c·s·(1 + t), c = 2·log2(e) and t = s²/3 + s⁴·Q(s²)
+    high, low = _scaled_sum(m, s, s_low, 2.885390043258667, 3.851926e-08)
     square = m.mul(s, s)
-    low = m.fma(m.mul(high, square), m.polynomial(square, _ATANH), low)
+    square_low = m.fma(s, m.add(s_low, s_low), m.fma(s, s, m.negate(square)))
+    t, t_low = _scaled_sum(m, square, square_low, 0.3333333432674408, -9.934107e-09)
+    t_low = m.fma(m.mul(square, square), m.polynomial(square, _ATANH), t_low)
+    tail = m.mul(high, t)
+    tail_low = m.fma(low, t, m.fma(high, t_low, m.fma(high, t, m.negate(tail))))
+    lead = m.add(high, tail)
+    low = m.add(m.add(m.sub(tail, m.sub(lead, high)), tail_low), low)
+    high = lead
     total = m.add(exponent, high)
     # The exponent is zero or the larger of the two, so the difference is exact.
     low = m.add(m.sub(high, m.sub(total, exponent)), low)
     result = m.add(total, low)
     return result, m.add(m.sub(total, result), low)
+
+
+def _scaled_sum(m: Real, high: str, low: str, scale: float, scale_low: float) -> tuple[str, str]:
+    """(high + low) · (scale + scale_low) as a sum."""
+    product = m.mul(high, scale)
+    return product, m.fma(high, scale_low, m.fma(low, scale, m.fma(high, scale, m.negate(product))))
 
 
 def _power_special(m: Real, x: str, y: str, magnitude: str, result: str) -> str:
@@ -308,7 +320,7 @@ def _power_special(m: Real, x: str, y: str, magnitude: str, result: str) -> str:
 
 @function(rows.Erf, f64=False)
 def erf(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
+    """f32: 3 ulp."""
     magnitude = m.absolute(x)
     square = m.mul(x, x)
     small = m.mul(m.polynomial(square, _ERF_SMALL), x)

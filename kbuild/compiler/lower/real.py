@@ -90,11 +90,13 @@ class Real:
             result = self.fma(result, x, coefficient)
         return self.register(result)
 
-    def split_constant(self, value: float, bits: int) -> tuple[float, float]:
-        """A constant as a sum whose first part has `bits` significant bits, so that small multiples are exact."""
+    def split_constant(self, value: float, tail: float) -> tuple[float, float]:
+        """The constant `value + tail` as another sum, whose first part has half of this type's bits, so that multiples
+        by small integers are exact."""
+        bits = 32 if self.double else 14
         mantissa, exponent = math.frexp(value)
         high = math.ldexp(math.floor(math.ldexp(mantissa, bits)), exponent - bits)
-        return high, value - high
+        return high, value - high + tail
 
     # -- bits ------------------------------------------------------------------------------------------------------
 

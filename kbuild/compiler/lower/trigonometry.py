@@ -214,7 +214,7 @@ def atan2(m: Real, y: str, x: str) -> str:
 
 @function(rows.ASin, f64=False)
 def asin(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
+    """f32: 3 ulp."""
     magnitude = m.absolute(x)
     inner, outer = _asin_parts(m, magnitude)
     turned = m.fma(outer, -2.0, m.register(_PI_HALF_HIGH))

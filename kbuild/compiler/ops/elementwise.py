@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from kbuild.compiler.ir.core import PURE, Op, Trait, Value
-from kbuild.compiler.ir.types import I1, IntType, Type, element_of, like
+from kbuild.compiler.ir.types import I1, FloatType, IntType, Type, element_of, like
 
 Number = bool | int | float
 
@@ -31,6 +31,19 @@ def unsigned(value: int, bits: int) -> int:
     return value & ((1 << bits) - 1)
 
 
+def round_float(value: float, type_: FloatType) -> float:
+    """The nearest number of a floating-point type, ties to even; f8 saturates, the others overflow to infinity."""
+    if type_.bits == 64 or not math.isfinite(value) or value == 0:
+        return value
+    bias = (1 << (type_.exponent_bits - 1)) - 1
+    exponent = max(math.frexp(value)[1] - 1, 1 - bias)
+    rounded = math.ldexp(round(math.ldexp(value, type_.mantissa_bits - exponent)), exponent - type_.mantissa_bits)
+    largest = 448.0 if type_.name == "f8E4M3FN" else (2 - 2.0**-type_.mantissa_bits) * 2.0**bias
+    if abs(rounded) > largest:
+        return math.copysign(largest if type_.bits == 8 else math.inf, value)
+    return rounded
+
+
 class Constant(Op, name="arith.constant", traits=PURE):
     """A number; of tensor type, the tensor filled with it.  Integers are kept signed, `i1` as truth values."""
 
@@ -39,9 +52,11 @@ class Constant(Op, name="arith.constant", traits=PURE):
 
     @staticmethod
     def of(value: Number, type_: Type) -> Constant:
-        """The constant `value` of a type, with integers wrapped to the type's width."""
+        """The constant `value` of a type: integers wrapped to the type's width, floating-point numbers rounded."""
         element = element_of(type_)
-        return Constant(wrap(int(value), element.bits) if isinstance(element, IntType) else float(value), type_)
+        if isinstance(element, IntType):
+            return Constant(wrap(int(value), element.bits), type_)
+        return Constant(round_float(float(value), element) if isinstance(element, FloatType) else float(value), type_)
 
 
 class Elementwise(Op):

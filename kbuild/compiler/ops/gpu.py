@@ -59,8 +59,8 @@ class MemDescIndex(Op, name="ttg.memdesc_index", traits=PURE):
 
 
 class MemDescSubslice(Op, name="ttg.memdesc_subslice", traits=PURE):
-    """The tile of `type`'s shape at constant `offsets` of a buffer; its layout maps offsets within the whole buffer, so
-    it has the bases of the buffer's layout that reach into the tile, and the rest as zeros."""
+    """The tile of `type`'s shape at constant `offsets` of a buffer, multiples of that shape; the layout stays that of the
+    whole buffer."""
 
     src: Value
     offsets: tuple[int, ...]

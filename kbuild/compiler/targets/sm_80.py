@@ -42,7 +42,7 @@ SM_80 = register_target(
     Target(
         arch="sm_80",
         capability=(8, 0),
-        ptx_feature="ptx70",
+        ptx_feature="ptx74",
         shared_bytes=166912,
         max_registers=255,
         atoms=MMA_SYNC_SM80,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kbuild.compiler.analysis.gather import plan_gather
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import TensorType, Type, bit_width
 from kbuild.compiler.layout import LinearLayout
@@ -116,7 +117,7 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
     if isinstance(op, Scan):
         return plan_scan(op).bytes
     if isinstance(op, Gather):
-        return _layout(op.src).numel * storage_bytes(op.src.type)
+        return 0 if plan_gather(op) is not None else _layout(op.src).numel * storage_bytes(op.src.type)
     if isinstance(op, Histogram):
         return _layout(op.result).numel * storage_bytes(op.type)
     if isinstance(op, AtomicRMW | AtomicCAS):

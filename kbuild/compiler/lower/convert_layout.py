@@ -73,14 +73,14 @@ def _by_shuffles(
     return with_copies(filled, destination)
 
 
-def shuffle(emit: Emitter, word: str, lane: str, kind: str) -> str:
-    """The word that another lane of the warp gives; `lane` is its number."""
+def shuffle(emit: Emitter, word: str, lane: str, kind: str, mode: str = "idx", clamp: str = "31") -> str:
+    """The word that another lane of the warp gives: lane number `lane`, or with mode `bfly` the one at that distance."""
     if kind == "i32":
-        operands = [("i32", "-1"), ("i32", word), ("i32", lane), ("i32", "31")]
-        return emit.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands, effect=True)
+        operands = [("i32", "-1"), ("i32", word), ("i32", lane), ("i32", clamp)]
+        return emit.call(f"llvm.nvvm.shfl.sync.{mode}.i32", "i32", operands, effect=True)
     low = emit.instruction(f"trunc i64 {word} to i32")
     high = emit.instruction(f"trunc i64 {emit.shift(word, -32, 'i64')} to i32")
-    low, high = shuffle(emit, low, lane, "i32"), shuffle(emit, high, lane, "i32")
+    low, high = (shuffle(emit, half, lane, "i32", mode, clamp) for half in (low, high))
     wide = emit.instruction(f"zext i32 {high} to i64")
     return emit.or_(emit.shift(wide, 32, "i64"), emit.instruction(f"zext i32 {low} to i64"), "i64")
 

@@ -1,0 +1,151 @@
+"""Partial values of reductions and scans: combined, shuffled between lanes, exchanged between warps.
+
+A partial is a tuple of registers, one for each tensor that is reduced.  The function that combines two of them is
+associative; whether it also commutes is found out by comparing what it computes with its arguments swapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from kbuild.compiler.analysis.scratch import Exchange, storage_bytes
+from kbuild.compiler.ir.core import Block, Op, Trait, Value
+from kbuild.compiler.ir.types import Type, element_of
+from kbuild.compiler.lower.convert_layout import shuffle
+from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.literals import llvm_type
+from kbuild.compiler.lower.lowering import lower_combine
+from kbuild.compiler.lower.shared import load_vector, store_vector, thread_offset
+from kbuild.compiler.lower.words import from_word, per_word, to_word, word_type
+
+Partial = tuple[str, ...]
+VECTOR_BYTES = 16
+"""Of the widest access to shared memory."""
+
+
+class Combine:
+    """The function of a reduction or scan, applied to partials.  `left` is what comes first along the axis."""
+
+    def __init__(self, emit: Emitter, block: Block, values: Sequence[Value]) -> None:
+        self.emit = emit
+        self.block = block
+        self.types = [element_of(value.type) for value in values]
+        self.commutes = commutes(block)
+
+    def __call__(self, left: Partial, right: Partial) -> Partial:
+        results = lower_combine(self.emit, self.block, [[register] for register in (*left, *right)])
+        return tuple(registers[0] for registers in results)
+
+    def tree(self, partials: Sequence[Partial]) -> Partial:
+        """Neighbours combined until one is left."""
+        while len(partials) > 1:
+            pairs = [self(*partials[at : at + 2]) for at in range(0, len(partials) - 1, 2)]
+            partials = pairs + list(partials[2 * len(pairs) :])
+        return partials[0]
+
+    def select(self, condition: str, left: Partial, right: Partial) -> Partial:
+        """`left` where an i1 register holds, else `right`."""
+        return tuple(self.emit.select(condition, a, b, llvm_type(t)) for a, b, t in zip(left, right, self.types))
+
+
+def commutes(block: Block) -> bool:
+    """Whether a combine function visibly gives the same when its arguments are swapped."""
+    count = len(block.arguments) // 2
+    swapped = [*block.arguments[count:], *block.arguments[:count]]
+    numbers: dict[Hashable, int] = {}
+    straight, crossed = _expressions(block, block.arguments, numbers), _expressions(block, swapped, numbers)
+    return straight == crossed
+
+
+def _expressions(block: Block, arguments: Sequence[Value], numbers: dict[Hashable, int]) -> list[int]:
+    """The results as numbers, equal for equal expressions of `arguments`; commuting operations take theirs in any order."""
+    known = {argument: numbers.setdefault(index, len(numbers)) for index, argument in enumerate(arguments)}
+    for op in block:
+        operands = [known[value] if value in known else numbers.setdefault(value, len(numbers)) for value in op.operands]
+        if op is block.last:
+            return operands
+        if op.has(Trait.COMMUTES):
+            operands.sort()
+        plain = op.has(Trait.PURE) and not op.regions
+        key = (op.op_name, repr(op.attributes), tuple(operands)) if plain else op
+        for value in op.results:
+            known[value] = numbers.setdefault((key, value.index, str(value.type)), len(numbers))
+    return []
+
+
+def only_op(block: Block) -> Op | None:
+    """The operation of a combine function that applies just one to its two arguments, each once."""
+    op = block.first
+    simple = op is not None and len(block) == 2 and len(op.results) == 1 and block.terminator.operands == op.results
+    return op if op is not None and simple and {*op.operands} == {*block.arguments} and len(block.arguments) == 2 else None
+
+
+# -- lanes ---------------------------------------------------------------------------------------------------------
+
+
+def shuffled(
+    emit: Emitter, partials: Sequence[Partial], types: Sequence[Type], lane: int, mode: str = "bfly", clamp: int = 31
+) -> list[Partial]:
+    """The partials of another lane: that at a distance (`bfly`), or one of the segment that `clamp` makes (`idx`).
+
+    Several narrow registers travel in one word, equal ones once.
+    """
+    columns: list[list[str]] = []
+    for position, type_ in enumerate(types):
+        registers = list(dict.fromkeys(partial[position] for partial in partials))
+        received: dict[str, str] = {}
+        step = per_word(type_)
+        for start in range(0, len(registers), step):
+            group = registers[start : start + step]
+            word = shuffle(emit, to_word(emit, group, type_), str(lane), word_type(type_), mode, str(clamp))
+            received.update(zip(group, from_word(emit, word, type_, len(group))))
+        columns.append([received[partial[position]] for partial in partials])
+    return list(zip(*columns))
+
+
+def thread_bits(emit: Emitter, lanes: int, warps: int = 0) -> str:
+    """Those bits of the thread's number (i32) that are in a mask of lane bits or in one of warp bits."""
+    with emit.at_entry():
+        return emit.and_(emit.thread_id(), str(lanes | warps << 5))
+
+
+# -- warps ---------------------------------------------------------------------------------------------------------
+
+
+def publish(emit: Emitter, exchange: Exchange, partials: Sequence[Partial], types: Sequence[Type], scratch: int) -> None:
+    """Write the partials of this thread to its warp's slots: one lane per element does."""
+    slots = exchange.slots
+    images = [element * slots for element in exchange.warp_elements]
+    for slot_bit, warp_bit in enumerate(exchange.warp_bits):
+        images[warp_bit] |= 1 << slot_bit
+    lanes = [element * slots for element in exchange.lane_elements]
+    condition = "true"
+    if exchange.idle_lanes or exchange.idle_warps:
+        idle = thread_bits(emit, exchange.idle_lanes, exchange.idle_warps)
+        with emit.at_entry():
+            condition = emit.compare("eq", idle, "0")
+    with emit.when(condition):
+        for position, type_ in enumerate(types):
+            size = storage_bytes(type_)
+            place = thread_offset(emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, images, size)
+            for writer in exchange.writers:
+                address = place.address(emit, exchange.elements[writer] * slots * size)
+                store_vector(emit, address, [partials[writer][position]], type_)
+
+
+def collect(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[list[Partial]]:
+    """For each partial of this thread, what all slots of its element hold, in the order of the axis."""
+    slots = exchange.slots
+    lanes = [element * slots for element in exchange.lane_elements]
+    warps = [element * slots for element in exchange.warp_elements]
+    columns: list[dict[int, list[str]]] = []
+    for type_, offset in zip(types, exchange.offsets):
+        size = storage_bytes(type_)
+        width = min(slots, VECTOR_BYTES // size)
+        place = thread_offset(emit, emit.shared_pointer(scratch + offset), lanes, warps, size)
+        columns.append({})
+        for element in dict.fromkeys(exchange.elements):
+            found = columns[-1][element] = []
+            for slot in range(0, slots, width):
+                found += load_vector(emit, place.address(emit, (element * slots + slot) * size), width, type_)
+    return [list(zip(*(column[element] for column in columns))) for element in exchange.elements]

@@ -1,0 +1,96 @@
+"""Reductions: registers combined within the thread, then lanes by shuffles, then warps through shared memory.
+
+A function that does not visibly commute must not be applied in another order by each holder of a copy.  Over lanes it is
+combined into the lowest lane, whose result the others then read; slots of warps are combined in one order by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.compiler.analysis.scratch import ReducePlan, plan_reduce
+from kbuild.compiler.ir.core import Block
+from kbuild.compiler.ir.types import IntType, Type
+from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.literals import llvm_type
+from kbuild.compiler.lower.lowering import Results, lower
+from kbuild.compiler.lower.partials import Combine, Partial, collect, only_op, publish, shuffled
+from kbuild.compiler.ops import elementwise as rows
+from kbuild.compiler.ops.tensor import Reduce
+from kbuild.errors import InternalError
+
+CHAINS = 4
+"""Independent sums that a thread keeps: enough to hide the latency of an addition.  Longer chains than a balanced tree
+has let a product be contracted with the addition that takes it."""
+ALL_LANES = 31
+
+_REDUX: dict[type, tuple[str, str]] = {
+    rows.AddI: ("add", "zext"),
+    rows.AndI: ("and", "zext"),
+    rows.OrI: ("or", "zext"),
+    rows.XOrI: ("xor", "zext"),
+    rows.MaxSI: ("max", "sext"),
+    rows.MinSI: ("min", "sext"),
+    rows.MaxUI: ("umax", "zext"),
+    rows.MinUI: ("umin", "zext"),
+}
+"""Operations that `redux.sync` does over a warp: its name, and how narrower integers are widened to 32 bits for it."""
+
+
+@lower(Reduce)
+def lower_reduce(emit: Emitter, op: Reduce) -> Results:
+    plan = plan_reduce(op)
+    combine = Combine(emit, op.combine, op.srcs)
+    sources = [emit.registers(src) for src in op.srcs]
+    chains = max(1, CHAINS // len(plan.groups))
+    partials = [
+        _in_thread(combine, [tuple(source[register] for source in sources) for register in group], chains)
+        for group in plan.groups
+    ]
+    partials = _over_lanes(combine, plan, partials)
+    if plan.exchange is not None:
+        if op.scratch is None:
+            raise InternalError(f"{op.op_name} has no scratch memory", op.loc)
+        publish(emit, plan.exchange, partials, combine.types, op.scratch)
+        emit.barrier()
+        partials = [combine.tree(slots) for slots in collect(emit, plan.exchange, combine.types, op.scratch)]
+    return Results([[partials[index][position] for index in plan.results] for position in range(len(op.srcs))])
+
+
+def _in_thread(combine: Combine, elements: Sequence[Partial], chains: int) -> Partial:
+    """All elements of a thread combined: a chain for each of equal parts, then the parts as a tree."""
+    length = -(-len(elements) // chains)
+    parts: list[Partial] = []
+    for start in range(0, len(elements), length):
+        total = elements[start]
+        for element in elements[start + 1 : start + length]:
+            total = combine(total, element)
+        parts.append(total)
+    return combine.tree(parts)
+
+
+def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> list[Partial]:
+    emit, lanes = combine.emit, sum(plan.shuffles)
+    redux = _redux(combine.block, combine.types[0]) if lanes == ALL_LANES else None
+    if redux is not None:
+        return [(_apply_redux(emit, partial[0], combine.types[0], *redux),) for partial in partials]
+    # From the highest bit down is as good as from the lowest up, unless the order matters.
+    for distance in plan.shuffles if combine.commutes else reversed(plan.shuffles):
+        received = shuffled(emit, partials, combine.types, distance)
+        partials = [combine(own, other) for own, other in zip(partials, received)]
+    if lanes and not combine.commutes and plan.exchange is None:
+        # Of each segment of lanes that differ in the reduced bits, the lane in which these are 0.
+        partials = shuffled(emit, partials, combine.types, 0, "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
+    return partials
+
+
+def _redux(block: Block, type_: Type) -> tuple[str, str] | None:
+    op = only_op(block)
+    return _REDUX.get(type(op)) if isinstance(type_, IntType) and type_.bits <= 32 and op is not None else None
+
+
+def _apply_redux(emit: Emitter, register: str, type_: Type, name: str, widen: str) -> str:
+    kind = llvm_type(type_)
+    wide = register if kind == "i32" else emit.instruction(f"{widen} {kind} {register} to i32")
+    result = emit.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", wide), ("i32", "-1")], effect=True)
+    return result if kind == "i32" else emit.instruction(f"trunc i32 {result} to {kind}")

@@ -1,8 +1,10 @@
 """Launches through a generated package: which cubin, with which parameters, where."""
 
+import ast
 import ctypes
 import inspect
 import math
+import pathlib
 import struct
 import subprocess
 import sys
@@ -275,5 +277,11 @@ def test_functions_look_like_python_ones(world):
     assert str(inspect.signature(attention)) == expected
     assert str(inspect.signature(world.package.softmax)) == "(x, n_cols, n_rows=None, *, stream=None, grid=None)"
     assert str(inspect.signature(world.package.copy)) == "(source, flag, *, stream=None, grid)"
+    stub = ast.parse(pathlib.Path(world.package.__file__).with_name("dispatch.pyi").read_text())
+    functions = {node.name: node for node in stub.body if isinstance(node, ast.FunctionDef)}
+    for function in (functions[name] for name in world.package.dispatch.KERNELS):
+        parameters = inspect.signature(getattr(world.package, function.name)).parameters
+        assert [a.arg for a in (*function.args.args, *function.args.kwonlyargs)] == list(parameters)
+        assert ast.get_docstring(function) == inspect.getdoc(getattr(world.package, function.name))
     assert inspect.getdoc(attention).startswith('Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n')
     assert "HEAD_DIM: 64 or 128" in attention.__doc__

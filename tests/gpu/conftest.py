@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from device import Device
-from zoo import CASES, Case
+from zoo import CASES
 
 import kbuild
 
 
-def compile_case(case: Case, arch: str, ptxas: str | None) -> Any:
+def compile_case(name: str, arch: str, ptxas: str | None) -> Any:
     """The artifact of a case, or the error; run in a process of its own."""
+    case = CASES[name]
     arguments = case.make(np.random.default_rng(0))
     try:
         return kbuild.compile(
@@ -39,5 +41,5 @@ def device() -> Device:
 def artifacts(device: Device) -> dict[tuple[str, str], Future[Any]]:
     """All cases, compiled by as many processes as there are cores."""
     ptxas = os.environ.get("KBUILD_PTXAS") or shutil.which("ptxas")
-    pool = ProcessPoolExecutor(max_workers=os.cpu_count())
-    return {(case.name, arch): pool.submit(compile_case, case, arch, ptxas) for case in CASES.values() for arch in case.archs}
+    pool = ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+    return {(case.name, arch): pool.submit(compile_case, case.name, arch, ptxas) for case in CASES.values() for arch in case.archs}

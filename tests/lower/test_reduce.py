@@ -1,0 +1,235 @@
+"""Reductions, scans, gathers and histograms of random layouts, run thread by thread and compared with numpy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.types import F16, F32, F64, I1, I8, I16, I32, I64, TensorType, Type
+from kbuild.compiler.layout import LinearLayout, blocked
+from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.lowering import lower_block
+from kbuild.compiler.lower.partials import commutes
+from kbuild.compiler.ops import elementwise as rows
+from kbuild.compiler.ops.tensor import Gather, Histogram, Reduce, ReduceReturn, Scan
+from kbuild.compiler.targets import find_target
+from tests.lower.simt import DTYPES, Machine
+
+NUMPY = {I1: np.bool_, I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64, F16: np.float16, F32: np.float32, F64: np.float64}
+SHAPES = [(64,), (1024,), (16, 32), (128, 4), (4, 128), (2, 8, 16), (1, 32), (32, 1)]
+
+
+def bit_permutation(source: random.Random, shape: Sequence[int], warps: int, copies: int = 1) -> LinearLayout:
+    """A layout whose every bit is one bit of one axis, in any order, some of them copies."""
+    tensor = [1 << bit for bit in range((LinearLayout.make(shape).numel - 1).bit_length())]
+    bases = tensor + [0] * max(copies, 5 + warps - len(tensor))
+    source.shuffle(bases)
+    return LinearLayout.make(shape, lane=bases[:5], warp=bases[5 : 5 + warps], register=bases[5 + warps :])
+
+
+def combine(types: Sequence[Type], make: Callable[[Builder, list[Value]], Sequence[Value]]) -> Block:
+    """A combine function; `make` writes its body."""
+    block = Block([*types, *types])
+    build = Builder(block)
+    build.add(ReduceReturn(tuple(make(build, block.arguments))))
+    return block
+
+
+def apply(cls: type[Op]) -> Callable[[Builder, list[Value]], list[Value]]:
+    return lambda build, arguments: [build.add(cls(*arguments)).result]
+
+
+def largest_first(build: Builder, arguments: list[Value]) -> list[Value]:
+    """The larger value with its index; of equal values the one with the lower index."""
+    a, i, b, j = arguments
+    greater = build.add(rows.CmpF(a, b, "ogt")).result
+    equal = build.add(rows.CmpF(a, b, "oeq")).result
+    before = build.add(rows.CmpI(i, j, "slt")).result
+    wins = build.add(rows.OrI(greater, build.add(rows.AndI(equal, before)))).result
+    return [build.add(rows.Select(wins, a, b)).result, build.add(rows.Select(wins, i, j)).result]
+
+
+def affine(build: Builder, arguments: list[Value]) -> list[Value]:
+    """Composition of x → m·x + c, which does not commute."""
+    m, c, n, d = arguments
+    product = build.add(rows.MulI(m, n)).result
+    moved = build.add(rows.AddI(build.add(rows.MulI(c, n)), d)).result
+    return [product, moved]
+
+
+def execute(op: Op, warps: int, inputs: dict[Value, np.ndarray]) -> tuple[list[np.ndarray], Machine]:
+    """Lower an operation alone, run it, and gather its results; every place that holds an element must agree."""
+    size = scratch_bytes(op, 1 << warps)
+    op.__dict__["scratch"] = 16 if size else None
+    block = Block()
+    block.append(op)
+    emit = Emitter(Func("kernel", block, {"num_warps": 1 << warps}), find_target("sm_90"))
+    registers: dict[str, np.ndarray] = {}
+    for number, (value, array) in enumerate(inputs.items()):
+        places = hardware(value.type.layout, warps)
+        emit.bind(value, [f"%in{number}.{register}" for register in range(len(places))])
+        registers.update({f"%in{number}.{r}": array.reshape(-1)[flat] for r, flat in enumerate(places)})
+    lower_block(emit, block)
+    found = [list(emit.registers(result)) for result in op.results]
+    machine = Machine(registers, 1 << warps, size + 16)
+    machine.run(emit.finish())
+    assert (machine.shared[:16] == 0xA5).all()
+    return [collected(machine, result.type, names, warps) for result, names in zip(op.results, found)], machine
+
+
+def hardware(layout: LinearLayout, warps: int) -> np.ndarray:
+    """The flat coordinate that each register (first axis) of each thread (second axis) holds."""
+    threads = [layout.flat(lane=thread & 31, warp=thread >> 5) for thread in range(32 << warps)]
+    return np.array(layout.registers())[:, None] ^ np.array(threads)[None, :]
+
+
+def collected(machine: Machine, type_: Type, names: list[str], warps: int) -> np.ndarray:
+    tensor = type_ if isinstance(type_, TensorType) else TensorType((), type_, LinearLayout.make((), lane=[0] * 5, warp=[0] * warps))
+    result = np.zeros(tensor.layout.numel, NUMPY[tensor.element])
+    llvm = next(name for name, dtype in DTYPES.items() if dtype == NUMPY[tensor.element])
+    places = hardware(tensor.layout, warps)
+    assert len(names) == len(places)
+    held = [machine.value(name, llvm) for name in names]
+    for flat, values in zip(places, held):
+        result[flat] = values
+    for flat, values in zip(places, held):
+        np.testing.assert_array_equal(result[flat], values, "holders of copies disagree")
+    return result.reshape(tensor.shape)
+
+
+def operands(shape: Sequence[int], layout: LinearLayout, types: Sequence[Type], rng: np.random.Generator) -> dict[Value, np.ndarray]:
+    block = Block([TensorType(tuple(shape), type_, layout) for type_ in types])
+    make = {I1: lambda: rng.integers(0, 2, shape).astype(bool)}
+    arrays = [make.get(t, lambda t=t: rng.integers(-3, 4, shape).astype(NUMPY[t]))() for t in types]
+    return dict(zip(block.arguments, arrays))
+
+
+SIMPLE = [
+    (rows.AddF, F32, np.add), (rows.AddF, F16, np.add), (rows.AddF, F64, np.add), (rows.MaxNumF, F16, np.maximum),
+    (rows.MaximumF, F32, np.maximum), (rows.AddI, I32, np.add), (rows.AddI, I8, np.add), (rows.AddI, I64, np.add),
+    (rows.MinSI, I8, np.minimum), (rows.MaxSI, I32, np.maximum), (rows.XOrI, I16, np.bitwise_xor), (rows.AndI, I1, np.bitwise_and),
+    (rows.OrI, I1, np.bitwise_or), (rows.MulI, I32, np.multiply),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("warps", [0, 1, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_reductions_and_scans_equal_numpy(shape, warps):
+    source, rng = random.Random(f"{shape}{warps}"), np.random.default_rng(3)
+    for cls, type_, function in SIMPLE:
+        layout, axis = bit_permutation(source, shape, warps), source.randrange(len(shape))
+        inputs = operands(shape, layout, [type_], rng)
+        (value, array), block = next(iter(inputs.items())), combine([type_], apply(cls))
+        with np.errstate(over="ignore"):
+            expected = function.reduce(array, axis=axis, dtype=array.dtype)
+            prefixes = function.accumulate(array, axis=axis, dtype=array.dtype)
+            turned = np.flip(function.accumulate(np.flip(array, axis), axis=axis, dtype=array.dtype), axis)
+        np.testing.assert_array_equal(execute(Reduce((value,), axis, block), warps, inputs)[0][0], expected)
+        block = combine([type_], apply(cls))
+        np.testing.assert_array_equal(execute(Scan((value,), axis, block), warps, inputs)[0][0], prefixes)
+        block = combine([type_], apply(cls))
+        np.testing.assert_array_equal(execute(Scan((value,), axis, block, reverse=True), warps, inputs)[0][0], turned)
+
+
+@pytest.mark.parametrize("warps", [0, 2])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_functions_that_do_not_commute(shape, warps):
+    """`execute` asserts that all holders of a result have the same."""
+    source, rng = random.Random(f"{shape}{warps}"), np.random.default_rng(4)
+    for _ in range(4):
+        layout, axis = bit_permutation(source, shape, warps), source.randrange(len(shape))
+        inputs = operands(shape, layout, [F32, I32], rng)
+        values, (array, indices) = tuple(inputs), inputs.values()
+        indices[...] = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        found = execute(Reduce(values, axis, combine([F32, I32], largest_first)), warps, inputs)[0]
+        np.testing.assert_array_equal(found[0], array.max(axis=axis))
+        np.testing.assert_array_equal(found[1], array.argmax(axis=axis))
+        for reverse in (False, True):
+            inputs = operands(shape, layout, [I32, I32], rng)
+            scan = Scan(tuple(inputs), axis, combine([I32, I32], affine), reverse=reverse)
+            for got, want in zip(execute(scan, warps, inputs)[0], affine_prefixes(*inputs.values(), axis, reverse)):
+                np.testing.assert_array_equal(got, want)
+
+
+def affine_prefixes(m: np.ndarray, c: np.ndarray, axis: int, reverse: bool) -> list[np.ndarray]:
+    factors, constants = (np.moveaxis(np.flip(x, axis) if reverse else x, axis, 0).copy() for x in (m, c))
+    for place in range(1, len(factors)):
+        constants[place] += constants[place - 1] * factors[place]
+        factors[place] *= factors[place - 1]
+    results = [np.moveaxis(x, 0, axis) for x in (factors, constants)]
+    return [np.flip(x, axis) for x in results] if reverse else results
+
+
+def test_order_is_kept_where_the_layout_goes_along_the_axis():
+    """Registers lowest, then lanes, then warps: the reduction of a function that does not commute is exact."""
+    rng, layout = np.random.default_rng(5), blocked([512], [4], [32], [4], [0])
+    inputs = operands((512,), layout, [I32, I32], rng)
+    found = execute(Reduce(tuple(inputs), 0, combine([I32, I32], affine)), 2, inputs)[0]
+    assert found == [prefix[-1] for prefix in affine_prefixes(*inputs.values(), 0, False)]
+
+
+@pytest.mark.parametrize("warps", [0, 2])
+def test_gathers_equal_numpy(warps):
+    source, rng = random.Random(6), np.random.default_rng(6)
+    kinds = set()
+    for number in range(40):
+        shape = source.choice(SHAPES)
+        axis = source.randrange(len(shape))
+        asked = tuple(source.choice([1, 8, 32]) if a == axis else size for a, size in enumerate(shape))
+        types = [source.choice([I1, I8, F16, F32, I64]), source.choice([I8, I32, I64])]
+        if types[1] == I8 and shape[axis] > 128:
+            types[1] = I16
+        layouts = [bit_permutation(source, shape, warps), bit_permutation(source, asked, warps, 0)]
+        if number % 2 and asked == shape:
+            layouts[1] = layouts[0]
+        inputs = operands(shape, layouts[0], types[:1], rng)
+        inputs |= {Block([TensorType(asked, types[1], layouts[1])]).arguments[0]: rng.integers(0, shape[axis], asked).astype(NUMPY[types[1]])}
+        op = Gather(*inputs, axis)
+        kinds.add(scratch_bytes(op, 1 << warps) > 0)
+        array, indices = inputs.values()
+        np.testing.assert_array_equal(execute(op, warps, inputs)[0][0], np.take_along_axis(array, indices.astype(np.int64), axis))
+    assert kinds == {False, True}
+
+
+@pytest.mark.parametrize("warps", [0, 2])
+@pytest.mark.parametrize("size, bins, type_", [(512, 16, I32), (64, 128, I8), (32, 2, I64), (1024, 256, I16)])
+def test_histograms_equal_numpy(size, bins, type_, warps):
+    source, rng = random.Random(7), np.random.default_rng(7)
+    layout, result = bit_permutation(source, (size,), warps), TensorType((bins,), I32, bit_permutation(source, (bins,), warps))
+    inputs = operands((size,), layout, [type_, I1], rng)
+    values, masks = inputs
+    inputs[values] = rng.integers(0, min(bins, 128), size).astype(NUMPY[type_])
+    for mask in (None, masks):
+        counted = inputs[values][inputs[masks]] if mask is not None else inputs[values]
+        found = execute(Histogram(values, result, mask), warps, inputs)[0][0]
+        np.testing.assert_array_equal(found, np.bincount(counted, minlength=bins))
+
+
+def test_what_commutes():
+    assert commutes(combine([F32], apply(rows.AddF)))
+    assert not commutes(combine([F32, I32], largest_first))
+    assert not commutes(combine([I32, I32], affine))
+    assert commutes(combine([I32, I32], lambda b, a: [b.add(rows.MaxSI(a[2], a[0])).result, b.add(rows.AddI(a[1], a[3])).result]))
+    assert not commutes(combine([I32, I32], lambda b, a: [b.add(rows.MaxSI(a[0], a[1])).result, b.add(rows.AddI(a[1], a[3])).result]))
+
+
+def test_a_warp_of_integers_takes_one_instruction():
+    rng, layout = np.random.default_rng(8), blocked([128], [1], [32], [4], [0])
+    for type_, cls, expected in ((I32, rows.AddI, {"nvvm.redux.sync.add": 1}), (F32, rows.AddF, {"nvvm.shfl.sync.bfly.i32": 5})):
+        inputs = operands((128,), layout, [type_], rng)
+        _, machine = execute(Reduce(tuple(inputs), 0, combine([type_], apply(cls))), 2, inputs)
+        assert {name: count for name, count in machine.count.items() if "redux" in name or "shfl" in name} == expected
+        assert (machine.count["store"], machine.count["load"]) == (1, 1)
+
+
+def test_narrow_partials_share_words():
+    rng, layout = np.random.default_rng(9), blocked([4, 32], [4, 1], [1, 32], [1, 1], [1, 0])
+    inputs = operands((4, 32), layout, [F16], rng)
+    _, machine = execute(Reduce(tuple(inputs), 1, combine([F16], apply(rows.MaxNumF))), 0, inputs)
+    assert machine.count["nvvm.shfl.sync.bfly.i32"] == 2 * 5

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
 MANIFEST = "kernels.toml"
 BUILD = "build"
+COMPILER = "kbuild.compiler.driver:compile"
+SOURCE_DIGEST = "kbuild.compiler.frontend.digest:source_digest"
 
 _KBUILD = Path(__file__).resolve().parents[1]
 _LARGEST_TEXT = 8000
@@ -64,9 +66,9 @@ class Options:
     """SOURCE_DATE_EPOCH."""
     display: str = MANIFEST
     """How messages call the manifest."""
-    compiler: str = "kbuild.compiler.driver:compile"
+    compiler: str = field(default_factory=lambda: COMPILER)
     """The function that compiles, as `module:function`."""
-    source_digest: str = "kbuild.compiler.frontend.source:source_digest"
+    source_digest: str = field(default_factory=lambda: SOURCE_DIGEST)
     """The function that gives the digest of a kernel's source closure."""
 
 
@@ -170,7 +172,7 @@ def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) 
     for kernel in manifest.kernels:
         if kernel.name in wanted:
             try:
-                found[kernel.name] = function(options.project / kernel.source, kernel.function)
+                found[kernel.name] = function(str(options.project / kernel.source), kernel.function)
             except KbuildError as error:
                 errors.append(error)
     if errors:

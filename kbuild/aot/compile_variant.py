@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -29,8 +30,12 @@ CACHED = "@cached"
 _CUBIN_MAGIC = b"\x7fELF\x02\x01"
 
 
-def compile_job(job: Job, settings: Mapping[str, Any], build: Path = Path()) -> bool:
-    """Makes the files of one job in the build directory; says whether they came from the cache."""
+def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
+    """Makes the files of one job in the build directory; says whether they came from the cache.
+
+    The current directory has to be the project's, so that its files are called in messages, and in line information, as
+    the manifest calls them.
+    """
     cache = Cache(Path(settings["cache"]) if settings.get("cache") else None)
     parts = cache.get(job.identity)
     is_cached = parts is not None and set(parts) == {"cubin", "ptx", "facts"}
@@ -53,9 +58,8 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path = Path()) -> 
 
 def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
     """Cubin, PTX and facts of a job, from the compiler."""
-    source = Path(settings["project"], job.source)
     artifact = resolve(settings["compiler"])(
-        f"{source}:{job.function}",
+        f"{job.source}:{job.function}",
         signature=dict(job.variant.signature),
         constexprs=dict(job.constexprs),
         target=job.variant.arch,
@@ -64,7 +68,7 @@ def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
         lineinfo=job.lineinfo,
         ptxas=settings["ptxas"],
     )
-    if resolve(settings["source_digest"])(source, job.function) != job.source_digest:
+    if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
         raise CompileError(f"{job.source} changed while it was being compiled", hint="run kbuild build again")
     cubin, ptx = artifact.asm["cubin"], artifact.asm["ptx"]
     if not cubin.startswith(_CUBIN_MAGIC):
@@ -101,11 +105,13 @@ def main(arguments: list[str]) -> int:
 
 
 def run(job: bytes) -> int:
-    """Compiles an encoded job in the current directory and prints what went wrong; the exit code."""
+    """Compiles an encoded job with the build directory as the current one, and prints what went wrong; the exit code."""
+    build = Path.cwd()
     settings = json.loads(Path(STATE, "settings.json").read_bytes())
     sys.path.extend(entry for entry in settings.get("path", []) if entry not in sys.path)
     try:
-        if compile_job(Job.decode(json.loads(job)), settings):
+        os.chdir(settings["project"])
+        if compile_job(Job.decode(json.loads(job)), settings, build):
             print(CACHED)
     except KbuildError as error:
         print(render(error))

@@ -46,7 +46,8 @@ def load(file: Path, display: str = "") -> Manifest:
         reader.error((), "no kernel: add a [[kernel]] table")
     _check_together(reader, package, kernels)
     if reader.errors:
-        raise ErrorGroup(sorted(reader.errors, key=lambda error: error.loc.line if error.loc else 0))
+        told = {(str(error.loc), error.message): error for error in reader.errors}
+        raise ErrorGroup(sorted(told.values(), key=lambda error: error.loc.line if error.loc else 0))
     return Manifest(package, tuple(kernels), schema)
 
 

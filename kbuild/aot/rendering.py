@@ -205,14 +205,14 @@ def python_doc(text: str, indent: int = 0) -> str:
 
 
 def pyi_parameters(kernel: _KernelContext) -> list[str]:
-    """The annotated parameters of a function's stub, each with its comma."""
+    """The annotated parameters of a function's stub, in order."""
     kinds = {"pointer": "_Pointer", "integer": "SupportsIndex", "float": "SupportsFloat"}
     annotations = {"stream": "_Stream", "grid": "_Grid"}
     for option in kernel.options:
         names = sorted({type(value).__name__ for value in option.values})
         annotations[option.name] = " | ".join(names if option.required else ["object", "None"])
     positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.parameters]
-    return [f"{text}," for text in (*positional, *dispatch.keyword_texts(kernel.table, annotations))]
+    return [*positional, *dispatch.keyword_texts(kernel.table, annotations)]
 
 
 def c_parameter(parameter: Parameter) -> str:

@@ -143,8 +143,8 @@ def test_a_source_edited_while_it_is_compiled_is_not_kept(options: Options) -> N
 
 
 def test_a_source_that_cannot_be_read_is_told_before_anything_runs(options: Options) -> None:
-    def broken(path: Path, function: str) -> str:
-        raise CompileError(f"{path.name} is wrong")
+    def broken(path: str, function: str) -> str:
+        raise CompileError(f"{Path(path).name} is wrong")
 
     sys.modules[__name__].__dict__["broken"] = broken
     with pytest.raises(KbuildError) as caught:

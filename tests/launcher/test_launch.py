@@ -1,8 +1,10 @@
 """Launches through a generated package: which cubin, with which parameters, where."""
 
+import ast
 import ctypes
 import inspect
 import math
+import pathlib
 import struct
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import types
 import numpy
 import pytest
 
-from kbuild.aot import rendering
+from kbuild.aot.files import templates_directory
 from tests.launcher.example_package import Tensor
 
 
@@ -165,7 +167,7 @@ def test_dlpack(world):
 
 def test_encoding_of_floats(tmp_path):
     """Against numpy's float16 and float32, and bfloat16 by way of float64 arithmetic."""
-    text = (rendering.templates_directory() / "launcher_launch.h.j2").read_text()
+    text = (templates_directory() / "launcher_launch.h.j2").read_text()
     source = text[text.index("static uint64_t encode_float") : text.index("static int read_grid")].removeprefix("static ")
     (tmp_path / "encode.c").write_text("#include <stdint.h>\n#include <string.h>\n" + source)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "e.so", tmp_path / "encode.c"], check=True)
@@ -275,5 +277,11 @@ def test_functions_look_like_python_ones(world):
     assert str(inspect.signature(attention)) == expected
     assert str(inspect.signature(world.package.softmax)) == "(x, n_cols, n_rows=None, *, stream=None, grid=None)"
     assert str(inspect.signature(world.package.copy)) == "(source, flag, *, stream=None, grid)"
+    stub = ast.parse(pathlib.Path(world.package.__file__).with_name("dispatch.pyi").read_text())
+    functions = {node.name: node for node in stub.body if isinstance(node, ast.FunctionDef)}
+    for function in (functions[name] for name in world.package.dispatch.KERNELS):
+        parameters = inspect.signature(getattr(world.package, function.name)).parameters
+        assert [a.arg for a in (*function.args.args, *function.args.kwonlyargs)] == list(parameters)
+        assert ast.get_docstring(function) == inspect.getdoc(getattr(world.package, function.name))
     assert inspect.getdoc(attention).startswith('Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n')
     assert "HEAD_DIM: 64 or 128" in attention.__doc__

@@ -71,7 +71,7 @@ def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:
     """The value of a parameter.  A tensor of pointers points at an array's elements, one after the other."""
     if is_pointer(type_):
         base = np.int64(next(addresses) if given is not None else 0)
-        if not is_tensor(type_):
+        if given is None or not is_tensor(type_):
             return base
         return base + np.arange(given.size).reshape(shape_of(type_)) * given.dtype.itemsize
     values = np.broadcast_to(given, shape_of(type_))

@@ -1,0 +1,34 @@
+"""Where the functions written in the language itself are found, without parsing what is not asked for."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+DIRECTORY = os.path.dirname(os.path.abspath(__file__))
+FILES = ("standard.py", "random.py")
+METHODS = frozenset(
+    ("argmax", "argmin", "cdiv", "cumprod", "cumsum", "flip", "max", "min", "ravel", "reduce_or", "sigmoid", "softmax", "sort",
+     "sum", "xor_sum")
+)  # fmt: skip
+"""Library functions that tensors have as methods."""
+
+
+@lru_cache(maxsize=1)
+def index() -> dict[str, tuple[str, int, str]]:
+    """The library's functions by name: file, number of the first line (the decorator's), and text."""
+    found: dict[str, tuple[str, int, str]] = {}
+    for file in FILES:
+        path = os.path.join(DIRECTORY, file)
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines(keepends=True)
+        starts = [number for number, line in enumerate(lines) if line.startswith("@")]
+        for start, end in zip(starts, [*starts[1:], len(lines)]):
+            name = lines[start + 1].removeprefix("def ").split("(", 1)[0]
+            found[name] = (path, start + 1, "".join(lines[start:end]))
+    return found
+
+
+def public_names() -> list[str]:
+    """The library functions that authors may call."""
+    return [name for name in index() if not name.startswith("_")]

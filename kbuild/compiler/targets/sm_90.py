@@ -8,7 +8,7 @@ SM_90 = register_target(
     Target(
         arch="sm_90",
         capability=(9, 0),
-        ptx_feature="ptx80",
+        ptx_feature="ptx84",
         shared_bytes=232448,
         max_registers=255,
         atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,

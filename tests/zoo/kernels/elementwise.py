@@ -70,4 +70,4 @@ def bits(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     inside = offsets < n
     raw = tl.load(x + offsets, mask=inside).to(tl.int32, bitcast=True)
-    tl.store(out + offsets, (raw ^ (1 << 31)).to(tl.float32, bitcast=True), mask=inside)
+    tl.store(out + offsets, (raw ^ -2147483648).to(tl.float32, bitcast=True), mask=inside)

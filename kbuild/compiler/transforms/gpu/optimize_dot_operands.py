@@ -21,7 +21,7 @@ from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import MemDescType, bit_width
 from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
-from kbuild.compiler.ops.tensor import Dot, Trans
+from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
 from kbuild.compiler.transforms.gpu.layout_flow import held_layout, minor_axis, tensor_operands, tensor_type
 
 
@@ -36,8 +36,8 @@ def optimize_dot_operands(module: Module, target: object) -> None:
 
 
 def find_operand_conversions(func: Func) -> list[ConvertLayout]:
-    """The conversions that feed operands of products, directly or through elementwise operations, and move data between
-    threads."""
+    """The conversions that feed operands of products, directly or through operations that move nothing, and move data
+    between threads themselves."""
     found: dict[ConvertLayout, None] = {}
     for dot in func.body.walk():
         work: list[Op | None] = [dot.a.op, dot.b.op] if isinstance(dot, Dot) else []
@@ -46,7 +46,7 @@ def find_operand_conversions(func: Func) -> list[ConvertLayout]:
             if isinstance(op, ConvertLayout):
                 if classify(held_layout(op.src), held_layout(op.result)) not in ("same", "registers"):
                     found[op] = None
-            elif op is not None and op.has(Trait.ELEMENTWISE):
+            elif isinstance(op, Trans | Reshape) or (op is not None and op.has(Trait.ELEMENTWISE)):
                 work.extend(operand.op for _, operand in tensor_operands(op))
     return list(found)
 

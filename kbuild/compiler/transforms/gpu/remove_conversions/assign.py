@@ -15,7 +15,7 @@ from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.control import For, While
-from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Store
+from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Scan, Store
 from kbuild.compiler.transforms.gpu.carried import CarriedGroup, carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import (
     FREE,
@@ -165,6 +165,8 @@ class _Chooser:
         groups = [group for group in carried_groups(op) if group.targets[0] in self.assignment.groups]
         if isinstance(op, Reduce):
             self.settle_reduce(op)
+        elif isinstance(op, Scan):
+            self.settle_results(op, self.options(op))
         for group in groups if isinstance(op, For | While) else ():
             options = self.candidates.get(group.targets[0], {})
             if options:

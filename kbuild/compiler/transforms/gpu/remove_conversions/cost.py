@@ -18,6 +18,8 @@ _BARRIER = 40
 """A trip through shared memory: its latency and its barrier."""
 _RENAMING = (Broadcast, ExpandDims, Reshape, Trans, Hint)
 _SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
+_SECTOR_BITS = 256
+"""The smallest unit of a cache line that is fetched."""
 _MOST_LOADED_AGAIN = 8
 """Registers per thread up to which a vector may be loaded a second time."""
 
@@ -48,8 +50,8 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
     if isinstance(op, (*FREE, *_RENAMING)):
         return 0
     if isinstance(op, Load):
-        small = layout.rank == 1 and registers <= _MOST_LOADED_AGAIN
-        return 4 * registers if small and not op.volatile else None
+        again = not op.volatile and layout.rank == 1 and registers <= _MOST_LOADED_AGAIN and _fills_sectors(op, layout)
+        return 4 * registers if again else None
     if not op.has(Trait.ELEMENTWISE):
         return None
     if isinstance(op, Cast):
@@ -57,3 +59,11 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
         return registers * (4 if narrow == 8 else 1)
     simple = isinstance(op, Binary | Compare | Select) and not isinstance(op, _SLOW)
     return registers * (1 if simple else 8)
+
+
+def _fills_sectors(op: Load, layout: LinearLayout) -> bool:
+    """Whether the lanes of a warp use all of every sector that they fetch from contiguous memory."""
+    lanes, element = layout.bases_of("lane"), 1
+    while element in lanes:
+        element *= 2
+    return min(element, layout.numel) * bit_width(op.result.type) >= _SECTOR_BITS

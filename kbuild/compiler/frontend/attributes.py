@@ -1,0 +1,117 @@
+"""What stands after a dot."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.compiler import library
+from kbuild.compiler.frontend import live, modules
+from kbuild.compiler.frontend.functions import Function, Plain, Unresolved
+from kbuild.compiler.frontend.modules import CLASSES, Module, PropagateNan
+from kbuild.compiler.frontend.source import NamedTupleClass, Package, SourceModule
+from kbuild.compiler.frontend.source import attribute as source_attribute
+from kbuild.compiler.frontend.visitor import Visitor, reads
+from kbuild.compiler.semantic import TABLES
+from kbuild.compiler.semantic.registry import Builtin
+from kbuild.compiler.semantic.shape import permuted
+from kbuild.compiler.semantic.types import TypeBase
+from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Tensor, describe
+from kbuild.errors import CompileError
+
+_CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan
+_PYTHON_METHODS = frozenset(
+    ("bit_length", "count", "index", "is_integer", "lower", "upper", "startswith", "endswith", "replace", "strip", "split",
+     "format", "join", "removeprefix", "removesuffix")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Method:
+    """A function bound to the value before the dot."""
+
+    function: Builtin | Function
+    owner: Any
+    node: ast.expr | None
+    """The expression before the dot."""
+
+
+@reads(ast.Attribute)
+def read_attribute(visitor: Visitor, node: ast.Attribute) -> Any:
+    return attribute(visitor, visitor.expression(node.value), node.attr, node)
+
+
+def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
+    """`value.name`."""
+    owner = node.value if isinstance(node, ast.Attribute) else None
+    if isinstance(value, Tensor):
+        return _of_tensor(visitor, value, name, node, owner)
+    if isinstance(value, Module | SourceModule | Package | live.LiveModule):
+        return _of_module(visitor, value, name, node)
+    if isinstance(value, NamedTuple) and name in value.fields:
+        return value[value.fields.index(name)]
+    if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
+        return value if name == "value" else CLASSES["constexpr"]
+    if isinstance(value, _CONSTANTS) and not name.startswith("_"):
+        found = getattr(value, name, None)
+        allowed = isinstance(value, TypeBase | PropagateNan) or name in _PYTHON_METHODS
+        if found is not None and allowed:
+            return found
+    if isinstance(value, ClassMarker) and value.name == "jit":
+        return value
+    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, _attribute_names(value)))
+
+
+def _attribute_names(value: Any) -> list[str]:
+    if isinstance(value, NamedTuple):
+        return list(value.fields)
+    return [name for name in dir(value) if not name.startswith("_")] if isinstance(value, TypeBase) else []
+
+
+def _close(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1, 0.6)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner: ast.expr | None) -> Any:
+    if name == "dtype":
+        return value.dtype
+    if name == "shape":
+        return value.shape
+    if name == "type":
+        return value.type
+    if name == "numel":
+        return value.numel
+    if name == "T":
+        if len(value.shape) != 2:
+            visitor.fail(node, f".T exchanges two dimensions, the value is {describe(value)}", "use .trans(...) or .permute(...)")
+        visitor.locate(node)
+        return permuted(visitor.ctx, value, (1, 0))
+    builtin = TABLES["tl"].get(name)
+    if builtin is not None and builtin.method:
+        return Method(builtin, value, owner)
+    if name in library.METHODS:
+        return Method(modules.library_function(name), value, owner)
+    if name == "store" or name == "load":
+        return Method(TABLES["tl"][name], value, owner)
+    known = [key for key, entry in TABLES["tl"].items() if entry.method] + list(library.METHODS)
+    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*known, "dtype", "shape", "type", "T"]))
+
+
+def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
+    try:
+        found = live.member(value, name) if isinstance(value, live.LiveModule) else source_attribute(value, name)
+    except Unresolved as error:
+        known = modules.language_names() if isinstance(value, Module) and "language" in value.name else []
+        visitor.fail(node, str(error), _close(name, known))
+    if isinstance(found, Plain):
+        if visitor.frame.pure:
+            return found.value
+        visitor.fail(node, f"`{name}` is a variable of a module; a kernel can only use constants",
+                     f"declare it as a constant: {name} = tl.constexpr({found.value!r})")  # fmt: skip
+    return found
+
+
+__all__ = ["CompileError", "Method", "NamedTupleClass", "attribute"]

@@ -1,0 +1,55 @@
+"""Python's operators on values that are known while compiling."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv), ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow), ast.LShift: ("<<", operator.lshift), ast.RShift: (">>", operator.rshift),
+    ast.BitAnd: ("&", operator.and_), ast.BitOr: ("|", operator.or_), ast.BitXor: ("^", operator.xor),
+    ast.MatMult: ("@", operator.matmul),
+}  # fmt: skip
+COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Eq: ("==", operator.eq), ast.NotEq: ("!=", operator.ne), ast.Lt: ("<", operator.lt), ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt), ast.GtE: (">=", operator.ge), ast.Is: ("is", lambda a, b: _same(a, b)),
+    ast.IsNot: ("is not", lambda a, b: not _same(a, b)), ast.In: ("in", lambda a, b: a in b),
+    ast.NotIn: ("not in", lambda a, b: a not in b),
+}  # fmt: skip
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert, ast.Not: operator.not_,
+}  # fmt: skip
+MAX_INTEGER_BITS = 4096
+"""Integers beyond this are a mistake, and would take the compiler's time."""
+
+
+def _same(a: Any, b: Any) -> bool:
+    # Numbers that were computed are equal without being the same object, as literals would be.
+    return a is b or (type(a) is type(b) and isinstance(a, int | float | str) and a == b)
+
+
+def binary(op: ast.operator, a: Any, b: Any) -> Any:
+    """The result of an operator; raises what Python raises."""
+    if isinstance(op, ast.Pow | ast.LShift) and isinstance(a, int) and isinstance(b, int):
+        bits = a.bit_length() * max(b, 0) if isinstance(op, ast.Pow) else a.bit_length() + b
+        if bits > MAX_INTEGER_BITS:
+            raise OverflowError(f"the result has more than {MAX_INTEGER_BITS} bits")
+    if isinstance(op, ast.Mult) and isinstance(a, tuple | str) | isinstance(b, tuple | str):
+        count = b if isinstance(a, tuple | str) else a
+        if isinstance(count, int) and count > MAX_INTEGER_BITS:
+            raise OverflowError(f"the result has more than {MAX_INTEGER_BITS} items")
+    return BINARY[type(op)][1](a, b)
+
+
+def unary(op: ast.unaryop, a: Any) -> Any:
+    """The result of a unary operator; raises what Python raises."""
+    return _UNARY[type(op)](a)
+
+
+def compare(op: ast.cmpop, a: Any, b: Any) -> bool:
+    """The result of a comparison; raises what Python raises."""
+    return bool(COMPARE[type(op)][1](a, b))

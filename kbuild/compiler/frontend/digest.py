@@ -1,0 +1,112 @@
+"""What a kernel's meaning depends on in its sources, as one hash."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from typing import Any
+
+from kbuild.compiler.frontend.functions import Function, Plain, Unresolved
+from kbuild.compiler.frontend.modules import Module
+from kbuild.compiler.frontend.source import NamedTupleClass, Package, SourceModule, attribute, find_function
+from kbuild.compiler.semantic.registry import Builtin
+
+
+def source_digest(path: str, function: str) -> str:
+    """The sha256 of a kernel's syntax and of all that it reaches: functions that it calls, constants that it uses.
+    Comments, docstrings, places, and whatever else stands in the files do not count."""
+    return digest_of(find_function(path, function))
+
+
+def digest_of(function: Function) -> str:
+    """The digest of a function that has been found."""
+    texts: dict[tuple[str, int], str] = {}
+    _collect(function, texts)
+    hasher = hashlib.sha256()
+    for text in texts.values():
+        hasher.update(text.encode())
+        hasher.update(b"\0")
+    return hasher.hexdigest()
+
+
+def _collect(function: Function, texts: dict[tuple[str, int], str]) -> None:
+    key = (function.file, function.node.lineno)
+    if key in texts:
+        return
+    texts[key] = ""  # its place among the others; a function that calls itself ends here
+    found: list[str] = [function.kind, str(function.noinline), _syntax(function.node)]
+    for name, value in sorted(_reached(function).items()):
+        if isinstance(value, Function) and not value.library:
+            _collect(value, texts)
+            found.append(f"{name}=function {value.name}")
+        else:
+            found.append(f"{name}={_text(value)}")
+    texts[key] = "\n".join(found)
+
+
+def _syntax(node: ast.FunctionDef) -> str:
+    """The definition without decorators, docstrings and places."""
+    body = node.body
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    parts = [node.name, ast.dump(node.args), *(ast.dump(statement) for statement in body)]
+    return "\n".join(parts)
+
+
+def _reached(function: Function) -> dict[str, Any]:
+    """The names that a function takes from its module, and members of modules, with what they stand for."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            _reach(function, node.id, node, found)
+        elif isinstance(node, ast.Attribute):
+            _reach_member(function, node, found)
+    for decorator in function.node.decorator_list:  # tuners and registries do not change the kernel
+        for node in ast.walk(decorator):
+            if isinstance(node, ast.Name):
+                found.pop(node.id, None)
+    return found
+
+
+def _reach(function: Function, name: str, node: ast.AST, found: dict[str, Any]) -> None:
+    try:
+        value = function.namespace.resolve(name)
+    except KeyError:
+        return
+    except Unresolved as error:
+        value = str(error)
+    if not isinstance(value, SourceModule | Package):
+        found[name] = value
+
+
+def _reach_member(function: Function, node: ast.Attribute, found: dict[str, Any]) -> None:
+    """`module.name` and `package.module.name`."""
+    names = [node.attr]
+    inner = node.value
+    while isinstance(inner, ast.Attribute):
+        names.append(inner.attr)
+        inner = inner.value
+    if not isinstance(inner, ast.Name):
+        return
+    try:
+        value = function.namespace.resolve(inner.id)
+        for name in reversed(names):
+            if not isinstance(value, SourceModule | Package | Module):
+                return
+            value = attribute(value, name)
+    except (KeyError, Unresolved):
+        return
+    if not isinstance(value, SourceModule | Package):
+        found[".".join([inner.id, *reversed(names)])] = value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Plain):
+        return _text(value.value)
+    if isinstance(value, Builtin | Function):
+        return f"builtin {value.name}"
+    if isinstance(value, NamedTupleClass):
+        return f"fields {value.fields}"
+    if isinstance(value, tuple):
+        return f"({', '.join(_text(item) for item in value)})"
+    return str(value) if isinstance(value, Module) else repr(value)

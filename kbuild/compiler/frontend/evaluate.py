@@ -1,0 +1,121 @@
+"""The value of an expression outside of kernels: module constants, defaults of parameters, conditions of imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from kbuild.compiler.frontend import constexpr, modules
+from kbuild.compiler.frontend.functions import Function, Namespace, Plain, Unresolved
+from kbuild.compiler.semantic.registry import Builtin
+from kbuild.compiler.semantic.values import ClassMarker
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": abs, "bool": bool, "float": float, "int": int, "len": len, "list": tuple, "max": max, "min": min, "range": range,
+    "round": round, "str": str, "sum": sum, "tuple": tuple,
+}  # fmt: skip
+_HOST = {"triton.cdiv": lambda x, y: -(-x // y), "triton.next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length()}
+
+
+class Evaluator:
+    """Evaluates constant expressions over a namespace; raises `Unresolved` for all others."""
+
+    def __init__(self, namespace: Namespace, member: Callable[[Any, str], Any]) -> None:
+        self.namespace = namespace
+        self.member = member
+        """`owner.name`; raises `Unresolved`."""
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression, module variables taken for what they are."""
+        handler = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if handler is None:
+            raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
+        found = handler(node)
+        return found.value if isinstance(found, Plain) else found
+
+    def named(self, node: ast.Name | ast.Attribute) -> Any:
+        """What a name stands for, module variables still marked as such."""
+        return self._name(node) if isinstance(node, ast.Name) else self._attribute(node)
+
+    def is_constexpr_call(self, node: ast.expr) -> bool:
+        """Whether an expression is `tl.constexpr(...)`."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
+            return False
+        try:
+            return self.named(node.func) == modules.CLASSES["constexpr"]
+        except Unresolved:
+            return False
+
+    def _constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Any:
+        try:
+            return self.namespace.resolve(node.id)
+        except KeyError:
+            found = _FUNCTIONS.get(node.id)
+            if found is None:
+                raise Unresolved(f"{node.id} is not defined") from None
+            return found
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        owner = self.value(node.value)
+        if isinstance(owner, Function | Builtin) or node.attr.startswith("_") and node.attr != "__version__":
+            raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
+        return self.member(owner, node.attr)
+
+    def _tuple(self, node: ast.Tuple) -> Any:
+        return tuple(self.value(item) for item in node.elts)
+
+    def _list(self, node: ast.List) -> Any:
+        return tuple(self.value(item) for item in node.elts)
+
+    def _dict(self, node: ast.Dict) -> Any:
+        return {self.value(k): self.value(v) for k, v in zip(node.keys, node.values) if k is not None}
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        return self._operate(constexpr.binary, node.op, self.value(node.left), self.value(node.right))
+
+    def _unaryop(self, node: ast.UnaryOp) -> Any:
+        return self._operate(constexpr.unary, node.op, self.value(node.operand))
+
+    def _compare(self, node: ast.Compare) -> Any:
+        left = self.value(node.left)
+        for op, comparator in zip(node.ops, node.comparators):
+            right = self.value(comparator)
+            if not self._operate(constexpr.compare, op, left, right):
+                return False
+            left = right
+        return True
+
+    def _boolop(self, node: ast.BoolOp) -> Any:
+        result: Any = None
+        for item in node.values:
+            result = self.value(item)
+            if bool(result) != isinstance(node.op, ast.And):
+                return result
+        return result
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        return self.value(node.body if self.value(node.test) else node.orelse)
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        return self._operate(lambda _, owner, index: owner[index], None, self.value(node.value), self.value(node.slice))
+
+    def _call(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        args = [self.value(item) for item in node.args]
+        if isinstance(function, ClassMarker) and function.name == "constexpr" and len(args) == 1:
+            return args[0]
+        if isinstance(function, Builtin):
+            function = _HOST.get(function.name)
+        if not callable(function) or node.keywords or isinstance(function, Function):
+            raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
+        return self._operate(lambda _, *values: function(*values), None, *args)
+
+    def _operate(self, function: Callable[..., Any], *operands: Any) -> Any:
+        try:
+            return function(*operands)
+        except (ArithmeticError, TypeError, ValueError, LookupError) as error:
+            raise Unresolved(str(error)) from None

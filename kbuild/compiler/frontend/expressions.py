@@ -1,0 +1,258 @@
+"""Expressions, except calls and attributes."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from typing import Any
+
+from kbuild.compiler.frontend import constexpr, modules
+from kbuild.compiler.frontend.assign import assign, bind
+from kbuild.compiler.frontend.functions import Plain
+from kbuild.compiler.frontend.python import PYTHON
+from kbuild.compiler.frontend.scope import POISON, Poisoned, Undefined
+from kbuild.compiler.frontend.visitor import Site, Visitor, reads
+from kbuild.compiler.semantic import arith
+from kbuild.compiler.semantic.dot import dot
+from kbuild.compiler.semantic.shape import subscript
+from kbuild.compiler.semantic.types import TypeBase
+from kbuild.compiler.semantic.values import Range, Tensor, describe
+from kbuild.errors import CompileError
+
+
+@reads(ast.Constant)
+def read_constant(visitor: Visitor, node: ast.Constant) -> Any:
+    if isinstance(node.value, complex | bytes):
+        visitor.fail(node, f"{type(node.value).__name__} numbers are not possible in a kernel")
+    return node.value
+
+
+@reads(ast.Name)
+def read_name(visitor: Visitor, node: ast.Name) -> Any:
+    frame = visitor.frame
+    value = frame.values.get(node.id, frame)
+    if value is frame:
+        return _global(visitor, node)
+    if isinstance(value, Undefined):
+        if value is POISON:
+            raise Poisoned
+        raise CompileError(value.reason, value.loc or frame.loc(node), value.hint)
+    return value
+
+
+def _global(visitor: Visitor, node: ast.Name) -> Any:
+    frame = visitor.frame
+    try:
+        value = visitor.resolve(frame.function, node.id, node)
+    except KeyError:
+        value = PYTHON.get(node.id)
+        if value is None:
+            _undefined(visitor, node)
+        return value
+    if isinstance(value, Plain):
+        if frame.pure or isinstance(value.value, TypeBase):
+            return value.value
+        place = f" ({value.loc})" if value.loc else ""
+        visitor.fail(
+            node, f"`{node.id}` is a variable of the module{place}; a kernel can only use constants",
+            f"declare it as a constant: {node.id} = tl.constexpr({value.value!r})",
+        )  # fmt: skip
+    return value
+
+
+def _undefined(visitor: Visitor, node: ast.Name) -> None:
+    frame = visitor.frame
+    known = [*frame.values, *frame.function.namespace.names(), *PYTHON]
+    close = difflib.get_close_matches(node.id, known, 1, 0.6)
+    if not close and node.id in modules.language_names():
+        close = [f"tl.{node.id}"]
+    visitor.fail(node, f"`{node.id}` is not defined", f"did you mean `{close[0]}`?" if close else "")
+
+
+@reads(ast.Tuple, ast.List)
+def read_tuple(visitor: Visitor, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
+    items: list[Any] = []
+    for item in node.elts:
+        if isinstance(item, ast.Starred):
+            items.extend(iterable(visitor, item.value))
+        else:
+            items.append(visitor.expression(item))
+    return tuple(items)
+
+
+def iterable(visitor: Visitor, node: ast.expr) -> tuple[Any, ...]:
+    """The items of something whose length is known while compiling."""
+    value = visitor.expression(node)
+    items = static_items(value)
+    if items is None:
+        visitor.fail(node, f"{describe(value)} is no sequence known while compiling")
+    return items
+
+
+def static_items(value: Any) -> tuple[Any, ...] | None:
+    """The items of a tuple, or of a range known while compiling; None for everything else."""
+    if isinstance(value, tuple):
+        return tuple(value)
+    if isinstance(value, Range) and all(isinstance(part, int) for part in (value.start, value.stop, value.step)):
+        return tuple(range(value.start, value.stop, value.step))
+    return None
+
+
+@reads(ast.BinOp)
+def read_binary(visitor: Visitor, node: ast.BinOp) -> Any:
+    left, right = visitor.expression(node.left), visitor.expression(node.right)
+    return operate(visitor, node, node.op, left, right)
+
+
+def operate(visitor: Visitor, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
+    """`left op right`."""
+    symbol = constexpr.BINARY[type(op)][0]
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        visitor.locate(node)
+        visitor.site = Site(node, visitor.frame)
+        if symbol == "@":
+            return dot(visitor.ctx, left, right)
+        return arith.BINARY[symbol](visitor.ctx, left, right)
+    try:
+        return constexpr.binary(op, left, right)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        visitor.fail(node, f"{describe(left)} {symbol} {describe(right)}: {error}")
+
+
+@reads(ast.UnaryOp)
+def read_unary(visitor: Visitor, node: ast.UnaryOp) -> Any:
+    value = visitor.expression(node.operand)
+    if isinstance(value, Tensor):
+        visitor.locate(node)
+        visitor.site = Site(node, visitor.frame)
+        if isinstance(node.op, ast.USub):
+            return arith.negate(visitor.ctx, value)
+        if isinstance(node.op, ast.Invert):
+            return arith.invert(visitor.ctx, value)
+        return arith.logical_not(visitor.ctx, value) if isinstance(node.op, ast.Not) else value
+    try:
+        return constexpr.unary(node.op, value)
+    except TypeError as error:
+        visitor.fail(node, f"{describe(value)}: {error}")
+
+
+@reads(ast.Compare)
+def read_compare(visitor: Visitor, node: ast.Compare) -> Any:
+    left = visitor.expression(node.left)
+    result: Any = True
+    for op, comparator in zip(node.ops, node.comparators):
+        right = visitor.expression(comparator)
+        single = _compare(visitor, node, op, left, right)
+        if result is True:
+            result = single
+        elif isinstance(result, Tensor) or isinstance(single, Tensor):
+            result = arith.logical_and(visitor.ctx, result, single)
+        else:
+            result = result and single
+        if result is False:
+            return False
+        left = right
+    return result
+
+
+def _compare(visitor: Visitor, node: ast.Compare, op: ast.cmpop, left: Any, right: Any) -> Any:
+    symbol = constexpr.COMPARE[type(op)][0]
+    at_run_time = isinstance(left, Tensor) or isinstance(right, Tensor)
+    if at_run_time and symbol in ("in", "not in"):
+        visitor.fail(node, f"`{symbol}` needs values known while compiling", "compare with each value, joined by `|`")
+    if symbol in ("is", "is not"):
+        same = constexpr.compare(ast.Is(), left, right) if not at_run_time else left is right
+        return same == (symbol == "is")
+    if at_run_time:
+        if (left is None or right is None or isinstance(left, str) or isinstance(right, str)) and symbol in ("==", "!="):
+            return symbol == "!="
+        visitor.locate(node)
+        visitor.site = Site(node, visitor.frame)
+        return arith.compare(visitor.ctx, symbol, left, right)
+    try:
+        return constexpr.compare(op, left, right)
+    except TypeError as error:
+        visitor.fail(node, f"{describe(left)} {symbol} {describe(right)}: {error}")
+
+
+@reads(ast.BoolOp)
+def read_logic(visitor: Visitor, node: ast.BoolOp) -> Any:
+    """What is known while compiling decides, or drops out; the rest is combined."""
+    conjunction = isinstance(node.op, ast.And)
+    result: Any = None
+    for item in node.values:
+        value = visitor.expression(item)
+        if isinstance(value, Tensor):
+            if isinstance(result, Tensor):
+                visitor.locate(node)
+                visitor.site = Site(node, visitor.frame)
+                value = (arith.logical_and if conjunction else arith.logical_or)(visitor.ctx, result, value)
+            result = value
+        elif bool(value) != conjunction:
+            return value
+        elif not isinstance(result, Tensor):
+            result = value
+    return result
+
+
+@reads(ast.NamedExpr)
+def read_walrus(visitor: Visitor, node: ast.NamedExpr) -> Any:
+    assign(visitor, node.target, visitor.expression(node.value), node)
+    return visitor.frame.values[node.target.id]
+
+
+@reads(ast.Slice)
+def read_slice(visitor: Visitor, node: ast.Slice) -> slice:
+    parts = [visitor.expression(part) if part is not None else None for part in (node.lower, node.upper, node.step)]
+    return slice(*parts)
+
+
+@reads(ast.Subscript)
+def read_subscript(visitor: Visitor, node: ast.Subscript) -> Any:
+    value, index = visitor.expression(node.value), visitor.expression(node.slice)
+    if isinstance(value, Tensor):
+        visitor.locate(node)
+        visitor.site = Site(node, visitor.frame)
+        return subscript(visitor.ctx, value, index)
+    if isinstance(index, Tensor):
+        visitor.fail(node.slice, f"the index is {describe(index)}, which is not known while compiling",
+                     "unroll the loop with tl.static_range")  # fmt: skip
+    try:
+        return value[index]
+    except (TypeError, LookupError, ValueError) as error:
+        visitor.fail(node, f"{describe(value)}: {error}")
+
+
+@reads(ast.JoinedStr)
+def read_f_string(visitor: Visitor, node: ast.JoinedStr) -> str:
+    text = ""
+    for part in node.values:
+        if not isinstance(part, ast.FormattedValue):
+            text += str(read_constant(visitor, part)) if isinstance(part, ast.Constant) else ""
+            continue
+        value = visitor.expression(part.value)
+        if isinstance(value, Tensor):
+            visitor.fail(part.value, f"`{ast.unparse(part.value)}` is {describe(value)}, an f-string is made while compiling",
+                         "print values of run time with tl.device_print")  # fmt: skip
+        converted = {-1: lambda v: v, 115: str, 114: repr, 97: ascii}[part.conversion](value)
+        specification = read_f_string(visitor, part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
+        try:
+            text += format(converted, specification)
+        except (TypeError, ValueError) as error:
+            visitor.fail(part, str(error))
+    return text
+
+
+@reads(ast.ListComp)
+def read_comprehension(visitor: Visitor, node: ast.ListComp) -> tuple[Any, ...]:
+    if len(node.generators) != 1:
+        visitor.fail(node, "a comprehension with several `for` is not possible in a kernel")
+    generator = node.generators[0]
+    results = []
+    for item in iterable(visitor, generator.iter):
+        bind(visitor, generator.target, item)
+        keep = [visitor.constant_value(condition, "the condition") for condition in generator.ifs]
+        if all(keep):
+            results.append(visitor.expression(node.elt))
+    return tuple(results)
+

@@ -1,0 +1,113 @@
+"""A function of the author's: its syntax tree, and where its free names are looked up."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kbuild.errors import Loc
+
+
+class Unresolved(Exception):
+    """A name that means nothing, or nothing that can be known while compiling; the text says why."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A module's variable that is no `tl.constexpr`: a kernel may not use it, defaults and other constants may."""
+
+    value: Any
+    loc: Loc | None
+
+
+class Namespace(Protocol):
+    """Where the names that a function does not bind itself are found."""
+
+    def resolve(self, name: str) -> Any:
+        """What the name stands for; raises `Unresolved`, or KeyError when it is not there."""
+
+    def names(self) -> list[str]:
+        """All names, for suggestions."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function."""
+
+    name: str
+    node: ast.arg
+    default: ast.expr | None
+    keyword_only: bool
+    constexpr: bool
+    """Whether it is annotated with `tl.constexpr`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function that a kernel is or calls."""
+
+    name: str
+    node: ast.FunctionDef
+    file: str
+    namespace: Namespace
+    kind: str
+    """`jit`; `constexpr` for functions that run while compiling; `plain` for those not marked."""
+    noinline: bool = False
+    library: bool = False
+    """Whether it belongs to kbuild: messages then point at its caller."""
+    parameters: tuple[Parameter, ...] = field(default=())
+
+    @property
+    def variadic(self) -> str | None:
+        return self.node.args.vararg.arg if self.node.args.vararg else None
+
+    @property
+    def loc(self) -> Loc:
+        return Loc(self.file, self.node.lineno, self.node.col_offset + 1, function=self.name)
+
+
+def make_function(node: ast.FunctionDef, file: str, namespace: Namespace, library: bool = False, kind: str = "") -> Function:
+    """A function from its definition; its decorators say what it is unless `kind` does."""
+    found, noinline = _decorated(node)
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    parameters = [
+        Parameter(arg.arg, arg, default, False, is_constexpr_annotation(arg.annotation))
+        for arg, default in zip(positional, defaults)
+    ]
+    parameters += [
+        Parameter(arg.arg, arg, default, True, is_constexpr_annotation(arg.annotation))
+        for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
+    ]
+    return Function(node.name, node, file, namespace, kind or found, noinline, library, tuple(parameters))
+
+
+def _decorated(node: ast.FunctionDef) -> tuple[str, bool]:
+    """The kind of a function, and whether it says `noinline=True`.  Decorators that are not known (tuners, registries)
+    are looked through."""
+    kind, noinline = "plain", False
+    for decorator in node.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        target = call.func if call else decorator
+        name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+        if name == "jit":
+            kind = "jit"
+        elif name == "constexpr_function":
+            kind = "constexpr"
+        for keyword in call.keywords if call else ():
+            if keyword.arg == "noinline" and isinstance(keyword.value, ast.Constant):
+                noinline = bool(keyword.value.value)
+    return kind, noinline
+
+
+def is_constexpr_annotation(annotation: ast.expr | None) -> bool:
+    """Whether an annotation is `tl.constexpr`, under whatever name the module has it, or as a string."""
+    if isinstance(annotation, ast.Attribute):
+        return annotation.attr == "constexpr"
+    if isinstance(annotation, ast.Name):
+        return annotation.id == "constexpr"
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value.rsplit(".", 1)[-1] == "constexpr"
+    return False

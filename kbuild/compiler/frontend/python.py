@@ -1,0 +1,222 @@
+"""Python's own functions, as far as kernels may call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbuild.compiler.semantic.arith import as_condition, maximum, minimum
+from kbuild.compiler.semantic.cast import cast_to
+from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.debug import device_print
+from kbuild.compiler.semantic.math import abs as absolute
+from kbuild.compiler.semantic.registry import TABLES, builtin
+from kbuild.compiler.semantic.types import FP32, INT32, TypeBase
+from kbuild.compiler.semantic.values import ClassMarker, Range, Tensor, describe
+from kbuild.errors import CompileError
+
+
+@builtin("python", "range")
+def range_(ctx: Context, start, stop=None, step=1):
+    """A loop over integers."""
+    return Range(0, start, step) if stop is None else Range(start, stop, step)
+
+
+def _extreme(ctx: Context, values: tuple[Any, ...], name: str, choose: Any, static: Any) -> Any:
+    items = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
+    if not items:
+        ctx.error(f"{name}() needs at least one value")
+    if not any(isinstance(item, Tensor) for item in items):
+        return static(items)
+    result = items[0]
+    for item in items[1:]:
+        result = choose(ctx, result, item)
+    return result
+
+
+@builtin("python", "max")
+def max_(ctx: Context, *values):
+    """The greatest of several values."""
+    return _extreme(ctx, values, "max", maximum, max)
+
+
+@builtin("python", "min")
+def min_(ctx: Context, *values):
+    """The least of several values."""
+    return _extreme(ctx, values, "min", minimum, min)
+
+
+@builtin("python", "abs")
+def abs_(ctx: Context, x):
+    """The absolute value."""
+    return absolute(ctx, x) if isinstance(x, Tensor) else abs(x)
+
+
+@builtin("python", "len")
+def len_(ctx: Context, x):
+    """The number of items; of a tensor, its first dimension."""
+    if isinstance(x, Tensor) and x.shape:
+        return x.shape[0]
+    if not isinstance(x, tuple | str):
+        ctx.error(f"{describe(x)} has no length", "x")
+    return len(x)
+
+
+def _converted(ctx: Context, x: Any, name: str, dtype: Any, static: Any) -> Any:
+    if isinstance(x, Tensor):
+        return cast_to(ctx, x, dtype)
+    try:
+        return static(x)
+    except (TypeError, ValueError, OverflowError) as error:
+        ctx.error(f"{name}({describe(x)}): {error}", "x")
+
+
+@builtin("python", "int")
+def int_(ctx: Context, x=0):
+    """A number as an integer; a value of run time as int32."""
+    return _converted(ctx, x, "int", INT32, int)
+
+
+@builtin("python", "float")
+def float_(ctx: Context, x=0.0):
+    """A number, or text such as "-inf", as a float; a value of run time as fp32."""
+    return _converted(ctx, x, "float", FP32, float)
+
+
+@builtin("python", "bool")
+def bool_(ctx: Context, x=False):
+    """A truth value."""
+    return as_condition(ctx, x) if isinstance(x, Tensor) else bool(x)
+
+
+@builtin("python", "str")
+def str_(ctx: Context, x=""):
+    """Text of a value known while compiling."""
+    return describe(x) if isinstance(x, Tensor) else str(x)
+
+
+@builtin("python", "tuple")
+def tuple_(ctx: Context, x=()):
+    """The items in a tuple."""
+    return _sequence(ctx, x)
+
+
+@builtin("python", "list")
+def list_(ctx: Context, x=()):
+    """The items in a tuple: kernels have no lists that change."""
+    return _sequence(ctx, x)
+
+
+def _sequence(ctx: Context, x: Any) -> tuple[Any, ...]:
+    if isinstance(x, Range) and all(isinstance(part, int) for part in (x.start, x.stop, x.step)):
+        return tuple(range(x.start, x.stop, x.step))
+    if not isinstance(x, tuple):
+        ctx.error(f"{describe(x)} is no sequence known while compiling", "x")
+    return tuple(x)
+
+
+@builtin("python", "zip")
+def zip_(ctx: Context, *sequences):
+    """Tuples of the items at equal places."""
+    return tuple(zip(*(_sequence(ctx, item) for item in sequences)))
+
+
+@builtin("python", "enumerate")
+def enumerate_(ctx: Context, x, start=0):
+    """Tuples of number and item."""
+    return tuple(enumerate(_sequence(ctx, x), start))
+
+
+@builtin("python", "reversed")
+def reversed_(ctx: Context, x):
+    """The items in reverse order."""
+    return _sequence(ctx, x)[::-1]
+
+
+@builtin("python", "sum")
+def sum_(ctx: Context, x, start=0):
+    """The sum of a tuple of numbers known while compiling."""
+    items = _sequence(ctx, x)
+    if any(isinstance(item, Tensor) for item in items):
+        ctx.error("sum() adds numbers known while compiling", "x", hint="use tl.sum for a tensor")
+    return sum(items, start)
+
+
+@builtin("python", "round")
+def round_(ctx: Context, x, digits=None):
+    """A number known while compiling, rounded."""
+    if isinstance(x, Tensor):
+        ctx.error("round() takes numbers known while compiling", "x", hint="use libdevice.rint")
+    return round(x, digits)
+
+
+@builtin("python", "divmod")
+def divmod_(ctx: Context, x, y):
+    """Quotient and remainder of numbers known while compiling."""
+    if isinstance(x, Tensor) or isinstance(y, Tensor):
+        ctx.error("divmod() takes numbers known while compiling", hint="write x // y, x % y")
+    return divmod(x, y)
+
+
+@builtin("python", "any")
+def any_(ctx: Context, x):
+    """Whether one of several values known while compiling holds."""
+    return any(_sequence(ctx, x))
+
+
+@builtin("python", "all")
+def all_(ctx: Context, x):
+    """Whether all of several values known while compiling hold."""
+    return all(_sequence(ctx, x))
+
+
+@builtin("python", "print")
+def print_(ctx: Context, *values, sep=" ", end="\n"):
+    """Prints from the device: text first, then values."""
+    label = " ".join(str(item) for item in values if not isinstance(item, Tensor))
+    device_print(ctx, label, *(item for item in values if isinstance(item, Tensor)))
+
+
+_CLASSES: dict[str, Any] = {
+    "tensor": Tensor, "dtype": TypeBase, "tuple": tuple, "python.tuple": tuple, "int": int, "float": float, "bool": bool,
+    "str": str, "list": tuple,
+}  # fmt: skip
+
+
+def _is_instance(value: Any, kind: Any) -> bool:
+    if isinstance(kind, tuple):
+        return any(_is_instance(value, item) for item in kind)
+    if isinstance(kind, ClassMarker) and kind.name == "constexpr":
+        return not isinstance(value, Tensor)
+    name = getattr(kind, "name", "")
+    found = _CLASSES.get(name)
+    return found is not None and isinstance(value, found)
+
+
+@builtin("python", "isinstance")
+def isinstance_(ctx: Context, x, kind):
+    """Whether a value is of a class: tl.tensor, tl.constexpr, tl.dtype, or one of Python's."""
+    return _is_instance(x, kind)
+
+
+@builtin("python", "getattr")
+def getattr_(ctx: Context, x, name, *default):
+    """An attribute by its name."""
+    try:
+        return ctx.frontend.attribute(x, name)
+    except CompileError:
+        if default:
+            return default[0]
+        raise
+
+
+@builtin("python", "hasattr")
+def hasattr_(ctx: Context, x, name):
+    """Whether a value has an attribute."""
+    try:
+        ctx.frontend.attribute(x, name)
+    except CompileError:
+        return False
+    return True
+
+
+PYTHON = TABLES["python"]

@@ -1,0 +1,136 @@
+"""The names of a function while it is read: what they stand for, and why some stand for nothing."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbuild.compiler.frontend.functions import Function
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.semantic.promote import to_tensor
+from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.types import ScalarType
+from kbuild.compiler.semantic.values import NamedTuple, Tensor
+from kbuild.errors import Loc
+
+
+class Poisoned(Exception):
+    """A value is missing because of a mistake that is reported already."""
+
+
+@dataclass(frozen=True)
+class Undefined:
+    """A name that has no value here although it is assigned somewhere; `reason` is the message for who uses it."""
+
+    reason: str
+    hint: str = ""
+    loc: Loc | None = None
+    """Where the mistake is, when not at the use."""
+
+
+POISON = Undefined("")
+"""The value of names whose assignment failed."""
+
+
+@dataclass
+class Frame:
+    """One function being read: the kernel, or a function inlined into it."""
+
+    function: Function
+    values: dict[str, Any]
+    caller: Loc | None = None
+    """The place of the call, with its own callers."""
+    pure: bool = False
+    """Runs while compiling (`constexpr_function`): numbers stay numbers."""
+    kernel: bool = False
+    loops: int = 0
+    """How many loops of run time enclose the present statement."""
+    sites: dict[str, ast.AST] = field(default_factory=dict)
+    """Where names were last assigned."""
+    bound: dict[str, tuple[ast.expr, Frame]] = field(default_factory=dict)
+    """For messages: which expression of which function gave a parameter its value."""
+
+    def loc(self, node: ast.AST) -> Loc:
+        """The place of a node.  Inside the library, the place of the call that led there."""
+        if self.function.library and self.caller is not None:
+            return self.caller
+        line = getattr(node, "lineno", self.function.node.lineno)
+        column = getattr(node, "col_offset", 0) + 1
+        end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", None) == line else None
+        return Loc(self.function.file, line, column, (end + 1) if end is not None else 0, self.function.name, self.caller)
+
+
+def assigned_names(nodes: list[ast.stmt] | ast.AST) -> tuple[str, ...]:
+    """The names that statements assign, in order, loops and branches included."""
+    if isinstance(nodes, ast.AST):
+        known = getattr(nodes, "_assigned", None)
+        if known is None:
+            found = dict.fromkeys(
+                item.id for item in ast.walk(nodes) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)
+            )
+            known = tuple(found)
+            nodes._assigned = known  # type: ignore[attr-defined]
+        return known
+    return tuple(dict.fromkeys(name for node in nodes for name in assigned_names(node)))
+
+
+def contains_return(node: ast.AST) -> bool:
+    """Whether a statement holds a `return`."""
+    known = getattr(node, "_returns", None)
+    if known is None:
+        known = any(isinstance(item, ast.Return) for item in ast.walk(node))
+        node._returns = known  # type: ignore[attr-defined]
+    return known
+
+
+# Values as lists of IR values, and back: for results of branches and what loops carry.
+
+
+def flatten(value: Any) -> list[Tensor]:
+    """The values of run time inside a value, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, tuple):
+        return [inner for item in value for inner in flatten(item)]
+    return []
+
+
+def rebuild(value: Any, parts: list[Value]) -> Any:
+    """`value` with its values of run time replaced, taking them from the front of `parts`."""
+    if isinstance(value, Tensor):
+        return Tensor(parts.pop(0), value.dtype, value.shape)
+    if isinstance(value, NamedTuple):
+        return NamedTuple.make(value.fields, tuple(rebuild(item, parts) for item in value))
+    if isinstance(value, tuple):
+        return tuple(rebuild(item, parts) for item in value)
+    return value
+
+
+def materialised(ctx: Context, value: Any) -> Any:
+    """Numbers as values of run time; tuples of them too; the rest as it is."""
+    if isinstance(value, bool | int | float):
+        return to_tensor(ctx, value)
+    if isinstance(value, NamedTuple):
+        return NamedTuple.make(value.fields, tuple(materialised(ctx, item) for item in value))
+    if isinstance(value, tuple):
+        return tuple(materialised(ctx, item) for item in value)
+    return value
+
+
+def form(value: Any) -> Any:
+    """What two values must share to be one variable: types of run time, and equal constants."""
+    if isinstance(value, Tensor):
+        return (value.dtype, value.shape)
+    if isinstance(value, tuple):
+        return tuple(form(item) for item in value)
+    return ("constant", type(value).__name__, value)
+
+
+def type_text(value: Any) -> str:
+    """A value's type for messages about variables."""
+    if isinstance(value, Tensor):
+        return str(value.type)
+    if isinstance(value, tuple):
+        return f"({', '.join(type_text(item) for item in value)})"
+    return repr(value) if not isinstance(value, ScalarType) else str(value)

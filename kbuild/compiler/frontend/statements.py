@@ -1,0 +1,104 @@
+"""Statements without control flow."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from kbuild.compiler.frontend.assign import assign, bind
+from kbuild.compiler.frontend.expressions import operate
+from kbuild.compiler.frontend.functions import is_constexpr_annotation
+from kbuild.compiler.frontend.scope import materialised
+from kbuild.compiler.frontend.visitor import Item, Returned, Site, State, Visitor, reads
+from kbuild.compiler.semantic.debug import device_assert
+from kbuild.compiler.semantic.values import Tensor
+
+
+@reads(ast.Pass)
+def read_pass(visitor: Visitor, node: ast.Pass, rest: Sequence[Item]) -> State:
+    return None
+
+
+@reads(ast.Expr)
+def read_expression_statement(visitor: Visitor, node: ast.Expr, rest: Sequence[Item]) -> State:
+    if isinstance(node.value, ast.Constant):  # a docstring, or `...`
+        return None
+    visitor.expression(node.value)
+    _check_used(visitor, node.value)
+    return None
+
+
+def _check_used(visitor: Visitor, node: ast.expr) -> None:
+    """A moved block pointer that is dropped was meant to be kept."""
+    if isinstance(node, ast.Call):
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name == "advance":
+            visitor.fail(node, "the result of tl.advance is not used, and the block pointer itself does not move",
+                         "write pointer = tl.advance(pointer, offsets)")  # fmt: skip
+
+
+@reads(ast.Assign)
+def read_assign(visitor: Visitor, node: ast.Assign, rest: Sequence[Item]) -> State:
+    value = visitor.expression(node.value)
+    for target in node.targets:
+        assign(visitor, target, value, node)
+    return None
+
+
+@reads(ast.AnnAssign)
+def read_annotated_assign(visitor: Visitor, node: ast.AnnAssign, rest: Sequence[Item]) -> State:
+    if node.value is None:
+        return None
+    value = visitor.expression(node.value)
+    if is_constexpr_annotation(node.annotation):
+        if isinstance(value, Tensor):
+            visitor.fail(node.value, f"`{ast.unparse(node.target)}` is annotated as constexpr, its value is {value.type}, "
+                         "known at run time alone")  # fmt: skip
+        bind(visitor, node.target, value)
+    else:
+        assign(visitor, node.target, value, node)
+    return None
+
+
+@reads(ast.AugAssign)
+def read_augmented_assign(visitor: Visitor, node: ast.AugAssign, rest: Sequence[Item]) -> State:
+    if not isinstance(node.target, ast.Name):
+        bind(visitor, node.target, None)  # says why not
+    left = visitor.expression(_as_load(node.target))
+    assign(visitor, node.target, operate(visitor, node, node.op, left, visitor.expression(node.value)), node)
+    return None
+
+
+def _as_load(target: ast.expr) -> ast.expr:
+    assert isinstance(target, ast.Name)
+    return ast.copy_location(ast.Name(target.id, ast.Load()), target)
+
+
+@reads(ast.Assert)
+def read_assert(visitor: Visitor, node: ast.Assert, rest: Sequence[Item]) -> State:
+    condition = visitor.expression(node.test)
+    message = visitor.expression(node.msg) if node.msg is not None else ""
+    if not isinstance(condition, Tensor):
+        if not condition:
+            visitor.fail(node.test, f"assertion failed while compiling: {message or ast.unparse(node.test)}")
+        return None
+    visitor.locate(node)
+    visitor.site = Site(node, visitor.frame)
+    device_assert(visitor.ctx, condition, message)
+    return None
+
+
+@reads(ast.Return)
+def read_return(visitor: Visitor, node: ast.Return, rest: Sequence[Item]) -> State:
+    frame = visitor.frame
+    if frame.loops:
+        visitor.fail(node, "`return` inside a loop is not possible in a kernel",
+                     "compute a mask in the loop and act after it, or use tl.static_range")  # fmt: skip
+    value = visitor.expression(node.value) if node.value is not None else None
+    if frame.kernel and value is not None:
+        visitor.fail(node, "a kernel returns nothing", "write the result with tl.store")
+    if not frame.pure:
+        visitor.locate(node)
+        value = materialised(visitor.ctx, value)
+    return Returned(value, node)

@@ -1,0 +1,64 @@
+"""Where builtins make operations, and how they point at the author's arguments when something is wrong."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Op
+from kbuild.compiler.ops.elementwise import Constant, Number
+from kbuild.compiler.semantic.types import DType, ScalarType, type_of
+from kbuild.compiler.semantic.values import Tensor
+from kbuild.errors import CompileError, Loc
+
+AnyOp = TypeVar("AnyOp", bound=Op)
+
+
+class Frontend(Protocol):
+    """What builtins ask of the reader of the kernel."""
+
+    def call(self, function: Any, args: list[Any]) -> Any:
+        """The result of a function of the author's, its operations put at the builder's place."""
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """`value.name` as a kernel means it; raises `CompileError` when there is none."""
+
+    def argument_loc(self, name: str) -> Loc | None:
+        """Where the argument for a parameter of the running builtin is written."""
+
+    def argument_text(self, name: str) -> str:
+        """How the argument is written; "" when unknown."""
+
+
+class Context:
+    """The operations of one function in the making."""
+
+    def __init__(self, builder: Builder, frontend: Frontend, num_warps: int, debug: bool = False) -> None:
+        self.builder = builder
+        self.frontend = frontend
+        self.num_warps = num_warps
+        self.debug = debug
+        """Whether `tl.device_assert` and `assert` are compiled in."""
+        self.notes: list[str] = []
+        """What `tl.static_print` printed."""
+
+    def add(self, op: AnyOp) -> AnyOp:
+        return self.builder.add(op)
+
+    def tensor(self, op: Op, dtype: ScalarType, shape: tuple[int, ...] = ()) -> Tensor:
+        """Insert an operation; its only result, as a value of the author's types."""
+        return Tensor(self.builder.add(op).result, dtype, shape)
+
+    def constant(self, value: Number, dtype: DType, shape: tuple[int, ...] = ()) -> Tensor:
+        """A number, or a tensor filled with it."""
+        return self.tensor(Constant.of(value, type_of(dtype, shape).ir), dtype, shape)
+
+    def error(self, message: str, at: str = "", hint: str = "") -> NoReturn:
+        """Raise the author's mistake, pointing at one argument (`at`) or at the whole call."""
+        loc = self.frontend.argument_loc(at) if at else None
+        raise CompileError(message, loc or self.builder.loc, hint)
+
+    def name(self, parameter: str) -> str:
+        """An argument as the message names it: its parameter, with its text where that says more."""
+        text = self.frontend.argument_text(parameter)
+        return f"{parameter} `{text}`" if text and text != parameter else parameter

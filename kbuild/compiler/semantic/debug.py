@@ -1,0 +1,102 @@
+"""Printing, checking, barriers, and PTX by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbuild.compiler.ops.tensor import Assert, Barrier, InlineAsm, Print
+from kbuild.compiler.semantic.arith import as_condition, bit_or, logical_not
+from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.promote import same_shape, to_tensor
+from kbuild.compiler.semantic.registry import builtin
+from kbuild.compiler.semantic.types import INT32, INT64, DType, type_of
+from kbuild.compiler.semantic.values import Tensor, describe
+
+
+@builtin()
+def static_print(ctx: Context, *values, sep=" ", end="\n", file=None, flush=False):
+    """Prints while compiling."""
+    ctx.notes.append(str(sep).join(str(value) for value in values) + str(end))
+
+
+@builtin()
+def static_assert(ctx: Context, cond, msg=""):
+    """Fails the compilation unless a condition known while compiling holds."""
+    if isinstance(cond, Tensor):
+        ctx.error(f"the condition is {describe(cond)}, which is not known while compiling", "cond",
+                  hint="use tl.device_assert to check while running")  # fmt: skip
+    if not cond:
+        text = ctx.frontend.argument_text("cond")
+        ctx.error(f"static_assert failed: {msg or text}", "cond")
+
+
+@builtin()
+def device_print(ctx: Context, prefix, *args, hex=False):
+    """Prints scalars and tensors from the device, with a label."""
+    if not isinstance(prefix, str):
+        ctx.error(f"prefix is {describe(prefix)}; it must be a string", "prefix")
+    values = [to_tensor(ctx, item, "args") for item in args]
+    label = prefix.strip().removesuffix(":")
+    text = f" {label}: " if values and label else f" {label}" if label else " "
+    signed = tuple(item.dtype.is_int_signed() for item in values)
+    ctx.add(Print(tuple(item.value for item in values), text, bool(hex), signed))
+
+
+@builtin()
+def device_assert(ctx: Context, cond, msg="", mask=None):
+    """Stops the kernel where the condition fails; compiled in only when debugging."""
+    condition = as_condition(ctx, to_tensor(ctx, cond, "cond"))
+    if not ctx.debug:
+        return
+    if mask is not None:
+        condition = bit_or(ctx, condition, logical_not(ctx, to_tensor(ctx, mask, "mask")))
+    ctx.add(Assert(condition.value, str(msg)))
+
+
+@builtin()
+def debug_barrier(ctx: Context):
+    """All threads of the program wait for each other."""
+    ctx.add(Barrier())
+
+
+def _constraints(ctx: Context, args: Any) -> list[Tensor]:
+    tensors = [to_tensor(ctx, item, "args") for item in (args if isinstance(args, tuple) else (args,))]
+    if tensors:
+        widest = tensors[0]
+        for item in tensors[1:]:
+            widest = same_shape(ctx, widest, item)[0]
+        tensors = [same_shape(ctx, item, widest)[0] for item in tensors]
+    return tensors
+
+
+@builtin()
+def inline_asm_elementwise(ctx: Context, asm, constraints, args, dtype, is_pure, pack):
+    """PTX applied to `pack` elements of every argument at a time.  `dtype` is a type, or a tuple of them for several
+    results; `constraints` are LLVM's."""
+    for value, name in ((asm, "asm"), (constraints, "constraints")):
+        if not isinstance(value, str):
+            ctx.error(f"{name} is {describe(value)}; it must be a string", name)
+    dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
+    for item in dtypes:
+        if not isinstance(item, DType):
+            ctx.error(f"dtype has {describe(item)}, which is no data type", "dtype")
+    if not isinstance(pack, int) or pack < 1:
+        ctx.error(f"pack is {describe(pack)}; it must be a positive number known while compiling", "pack")
+    tensors = _constraints(ctx, args)
+    shape = tensors[0].shape if tensors else ()
+    types = tuple(type_of(item, shape).ir for item in dtypes)
+    op = ctx.add(InlineAsm(tuple(item.value for item in tensors), asm, constraints, types, bool(is_pure), pack))
+    results = tuple(Tensor(result, item, shape) for result, item in zip(op.results, dtypes))
+    return results if isinstance(dtype, tuple) else results[0]
+
+
+@builtin("cuda")
+def globaltimer(ctx: Context):
+    """The GPU's clock in nanoseconds."""
+    return inline_asm_elementwise(ctx, "mov.u64 $0, %globaltimer;", "=l", (), INT64, False, 1)
+
+
+@builtin("cuda")
+def smid(ctx: Context):
+    """The number of the multiprocessor that runs the program."""
+    return inline_asm_elementwise(ctx, "mov.u32 $0, %smid;", "=r", (), INT32, True, 1)

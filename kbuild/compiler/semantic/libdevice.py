@@ -1,0 +1,221 @@
+"""`tl.extra.cuda.libdevice`: the mathematical functions that tl itself lacks.
+
+A function takes fp32 or fp64; integers and half precision convert to fp32 as they would for a C function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbuild.compiler.ops import elementwise as ops
+from kbuild.compiler.semantic.arith import add_values, compare, multiply, negate, subtract
+from kbuild.compiler.semantic.cast import bitcast_to, cast_to
+from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.debug import inline_asm_elementwise
+from kbuild.compiler.semantic.math import abs as absolute
+from kbuild.compiler.semantic.promote import fitting, to_tensor
+from kbuild.compiler.semantic.registry import builtin
+from kbuild.compiler.semantic.types import FP32, FP64, INT1, INT32, INT64, UINT32, DType
+from kbuild.compiler.semantic.values import Tensor
+
+
+def _floating(ctx: Context, x: Any, name: str = "x") -> Tensor:
+    x = to_tensor(ctx, x, name)
+    return x if x.dtype in (FP32, FP64) else cast_to(ctx, x, FP32)
+
+
+def _unary(name: str, op: Any, *also: str) -> None:
+    def function(ctx: Context, x):
+        x = _floating(ctx, x)
+        return ctx.tensor(op(x.value), x.dtype, x.shape)
+
+    function.__doc__ = op.__doc__ or f"{name}(x), element by element."
+    for key in (name, *also):
+        builtin("libdevice", key)(function)
+
+
+for _name, _op in (
+    ("acos", ops.ACos), ("asin", ops.ASin), ("atan", ops.ATan), ("cosh", ops.Cosh), ("sinh", ops.Sinh), ("tan", ops.Tan),
+    ("ceil", ops.Ceil), ("floor", ops.Floor), ("trunc", ops.TruncateF), ("expm1", ops.ExpM1), ("log10", ops.Log10),
+    ("log1p", ops.Log1P),
+):  # fmt: skip
+    _unary(_name, _op)
+_unary("cos", ops.Cos, "fast_cosf")
+_unary("sin", ops.Sin, "fast_sinf")
+_unary("erf", ops.Erf, "fast_erf")
+_unary("exp", ops.Exp, "fast_expf")
+_unary("exp2", ops.Exp2)
+_unary("log", ops.Log, "fast_logf")
+_unary("log2", ops.Log2, "fast_log2f")
+_unary("tanh", ops.Tanh)
+_unary("fast_tanh", ops.FastTanh, "fast_tanhf")
+_unary("sqrt", ops.PreciseSqrt, "sqrt_rn")
+_unary("rsqrt", ops.RSqrt)
+_unary("rint", ops.RoundEven, "nearbyint")
+_unary("round", ops.Round)
+
+
+def _predicate(name: str, op: Any, *also: str) -> None:
+    def function(ctx: Context, x):
+        x = _floating(ctx, x)
+        result = ctx.tensor(op(x.value), INT1, x.shape)
+        return cast_to(ctx, result, INT32)
+
+    function.__doc__ = f"Whether x {name}, as int32."
+    for key in also:
+        builtin("libdevice", key)(function)
+
+
+_predicate("is NaN", ops.IsNan, "isnan")
+_predicate("is infinite", ops.IsInf, "isinf")
+_predicate("is finite", ops.IsFinite, "finitef", "isfinited")
+
+
+def _binary(name: str, op: Any, *also: str) -> None:
+    def function(ctx: Context, x, y):
+        x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
+        return ctx.tensor(op(x.value, y.value), x.dtype, x.shape)
+
+    function.__doc__ = op.__doc__ or f"{name}(x, y), element by element."
+    for key in (name, *also):
+        builtin("libdevice", key)(function)
+
+
+_binary("pow", ops.PowF, "fast_powf")
+_binary("fmod", ops.RemF)
+_binary("atan2", ops.ATan2)
+_binary("copysign", ops.CopySign)
+_binary("div_rn", ops.PreciseDivF)
+_binary("fast_dividef", ops.DivF)
+
+
+@builtin("libdevice")
+def fma(ctx: Context, x, y, z):
+    """x * y + z, rounded once."""
+    x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
+    z, x = fitting(ctx, _floating(ctx, z, "z"), x)
+    z, y = fitting(ctx, z, y)
+    return ctx.tensor(ops.Fma(x.value, y.value, z.value), x.dtype, x.shape)
+
+
+@builtin("libdevice", "abs")
+def abs_(ctx: Context, x):
+    """The absolute value."""
+    return absolute(ctx, x)
+
+
+@builtin("libdevice")
+def div_rz(ctx: Context, x, y):
+    """x / y in fp32, rounded toward zero."""
+    x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
+    if x.dtype != FP32:
+        ctx.error(f"libdevice.div_rz is for fp32, not {x.dtype}", "x")
+    return _instruction(ctx, "div.rz.f32 $0, $1, $2;", "=r,r,r", (x, y), FP32)
+
+
+def _instruction(ctx: Context, text: str, constraints: str, args: tuple[Tensor, ...], dtype: DType) -> Tensor:
+    """One PTX instruction per element."""
+    return inline_asm_elementwise(ctx, text, constraints, args, dtype, True, 1)
+
+
+@builtin("libdevice")
+def signbit(ctx: Context, x):
+    """1 for a negative number or negative zero, else 0."""
+    x = _floating(ctx, x)
+    bits = bitcast_to(ctx, x, INT32 if x.dtype == FP32 else INT64)
+    return cast_to(ctx, compare(ctx, "<", bits, 0), INT32)
+
+
+@builtin("libdevice")
+def fdim(ctx: Context, x, y):
+    """x - y where that is positive, else zero."""
+    difference = subtract(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
+    zero = ctx.constant(0.0, difference.dtype, difference.shape)  # type: ignore[arg-type]
+    return ctx.tensor(ops.MaximumF(difference.value, zero.value), difference.dtype, difference.shape)
+
+
+@builtin("libdevice")
+def cbrt(ctx: Context, x):
+    """The cube root."""
+    x = _floating(ctx, x)
+    third = ctx.constant(1.0 / 3.0, x.dtype, x.shape)  # type: ignore[arg-type]
+    size = ctx.tensor(ops.AbsF(x.value), x.dtype, x.shape)
+    root = ctx.tensor(ops.PowF(size.value, third.value), x.dtype, x.shape)
+    return ctx.tensor(ops.CopySign(root.value, x.value), x.dtype, x.shape)
+
+
+@builtin("libdevice")
+def exp10(ctx: Context, x):
+    """10 to the power x."""
+    return ctx.tensor(ops.Exp2(multiply(ctx, _floating(ctx, x), 3.321928094887362).value), *_like(ctx, x))
+
+
+def _like(ctx: Context, x: Any) -> tuple[DType, tuple[int, ...]]:
+    if not isinstance(x, Tensor):
+        return FP32, ()
+    return (FP64 if x.dtype == FP64 else FP32), x.shape
+
+
+@builtin("libdevice")
+def popc(ctx: Context, x):
+    """The number of one bits, as int32."""
+    x = to_tensor(ctx, x, "x")
+    return cast_to(ctx, ctx.tensor(ops.CountOnes(x.value), x.dtype, x.shape), INT32)
+
+
+@builtin("libdevice")
+def clz(ctx: Context, x):
+    """The number of leading zero bits, as int32."""
+    x = to_tensor(ctx, x, "x")
+    return cast_to(ctx, ctx.tensor(ops.CountLeadingZeros(x.value), x.dtype, x.shape), INT32)
+
+
+@builtin("libdevice")
+def mulhi(ctx: Context, x, y):
+    """The upper half of the unsigned product."""
+    x, y = fitting(ctx, to_tensor(ctx, x, "x"), to_tensor(ctx, y, "y"))
+    if x.dtype.is_int_signed():
+        ctx.error(f"libdevice.mulhi of signed integers is not available, x is {x.dtype}", "x", hint="use tl.umulhi")
+    return ctx.tensor(ops.MulHiUI(x.value, y.value), x.dtype, x.shape)
+
+
+@builtin("libdevice")
+def float_as_int(ctx: Context, x):
+    """The bits of an fp32 number as int32."""
+    return bitcast_to(ctx, to_tensor(ctx, x, "x"), INT32)
+
+
+@builtin("libdevice")
+def float_as_uint(ctx: Context, x):
+    """The bits of an fp32 number as uint32."""
+    return bitcast_to(ctx, to_tensor(ctx, x, "x"), UINT32)
+
+
+@builtin("libdevice")
+def int_as_float(ctx: Context, x):
+    """The fp32 number with these bits."""
+    return bitcast_to(ctx, to_tensor(ctx, x, "x"), FP32)
+
+
+@builtin("libdevice")
+def saturatef(ctx: Context, x):
+    """x held between 0 and 1; NaN gives 0."""
+    x = _floating(ctx, x)
+    zero, one = (ctx.constant(value, x.dtype, x.shape) for value in (0.0, 1.0))  # type: ignore[arg-type]
+    above = ctx.tensor(ops.MaxNumF(x.value, zero.value), x.dtype, x.shape)
+    return ctx.tensor(ops.MinNumF(above.value, one.value), x.dtype, x.shape)
+
+
+@builtin("libdevice")
+def hypot(ctx: Context, x, y):
+    """The square root of x² + y²."""
+    x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
+    total = add_values(ctx, multiply(ctx, x, x), multiply(ctx, y, y))
+    return ctx.tensor(ops.PreciseSqrt(total.value), total.dtype, total.shape)
+
+
+@builtin("libdevice")
+def erfc(ctx: Context, x):
+    """One minus the error function."""
+    x = _floating(ctx, x)
+    return add_values(ctx, negate(ctx, ctx.tensor(ops.Erf(x.value), x.dtype, x.shape)), 1.0)

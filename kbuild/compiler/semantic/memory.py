@@ -1,0 +1,279 @@
+"""Loads, stores and block pointers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbuild.compiler.ops.tensor import Advance, Load, MakeTensorPtr, Store
+from kbuild.compiler.semantic.cast import cast_to
+from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.promote import broadcast_shape, common_shape, spread, to_tensor
+from kbuild.compiler.semantic.registry import builtin
+from kbuild.compiler.semantic.types import INT1, INT8, INT32, INT64, BlockType, PointerType, ScalarType
+from kbuild.compiler.semantic.values import Tensor, describe, shape_text
+
+_LOAD_CACHES = ("", ".ca", ".cg", ".cv")
+_STORE_CACHES = ("", ".wb", ".cg", ".cs", ".wt")
+_EVICTIONS = ("", "evict_first", "evict_last", "evict_normal")
+_PADDINGS = ("", "zero", "nan")
+
+
+def _option(ctx: Context, name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    value = value or ""
+    if value not in allowed:
+        listed = ", ".join(repr(item) for item in allowed)
+        ctx.error(f"{name} is {value!r}; it can be {listed}", name)
+    return "" if value == "evict_normal" else value
+
+
+def check_pointer(ctx: Context, pointer: Any, function: str) -> Tensor:
+    """The pointer argument of a memory operation."""
+    if isinstance(pointer, Tensor) and isinstance(pointer.dtype, PointerType):
+        return pointer
+    text = ctx.frontend.argument_text("pointer")
+    subject = f"`{text}`" if text else "the pointer"
+    ctx.error(
+        f"{function} needs a pointer, {subject} is {describe(pointer)}", "pointer",
+        hint="check that the pointer argument of the kernel is a pointer in the signature, as in \"*fp32\"",
+    )  # fmt: skip
+
+
+def as_mask(ctx: Context, mask: Any, pointer: Tensor) -> Tensor | None:
+    """The mask in the shape of the pointers."""
+    if mask is None:
+        return None
+    mask = to_tensor(ctx, mask, "mask")
+    if mask.dtype != INT1:
+        ctx.error(f"{ctx.name('mask')} is {mask.type}, a mask is int1", "mask", hint="compare, as in mask != 0")
+    return _like_pointers(ctx, mask, pointer, "mask")
+
+
+def _like_pointers(ctx: Context, value: Tensor, pointer: Tensor, name: str) -> Tensor:
+    """A mask or value spread to the shape of the pointers, which never spread themselves."""
+    if value.shape == pointer.shape:
+        return value
+    if not pointer.shape:
+        ctx.error(f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar", name,
+                  hint="add a tensor of offsets to the pointer")  # fmt: skip
+    if value.shape and common_shape(value.shape, pointer.shape) != pointer.shape:
+        ctx.error(
+            f"{name} has shape {shape_text(value.shape)}, the pointers have shape {shape_text(pointer.shape)}", name,
+            hint=_placing(ctx, name, value.shape, pointer.shape),
+        )  # fmt: skip
+    return spread(ctx, value, pointer.shape)
+
+
+_ORDINALS = ("first", "second", "third", "fourth")
+
+
+def _placing(ctx: Context, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Advice for a vector beside pointers of more dimensions."""
+    text = ctx.frontend.argument_text(name) or name
+    if len(shape) != 1 or not 2 <= len(wanted) <= len(_ORDINALS) or shape[0] not in wanted:
+        return ""
+    axis = wanted.index(shape[0])
+    index = ", ".join(":" if position == axis else "None" for position in range(len(wanted)))
+    other = _ORDINALS[1 - axis] if len(wanted) == 2 else "other"
+    written = f"{text}[{index}]" if text.replace("_", "").replace(".", "").isalnum() else f"({text})[{index}]"
+    return f"write {written} to spread the {name} over the {other} dimension{'s' if len(wanted) > 2 else ''}"
+
+
+def _bytes_for_bools(ctx: Context, pointer: Tensor) -> tuple[Tensor, ScalarType]:
+    """Truth values lie in memory as bytes: a pointer to them, and the type to read or write."""
+    assert isinstance(pointer.dtype, PointerType)
+    element = pointer.dtype.element_ty
+    assert not isinstance(element, BlockType)
+    if element == INT1:
+        return cast_to(ctx, pointer, PointerType(INT8, pointer.dtype.const)), INT8
+    return pointer, element
+
+
+@builtin()
+def load(
+    ctx: Context, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="",
+    eviction_policy="", volatile=False,
+):  # fmt: skip
+    """What `pointer` points to: one value, a tensor of pointers, or a block pointer.  Where `mask` is false nothing is
+    read and the result is `other` (undefined without it).  Block pointers take `boundary_check` (the dimensions in which
+    the block may leave the tensor) and `padding_option` ("zero" or "nan") instead."""
+    pointer = check_pointer(ctx, pointer, "tl.load")
+    options: dict[str, Any] = {
+        "cache": _option(ctx, "cache_modifier", cache_modifier, _LOAD_CACHES),
+        "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
+        "volatile": bool(volatile),
+    }
+    padding = _option(ctx, "padding_option", padding_option, _PADDINGS)
+    if pointer.is_block_pointer:
+        return _load_block(ctx, pointer, mask, other, boundary_check, padding, options)
+    if padding or boundary_check:
+        ctx.error("boundary_check and padding_option are for block pointers (tl.make_block_ptr)",
+                  "boundary_check" if boundary_check else "padding_option", hint="use mask and other")  # fmt: skip
+    if other is not None and mask is None:
+        ctx.error("other is given without mask, so it would never be used", "other",
+                  hint="say with mask= where it stands in")  # fmt: skip
+    mask = as_mask(ctx, mask, pointer)
+    pointer, element = _bytes_for_bools(ctx, pointer)
+    if other is not None:
+        other = _filling(ctx, other, element, pointer)
+    op = Load(pointer.value, mask and mask.value, other and other.value, **options)
+    loaded = ctx.tensor(op, element, pointer.shape)
+    is_bool = element == INT8 and _points_to_bools(pointer)
+    return cast_to(ctx, loaded, INT1) if is_bool else loaded
+
+
+def _points_to_bools(pointer: Tensor) -> bool:
+    return isinstance(pointer.dtype, PointerType) and pointer.dtype.element_ty == INT1
+
+
+def _filling(ctx: Context, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:
+    if isinstance(other, bool | int | float) and not isinstance(element, PointerType) and not isinstance(other, bool):
+        # A number at once in the element's type; fractions for integers go the long way.
+        if element.is_floating() or isinstance(other, int):
+            return ctx.constant(other, element, pointer.shape)  # type: ignore[arg-type]
+    other = cast_to(ctx, to_tensor(ctx, other, "other"), element)
+    return _like_pointers(ctx, other, pointer, "other")
+
+
+def _boundary(ctx: Context, boundary_check: Any, rank: int) -> tuple[int, ...]:
+    dims = boundary_check if isinstance(boundary_check, tuple) else (boundary_check,)
+    for dim in dims:
+        if not isinstance(dim, int) or not 0 <= dim < rank:
+            ctx.error(f"boundary_check has {describe(dim)}; the block has dimensions 0 to {rank - 1}", "boundary_check")
+    if len(set(dims)) != len(dims):
+        ctx.error(f"boundary_check {dims} names a dimension twice", "boundary_check")
+    return tuple(sorted(dims))
+
+
+def _load_block(
+    ctx: Context, pointer: Tensor, mask: Any, other: Any, boundary_check: Any, padding: str, options: dict[str, Any]
+) -> Tensor:
+    for value, name in ((mask, "mask"), (other, "other")):
+        if value is not None:
+            ctx.error(f"{name} is given for a block pointer", name, hint="use boundary_check and padding_option")
+    assert isinstance(pointer.dtype, PointerType) and isinstance(pointer.dtype.element_ty, BlockType)
+    block = pointer.dtype.element_ty
+    if padding == "nan" and block.is_int():
+        ctx.error(f"padding with NaN needs floating point, the block is {block}", "padding_option")
+    checked = _boundary(ctx, boundary_check, len(block.shape))
+    op = Load(pointer.value, boundary_check=checked, padding=padding, **options)
+    return ctx.tensor(op, block.element_ty, block.shape)
+
+
+@builtin(method=True)
+def store(ctx: Context, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
+    """Writes `value` where `pointer` points, except where `mask` is false.  The value is converted to the pointee's type
+    and spread to the pointers' shape."""
+    pointer = check_pointer(ctx, pointer, "tl.store")
+    assert isinstance(pointer.dtype, PointerType)
+    options = {
+        "cache": _option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),
+        "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
+    }
+    if pointer.dtype.const:
+        ctx.error(f"{ctx.name('pointer')} points to constants", "pointer", hint="its type in the signature begins with *k")
+    if pointer.is_block_pointer:
+        return _store_block(ctx, pointer, value, mask, boundary_check, options)
+    if boundary_check:
+        ctx.error("boundary_check is for block pointers (tl.make_block_ptr)", "boundary_check", hint="use mask")
+    pointer, element = _bytes_for_bools(ctx, pointer)
+    mask = as_mask(ctx, mask, pointer)
+    value = stored_value(ctx, value, element, pointer)
+    ctx.add(Store(pointer.value, value.value, mask and mask.value, **options))
+    return None
+
+
+def stored_value(ctx: Context, value: Any, element: ScalarType, pointer: Tensor, name: str = "value") -> Tensor:
+    """A value for memory: of the pointee's type, in the pointers' shape."""
+    value = to_tensor(ctx, value, name)
+    if value.shape and not pointer.shape:
+        ctx.error(f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar", name,
+                  hint="add a tensor of offsets to the pointer, or reduce the value first")  # fmt: skip
+    # Spread first: fewer conversions are the compiler's affair, and the text stays Triton's.
+    return cast_to(ctx, _like_pointers(ctx, value, pointer, name), element)
+
+
+def _store_block(
+    ctx: Context, pointer: Tensor, value: Any, mask: Any, boundary_check: Any, options: dict[str, str]
+) -> None:
+    assert isinstance(pointer.dtype, PointerType) and isinstance(pointer.dtype.element_ty, BlockType)
+    block = pointer.dtype.element_ty
+    if mask is not None:
+        ctx.error("mask is given for a block pointer", "mask", hint="use boundary_check")
+    value = to_tensor(ctx, value, "value")
+    if value.shape and value.shape != block.shape:
+        ctx.error(f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block pointer has shape "
+                  f"{shape_text(block.shape)}", "value")  # fmt: skip
+    if value.dtype != block.element_ty:
+        ctx.error(f"{ctx.name('value')} is {value.dtype}, the block pointer points to {block.element_ty}", "value",
+                  hint="convert it, as in value.to(pointer.type.element_ty.element_ty)")  # fmt: skip
+    value = broadcast_shape(ctx, value, block.shape, "value")
+    checked = _boundary(ctx, boundary_check, len(block.shape))
+    ctx.add(Store(pointer.value, value.value, boundary_check=checked, **options))
+
+
+def _index_values(ctx: Context, items: Any, name: str, wide: bool) -> tuple[Tensor, ...]:
+    """Sizes, strides or offsets as i64 (`wide`) or i32 scalars."""
+    target = INT64 if wide else INT32
+    values = []
+    for item in items if isinstance(items, tuple) else (items,):
+        if isinstance(item, int) and not isinstance(item, bool):
+            if not target.get_int_min_value() <= item <= target.get_int_max_value():
+                ctx.error(f"{name} has {item}, which does not fit {target}", name)
+            values.append(ctx.constant(item, target))
+            continue
+        if not isinstance(item, Tensor) or item.shape or not item.dtype.is_int():
+            ctx.error(f"{name} has {describe(item)}; its items are integer scalars", name)
+        if not wide and item.dtype.primitive_bitwidth > 32:
+            ctx.error(f"{name} has an item of {item.dtype}; offsets of block pointers are 32-bit", name,
+                      hint="convert it with .to(tl.int32), or use a tensor of pointers for 64-bit offsets")  # fmt: skip
+        values.append(cast_to(ctx, item, target))
+    return tuple(values)
+
+
+def _static_ints(ctx: Context, items: Any, name: str) -> tuple[int, ...]:
+    items = items if isinstance(items, tuple) else (items,)
+    for item in items:
+        if not isinstance(item, int) or isinstance(item, bool):
+            ctx.error(f"{name} has {describe(item)}; its items are known while compiling", name,
+                      hint="pass it as a tl.constexpr argument")  # fmt: skip
+    return items
+
+
+@builtin()
+def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, order):
+    """A pointer to the block of `block_shape` at `offsets` of the tensor of `shape` and `strides` that begins at `base`;
+    `order` lists its dimensions from the fastest."""
+    if not isinstance(base, Tensor) or not isinstance(base.dtype, PointerType) or base.shape or base.is_block_pointer:
+        ctx.error(f"base is {describe(base)}; it must be a pointer to the first element", "base")
+    sizes = _static_ints(ctx, block_shape, "block_shape")
+    for size in sizes:
+        if size <= 0 or size & (size - 1):
+            ctx.error(f"block_shape has {size}, which is no power of two", "block_shape")
+    values = [_index_values(ctx, *item) for item in ((shape, "shape", True), (strides, "strides", True),
+                                                     (offsets, "offsets", False))]  # fmt: skip
+    fastest = _static_ints(ctx, order, "order")
+    if sorted(fastest) != list(range(len(fastest))):
+        ctx.error(f"order {fastest} is no permutation of 0 … {len(fastest) - 1}", "order")
+    lengths = [*(len(items) for items in values), len(sizes), len(fastest)]
+    if len(set(lengths)) > 1:
+        listed = ", ".join(f"{name} {n}" for name, n in zip(("shape", "strides", "offsets", "block_shape", "order"), lengths))
+        ctx.error(f"the lengths of the arguments differ: {listed}")
+    base, element = _bytes_for_bools(ctx, base)
+    dtype = PointerType(BlockType(element, sizes), base.dtype.is_const())
+    parts = [tuple(item.value for item in items) for items in values]
+    return ctx.tensor(MakeTensorPtr(base.value, *parts, order=fastest, type=dtype.ir), dtype)
+
+
+@builtin(method=True)
+def advance(ctx: Context, base, offsets):
+    """A block pointer moved by `offsets` elements along each dimension.  The argument itself does not move."""
+    if not isinstance(base, Tensor) or not base.is_block_pointer:
+        ctx.error(f"tl.advance moves block pointers, {ctx.name('base')} is {describe(base)}", "base",
+                  hint="add the offset to a plain pointer")  # fmt: skip
+    rank = len(base.dtype.element_ty.shape)  # type: ignore[union-attr]
+    values = _index_values(ctx, offsets, "offsets", wide=False)
+    if len(values) != rank:
+        ctx.error(f"offsets has {len(values)} items, the block has {rank} dimensions", "offsets")
+    return ctx.tensor(Advance(base.value, tuple(item.value for item in values)), base.dtype)
+
+

@@ -1,0 +1,144 @@
+"""The grid, loops over ranges, hints, and what is asked while compiling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbuild.compiler.ops.tensor import GetNumPrograms, GetProgramId, Hint
+from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.registry import builtin
+from kbuild.compiler.semantic.types import INT32, int_dtype
+from kbuild.compiler.semantic.values import Condition, Range, Tensor, describe
+from kbuild.compiler.semantic.promote import to_tensor
+
+
+def _axis(ctx: Context, axis: Any) -> int:
+    if axis not in (0, 1, 2) or isinstance(axis, bool):
+        ctx.error(f"axis is {describe(axis)}; a grid has axes 0, 1 and 2", "axis")
+    return axis
+
+
+@builtin()
+def program_id(ctx: Context, axis):
+    """The number of this program along an axis of the grid."""
+    return ctx.tensor(GetProgramId(_axis(ctx, axis)), INT32)
+
+
+@builtin()
+def num_programs(ctx: Context, axis):
+    """The size of the grid along an axis."""
+    return ctx.tensor(GetNumPrograms(_axis(ctx, axis)), INT32)
+
+
+_LOOP_HINTS = ("num_stages", "loop_unroll_factor", "disallow_acc_multi_buffer", "flatten", "warp_specialize", "disable_licm")
+
+
+@builtin(name="range")
+def range_(
+    ctx: Context, arg1, arg2=None, step=None, num_stages=None, loop_unroll_factor=None, disallow_acc_multi_buffer=False,
+    flatten=False, warp_specialize=False, disable_licm=False,
+):  # fmt: skip
+    """A loop over integers, as Python's `range`, with wishes for the compiler: `num_stages` of software pipelining,
+    `loop_unroll_factor`, `flatten` nested loops, `warp_specialize`."""
+    start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
+    given = (num_stages, loop_unroll_factor, bool(disallow_acc_multi_buffer), bool(flatten), bool(warp_specialize),
+             bool(disable_licm))  # fmt: skip
+    for name, value in zip(_LOOP_HINTS[:2], given):
+        if value is not None and (not isinstance(value, int) or value < 0):
+            ctx.error(f"{name} is {describe(value)}; it must be a number known while compiling", name)
+    hints = tuple((name, value) for name, value in zip(_LOOP_HINTS, given) if value not in (None, False))
+    return Range(start, stop, 1 if step is None else step, hints=hints)
+
+
+@builtin()
+def static_range(ctx: Context, arg1, arg2=None, step=None):
+    """A loop unrolled while compiling, its variable known in every round."""
+    start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
+    step = 1 if step is None else step
+    for value, name in ((start, "start"), (stop, "end"), (step, "step")):
+        if not isinstance(value, int):
+            at = "arg1" if (name == "start") or arg2 is None else "arg2" if name == "end" else "step"
+            ctx.error(f"{name} of tl.static_range is {describe(value)}; it must be an integer known while compiling", at,
+                      hint="use tl.range for a loop at run time")  # fmt: skip
+    if step == 0:
+        ctx.error("step of tl.static_range is 0", "step")
+    return Range(start, stop, step, static=True)
+
+
+@builtin()
+def condition(ctx: Context, arg1, disable_licm=False):
+    """The condition of a `while`, with wishes for the compiler."""
+    return Condition(arg1)
+
+
+def _promise(ctx: Context, x: Any, values: Any, field: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        return x
+    items = values if isinstance(values, tuple) else (values,)
+    for item in items:
+        if not isinstance(item, int) or isinstance(item, bool) or item <= 0:
+            ctx.error(f"values has {describe(item)}; its items are positive integers known while compiling", "values")
+    if len(items) != max(len(x.shape), 1):
+        ctx.error(f"values has {len(items)} items, {ctx.name('input')} has {len(x.shape)} dimensions", "values")
+    return ctx.tensor(Hint(x.value, **{field: items}), x.dtype, x.shape)
+
+
+@builtin()
+def multiple_of(ctx: Context, input, values):
+    """`input`, promised to be a multiple of `values` (per dimension, the first of every contiguous run)."""
+    return _promise(ctx, to_tensor(ctx, input, "input"), values, "divisibility")
+
+
+@builtin()
+def max_contiguous(ctx: Context, input, values):
+    """`input`, promised to rise by one within runs of `values` elements per dimension."""
+    return _promise(ctx, input, values, "contiguity")
+
+
+@builtin()
+def max_constancy(ctx: Context, input, values):
+    """`input`, promised to be constant within runs of `values` elements per dimension."""
+    return _promise(ctx, input, values, "constancy")
+
+
+@builtin()
+def assume(ctx: Context, cond):
+    """A condition that the author promises to hold.  It is checked for its type alone."""
+    if not isinstance(cond, Tensor | bool | int):
+        ctx.error(f"cond is {describe(cond)}, which is no condition", "cond")
+    if cond is False:
+        ctx.error("the assumption is false while compiling", "cond")
+
+
+@builtin("cuda")
+def num_threads(ctx: Context):
+    """Threads of a program."""
+    return ctx.num_warps * 32
+
+
+@builtin("cuda")
+def num_warps(ctx: Context):
+    """Warps of a program."""
+    return ctx.num_warps
+
+
+@builtin("triton")
+def cdiv(ctx: Context, x, y):
+    """x / y rounded up, of numbers known while compiling."""
+    if isinstance(x, Tensor) or isinstance(y, Tensor):
+        ctx.error("triton.cdiv is for numbers known while compiling", hint="write tl.cdiv")
+    return -(-x // y)
+
+
+@builtin("triton")
+def next_power_of_2(ctx: Context, n):
+    """The least power of two that is not less than n, known while compiling."""
+    if not isinstance(n, int):
+        ctx.error(f"n is {describe(n)}; triton.next_power_of_2 takes a number known while compiling", "n")
+    return 1 << max(n - 1, 0).bit_length()
+
+
+@builtin()
+def get_int_dtype(ctx: Context, bitwidth, signed):
+    """The integer type of a width."""
+    return int_dtype(bitwidth, signed)

@@ -1,0 +1,99 @@
+"""What names stand for while a kernel is read.
+
+Values of run time are `Tensor`s.  Everything else is known while compiling, and is the plain Python value itself: numbers,
+strings, None, tuples, dtypes, functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.semantic.types import BlockType, PointerType, ScalarType, type_of
+
+
+class Tensor:
+    """A value of run time: a scalar (shape ()), a tensor, or a pointer to a block."""
+
+    __slots__ = ("dtype", "shape", "value")
+
+    def __init__(self, value: Value, dtype: ScalarType, shape: tuple[int, ...] = ()) -> None:
+        self.value = value
+        self.dtype = dtype
+        self.shape = shape
+
+    @property
+    def type(self) -> ScalarType | BlockType:
+        return type_of(self.dtype, self.shape)
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def is_block_pointer(self) -> bool:
+        return isinstance(self.dtype, PointerType) and isinstance(self.dtype.element_ty, BlockType)
+
+    def __str__(self) -> str:
+        return str(self.type)
+
+
+class NamedTuple(tuple):
+    """A tuple whose items also have names."""
+
+    fields: tuple[str, ...]
+
+    @classmethod
+    def make(cls, fields: tuple[str, ...], items: tuple[Any, ...]) -> NamedTuple:
+        made = cls(items)
+        made.fields = fields
+        return made
+
+
+@dataclass(frozen=True)
+class Range:
+    """What `range`, `tl.range` and `tl.static_range` give to a `for`."""
+
+    start: Any
+    stop: Any
+    step: Any
+    static: bool = False
+    hints: tuple[tuple[str, Any], ...] = ()
+    """Attributes of the loop operation."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What `tl.condition` gives to a `while`."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class ClassMarker:
+    """A class of `triton.language` as a kernel names it: in annotations, in `isinstance`, and called."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"tl.{self.name}"
+
+
+def describe(value: Any) -> str:
+    """A value in a message: the type of what exists at run time, the value of what is known."""
+    if isinstance(value, Tensor):
+        if value.is_block_pointer:
+            return f"a block pointer to {value.dtype.element_ty}"  # type: ignore[union-attr]
+        return f"a tensor {value.type}" if value.shape else f"a scalar {value.type}"
+    if isinstance(value, tuple):
+        return f"({', '.join(describe(item) for item in value)})"
+    name = getattr(value, "name", None)
+    return str(name) if isinstance(name, str) else repr(value)
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"

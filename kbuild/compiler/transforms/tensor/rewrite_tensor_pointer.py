@@ -1,0 +1,163 @@
+"""Takes block pointers (`tl.make_block_ptr`, `tl.advance`) apart into a base, a shape, strides and offsets; loads and
+stores through them become loads and stores through tensors of pointers, with masks where boundaries are checked.
+
+    Before:  %p: !tt.ptr<tensor<64xf32>> = tt.make_tensor_ptr %x, shape=[%n], strides=[%s], offsets=[%o] {order = [0]}
+             %v: tensor<64xf32> = tt.load %p {boundary_check = [0], padding = "zero"}
+    After:   %0: tensor<64xi32> = tt.make_range {start = 0, end = 64}
+             %1: tensor<64xi64> = arith.extsi %0
+             %2: tensor<64xi64> = arith.addi %1, splat(extsi %o)
+             %3: tensor<64x!tt.ptr<f32>> = tt.addptr splat(%x), (%2 * splat(%s))
+             %m: tensor<64xi1> = %2 >= 0 and %2 < splat(%n)
+             %v: tensor<64xf32> = tt.load %3, mask=%m, other=zeros
+
+Loops carry all the parts; canonicalize then drops those that do not change, which leaves the offsets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Module, Op, Value
+from kbuild.compiler.ir.passes import tensor_pass
+from kbuild.compiler.ir.rewrite import erase_dead
+from kbuild.compiler.ir.types import I1, I32, I64, IntType, PointerType, TensorType, Type, bit_width
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, AndI, CmpI, Constant, ExtSI, MulI, Select
+from kbuild.compiler.ops.tensor import Advance, Broadcast, ExpandDims, Load, MakeRange, MakeTensorPtr, Splat, Store
+from kbuild.compiler.targets import Target
+from kbuild.compiler.transforms.common.splitting import Splitting
+
+
+@tensor_pass
+def rewrite_tensor_pointer(module: Module, target: Target) -> None:
+    for function in module.functions.values():
+        if any(isinstance(op, MakeTensorPtr) for op in function.body.walk()):
+            _BlockPointers().visit(function.body)
+            erase_dead(function.body)
+
+
+@dataclass(frozen=True)
+class BlockPointer:
+    """The parts of a block pointer: base; shape and strides in i64; offsets in i32 or i64."""
+
+    base: Value
+    shape: tuple[Value, ...]
+    strides: tuple[Value, ...]
+    offsets: tuple[Value, ...]
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        return (self.base, *self.shape, *self.strides, *self.offsets)
+
+    @staticmethod
+    def of(parts: Sequence[Value]) -> BlockPointer:
+        rank = (len(parts) - 1) // 3
+        return BlockPointer(parts[0], *(tuple(parts[1 + rank * i : 1 + rank * (i + 1)]) for i in range(3)))
+
+
+def tile_of(type_: Type) -> TensorType | None:
+    """The tile that a block pointer points at; None for other types."""
+    return type_.pointee if isinstance(type_, PointerType) and isinstance(type_.pointee, TensorType) else None
+
+
+class _BlockPointers(Splitting):
+    def part_types(self, value: Value) -> Sequence[Type] | None:
+        tile = tile_of(value.type)
+        return None if tile is None else [PointerType(tile.element), *[I64] * (2 * tile.rank), *[I32] * tile.rank]
+
+    def parts_as(self, value: Value, types: Sequence[Type], build: Builder) -> Sequence[Value]:
+        return self.parts[value]
+
+    def operation(self, op: Op) -> None:
+        build = Builder.before(op)
+        match op:
+            case MakeTensorPtr():
+                shape, strides = ([_extended(build, v) for v in values] for values in (op.shape, op.strides))
+                self.parts[op.results[0]] = BlockPointer(op.base, tuple(shape), tuple(strides), op.offsets).parts
+            case Advance():
+                pointer = BlockPointer.of(self.parts[op.ptr])
+                moved = [build.add(AddI(at, by)).result for at, by in zip(pointer.offsets, op.offsets)]
+                self.parts[op.results[0]] = BlockPointer(pointer.base, pointer.shape, pointer.strides, tuple(moved)).parts
+            case Select() if op.true_value in self.parts:
+                pairs = zip(self.parts[op.true_value], self.parts[op.false_value])
+                self.parts[op.results[0]] = [a if a is b else build.add(Select(op.condition, a, b)).result for a, b in pairs]
+            case Load() if op.ptr in self.parts:
+                self._load(op, build)
+            case Store() if op.ptr in self.parts:
+                self._store(op, build)
+
+    def _load(self, op: Load, build: Builder) -> None:
+        tile = tile_of(op.ptr.type)
+        assert tile is not None
+        pointer = BlockPointer.of(self.parts[op.ptr])
+        indices = [_indices(build, tile, axis, pointer.offsets[axis]) for axis in range(tile.rank)]
+        mask = _mask(build, tile, pointer, indices, op.boundary_check)
+        other = None
+        if mask is not None and op.padding:
+            filling = 0 if op.padding == "zero" else math.nan
+            other = build.add(Constant.of(filling, tile)).result
+        load = Load(_addresses(build, tile, pointer, indices), mask, other, (), "", op.cache, op.eviction, op.volatile)
+        op.replace_by(build.add(load))
+
+    def _store(self, op: Store, build: Builder) -> None:
+        tile = tile_of(op.ptr.type)
+        assert tile is not None
+        pointer = BlockPointer.of(self.parts[op.ptr])
+        indices = [_indices(build, tile, axis, pointer.offsets[axis]) for axis in range(tile.rank)]
+        mask = _mask(build, tile, pointer, indices, op.boundary_check)
+        build.add(Store(_addresses(build, tile, pointer, indices), op.value, mask, (), op.cache, op.eviction))
+        op.erase()
+
+
+def _extended(build: Builder, value: Value) -> Value:
+    """An integer in 64 bits."""
+    if bit_width(value.type) == 64:
+        return value
+    type_ = value.type.with_element(I64) if isinstance(value.type, TensorType) else I64
+    return build.add(ExtSI(value, type_)).result
+
+
+def _indices(build: Builder, tile: TensorType, axis: int, offset: Value) -> Value:
+    """The tensor's coordinates along an axis, in i64 and the tile's rank, of size one along the other axes."""
+    size = tile.shape[axis]
+    steps = _extended(build, build.add(MakeRange(0, size, TensorType((size,), I32))).result)
+    start = build.add(Splat(_extended(build, offset), steps.type)).result
+    indices = build.add(AddI(start, steps)).result
+    for other in range(tile.rank):
+        if other != axis:
+            indices = build.add(ExpandDims(indices, other)).result
+    return indices
+
+
+def _addresses(build: Builder, tile: TensorType, pointer: BlockPointer, indices: Sequence[Value]) -> Value:
+    """The tile's pointers."""
+    total: Value | None = None
+    for index, stride in zip(indices, pointer.strides):
+        offset = build.add(MulI(index, build.add(Splat(stride, index.type)).result)).result
+        spread = _spread(build, offset, tile, I64)
+        total = spread if total is None else build.add(AddI(total, spread)).result
+    base = build.add(Splat(pointer.base, tile.with_element(pointer.base.type))).result
+    return base if total is None else build.add(AddPtr(base, total)).result
+
+
+def _mask(
+    build: Builder, tile: TensorType, pointer: BlockPointer, indices: Sequence[Value], axes: Sequence[int]
+) -> Value | None:
+    """Which elements lie inside the tensor along `axes`; None when no axis is checked."""
+    total: Value | None = None
+    for axis in axes:
+        index = indices[axis]
+        zero = build.add(Constant.of(0, index.type)).result
+        size = build.add(Splat(pointer.shape[axis], index.type)).result
+        low, high = build.add(CmpI(index, zero, "sge")).result, build.add(CmpI(index, size, "slt")).result
+        inside = _spread(build, build.add(AndI(low, high)).result, tile, I1)
+        total = inside if total is None else build.add(AndI(total, inside)).result
+    return total
+
+
+def _spread(build: Builder, value: Value, tile: TensorType, element: IntType) -> Value:
+    """A value of size one along some axes in the tile's shape."""
+    type_ = tile.with_element(element)
+    return value if value.type == type_ else build.add(Broadcast(value, type_)).result

@@ -1,0 +1,210 @@
+"""The command line as a user meets it: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kbuild import cli, commands
+from kbuild.aot import build as builder
+from tests.aot.conftest import KERNEL, MANIFEST
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with the kernel `scale`, in the current directory, built by the fake compiler with a cache of its own."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/scale.py").write_text(KERNEL)
+    (tmp_path / "kernels.toml").write_text(MANIFEST)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("CI", "MAX_JOBS", "KBUILD_PTXAS", "KBUILD_DISABLE_CACHE", "SOURCE_DATE_EPOCH", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(builder, "COMPILER", "tests.aot.fake_compiler:compile")
+    monkeypatch.setattr(builder, "SOURCE_DIGEST", "tests.aot.fake_compiler:source_digest")
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command."""
+    code = cli.main(words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_build_says_what_it_made_and_where(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "build")
+    assert code == 0 and out == ""
+    lines = err.splitlines()
+    assert "[1/19] compile scale.sm_" in lines[0] and "package demo_kernels" in lines[18]
+    assert lines[19].startswith("18 cubins in build, ") and "18 compiled, 0 from the cache; " in lines[19]
+    assert lines[20].startswith("wheel: dist/demo_kernels-0.1.0-cp310-abi3-") and lines[20].endswith(" kB")
+    code, _, err = run(capsys, "build")
+    assert code == 0 and "nothing had to be compiled" in err and "[1/" not in err
+
+
+def test_a_quiet_build_says_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "build", "-q") == (0, "", "")
+
+
+def test_json_of_a_build(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "build", "--json", "-q")
+    result = json.loads(out)
+    assert code == 0 and result["variants"] == 18 and len(result["facts"]) == 18 and result["failed"] == []
+    assert Path(result["wheel"]).stat().st_size == result["wheel_bytes"]
+
+
+def test_wheel_prints_its_path(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "wheel", "-o", "out", "-q")
+    assert code == 0 and out.startswith("out/demo_kernels-0.1.0-") and Path(out.strip()).is_file()
+
+
+def test_one_architecture_and_one_kernel(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "build", "--arch", "sm_80", "scale")
+    assert code == 0 and "6 cubins in build" in err and "wheel" not in err
+    assert not (project / "build/sm_90").exists()
+
+
+def test_a_dry_run_compiles_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "build", "--dry-run")
+    assert code == 0 and len(out.splitlines()) == 18 and not (project / "build/sm_80").exists()
+
+
+def test_failed_variants_are_told_and_the_others_built(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "kernels/scale.py").write_text('MODE = "error"\n' + KERNEL)
+    code, _, err = run(capsys, "build", "-k")
+    assert code == 1
+    assert "12 cubins in build" in err and "6 of 18 variants failed" in err
+    assert "help: this repeats it: kbuild compile kernels/scale.py:scale_kernel --arch sm_90 -s" in err
+    assert "Traceback" not in err
+    code, _, err = run(capsys, "clean", "-q")
+    code, _, err = run(capsys, "build", "-j", "1", "--no-cache")
+    assert code == 1 and "1 of 18 variants failed" in err and "-k builds the" in err
+
+
+def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = MANIFEST.replace("cdiv(n, BLOCK)", "cdiv(n)").replace('"fp16", "fp32"', '"fp16", "fp31"')
+    (project / "kernels.toml").write_text(text.replace("num_stages", "num_stage"))
+    for verb in ("build", "list", "wheel"):
+        code, out, err = run(capsys, verb)
+        assert code == 2 and out == ""
+        assert err.splitlines() == [
+            'kernels.toml:16: kernel "scale": matrix.dtype[1]: unknown type "fp31"; did you mean "fp32"?',
+            'kernels.toml:28: kernel "scale": config[2].num_stage: the kernel has no such parameter; did you mean "num_stages"?',
+            'kernels.toml:30: kernel "scale": exclude[0].dtype: "fp32" is not a value of dtype; did you mean "fp31"?',
+        ]
+    code, _, err = run(capsys, "list", "-C", "kernels")
+    assert code == 2 and err == "kernels/kernels.toml: No such file or directory; a project has a kernels.toml; -C DIR names it\n"
+
+
+@pytest.mark.parametrize("words, message", [
+    ([], "the following arguments are required: VERB"),
+    (["biuld"], "invalid choice"),
+    (["build", "--no-such"], "unrecognized arguments: --no-such"),
+    (["build", "-j", "none"], "expected a number from 1, found 'none'"),
+    (["build", "-C", "nowhere"], "no directory nowhere"),
+    (["build", "--arch", "sm_70"], "no architecture sm_70 in the manifest"),
+    (["build", "scael"], "no kernel scael in the manifest\nhelp: did you mean \"scale\"?"),
+    (["list", "scael"], "no kernel scael in the manifest"),
+    (["compile"], "the following arguments are required: FILE:FUNCTION"),
+    (["compile", "x.py:f", "--emit", "sass"], "--emit sass: no such stage"),
+    (["compile", "x.py:f", "-s", "x"], "-s 'x': expected NAME=VALUE"),
+    (["compile", "x.py:f", "-c", "1=2"], "-c '1=2': expected NAME=VALUE"),
+])  # fmt: skip
+def test_a_wrong_command_line(project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    code, out, err = run(capsys, *words)
+    assert code == 2 and out == "" and err.startswith("error: ") and message in err and "Traceback" not in err
+
+
+def test_wrong_variables(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_JOBS", "many")
+    assert run(capsys, "build")[2] == "error: MAX_JOBS is 'many', expected a natural number\n"
+    monkeypatch.setenv("MAX_JOBS", "1")
+    monkeypatch.setenv("KBUILD_PTXAS", "/no/ptxas")
+    code, _, err = run(capsys, "build")
+    assert code == 1 and "KBUILD_PTXAS is /no/ptxas, which is no program" in err
+
+
+def test_a_cache_that_cannot_be_used_is_said_once(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "file").write_text("")
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(project / "file/cache"))
+    code, _, err = run(capsys, "build", "-q")
+    assert code == 0 and err == f"warning: building without a cache: {project}/file/cache: Not a directory\n"
+
+
+def test_an_unexpected_error_is_short_without_v(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "parser", lambda: 1 // 0)
+    code, _, err = run(capsys, "list")
+    assert code == 1 and err.startswith("kbuild broke: ZeroDivisionError") and "report it" in err and "Traceback" not in err
+    assert "Traceback" in run(capsys, "list", "-v")[2]
+
+
+def test_list(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "list", "-v")
+    assert code == 0 and out.splitlines()[0] == "scale.sm_80.fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3"
+    assert "not scale.sm_80 dtype = fp32, NEGATE = True: excluded by { dtype = fp32, NEGATE = True }" in out
+    assert err == "18 variants, 2 excluded\n"
+    run(capsys, "build", "-q")
+    listed = json.loads(run(capsys, "list", "--json", "--arch", "sm_90")[1])
+    assert len(listed["variants"]) == 12 and listed["variants"][0]["built"]["registers"] == 32
+
+
+def test_clean_removes_what_was_built_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "build", "-q")
+    other = project / "dist/other.whl"
+    other.write_text("")
+    assert run(capsys, "clean", "--dry-run")[0] == 0 and (project / "build").exists()
+    assert run(capsys, "clean")[0] == 0
+    assert sorted(path.name for path in project.rglob("*.whl")) == ["other.whl"] and not (project / "build").exists()
+    (project / "build").mkdir()  # Somebody else's.
+    code, _, err = run(capsys, "clean")
+    assert code == 0 and err == "no build in .\n" and (project / "build").exists()
+
+
+def test_doctor(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0 and "nvidia-cuda-nvcc" in out and "missing" not in out
+    monkeypatch.setenv("CC", "no-such-compiler")
+    code, out, _ = run(capsys, "doctor", "--json")
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert code == 1 and not rows["cc"]["good"] and rows["ninja"]["good"]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0 and capsys.readouterr().out.startswith("kbuild 0.")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_ends_with_130(project: Path, number: signal.Signals) -> None:
+    (project / "kernels/scale.py").write_text('MODE = "slow"\n' + KERNEL)
+    code = (
+        "import sys; from kbuild import cli; from kbuild.aot import build; build.COMPILER = 'tests.aot.fake_compiler:compile'; "
+        "build.SOURCE_DIGEST = 'tests.aot.fake_compiler:source_digest'; sys.exit(cli.main(['build', '-j', '2']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not (project / "build/.kbuild/serve").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and err.endswith("interrupted\n") and "Traceback" not in err
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout
+    assert str(project) not in left

@@ -32,6 +32,12 @@ def unsigned(values: np.ndarray) -> np.ndarray:
     return values.view(UNSIGNED[8 * values.dtype.itemsize])
 
 
+def matched(pattern: str, text: str) -> re.Match[str]:
+    found = re.fullmatch(pattern, text)
+    assert found is not None, f"not understood: {text}"
+    return found
+
+
 class Machine:
     """One program of `warps` warps; `registers` maps names to arrays over its threads."""
 
@@ -76,7 +82,7 @@ class Machine:
         return np.full(len(self.threads), number).astype(dtype)
 
     def binary(self, text: str) -> np.ndarray:
-        opcode, type_, left, right = re.fullmatch(rf"(\w+)(?: disjoint)? {TYPE} ([^,]+), ([^,]+)", text).groups()
+        opcode, type_, left, right = matched(rf"(\w+)(?: disjoint)? {TYPE} ([^,]+), ([^,]+)", text).groups()
         a, b = self.value(left, type_), self.value(right, type_)
         if opcode == "or" and " disjoint " in text:
             assert not (a & b).any(), text
@@ -85,7 +91,7 @@ class Machine:
         return BINARY[opcode](a, b)
 
     def do_icmp(self, text: str) -> np.ndarray:
-        predicate, type_, left, right = re.fullmatch(rf"[if]cmp (\w+) {TYPE} ([^,]+), ([^,]+)", text).groups()
+        predicate, type_, left, right = matched(rf"[if]cmp (\w+) {TYPE} ([^,]+), ([^,]+)", text).groups()
         a, b = self.value(left, type_), self.value(right, type_)
         if predicate[0] == "u" and text.startswith("i"):
             a, b = unsigned(a), unsigned(b)
@@ -94,11 +100,11 @@ class Machine:
     do_fcmp = do_icmp
 
     def do_select(self, text: str) -> np.ndarray:
-        match = re.fullmatch(rf"select i1 ([^,]+), {TYPE} ([^,]+), {TYPE} ([^,]+)", text)
+        match = matched(rf"select i1 ([^,]+), {TYPE} ([^,]+), {TYPE} ([^,]+)", text)
         return np.where(self.value(match[1], "i1"), self.value(match[3], match[2]), self.value(match[5], match[4]))
 
     def do_zext(self, text: str) -> np.ndarray:
-        opcode, source, name, result = re.fullmatch(rf"(\w+) {TYPE} (\S+) to {TYPE}", text).groups()
+        opcode, source, name, result = matched(rf"(\w+) {TYPE} (\S+) to {TYPE}", text).groups()
         value = self.value(name, source)
         if opcode == "bitcast":
             viewed = np.ascontiguousarray(value).view(DTYPES[result.strip("<>").split()[-1]])
@@ -110,17 +116,17 @@ class Machine:
     do_sext = do_trunc = do_bitcast = do_zext
 
     def do_insertelement(self, text: str) -> np.ndarray:
-        match = re.fullmatch(rf"insertelement {TYPE} (\S+), {TYPE} (\S+), i32 (\d+)", text)
+        match = matched(rf"insertelement {TYPE} (\S+), {TYPE} (\S+), i32 (\d+)", text)
         vector = self.value(match[2], match[1]).copy()
         vector[:, int(match[5])] = self.value(match[4], match[3])
         return vector
 
     def do_extractelement(self, text: str) -> np.ndarray:
-        match = re.fullmatch(rf"extractelement {TYPE} (\S+), i32 (\d+)", text)
+        match = matched(rf"extractelement {TYPE} (\S+), i32 (\d+)", text)
         return self.value(match[2], match[1])[:, int(match[3])]
 
     def do_getelementptr(self, text: str) -> np.ndarray:
-        match = re.fullmatch(rf"getelementptr i8, {TYPE} (\S+), i32 (\S+)", text)
+        match = matched(rf"getelementptr i8, {TYPE} (\S+), i32 (\S+)", text)
         return self.value(match[2], match[1]) + self.value(match[3], "i32")
 
     def places(self, pointer: str, size: int, align: int) -> np.ndarray:
@@ -130,7 +136,7 @@ class Machine:
         return start[:, None] + np.arange(size)
 
     def do_load(self, text: str) -> np.ndarray:
-        match = re.fullmatch(rf"load {TYPE}, ptr addrspace\(3\) (\S+), align (\d+)", text)
+        match = matched(rf"load {TYPE}, ptr addrspace\(3\) (\S+), align (\d+)", text)
         result = self.value("poison", match[1]).copy()
         size = result[:1].nbytes
         places = self.places(match[2], size, int(match[3]))
@@ -140,21 +146,21 @@ class Machine:
         return result
 
     def do_store(self, text: str) -> None:
-        match = re.fullmatch(rf"store {TYPE} (\S+), ptr addrspace\(3\) (\S+), align (\d+)", text)
+        match = matched(rf"store {TYPE} (\S+), ptr addrspace\(3\) (\S+), align (\d+)", text)
         value = np.ascontiguousarray(self.value(match[2], match[1])[self.active])
         places = self.places(match[3], value[:1].nbytes, int(match[4]))
         self.shared[places] = value.view(np.uint8).reshape(places.shape)
         self.writer[places] = (self.threads[self.active] // 32)[:, None]
 
     def do_atomicrmw(self, text: str) -> np.ndarray:
-        match = re.match(rf"atomicrmw add ptr addrspace\(3\) (\S+), {TYPE} (\S+) ", text)
+        match = matched(rf"atomicrmw add ptr addrspace\(3\) (\S+), {TYPE} (\S+) .*", text)
         value = self.value(match[3], match[2])
         places = self.places(match[1], value.itemsize, value.itemsize)[:, 0] // value.itemsize
         np.add.at(self.shared.view(value.dtype), places, value[self.active])
         return value
 
     def do_call(self, text: str) -> np.ndarray | None:
-        name, arguments = re.search(r"@llvm\.([\w.]+)\((.*)\)", text).groups()
+        name, arguments = matched(r".*@llvm\.([\w.]+)\((.*)\)", text).groups()
         operands = [self.value(a.rsplit(" ", 1)[1], a.rsplit(" ", 1)[0]) for a in arguments.split(", ") if a]
         self.count[name] = self.count.get(name, 0) + 1
         if name == "nvvm.read.ptx.sreg.tid.x":

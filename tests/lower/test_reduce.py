@@ -11,8 +11,8 @@ import pytest
 from kbuild.compiler.analysis.scratch import scratch_bytes
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Op, Value
-from kbuild.compiler.ir.types import F16, F32, F64, I1, I8, I16, I32, I64, TensorType, Type
-from kbuild.compiler.layout import LinearLayout, blocked
+from kbuild.compiler.ir.types import F16, F32, F64, I1, I8, I16, I32, I64, TensorType, Type, element_of, layout_of
+from kbuild.compiler.layout import LinearLayout, blocked, default_blocked
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.lowering import lower_block
 from kbuild.compiler.lower.partials import commutes
@@ -21,7 +21,9 @@ from kbuild.compiler.ops.tensor import Gather, Histogram, Reduce, ReduceReturn, 
 from kbuild.compiler.targets import find_target
 from tests.lower.simt import DTYPES, Machine
 
-NUMPY = {I1: np.bool_, I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64, F16: np.float16, F32: np.float32, F64: np.float64}
+NUMPY: dict[Type, type] = {
+    I1: np.bool_, I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64, F16: np.float16, F32: np.float32, F64: np.float64,
+}  # fmt: skip
 SHAPES = [(64,), (1024,), (16, 32), (128, 4), (4, 128), (2, 8, 16), (1, 32), (32, 1)]
 
 
@@ -51,16 +53,16 @@ def largest_first(build: Builder, arguments: list[Value]) -> list[Value]:
     greater = build.add(rows.CmpF(a, b, "ogt")).result
     equal = build.add(rows.CmpF(a, b, "oeq")).result
     before = build.add(rows.CmpI(i, j, "slt")).result
-    wins = build.add(rows.OrI(greater, build.add(rows.AndI(equal, before)))).result
+    tie = build.add(rows.AndI(equal, before)).result
+    wins = build.add(rows.OrI(greater, tie)).result
     return [build.add(rows.Select(wins, a, b)).result, build.add(rows.Select(wins, i, j)).result]
 
 
 def affine(build: Builder, arguments: list[Value]) -> list[Value]:
     """Composition of x → m·x + c, which does not commute."""
     m, c, n, d = arguments
-    product = build.add(rows.MulI(m, n)).result
-    moved = build.add(rows.AddI(build.add(rows.MulI(c, n)), d)).result
-    return [product, moved]
+    product, scaled = build.add(rows.MulI(m, n)).result, build.add(rows.MulI(c, n)).result
+    return [product, build.add(rows.AddI(scaled, d)).result]
 
 
 def execute(op: Op, warps: int, inputs: dict[Value, np.ndarray]) -> tuple[list[np.ndarray], Machine]:
@@ -72,7 +74,7 @@ def execute(op: Op, warps: int, inputs: dict[Value, np.ndarray]) -> tuple[list[n
     emit = Emitter(Func("kernel", block, {"num_warps": 1 << warps}), find_target("sm_90"))
     registers: dict[str, np.ndarray] = {}
     for number, (value, array) in enumerate(inputs.items()):
-        places = hardware(value.type.layout, warps)
+        places = hardware(layout_of(value.type) or default_blocked((), 1), warps)
         emit.bind(value, [f"%in{number}.{register}" for register in range(len(places))])
         registers.update({f"%in{number}.{r}": array.reshape(-1)[flat] for r, flat in enumerate(places)})
     lower_block(emit, block)
@@ -90,31 +92,32 @@ def hardware(layout: LinearLayout, warps: int) -> np.ndarray:
 
 
 def collected(machine: Machine, type_: Type, names: list[str], warps: int) -> np.ndarray:
-    tensor = type_ if isinstance(type_, TensorType) else TensorType((), type_, LinearLayout.make((), lane=[0] * 5, warp=[0] * warps))
-    result = np.zeros(tensor.layout.numel, NUMPY[tensor.element])
-    llvm = next(name for name, dtype in DTYPES.items() if dtype == NUMPY[tensor.element])
-    places = hardware(tensor.layout, warps)
+    layout, element = layout_of(type_) or default_blocked((), 1 << warps), element_of(type_)
+    result = np.zeros(layout.numel, NUMPY[element])
+    llvm = next(name for name, dtype in DTYPES.items() if dtype == NUMPY[element])
+    places = hardware(layout, warps)
     assert len(names) == len(places)
     held = [machine.value(name, llvm) for name in names]
     for flat, values in zip(places, held):
         result[flat] = values
     for flat, values in zip(places, held):
         np.testing.assert_array_equal(result[flat], values, "holders of copies disagree")
-    return result.reshape(tensor.shape)
+    return result.reshape(layout.shape)
 
 
-def operands(shape: Sequence[int], layout: LinearLayout, types: Sequence[Type], rng: np.random.Generator) -> dict[Value, np.ndarray]:
-    block = Block([TensorType(tuple(shape), type_, layout) for type_ in types])
-    make = {I1: lambda: rng.integers(0, 2, shape).astype(bool)}
-    arrays = [make.get(t, lambda t=t: rng.integers(-3, 4, shape).astype(NUMPY[t]))() for t in types]
+def operands(layout: LinearLayout, types: Sequence[Type], rng: np.random.Generator) -> dict[Value, np.ndarray]:
+    """Tensors of small random numbers."""
+    block = Block([TensorType(layout.shape, type_, layout) for type_ in types])
+    ranges = [(0, 2) if type_ == I1 else (-3, 4) for type_ in types]
+    arrays = [rng.integers(*limits, layout.shape).astype(NUMPY[type_]) for limits, type_ in zip(ranges, types)]
     return dict(zip(block.arguments, arrays))
 
 
 SIMPLE = [
     (rows.AddF, F32, np.add), (rows.AddF, F16, np.add), (rows.AddF, F64, np.add), (rows.MaxNumF, F16, np.maximum),
     (rows.MaximumF, F32, np.maximum), (rows.AddI, I32, np.add), (rows.AddI, I8, np.add), (rows.AddI, I64, np.add),
-    (rows.MinSI, I8, np.minimum), (rows.MaxSI, I32, np.maximum), (rows.XOrI, I16, np.bitwise_xor), (rows.AndI, I1, np.bitwise_and),
-    (rows.OrI, I1, np.bitwise_or), (rows.MulI, I32, np.multiply),
+    (rows.MinSI, I8, np.minimum), (rows.MaxSI, I32, np.maximum), (rows.XOrI, I16, np.bitwise_xor),
+    (rows.AndI, I1, np.bitwise_and), (rows.OrI, I1, np.bitwise_or), (rows.MulI, I32, np.multiply),
 ]  # fmt: skip
 
 
@@ -124,7 +127,7 @@ def test_reductions_and_scans_equal_numpy(shape, warps):
     source, rng = random.Random(f"{shape}{warps}"), np.random.default_rng(3)
     for cls, type_, function in SIMPLE:
         layout, axis = bit_permutation(source, shape, warps), source.randrange(len(shape))
-        inputs = operands(shape, layout, [type_], rng)
+        inputs = operands(layout, [type_], rng)
         (value, array), block = next(iter(inputs.items())), combine([type_], apply(cls))
         with np.errstate(over="ignore"):
             expected = function.reduce(array, axis=axis, dtype=array.dtype)
@@ -144,23 +147,24 @@ def test_functions_that_do_not_commute(shape, warps):
     source, rng = random.Random(f"{shape}{warps}"), np.random.default_rng(4)
     for _ in range(4):
         layout, axis = bit_permutation(source, shape, warps), source.randrange(len(shape))
-        inputs = operands(shape, layout, [F32, I32], rng)
+        inputs = operands(layout, [F32, I32], rng)
         values, (array, indices) = tuple(inputs), inputs.values()
         indices[...] = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
         found = execute(Reduce(values, axis, combine([F32, I32], largest_first)), warps, inputs)[0]
         np.testing.assert_array_equal(found[0], array.max(axis=axis))
         np.testing.assert_array_equal(found[1], array.argmax(axis=axis))
+        inputs = operands(layout, [I32, I32], rng)
+        execute(Reduce(tuple(inputs), axis, combine([I32, I32], affine)), warps, inputs)
         for reverse in (False, True):
-            inputs = operands(shape, layout, [I32, I32], rng)
             scan = Scan(tuple(inputs), axis, combine([I32, I32], affine), reverse=reverse)
-            for got, want in zip(execute(scan, warps, inputs)[0], affine_prefixes(*inputs.values(), axis, reverse)):
+            for got, want in zip(execute(scan, warps, inputs)[0], affine_prefixes([*inputs.values()], axis, reverse)):
                 np.testing.assert_array_equal(got, want)
 
 
-def affine_prefixes(m: np.ndarray, c: np.ndarray, axis: int, reverse: bool) -> list[np.ndarray]:
-    factors, constants = (np.moveaxis(np.flip(x, axis) if reverse else x, axis, 0).copy() for x in (m, c))
+def affine_prefixes(parts: Sequence[np.ndarray], axis: int, reverse: bool) -> list[np.ndarray]:
+    factors, constants = (np.moveaxis(np.flip(x, axis) if reverse else x, axis, 0).copy() for x in parts)
     for place in range(1, len(factors)):
-        constants[place] += constants[place - 1] * factors[place]
+        constants[place : place + 1] += constants[place - 1 : place] * factors[place : place + 1]
         factors[place] *= factors[place - 1]
     results = [np.moveaxis(x, 0, axis) for x in (factors, constants)]
     return [np.flip(x, axis) for x in results] if reverse else results
@@ -169,9 +173,9 @@ def affine_prefixes(m: np.ndarray, c: np.ndarray, axis: int, reverse: bool) -> l
 def test_order_is_kept_where_the_layout_goes_along_the_axis():
     """Registers lowest, then lanes, then warps: the reduction of a function that does not commute is exact."""
     rng, layout = np.random.default_rng(5), blocked([512], [4], [32], [4], [0])
-    inputs = operands((512,), layout, [I32, I32], rng)
+    inputs = operands(layout, [I32, I32], rng)
     found = execute(Reduce(tuple(inputs), 0, combine([I32, I32], affine)), 2, inputs)[0]
-    assert found == [prefix[-1] for prefix in affine_prefixes(*inputs.values(), 0, False)]
+    assert found == [prefix[-1] for prefix in affine_prefixes([*inputs.values()], 0, False)]
 
 
 @pytest.mark.parametrize("warps", [0, 2])
@@ -188,12 +192,14 @@ def test_gathers_equal_numpy(warps):
         layouts = [bit_permutation(source, shape, warps), bit_permutation(source, asked, warps, 0)]
         if number % 2 and asked == shape:
             layouts[1] = layouts[0]
-        inputs = operands(shape, layouts[0], types[:1], rng)
-        inputs |= {Block([TensorType(asked, types[1], layouts[1])]).arguments[0]: rng.integers(0, shape[axis], asked).astype(NUMPY[types[1]])}
-        op = Gather(*inputs, axis)
+        inputs = operands(layouts[0], types[:1], rng)
+        inputs |= operands(layouts[1], types[1:], rng)
+        (src, indices), (array, places) = inputs, inputs.values()
+        places[...] = rng.integers(0, shape[axis], asked)
+        op = Gather(src, indices, axis)
         kinds.add(scratch_bytes(op, 1 << warps) > 0)
-        array, indices = inputs.values()
-        np.testing.assert_array_equal(execute(op, warps, inputs)[0][0], np.take_along_axis(array, indices.astype(np.int64), axis))
+        found = execute(op, warps, inputs)[0][0]
+        np.testing.assert_array_equal(found, np.take_along_axis(array, places.astype(np.int64), axis))
     assert kinds == {False, True}
 
 
@@ -202,7 +208,7 @@ def test_gathers_equal_numpy(warps):
 def test_histograms_equal_numpy(size, bins, type_, warps):
     source, rng = random.Random(7), np.random.default_rng(7)
     layout, result = bit_permutation(source, (size,), warps), TensorType((bins,), I32, bit_permutation(source, (bins,), warps))
-    inputs = operands((size,), layout, [type_, I1], rng)
+    inputs = operands(layout, [type_, I1], rng)
     values, masks = inputs
     inputs[values] = rng.integers(0, min(bins, 128), size).astype(NUMPY[type_])
     for mask in (None, masks):
@@ -216,13 +222,13 @@ def test_what_commutes():
     assert not commutes(combine([F32, I32], largest_first))
     assert not commutes(combine([I32, I32], affine))
     assert commutes(combine([I32, I32], lambda b, a: [b.add(rows.MaxSI(a[2], a[0])).result, b.add(rows.AddI(a[1], a[3])).result]))
-    assert not commutes(combine([I32, I32], lambda b, a: [b.add(rows.MaxSI(a[0], a[1])).result, b.add(rows.AddI(a[1], a[3])).result]))
+    assert not commutes(combine([I32, I32], lambda b, a: [b.add(rows.MaxSI(a[0], a[1])).result, a[3]]))
 
 
 def test_a_warp_of_integers_takes_one_instruction():
     rng, layout = np.random.default_rng(8), blocked([128], [1], [32], [4], [0])
     for type_, cls, expected in ((I32, rows.AddI, {"nvvm.redux.sync.add": 1}), (F32, rows.AddF, {"nvvm.shfl.sync.bfly.i32": 5})):
-        inputs = operands((128,), layout, [type_], rng)
+        inputs = operands(layout, [type_], rng)
         _, machine = execute(Reduce(tuple(inputs), 0, combine([type_], apply(cls))), 2, inputs)
         assert {name: count for name, count in machine.count.items() if "redux" in name or "shfl" in name} == expected
         assert (machine.count["store"], machine.count["load"]) == (1, 1)
@@ -230,6 +236,6 @@ def test_a_warp_of_integers_takes_one_instruction():
 
 def test_narrow_partials_share_words():
     rng, layout = np.random.default_rng(9), blocked([4, 32], [4, 1], [1, 32], [1, 1], [1, 0])
-    inputs = operands((4, 32), layout, [F16], rng)
+    inputs = operands(layout, [F16], rng)
     _, machine = execute(Reduce(tuple(inputs), 1, combine([F16], apply(rows.MaxNumF))), 0, inputs)
     assert machine.count["nvvm.shfl.sync.bfly.i32"] == 2 * 5

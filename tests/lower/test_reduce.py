@@ -9,15 +9,35 @@ import numpy as np
 import pytest
 
 from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.backend.cubin import assemble
+from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Func, Op, Value
-from kbuild.compiler.ir.types import F16, F32, F64, I1, I8, I16, I32, I64, TensorType, Type, element_of, layout_of
+from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
+from kbuild.compiler.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PointerType,
+    TensorType,
+    Type,
+    element_of,
+    layout_of,
+    like,
+)
 from kbuild.compiler.layout import LinearLayout, blocked, default_blocked
+from kbuild.compiler.lower import lower_module
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.lowering import lower_block
 from kbuild.compiler.lower.partials import commutes
 from kbuild.compiler.ops import elementwise as rows
-from kbuild.compiler.ops.tensor import Gather, Histogram, Reduce, ReduceReturn, Scan
+from kbuild.compiler.ops.control import Return
+from kbuild.compiler.ops.tensor import Gather, Histogram, Load, Reduce, ReduceReturn, Scan, Splat, Store
 from kbuild.compiler.targets import find_target
 from tests.lower.simt import DTYPES, Machine
 
@@ -239,3 +259,42 @@ def test_narrow_partials_share_words():
     inputs = operands(layout, [F16], rng)
     _, machine = execute(Reduce(tuple(inputs), 1, combine([F16], apply(rows.MaxNumF))), 0, inputs)
     assert machine.count["nvvm.shfl.sync.bfly.i32"] == 2 * 5
+
+
+ASSEMBLED = [
+    *SIMPLE, (rows.AddF, BF16, None), (rows.MaxUI, I32, None), (rows.MinUI, I8, None), (rows.MinSI, I32, None),
+    (rows.AndI, I32, None), (rows.OrI, I16, None), (rows.XOrI, I32, None), (rows.MaxUI, I64, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_all_forms_assemble(arch):
+    """Of every function and type, along an axis of a whole warp and more, in one kernel."""
+    block = Block()
+    build, layout, target = Builder(block), blocked([8, 128], [1, 2], [1, 32], [2, 2], [1, 0]), find_target(arch)
+
+    def place(element: Type, shape: Type) -> Value:
+        base = block.add_argument(PointerType(element))
+        return build.add(Splat(base, like(shape, PointerType(element)))).result if isinstance(shape, TensorType) else base
+
+    def keep(op: Op) -> None:
+        op.__dict__["scratch"] = 0 if scratch_bytes(op, 4) else None
+        build.add(op)
+        for result in op.results:
+            build.add(Store(place(element_of(result.type), result.type), result))
+
+    for cls, type_, _ in ASSEMBLED:
+        loaded = build.add(Load(place(type_, TensorType((8, 128), type_, layout)))).result
+        for axis in (0, 1):
+            keep(Reduce((loaded,), axis, combine([type_], apply(cls))))
+            keep(Scan((loaded,), axis, combine([type_], apply(cls))))
+        indices = build.add(Load(place(I32, loaded.type))).result
+        keep(Gather(loaded, indices, 0))
+        keep(Gather(loaded, indices, 1))
+    values = build.add(Load(place(I64, TensorType((128,), I64, blocked([128], [1], [32], [4], [0]))))).result
+    keep(Histogram(values, TensorType((16,), I32, blocked([16], [1], [32], [4], [0]))))
+    build.add(Return(()))
+    ptx = to_ptx(lower_module(Module([Func("collectives", block, {"num_warps": 4})]), target), target)
+    for name in ("add.s32", "min.s32", "max.s32", "min.u32", "max.u32", "and.b32", "or.b32", "xor.b32"):
+        assert f"redux.sync.{name}" in ptx
+    assert assemble(ptx, arch)[0].startswith(b"\x7fELF")

@@ -4,6 +4,7 @@ element that is missing, doubled or out of place."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 import pytest
 
@@ -46,6 +47,10 @@ def threads() -> list[Thread]:
     return [(lane, warp) for warp in range(WARPS) for lane in range(LANES)]
 
 
+def joined(lists: list[list]) -> list:
+    return list(chain.from_iterable(lists))
+
+
 def at(layout: LinearLayout, register: int, thread: Thread) -> tuple[int, ...]:
     return layout.coordinates(register=register, lane=thread[0], warp=thread[1])
 
@@ -86,7 +91,7 @@ def test_a_reduction_combines_each_element_once(name: str, axis: int) -> None:
         values = {(lane, w): [a + b for a, b in zip(v, values[lane ^ distance, w])] for (lane, w), v in values.items()}
     if plan.exchange is not None:
         read = exchanged(plan.exchange, values)
-        values = {t: [sum(read(t, partial), []) for partial in range(len(plan.groups))] for t in threads()}
+        values = {t: [joined(read(t, partial)) for partial in range(len(plan.groups))] for t in threads()}
     kept = layout.drop(axis)
     result = op.results[0].type
     for thread, partials in values.items():
@@ -127,8 +132,8 @@ def test_a_scan_combines_in_order(name: str, axis: int, reverse: bool) -> None:
                     slots = read(t, chunk)
                     own = sum((warp >> bit & 1) << position for position, bit in enumerate(step.exchange.warp_bits))
                     earlier = slots[:own] if not reverse else slots[:own:-1]
-                    before[t][chunk] = sum(earlier, []) + before[t][chunk]
-                    totals[t][chunk] = sum(slots if not reverse else slots[::-1], [])
+                    before[t][chunk] = joined(earlier) + before[t][chunk]
+                    totals[t][chunk] = joined(slots if not reverse else slots[::-1])
     size = layout.shape[axis]
     for t in threads():
         results = {}

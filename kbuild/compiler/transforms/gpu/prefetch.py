@@ -12,6 +12,9 @@ After:
 
 Only two steps' fragments are in registers at a time.  An operand that is in registers already (the left one of the second
 product of attention) is taken apart by `tt.split`, which costs nothing.  The sums are formed in the same order as before.
+
+In a pipelined loop the fragments of the first step are loaded in the iteration before, ahead of its last product, which
+hides the wait and the barrier between iterations; see `prefetch_next`.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from kbuild.compiler.ir.core import Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType, TensorType
 from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad, MemDescSubslice
 from kbuild.compiler.ops.tensor import Dot, Reshape, Split, Store, Trans
 from kbuild.compiler.targets.target import Target
+from kbuild.compiler.transforms.gpu.prefetch_next import carry_first_step
 
 
 @gpu_pass
@@ -33,6 +38,9 @@ def prefetch(module: Module, target: Target) -> None:
         for op in list(func.body.walk()):
             if isinstance(op, Dot) and op.atom and op.input_precision != "tf32x3" and not op.max_num_imprecise_acc:
                 _split_dot(op, target.atom(op.atom).k)
+        for op in list(func.body.walk()):
+            if isinstance(op, For):
+                carry_first_step(op)
 
 
 def _split_dot(dot: Dot, step: int) -> None:

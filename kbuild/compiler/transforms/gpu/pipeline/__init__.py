@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.scratch import scratch_bytes
 from kbuild.compiler.ir.core import Func, Module
@@ -49,8 +50,9 @@ def _pipeline_loop(func: Func, loop: For, num_stages: int, target: Target) -> No
     loads = pipelined_loads(loop, without_dots=loop.num_stages is not None)
     tiles = {}
     if loads and target.has("cp_async"):
+        info = AxisInfo(func)
         chosen = {load: tile_of(load) for load in loads}
-        tiles = {load: tile for load, tile in chosen.items() if can_copy(load, tile, 8)}
+        tiles = {load: tile for load, tile in chosen.items() if can_copy(load, tile, info)}
     if tiles:
         stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
         fitting = fitting_stages(num_stages, stage_bytes, _other_bytes(func, loop, list(tiles)), target.shared_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, layout_of
@@ -38,14 +39,20 @@ def _shared_layout(type_: TensorType, layout: LinearLayout, readers: Sequence[Li
     return swizzled(type_.shape, *swizzle, order)
 
 
-def can_copy(load: Load, tile: MemDescType, vector: int) -> bool:
-    """Whether cp.async can do a load whose memory permits accesses of `vector` elements."""
+def can_copy(load: Load, tile: MemDescType, info: AxisInfo) -> bool:
+    """Whether cp.async can do a load: are enough neighbours in memory neighbours in the tile, under one mask?"""
     type_ = load.result.type
     assert isinstance(type_, TensorType) and type_.layout is not None
     bits = bit_width(type_)
     if bits < 8:
         return False
-    width = min(vector, shared_access(type_.layout, tile.layout, bits).vector)
+    pointers, mask = info.get(load.ptr), info.get(load.mask) if load.mask is not None else None
+    width = 1
+    for axis in range(type_.rank):
+        aligned = max(1, pointers.divisibility[axis] * 8 // bits)
+        together = mask.constancy[axis] if mask is not None else aligned
+        width = max(width, min(type_.layout.contiguous_per_thread(axis), pointers.contiguity[axis], aligned, together))
+    width = min(width, shared_access(type_.layout, tile.layout, bits).vector)
     return width * bits >= MIN_COPY_BITS
 
 

@@ -237,7 +237,7 @@ def attention() -> None:
             q, k, v = (torch.randn(z, h, n, d, device="cuda").to(dtype) for _ in range(3))
             out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
             arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3], h, n)
-            ours = lambda: package.flash_attention(*arguments, HEAD_DIM=d, IS_CAUSAL=causal, grid=None)  # noqa: E731
+            ours = lambda: package.flash_attention(*arguments, n_batch=z, HEAD_DIM=d, IS_CAUSAL=causal)  # noqa: E731
             ours()
             head = torch.nn.functional.scaled_dot_product_attention(*(t[:1, :1].double() for t in (q, k, v)), is_causal=causal)
             error = error_of(out[:1, :1], head)

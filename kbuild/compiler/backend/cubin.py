@@ -20,6 +20,7 @@ _BARRIERS = re.compile(r"used (\d+) barriers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _SERIALIZED = re.compile(r"\(C75\d\d\)|wgmma\S* instructions are serialized")
+_WARNING = re.compile(r"ptxas.*(warning\s*:|Potential Performance Loss)", re.IGNORECASE)
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _ELF_MACHINE_CUDA = 190
 
@@ -93,7 +94,7 @@ def check_cubin(cubin: bytes) -> None:
     if len(cubin) < 64 or cubin[:5] != b"\x7fELF\x02":
         raise ToolError(f"ptxas wrote {len(cubin)} bytes that are no 64-bit ELF file")
     (machine,) = struct.unpack_from("<H", cubin, 18)
-    section_offset, = struct.unpack_from("<Q", cubin, 40)
+    (section_offset,) = struct.unpack_from("<Q", cubin, 40)
     entry_size, entries = struct.unpack_from("<HH", cubin, 58)
     if machine != _ELF_MACHINE_CUDA:
         raise ToolError(f"ptxas wrote an ELF file for machine {machine}, not for CUDA ({_ELF_MACHINE_CUDA})")
@@ -112,7 +113,7 @@ def _facts(report: str, ptxas: str) -> CubinFacts:
     frames = [tuple(map(int, match)) for match in _STACK.findall(report)] or [(0, 0, 0)]
     stack, stores, loads = (max(column) for column in zip(*frames))
     barriers, shared = _BARRIERS.search(report), _SHARED.search(report)
-    warnings = tuple(line.strip() for line in report.splitlines() if re.match(r"ptxas\b.*: ?(warning|.*Potential)", line, re.I))
+    warnings = tuple(line.strip() for line in report.splitlines() if _WARNING.match(line))
     return CubinFacts(
         registers=int(registers[1]),
         spill_stores=stores,

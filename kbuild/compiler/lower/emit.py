@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ir.types import Type
@@ -63,7 +63,13 @@ class LazyRegisters(Sequence[str]):
     def __len__(self) -> int:
         return len(self.known)
 
-    def __getitem__(self, index):  # type: ignore[override]
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self.known)))]
         register = self.known[index]
@@ -351,8 +357,8 @@ class Emitter:
 
     def finish(self) -> list[str]:
         """Write what remains, and give all lines of the body in order."""
-        while self.later:
-            self.later.pop()()
+        for write in self.later:  # grows while it is gone through
+            write()
         if self.chunks[-1].scope.parent is not None:
             raise InternalError(f"{self.func.name}: a scope is still open")
         return [line for chunk in self.chunks for line in chunk.lines]

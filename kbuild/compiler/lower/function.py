@@ -53,11 +53,12 @@ class DebugInfo:
         self.files: dict[str, int] = {}
         self.scopes: dict[tuple[str, str], int] = {}
         self.locations: dict[tuple[Loc, int | None], int] = {}
-        loc = emit.func.loc or Loc("<unknown>", 1)
+        places = (op.loc.frames()[0] for op in emit.func.body.walk() if op.loc is not None)
+        loc = emit.func.loc or next(places, Loc("<unknown>", 1))
         self.unit = self._add("")
         emit.metadata[self.unit] = (
             f"distinct !DICompileUnit(language: DW_LANG_C, file: !{self._file(loc.file)}, isOptimized: true, "
-            'producer: "kbuild", runtimeVersion: 0, emissionKind: LineTablesOnly)'
+            'producer: "kbuild", runtimeVersion: 0, emissionKind: DebugDirectivesOnly)'
         )
         self.flags = (self._add('!{i32 2, !"Debug Info Version", i32 3}'), self._add('!{i32 2, !"Dwarf Version", i32 2}'))
         self.type = self._add("!DISubroutineType(types: !{})")

@@ -28,7 +28,7 @@ def test_the_same_text_gives_the_same_bytes():
 
 
 def test_what_ptxas_complains_of_is_told():
-    with pytest.raises(ToolError, match="(?s)exit code.*nonsense"):
+    with pytest.raises(ToolError, match=r"(?s)exit code.*nonsense"):
         assemble(PTX.replace("ret;", "nonsense;"), "sm_80")
 
 

@@ -43,5 +43,5 @@ def test_wrong_text_is_told_with_its_line():
 
 def test_an_unknown_intrinsic_is_told_by_name():
     text = FMA.replace("%s = fadd float %p, 1.0", "%s = call float @llvm.nvvm.nonsense.f(float %p)")
-    with pytest.raises(InternalError, match="llvm.nvvm.nonsense.f"):
+    with pytest.raises(InternalError, match=r"llvm\.nvvm\.nonsense\.f"):
         to_ptx(text + "\ndeclare float @llvm.nvvm.nonsense.f(float)\n", find_target("sm_80"))

@@ -26,7 +26,7 @@ def test_products_and_sums_contract():
 
 def test_architecture_and_ptx_version_are_those_of_the_target():
     assert ".target sm_80" in to_ptx(FMA, find_target("sm_80"))
-    assert ".version 8.0\n.target sm_90a" in to_ptx(FMA, find_target("sm_90"), "sm_90a")
+    assert ".version 8.0\n.target sm_90a" in to_ptx(FMA, find_target("sm_90"), "sm_90a", "ptx80")
 
 
 def test_the_data_layout_is_that_of_the_machine():

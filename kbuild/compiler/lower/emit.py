@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, overload
 
-from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.literals import SHARED_POINTER, asm_string, constant
 from kbuild.compiler.targets import Target
@@ -94,6 +94,10 @@ class Emitter:
         self.values: dict[Value, Sequence[str]] = {}
         self.packed: dict[tuple[str, str], str] = {}
         """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
+        self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
+        """Registers of offsets and pointers as a base plus a constant."""
+        self.views: dict[Op, Sequence[int]] = {}
+        """Of operations that only reorder registers, how."""
         self.axis_info: Any = None
         """The function's `AxisInfo`, once something has asked for it."""
         self.declarations: dict[str, str] = {}

@@ -26,7 +26,7 @@ def test_a_loop_is_tested_at_its_end_and_guarded():
     assert_in_order(
         text,
         [
-            "icmp slt i32 0, %arg1",
+            "icmp slt i32 0, %n",
             "br i1",
             "phi i32 [0, %entry]",
             "load <4 x i32>",
@@ -101,7 +101,7 @@ def test_while_gives_what_it_tested_with():
       }
       tt.store %o, %r
     """, "%o: !tt.ptr<i32>, %n: i32")  # fmt: skip
-    assert_in_order(text, ["phi i32 [%arg1, %entry]", "icmp sgt", "lshr", "br i1", "add i32", "br label", "st.global"])
+    assert_in_order(text, ["phi i32 [%n, %entry]", "icmp sgt", "lshr", "br i1", "add i32", "br label", "st.global"])
 
 
 def test_what_is_computed_under_a_condition_is_not_used_outside():

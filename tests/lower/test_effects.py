@@ -108,6 +108,24 @@ def test_inline_asm_packs_narrow_elements():
     assert text.count("shl.b32 %r") >= 2 and "prmt" not in text and ".b8" not in text.split("{", 1)[1]
 
 
+def test_inline_asm_takes_single_narrow_elements():
+    body = RANGE + pointers("x", "f16") + pointers("y", "i8") + """
+      %v: tensor<1024xf16, #b> = tt.load %x_p
+      %w: tensor<1024xf16, #b> = tt.elementwise_inline_asm %v {asm = "add.f16 $0, $1, $1;", constraints = "=h,h"}
+      tt.store %x_p, %w
+      %i: tensor<1024xi8, #b> = tt.load %y_p
+      %j: tensor<1024xi8, #b> = tt.elementwise_inline_asm %i {asm = "not.b32 $0, $1;", constraints = "=r,r"}
+      tt.store %y_p, %j
+    """
+    text = ptx(body, "%x: !tt.ptr<f16> {divisibility = 16}, %y: !tt.ptr<i8> {divisibility = 16}")
+    assert text.count("add.f16 %rs") == 8 and text.count("not.b32 %r") == 8
+
+
+def test_a_boolean_argument_is_a_byte():
+    text = ptx("  %i: i32 = arith.extui %flag\n  tt.store %x, %i\n", "%x: !tt.ptr<i32>, %flag: i1")
+    assert_in_order(text, [".param .u8 f_param_1", "ld.param.b8", "setp.ne", "selp"])
+
+
 def test_inline_asm_with_two_results():
     body = RANGE + pointers("x", "i32") + """
       %a, %b: tensor<1024xi32, #b>, tensor<1024xi32, #b> = tt.elementwise_inline_asm %r

@@ -95,7 +95,7 @@ def test_a_replicated_tensor_is_stored_once():
 
 def test_scalars_are_stored_by_the_first_thread_and_loaded_by_all():
     text = llir("  %v: f32 = tt.load %x\n  tt.store %y, %v\n", f"{X}, {Y}")
-    assert_in_order(text, ["icmp eq i32 %v", "load i32, ptr addrspace(1) %arg0", "@$2 st.global.b32"])
+    assert_in_order(text, ["icmp eq i32 %v", "load i32, ptr addrspace(1) %x", "@$2 st.global.b32"])
 
 
 def test_offsets_look_through_shapes():

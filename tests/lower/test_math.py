@@ -9,7 +9,7 @@ import pytest
 
 from kbuild.compiler.ir.types import F32, F64
 from kbuild.compiler.ops import elementwise as rows
-from tests.lower.host_math import evaluate
+from tests.lower.host import evaluate
 
 ERF = np.vectorize(math.erf, otypes=[float])
 

@@ -153,43 +153,41 @@ def _apply_asm(
     emit: Emitter, op: InlineAsm, elements: Sequence[Type], outputs: Sequence[Type], parts: Sequence[Sequence[str]]
 ) -> list[list[str]]:
     operands = [operand for part, element in zip(parts, elements) for operand in _asm_operands(emit, part, element)]
-    kinds = [_asm_type(element) for element in outputs for _ in range(_asm_registers(element, op.packed))]
+    counts = [op.packed // _group(element, op.packed) for element in outputs]
+    kinds = [_asm_type(element, op.packed) for element, count in zip(outputs, counts) for _ in range(count)]
     found = emit.asm(op.asm, op.constraints.replace(" ", ""), operands, kinds, effect=not op.pure)
     results = []
-    for element in outputs:
-        own = [found.pop(0) for _ in range(_asm_registers(element, op.packed))]
+    for element, count in zip(outputs, counts):
+        own = [found.pop(0) for _ in range(count)]
         results.append(_asm_results(emit, own, element, op.packed))
     return results
 
 
-def _narrow(element: Type) -> bool:
-    """Whether elements are packed into words."""
-    return memory_bits(element) < 32
+def _group(element: Type, packed: int) -> int:
+    """How many elements share an operand: as many as a word holds, or all when they are fewer."""
+    return min(per_word(element), packed)
 
 
-def _asm_type(element: Type) -> str:
-    return "i32" if _narrow(element) else "i64" if isinstance(element, PointerType) else llvm_type(element)
-
-
-def _asm_registers(element: Type, packed: int) -> int:
-    return -(-packed // per_word(element)) if _narrow(element) else packed
+def _asm_type(element: Type, packed: int) -> str:
+    """The LLVM type of an operand: a word when several elements or 8 bits share it, else the element's own."""
+    if isinstance(element, PointerType):
+        return "i64"
+    if memory_bits(element) * _group(element, packed) == 16:
+        return "i16"
+    return "i32" if memory_bits(element) < 32 else llvm_type(element)
 
 
 def _asm_operands(emit: Emitter, registers: Sequence[str], element: Type) -> list[tuple[str, str]]:
-    if not _narrow(element):
-        return [(llvm_type(element), register) for register in registers]
-    step = per_word(element)
-    return [("i32", to_word(emit, registers[start : start + step], element)) for start in range(0, len(registers), step)]
+    step, kind = _group(element, len(registers)), _asm_type(element, len(registers))
+    if kind == llvm_type(element):
+        return [(kind, register) for register in registers]
+    words = [to_word(emit, registers[start : start + step], element) for start in range(0, len(registers), step)]
+    return [(kind, emit.instruction(f"trunc i32 {word} to i16") if kind == "i16" else word) for word in words]
 
 
 def _asm_results(emit: Emitter, registers: Sequence[str], element: Type, packed: int) -> list[str]:
-    if isinstance(element, PointerType):
-        return [from_word(emit, register, element)[0] for register in registers]
-    if not _narrow(element):
+    kind, step = _asm_type(element, packed), _group(element, packed)
+    if kind == llvm_type(element):
         return list(registers)
-    found: list[str] = []
-    for register in registers:
-        found += from_word(emit, register, element, min(per_word(element), packed - len(found)))
-    return found
-
-
+    words = [emit.instruction(f"zext i16 {register} to i32") if kind == "i16" else register for register in registers]
+    return [part for word in words for part in from_word(emit, word, element, step)]

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
-from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.literals import SHARED_POINTER, asm_string, constant
 from kbuild.compiler.targets import Target
@@ -63,7 +63,13 @@ class LazyRegisters(Sequence[str]):
     def __len__(self) -> int:
         return len(self.known)
 
-    def __getitem__(self, index):  # type: ignore[override]
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self.known)))]
         register = self.known[index]
@@ -88,6 +94,10 @@ class Emitter:
         self.values: dict[Value, Sequence[str]] = {}
         self.packed: dict[tuple[str, str], str] = {}
         """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
+        self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
+        """Registers of offsets and pointers as a base plus a constant."""
+        self.views: dict[Op, Sequence[int]] = {}
+        """Of operations that only reorder registers, how."""
         self.axis_info: Any = None
         """The function's `AxisInfo`, once something has asked for it."""
         self.declarations: dict[str, str] = {}
@@ -351,8 +361,8 @@ class Emitter:
 
     def finish(self) -> list[str]:
         """Write what remains, and give all lines of the body in order."""
-        while self.later:
-            self.later.pop()()
+        for write in self.later:  # grows while it is gone through
+            write()
         if self.chunks[-1].scope.parent is not None:
             raise InternalError(f"{self.func.name}: a scope is still open")
         return [line for chunk in self.chunks for line in chunk.lines]

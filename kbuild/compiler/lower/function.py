@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
+from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.types import I1, PointerType, Type
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import llvm_type
@@ -19,7 +21,7 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
     """The LLVM module of the kernel that an emitter has written."""
     body = emit.finish()
     func = emit.func
-    parameters = ", ".join(_parameter(emit, index) for index in range(len(func.arguments)))
+    parameters = ", ".join(_parameter(func, index, name) for index, name in enumerate(parameter_names(func)))
     attributes = f'"nvvm.reqntid"="{32 * emit.num_warps}" nounwind'
     suffix = f" !dbg !{debug.subprogram}" if debug is not None else ""
     lines = [f'target datalayout = "{DATA_LAYOUT}"', f'target triple = "{TRIPLE}"', "", SHARED, *emit.globals, ""]
@@ -37,12 +39,22 @@ def parameter_type(type_: Type) -> str:
     return "i8" if type_ == I1 else llvm_type(type_)
 
 
-def _parameter(emit: Emitter, index: int) -> str:
-    argument = emit.func.arguments[index]
-    hints = emit.func.argument_hints[index] if index < len(emit.func.argument_hints) else {}
+def parameter_names(func: Func) -> list[str]:
+    """The LLVM names of a kernel's parameters: those of the source where LLVM takes them."""
+    names: list[str] = []
+    for index, argument in enumerate(func.arguments):
+        proper = re.fullmatch(r"(?!v\d+$)[A-Za-z_]\w*", argument.hint, re.ASCII)
+        name = f"%{argument.hint}" if proper else f"%arg{index}"
+        names.append(name if name not in names else f"%arg{index}")
+    return names
+
+
+def _parameter(func: Func, index: int, name: str) -> str:
+    argument = func.arguments[index]
+    hints = func.argument_hints[index] if index < len(func.argument_hints) else {}
     divisibility = hints.get("divisibility", 1)
     aligned = isinstance(argument.type, PointerType) and divisibility >= 16 and not divisibility & (divisibility - 1)
-    return f"{parameter_type(argument.type)}{f' align {divisibility}' if aligned else ''} %arg{index}"
+    return f"{parameter_type(argument.type)}{f' align {divisibility}' if aligned else ''} {name}"
 
 
 class DebugInfo:
@@ -53,11 +65,12 @@ class DebugInfo:
         self.files: dict[str, int] = {}
         self.scopes: dict[tuple[str, str], int] = {}
         self.locations: dict[tuple[Loc, int | None], int] = {}
-        loc = emit.func.loc or Loc("<unknown>", 1)
+        places = (op.loc.frames()[0] for op in emit.func.body.walk() if op.loc is not None)
+        loc = emit.func.loc or next(places, Loc("<unknown>", 1))
         self.unit = self._add("")
         emit.metadata[self.unit] = (
             f"distinct !DICompileUnit(language: DW_LANG_C, file: !{self._file(loc.file)}, isOptimized: true, "
-            'producer: "kbuild", runtimeVersion: 0, emissionKind: LineTablesOnly)'
+            'producer: "kbuild", runtimeVersion: 0, emissionKind: DebugDirectivesOnly)'
         )
         self.flags = (self._add('!{i32 2, !"Debug Info Version", i32 3}'), self._add('!{i32 2, !"Dwarf Version", i32 2}'))
         self.type = self._add("!DISubroutineType(types: !{})")

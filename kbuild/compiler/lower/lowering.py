@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kbuild.compiler.ir.core import Block, Module, Op, registered_ops
+from kbuild.compiler.ir.types import I1
 from kbuild.compiler.lower.emit import Emitter
-from kbuild.compiler.lower.function import DebugInfo, module_text
+from kbuild.compiler.lower.function import DebugInfo, module_text, parameter_names
 from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError
 
@@ -54,8 +55,9 @@ def lower_module(module: Module, target: Target, lineinfo: bool = False) -> str:
     """
     emit = Emitter(module.kernel, target)
     debug = DebugInfo(emit) if lineinfo else None
-    for index, argument in enumerate(module.kernel.arguments):
-        emit.bind(argument, [f"%arg{index}"])
+    for argument, name in zip(module.kernel.arguments, parameter_names(module.kernel)):
+        with emit.at_entry():
+            emit.bind(argument, [emit.instruction(f"icmp ne i8 {name}, 0") if argument.type == I1 else name])
     lower_block(emit, module.kernel.body)
     return module_text(emit, debug)
 

@@ -9,15 +9,15 @@ goes into the access itself, as its immediate:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import I32, I64, IntType, PointerType, TensorType, element_of
-from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.emit import Emitter, LazyRegisters
 from kbuild.compiler.lower.index import coordinate
 from kbuild.compiler.lower.literals import GLOBAL_POINTER, memory_bits, memory_type
 from kbuild.compiler.lower.lowering import lower
-from kbuild.compiler.lower.shapes import layout, source_register
+from kbuild.compiler.lower.shapes import View, layout, source_registers
 from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
 
@@ -33,6 +33,24 @@ def offset_parts(emit: Emitter, value: Value, register: int, depth: int = 0) -> 
 
     Offsets do not overflow: an i32 sum that wraps around would address nothing.
     """
+    return _seen_through(emit, value, register, depth, _offset_parts)
+
+
+def _seen_through(
+    emit: Emitter, value: Value, register: int, depth: int, view: Callable[[Emitter, Value, int, int], Parts]
+) -> Parts:
+    """Parts written where the value is defined (outside the loop that uses it, say), and only once."""
+    known = emit.parts.get((value, register))
+    if known is None:
+        registers, saved = emit.registers(value), emit.chunk
+        if isinstance(registers, LazyRegisters):
+            emit.chunk = registers.chunk
+        known = emit.parts[value, register] = view(emit, value, register, depth)
+        emit.chunk = saved
+    return known
+
+
+def _offset_parts(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
     op = value.op
     if depth < VIEW_DEPTH:
         match op:
@@ -42,7 +60,8 @@ def offset_parts(emit: Emitter, value: Value, register: int, depth: int = 0) -> 
                 base, constant = coordinate(emit, layout(op.type), 0, register)
                 return base, constant + op.start
             case AddI(lhs, rhs):
-                return _sum(emit, value, *(offset_parts(emit, side, register, depth + 1) for side in (lhs, rhs)))
+                first, second = (offset_parts(emit, side, register, depth + 1) for side in (lhs, rhs))
+                return emit.add(first[0], second[0], _kind(value)), first[1] + second[1]
             case SubI(lhs, rhs):
                 base, constant = offset_parts(emit, rhs, register, depth + 1)
                 if base == "0":
@@ -58,14 +77,14 @@ def offset_parts(emit: Emitter, value: Value, register: int, depth: int = 0) -> 
             case Splat() | Hint():
                 return offset_parts(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
             case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
-                return offset_parts(emit, op.src, source_register(op, register), depth + 1)
+                return offset_parts(emit, op.src, source_registers(emit, op)[register], depth + 1)
             case _:
                 pass
     found = emit.registers(value)[register]
     return (found, 0) if found[0] == "%" else ("0", int(found))
 
 
-def _keeps_order(op: Broadcast | ExpandDims | Reshape | Trans) -> bool:
+def _keeps_order(op: View) -> bool:
     return not (isinstance(op, Reshape) and op.allow_reorder)
 
 
@@ -73,10 +92,6 @@ def _kind(value: Value) -> str:
     element = element_of(value.type)
     assert isinstance(element, IntType)
     return f"i{element.bits}"
-
-
-def _sum(emit: Emitter, value: Value, first: Parts, second: Parts) -> Parts:
-    return emit.add(first[0], second[0], _kind(value)), first[1] + second[1]
 
 
 def _scaled(emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: int, depth: int) -> Parts | None:
@@ -100,6 +115,10 @@ def _extended(emit: Emitter, register: str) -> str:
 
 def address(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
     """The address that a register of a pointer value holds: a pointer register plus a constant number of bytes."""
+    return _seen_through(emit, value, register, depth, _address)
+
+
+def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
     op = value.op
     if depth < VIEW_DEPTH:
         match op:
@@ -117,7 +136,7 @@ def address(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts
             case Splat() | Hint():
                 return address(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
             case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
-                return address(emit, op.src, source_register(op, register), depth + 1)
+                return address(emit, op.src, source_registers(emit, op)[register], depth + 1)
             case _:
                 pass
     return emit.registers(value)[register], 0

@@ -78,34 +78,35 @@ def lower_hint(emit: Emitter, op: Hint) -> Sequence[str]:
     return emit.registers(op.src)
 
 
-def source_register(op: Broadcast | ExpandDims | Reshape | Trans, register: int) -> int:
-    """The register of the operand that a register of the result is."""
-    own = layout(op.src.type)
-    if isinstance(op, Broadcast):
-        return register_moves(own, layout(op.type))[register]
-    if isinstance(op, Trans):
-        own = own.transpose(op.order)
-    elif isinstance(op, Reshape):
-        own = own.reshape(op.type.shape)  # type: ignore[attr-defined]
-    else:
-        own = own.expand_dims(op.axis)
-    result = layout(op.results[0].type)
-    return register if own == result else register_moves(own, result)[register]
+View = Broadcast | ExpandDims | Reshape | Trans
+
+
+def source_registers(emit: Emitter, op: View) -> Sequence[int]:
+    """For each register of the result, the register of the operand that it is."""
+    if op not in emit.views:
+        own = layout(op.src.type)
+        if isinstance(op, Trans):
+            own = own.transpose(op.order)
+        elif isinstance(op, ExpandDims):
+            own = own.expand_dims(op.axis)
+        elif isinstance(op, Reshape):
+            own = own.reshape(layout(op.type).shape)
+        result = layout(op.results[0].type)
+        emit.views[op] = range(own.size("register")) if own == result else register_moves(own, result)
+    return emit.views[op]
 
 
 @lower(Broadcast, ExpandDims, Trans)
-def lower_view(emit: Emitter, op: Broadcast | ExpandDims | Trans) -> Sequence[str]:
-    source = emit.registers(op.src)
-    return emit.lazy(layout(op.results[0].type).size("register"), lambda index: source[source_register(op, index)])
+def lower_view(emit: Emitter, op: View) -> Sequence[str]:
+    return chosen(emit, emit.registers(op.src), source_registers(emit, op))
 
 
 @lower(Reshape)
 def lower_reshape(emit: Emitter, op: Reshape) -> Sequence[str]:
     source = emit.registers(op.src)
-    count = layout(op.type).size("register")
-    if op.allow_reorder and count == len(source):
+    if op.allow_reorder and layout(op.type).size("register") == len(source):
         return source
-    return emit.lazy(count, lambda index: source[source_register(op, index)])
+    return chosen(emit, source, source_registers(emit, op))
 
 
 @lower(Join)

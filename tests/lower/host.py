@@ -1,4 +1,4 @@
-"""Runs the formulas of the mathematical functions on the host: their LLVM text, compiled for this processor.
+"""Runs what the lowering writes for single elements on the host: its LLVM text, compiled for this processor.
 
 The approximate instructions stand for exact ones here (rounded once), so what is measured is the formulas' own error.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -38,17 +39,24 @@ _ENGINES: list[object] = []
 
 def evaluate(row: type[Op], type_: FloatType, *arguments: np.ndarray) -> np.ndarray:
     """What a row's formula gives for arrays of float32 or float64."""
+    kind = "double" if type_.bits == 64 else "float"
+    return run(lambda emit, names: _FUNCTIONS[row][0](real.Real(emit, type_), *names), kind, kind, arguments[0].dtype, *arguments)
+
+
+def run(
+    write: Callable[[Emitter, list[str]], str], kind: str, result_kind: str, result_type: type | np.dtype, *arguments: np.ndarray
+) -> np.ndarray:
+    """What `write` makes of registers of LLVM type `kind`, applied to arrays; the lowering is that for sm_80."""
     emit = Emitter(Func("host", Block(), {"num_warps": 1}), find_target("sm_80"))
-    names = [f"%a{index}" for index in range(len(arguments))]
-    result = _FUNCTIONS[row][0](real.Real(emit, type_), *names)
-    module = _host_module(emit, result, "double" if type_.bits == 64 else "float", len(arguments))
-    output = np.empty_like(arguments[0])
-    run = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (len(arguments) + 1))(_compiled(module))
-    run(output.size, output.ctypes.data, *[argument.ctypes.data for argument in arguments])
+    result = write(emit, [f"%a{index}" for index in range(len(arguments))])
+    module = _host_module(emit, result, kind, result_kind, len(arguments))
+    output = np.empty(arguments[0].shape, result_type)
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (len(arguments) + 1))(_compiled(module))
+    function(output.size, output.ctypes.data, *[argument.ctypes.data for argument in arguments])
     return output
 
 
-def _host_module(emit: Emitter, result: str, kind: str, count: int) -> str:
+def _host_module(emit: Emitter, result: str, kind: str, result_kind: str, count: int) -> str:
     declarations = [text for name, text in emit.declarations.items() if name not in _NAMES]
     if not any("@llvm.sqrt.f32" in text for text in declarations):
         declarations.append("declare float @llvm.sqrt.f32(float)")
@@ -63,18 +71,18 @@ def _host_module(emit: Emitter, result: str, kind: str, count: int) -> str:
             *emit.globals,
             *declarations,
             _STAND_INS,
-            f"define internal {kind} @formula({call}) alwaysinline {{",
+            f"define internal {result_kind} @formula({call}) alwaysinline {{",
             "entry:",
             *emit.finish(),
-            f"ret {kind} {result}",
+            f"ret {result_kind} {result}",
             "}",
             f"define void @run(i64 %n, ptr %out, {pointers}) {{",
             "entry: br label %loop",
             "loop: %i = phi i64 [0, %entry], [%next, %loop]",
             *loads,
-            f"%r = call {kind} @formula({call})",
-            f"%o = getelementptr {kind}, ptr %out, i64 %i",
-            f"store {kind} %r, ptr %o",
+            f"%r = call {result_kind} @formula({call})",
+            f"%o = getelementptr {result_kind}, ptr %out, i64 %i",
+            f"store {result_kind} %r, ptr %o",
             "%next = add i64 %i, 1",
             "%more = icmp slt i64 %next, %n",
             "br i1 %more, label %loop, label %done",

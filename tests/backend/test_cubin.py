@@ -1,0 +1,78 @@
+"""Running ptxas, and reading what it tells."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from kbuild.compiler.backend.cubin import _facts, assemble, check_cubin, find_ptxas, ptxas_version
+from kbuild.errors import ToolError
+
+PTX = """
+.version 7.4
+.target sm_80
+.address_size 64
+.visible .entry f(.param .u64 p) .reqntid 32 { ret; }
+"""
+
+
+def test_a_kernel_becomes_a_cubin_with_facts():
+    cubin, facts = assemble(PTX, "sm_80")
+    assert cubin[:4] == b"\x7fELF" and facts.registers > 0 and facts.spill_stores == 0
+    assert facts.ptxas_version == ptxas_version(find_ptxas())
+
+
+def test_the_same_text_gives_the_same_bytes():
+    assert assemble(PTX, "sm_80")[0] == assemble(PTX, "sm_80")[0]
+
+
+def test_what_ptxas_complains_of_is_told():
+    with pytest.raises(ToolError, match=r"(?s)exit code.*nonsense"):
+        assemble(PTX.replace("ret;", "nonsense;"), "sm_80")
+
+
+def test_a_missing_ptxas_is_told_with_advice():
+    with pytest.raises(ToolError, match="KBUILD_PTXAS"):
+        assemble(PTX, "sm_80", "/nowhere/ptxas")
+
+
+@pytest.mark.parametrize("action, message", [
+    ("true", "wrote no cubin"),
+    ('for last; do :; done; printf "" > "$last"', "0 bytes that are no 64-bit ELF"),
+    ('for last; do :; done; head -c 200 /bin/sh > "$last"', "machine"),
+])  # fmt: skip
+def test_a_ptxas_that_lies_is_found_out(tmp_path, action, message):
+    fake = tmp_path / "ptxas"
+    fake.write_text(f"#!/bin/sh\n{action}\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(ToolError, match=message):
+        assemble(PTX, "sm_80", str(fake))
+
+
+def test_a_truncated_cubin_is_found_out():
+    cubin, _ = assemble(PTX, "sm_80")
+    with pytest.raises(ToolError, match="truncated"):
+        check_cubin(cubin[: len(cubin) // 2])
+
+
+REPORT = """
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'k' for 'sm_90a'
+ptxas info    : Function properties for k
+    48 bytes stack frame, 16 bytes spill stores, 20 bytes spill loads
+ptxas warning : Registers are spilled to local memory in function 'k', 16 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 168 registers, used 2 barriers, 48 bytes cumulative stack size, 1024 bytes smem
+"""
+
+
+def test_facts_are_read_from_the_report():
+    facts = _facts(REPORT, find_ptxas())
+    assert (facts.registers, facts.spill_stores, facts.spill_loads, facts.stack) == (168, 16, 20, 48)
+    assert facts.barriers == 2 and facts.shared == 1024 and len(facts.warnings) == 1
+
+
+def test_serialised_matrix_products_are_an_error():
+    line = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x in 'k'"
+    with pytest.raises(ToolError, match="C7510"):
+        _facts(REPORT + line, find_ptxas())

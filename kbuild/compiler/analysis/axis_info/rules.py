@@ -47,7 +47,7 @@ from kbuild.compiler.ops.elementwise import (
     XOrI,
 )
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans, Unsplat
+from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Load, MakeRange, Reshape, Splat, Trans, Unsplat
 
 Axes = tuple[int, ...]
 
@@ -155,6 +155,17 @@ def hint(op: Hint, known: AxisInfo) -> Info:
         promised(src.constancy, op.constancy, sizes),
         src.constant,
     )
+
+
+@transfer(Load)
+def load(op: Load, known: AxisInfo) -> Info:
+    """Of one address one number is loaded, so that groups of equal addresses give equal numbers."""
+    info = unknown(op.results[0].type)
+    constancy = known.get(op.ptr).constancy
+    for operand in (op.mask, op.other):
+        if operand is not None:
+            constancy = _common(constancy, known.get(operand).constancy)
+    return Info(info.contiguity, info.divisibility, constancy)
 
 
 # Arithmetic

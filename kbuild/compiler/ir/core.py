@@ -146,8 +146,9 @@ class Block:
         """All operations inside, outer before inner."""
         for op in self:
             yield op
-            for region in op.regions:
-                yield from region.walk()
+            if op.region_fields:
+                for region in op.regions:
+                    yield from region.walk()
 
 
 _REGISTRY: dict[str, type[Op]] = {}
@@ -291,7 +292,7 @@ class Op:
 
     @property
     def regions(self) -> list[Block]:
-        return [self.__dict__[field] for field in self.region_fields]
+        return [self.__dict__[field] for field in self.region_fields] if self.region_fields else []
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Types are frozen values with one text each, in Triton's and MLIR's spelling: `f3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kbuild.compiler.layout import LinearLayout
 
@@ -35,6 +35,9 @@ class FloatType(Type):
     exponent_bits: int
     mantissa_bits: int
     """Stored bits of the significand."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __str__(self) -> str:
         return self.name
@@ -79,11 +82,15 @@ class TensorType(Type):
             count *= size
         return count
 
+    def __hash__(self) -> int:
+        # Without the layout, whose hash takes longer than the comparisons it would save.
+        return hash((self.shape, self.element))
+
     def with_element(self, element: Type) -> TensorType:
-        return replace(self, element=element)
+        return TensorType(self.shape, element, self.layout)
 
     def with_layout(self, layout: LinearLayout | None) -> TensorType:
-        return replace(self, layout=layout)
+        return TensorType(self.shape, self.element, layout)
 
     def with_shape(self, shape: Sequence[int], layout: LinearLayout | None) -> TensorType:
         return TensorType(tuple(shape), self.element, layout)

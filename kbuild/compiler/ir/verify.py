@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
 from kbuild.compiler.ir.printer import print_op
-from kbuild.compiler.ir.types import layout_of, shape_of
+from kbuild.compiler.ir.types import TensorType
 from kbuild.errors import InternalError
 
 
@@ -27,17 +27,25 @@ def _verify_block(block: Block, visible: set[Value]) -> None:
         if op.has(Trait.ELEMENTWISE):
             _verify_elementwise(op)
         op.verify()
-        for region in op.regions:
-            if region.parent is not op:
-                _fail(op, "its region has another parent")
-            _verify_block(region, visible)
+        if op.region_fields:
+            for region in op.regions:
+                if region.parent is not op:
+                    _fail(op, "its region has another parent")
+                _verify_block(region, visible)
         visible.update(op.results)
 
 
 def _verify_elementwise(op: Op) -> None:
-    forms = {(shape_of(v.type), layout_of(v.type)) for v in (*op.operands, *op.results)}
-    if len(forms) > 1:
-        _fail(op, "operands and results differ in shape or layout")
+    expected = op.results[0].type
+    shape, layout = (expected.shape, expected.layout) if isinstance(expected, TensorType) else ((), None)
+    for operand in op.operands:
+        type_ = operand.type
+        if isinstance(type_, TensorType):
+            same = type_.shape == shape and (type_.layout is layout or type_.layout == layout)
+        else:
+            same = not isinstance(expected, TensorType)
+        if not same:
+            _fail(op, "operands and results differ in shape or layout")
 
 
 def _fail(op: Op, message: str) -> None:

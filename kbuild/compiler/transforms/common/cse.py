@@ -13,7 +13,6 @@ Regions (of reductions and scans) are equal when their operations are, one by on
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Hashable
 from typing import Any
 
@@ -26,37 +25,44 @@ from kbuild.compiler.targets import Target
 @tensor_pass
 def cse(module: Module, target: Target) -> None:
     for function in module.functions.values():
-        _Elimination().block(function.body, ChainMap())
+        _Elimination().block(function.body)
 
 
 class _Elimination:
     def __init__(self) -> None:
+        self.known: dict[Hashable, Op] = {}
+        """The operations visible from here."""
         self.version = 0
         """Counts writes: loads are equal only within one version of memory."""
 
-    def block(self, block: Block, known: ChainMap[Hashable, Op]) -> None:
+    def block(self, block: Block) -> None:
+        """Eliminate within a block; what it defines is not visible after it."""
+        added: list[Hashable] = []
         for op in block:
             if op.has(Trait.WRITES):
                 self.version += 1
             elif op.has(Trait.PURE):
-                self.eliminate(op, operation_key(op, {}), known)
+                self.eliminate(op, operation_key(op, {}), added)
             elif op.region_fields:
-                self.regions(op, known)
+                self.regions(op)
             elif op.has(Trait.READS):
-                self.eliminate(op, (self.version, operation_key(op, {})), known)
+                self.eliminate(op, (self.version, operation_key(op, {})), added)
+        for key in added:
+            del self.known[key]
 
-    def regions(self, op: Op, known: ChainMap[Hashable, Op]) -> None:
+    def regions(self, op: Op) -> None:
         writes = has_effects(op)
         # Memory as the second iteration finds it is not the memory before the loop.
         self.version += writes
         for region in op.regions:
-            self.block(region, known.new_child())
+            self.block(region)
             self.version += writes
 
-    def eliminate(self, op: Op, key: Hashable, known: ChainMap[Hashable, Op]) -> None:
-        earlier = known.get(key)
+    def eliminate(self, op: Op, key: Hashable, added: list[Hashable]) -> None:
+        earlier = self.known.get(key)
         if earlier is None:
-            known[key] = op
+            self.known[key] = op
+            added.append(key)
         else:
             op.replace_by(earlier.results)
 

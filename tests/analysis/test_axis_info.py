@@ -1,0 +1,191 @@
+"""Facts about numbers: known cases, and random expressions whose facts must hold of what the interpreter computes."""
+
+import numpy as np
+import pytest
+
+from kbuild.compiler.analysis.axis_info import AxisInfo, Info
+from kbuild.compiler.interp.machine import Machine
+from kbuild.compiler.interp.memory import GlobalMemory
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Block, Func, Module, Value
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ir.types import F16, I1, I32, PointerType, TensorType, is_pointer
+from kbuild.compiler.ops.control import Return
+from kbuild.compiler.ops.elementwise import (
+    AddI,
+    AddPtr,
+    AndI,
+    CmpI,
+    Constant,
+    DivSI,
+    MaxSI,
+    MinSI,
+    MulI,
+    OrI,
+    RemSI,
+    Select,
+    ShLI,
+    ShRSI,
+    SubI,
+)
+from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, MakeRange, Reshape, Splat, Trans
+
+LOOP = """\
+tt.func @f(%x: !tt.ptr<f16> {divisibility = 16}, %n: i32 {divisibility = 16}, %m: i32, %k: i32) {
+  %c64: i32 = arith.constant {value = 64}
+  %range: tensor<64xi32> = tt.make_range {start = 0, end = 64}
+  %0: tensor<64xi32> = tt.splat %n
+  %1: tensor<64xi32> = tt.splat %m
+  %mask_n: tensor<64xi1> = arith.cmpi %range, %0 {predicate = "slt"}
+  %mask_m: tensor<64xi1> = arith.cmpi %range, %1 {predicate = "slt"}
+  %e, %o: !tt.ptr<f16>, !tt.ptr<f16> = scf.for %k, %n, %m, init=[%x, %x] body(%i: i32, %p: !tt.ptr<f16>, %q: !tt.ptr<f16>) {
+    %2: tensor<64x!tt.ptr<f16>> = tt.splat %p
+    %aligned: tensor<64x!tt.ptr<f16>> = tt.addptr %2, %range
+    %3: tensor<64x!tt.ptr<f16>> = tt.splat %q
+    %misaligned: tensor<64x!tt.ptr<f16>> = tt.addptr %3, %range
+    %4: i32 = arith.muli %n, %c64
+    %more: !tt.ptr<f16> = tt.addptr %p, %4
+    %next_q: !tt.ptr<f16> = tt.addptr %q, %m
+    scf.yield %more, %next_q
+  }
+  %5: tensor<64xi32> = tt.hint %1 {divisibility = [8]}
+  %6: tensor<64xi32> = arith.remsi %range, %1
+  %hinted: tensor<64xi32> = tt.hint %6 {divisibility = [16], contiguity = [32]}
+  tt.return
+}
+"""
+
+
+def named(text: str) -> tuple[AxisInfo, dict[str, Value]]:
+    """The analysis of a function and its values by name."""
+    function = parse_module(text).kernel
+    values = {a.hint: a for a in function.arguments}
+    for op in function.body.walk():
+        values |= {v.hint: v for v in (*op.results, *(a for region in op.regions for a in region.arguments))}
+    return AxisInfo(function), values
+
+
+def test_loops_keep_what_every_iteration_keeps() -> None:
+    known, values = named(LOOP)
+    assert known.get(values["aligned"]) == Info((64,), (16,), (1,))
+    assert known.get(values["misaligned"]) == Info((64,), (2,), (1,))
+    assert known.max_contiguous(values["aligned"]) == 8 and known.max_contiguous(values["misaligned"]) == 1
+    assert known.pointer_alignment(values["e"]) == 16 and known.pointer_alignment(values["o"]) == 2
+
+
+def test_masks_let_through_whole_groups_when_the_bound_is_divisible() -> None:
+    known, values = named(LOOP)
+    assert known.mask_alignment(values["mask_n"]) == 16 and known.mask_alignment(values["mask_m"]) == 1
+
+
+def test_hints_add_to_what_is_known() -> None:
+    known, values = named(LOOP)
+    assert known.get(values["hinted"]) == Info((32,), (16,), (1,))
+
+
+def test_values_made_later_are_known_when_asked() -> None:
+    known, values = named(LOOP)
+    known.get(values["n"])
+    op = values["mask_n"].op
+    assert op is not None
+    double = Builder.after(op).add(AddI(values["n"], values["n"]))
+    assert known.get(double.result).divisibility == (16,)
+
+
+class RandomTensors:
+    """Expressions over two scalars, of which one is divisible by 16."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.function = Func("f", Block([I32, I32, PointerType(F16)]), {}, ({"divisibility": 16}, {}, {"divisibility": 16}))
+        self.build = Builder(self.function.body)
+        self.values: list[Value] = []
+        self.conditions: list[Value] = []
+
+    def shape(self) -> tuple[int, ...]:
+        return self.values[-1].type.shape  # type: ignore[union-attr]
+
+    def tensor(self, element=I32) -> TensorType:
+        return TensorType(self.shape(), element)
+
+    def leaf(self) -> Value:
+        size = self.shape() if self.values else (16,)
+        kind = self.random.integers(4)
+        if kind == 0 and len(size) == 1:
+            start = int(self.random.choice([0, 4, 8, 16, 3]))
+            return self.build.add(MakeRange(start, start + size[0], TensorType(size, I32))).result
+        if kind == 1:
+            return self.build.add(Constant(int(self.random.choice([1, 2, 3, 4, 7, 8, 12, 16, 48])), TensorType(size, I32))).result
+        if kind == 2:
+            return self.build.add(Splat(self.function.arguments[int(self.random.integers(2))], TensorType(size, I32))).result
+        return self.pick()
+
+    def pick(self) -> Value:
+        same = [v for v in self.values if v.type == self.tensor()] if self.values else []
+        if not same:
+            size = self.shape() if self.values else (16,)
+            return self.build.add(Splat(self.function.arguments[0], TensorType(size, I32))).result
+        return same[int(self.random.integers(len(same)))]
+
+    def step(self) -> None:
+        kind = int(self.random.integers(10)) if self.values else 0
+        if kind < 6:
+            cls = self.random.choice([AddI, AddI, SubI, MulI, DivSI, RemSI, AndI, OrI, ShLI, ShRSI, MinSI, MaxSI])
+            rhs = self.leaf()
+            if cls in (ShLI, ShRSI):
+                rhs = self.build.add(Constant(int(self.random.integers(4)), rhs.type)).result
+            self.values.append(self.build.add(cls(self.leaf() if not self.values else self.pick(), rhs)).result)
+        elif kind == 6:
+            predicate = str(self.random.choice(["slt", "sle", "sgt", "sge", "eq"]))
+            self.conditions.append(self.build.add(CmpI(self.pick(), self.leaf(), predicate)).result)
+            same = [c for c in self.conditions if c.type == self.tensor(I1)]
+            self.values.append(self.build.add(Select(same[-1], self.pick(), self.leaf())).result)
+        elif kind == 7 and len(self.shape()) == 1:
+            axis = int(self.random.integers(2))
+            grown = self.build.add(ExpandDims(self.values[-1], axis)).result
+            shape = [*self.shape()]
+            shape.insert(axis, 4)
+            self.values.append(self.build.add(Broadcast(grown, TensorType(tuple(shape), I32))).result)
+        elif kind == 8 and len(self.shape()) == 2:
+            self.values.append(self.build.add(Trans(self.values[-1], (1, 0))).result)
+        elif kind == 9 and len(self.shape()) == 1 and self.shape()[0] % 4 == 0:
+            self.values.append(self.build.add(Reshape(self.values[-1], TensorType((self.shape()[0] // 4, 4), I32))).result)
+
+
+def holds(info: Info, values: np.ndarray, unit: int) -> bool:
+    """Whether facts are true of numbers."""
+    wide = values.astype(np.int64)
+    for axis in range(wide.ndim):
+        rows = np.moveaxis(wide, axis, -1).reshape(-1, wide.shape[axis])
+        groups = rows.reshape(-1, info.contiguity[axis])
+        equal = rows.reshape(-1, info.constancy[axis])
+        if (np.diff(groups) != unit).any() or (np.diff(equal) != 0).any() or (groups[:, 0] % info.divisibility[axis]).any():
+            return False
+    return info.constant is None or bool((wide == info.constant).all())
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_facts_hold_of_what_is_computed(seed: int) -> None:
+    tensors = RandomTensors(seed)
+    for _ in range(8):
+        tensors.step()
+    base = tensors.build.add(Splat(tensors.function.arguments[2], tensors.tensor(PointerType(F16)))).result
+    tensors.build.add(AddPtr(base, tensors.values[-1]))
+    for bound in (tensors.function.arguments[0], tensors.function.arguments[1]):
+        limit = tensors.build.add(Splat(bound, tensors.tensor())).result
+        steps = tensors.build.add(MakeRange(0, 64, TensorType((64,), I32))).result
+        for predicate in ("slt", "sle", "sgt", "sge", "eq", "ult"):
+            tensors.build.add(CmpI(tensors.values[-1], limit, predicate))
+            tensors.build.add(CmpI(steps, tensors.build.add(Splat(bound, steps.type)).result, predicate))
+    tensors.build.add(Return(()))
+    known = AxisInfo(tensors.function)
+    for scalars in ((16, 1), (48, 5), (160, 32)):
+        machine = Machine(Module([tensors.function]), GlobalMemory([]), (0, 0, 0), (1, 1, 1), 0)
+        with np.errstate(all="ignore"):
+            machine.call(tensors.function, [np.int32(scalars[0]), np.int32(scalars[1]), np.int64(4096)])
+        for op in tensors.function.body:
+            for value in op.results:
+                computed = np.asarray(machine[value])
+                if computed.dtype != np.bool_ and (computed < 0).any():
+                    return  # offsets are not negative
+                assert holds(known.get(value), computed, 2 if is_pointer(value.type) else 1), op.op_name

@@ -136,13 +136,13 @@ def plan_reduce(op: Reduce) -> ReducePlan:
     field = _check(op, layout, op.axis)
     kept = layout.drop(op.axis)
     groups: dict[int, list[int]] = {}
+    flats, reduced = layout.registers(), kept.registers()
     for register in layout.unique_registers():
-        groups.setdefault(kept.flat(register=register), []).append(register)
-    along = {register: layout.flat(register=register) & _mask(field) for register in layout.unique_registers()}
+        groups.setdefault(reduced[register], []).append(register)
     partials = tuple(groups)
     lanes = _moving(layout, "lane", field)
     return ReducePlan(
-        groups=tuple(tuple(sorted(groups[element], key=along.__getitem__)) for element in partials),
+        groups=tuple(tuple(sorted(groups[element], key=flats.__getitem__)) for element in partials),
         shuffles=tuple(1 << bit for bit in reversed(lanes)),
         exchange=_exchange(layout, field, _moving(layout, "warp", field), lanes, partials, kept, op.srcs, 0),
         results=_reduced_registers(result, partials),
@@ -229,17 +229,16 @@ def _owners(layout: LinearLayout, field: Sequence[int]) -> list[tuple[str, int]]
 def _reduced_registers(result: Type, partials: tuple[int, ...]) -> tuple[int, ...]:
     if not isinstance(result, TensorType) or result.layout is None:
         return (0,)
-    return tuple(partials.index(flat) for flat in result.layout.registers())
+    number = {element: partial for partial, element in enumerate(partials)}
+    return tuple(number[flat] for flat in result.layout.registers())
 
 
 def _chunks(layout: LinearLayout, serial: Sequence[int], reverse: bool) -> tuple[tuple[int, ...], ...]:
-    mask = _mask(serial)
+    mask, flats = _mask(serial), layout.registers()
     chunks: dict[int, list[int]] = {}
     for register in layout.unique_registers():
-        chunks.setdefault(layout.flat(register=register) & ~mask, []).append(register)
-    return tuple(
-        tuple(sorted(chunk, key=lambda register: layout.flat(register=register), reverse=reverse)) for chunk in chunks.values()
-    )
+        chunks.setdefault(flats[register] & ~mask, []).append(register)
+    return tuple(tuple(sorted(chunk, key=flats.__getitem__, reverse=reverse)) for chunk in chunks.values())
 
 
 def _register_pairs(

@@ -29,7 +29,7 @@ from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, needs_other, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.loads import pipelined_loads
-from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages, make_schedule
+from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule
 
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
@@ -39,31 +39,33 @@ MAX_HELD_REGISTERS = 32
 def pipeline(module: Module, target: Target, stages: int = 0) -> None:
     """Pipeline the innermost loops by their `num_stages`, else the function's; `stages` overrides both."""
     for func in module.functions.values():
-        for op in list(func.body.walk()):
+        chosen = []
+        for op in func.body.walk():
             if isinstance(op, For):
                 wanted = stages or op.num_stages or func.attrs.get("num_stages", 1)
-                if wanted >= MIN_STAGES:
-                    _pipeline_loop(func, op, wanted, target)
+                loads = pipelined_loads(op, without_dots=op.num_stages is not None) if wanted >= MIN_STAGES else []
+                if loads:
+                    chosen.append((op, loads, wanted))
+        info = AxisInfo(func) if chosen else None
+        plans = [(loop, _plan(func, loop, loads, wanted, target, info)) for loop, loads, wanted in chosen if info is not None]
+        for loop, plan in plans:
+            if plan is not None:
+                expand(loop, *plan).num_stages = 1
 
 
-def _pipeline_loop(func: Func, loop: For, num_stages: int, target: Target) -> None:
-    loads = pipelined_loads(loop, without_dots=loop.num_stages is not None)
-    tiles = {}
-    if loads and target.has("cp_async"):
-        info = AxisInfo(func)
-        chosen = {load: tile_of(load) for load in loads}
-        tiles = {load: tile for load, tile in chosen.items() if can_copy(load, tile, info)}
-    if tiles:
-        stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
-        fitting = fitting_stages(num_stages, stage_bytes, _other_bytes(func, loop, list(tiles)), target.shared_bytes)
-        if fitting < MIN_STAGES:
-            return
-        num_stages = fitting
+def _plan(
+    func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo
+) -> tuple[Schedule, dict[Load, MemDescType]] | None:
+    """How to pipeline a loop, and into what tiles its loads are copied; None when it stays as it is."""
+    tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
+    tiles = {load: tile for load, tile in tiles.items() if can_copy(load, tile, info)}
+    stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
+    if num_stages * stage_bytes > target.shared_bytes // 2:
+        num_stages = fitting_stages(num_stages, stage_bytes, _other_bytes(func, loop, list(tiles)), target.shared_bytes)
     held = _held([load for load in loads if load not in tiles])
-    if tiles or held:
-        schedule = make_schedule(loop, list(tiles), held, num_stages)
-        new = expand(loop, schedule, tiles)
-        new.num_stages = 1
+    if num_stages < MIN_STAGES or not (tiles or held):
+        return None
+    return make_schedule(loop, list(tiles), held, num_stages), tiles
 
 
 def _held(loads: list[Load]) -> list[Load]:

@@ -79,10 +79,14 @@ class _Sharing:
 
 
 def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
-    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, and read as `readers`."""
+    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, and read as `readers`.
+
+    Where only single elements are written the banks cannot be filled, whatever the swizzle: then the readers decide.
+    """
     minor = minor_axis(writer)
     order = [minor, *(axis for axis in reversed(range(writer.rank)) if axis != minor)]
-    return swizzled(writer.shape, *best_swizzle(writer.shape, order, bits, readers, [writer]), order)
+    writers = [writer] if writer.contiguous_per_thread(minor) * bits >= 32 else []
+    return swizzled(writer.shape, *best_swizzle(writer.shape, order, bits, readers, writers), order)
 
 
 def _behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:

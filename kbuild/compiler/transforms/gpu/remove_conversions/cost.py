@@ -18,6 +18,8 @@ _BARRIER = 40
 """A trip through shared memory: its latency and its barrier."""
 _RENAMING = (Broadcast, ExpandDims, Reshape, Trans, Hint)
 _SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
+MAX_BITS = 128
+"""The widest access of one thread."""
 _SECTOR_BITS = 256
 """The smallest unit of a cache line that is fetched."""
 _MOST_LOADED_AGAIN = 8
@@ -51,7 +53,8 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
         return 0
     if isinstance(op, Load):
         again = not op.volatile and layout.rank == 1 and registers <= _MOST_LOADED_AGAIN and _fills_sectors(op, layout)
-        return 4 * registers if again else None
+        vector = min(layout.contiguous_per_thread(), MAX_BITS // bit_width(op.result.type))
+        return 4 * registers // vector if again else None
     if not op.has(Trait.ELEMENTWISE):
         return None
     if isinstance(op, Cast):

@@ -58,8 +58,10 @@ class _Copies:
         cost = repeat_cost(op, layout)
         if cost is None or depth > _DEEPEST:
             return None
-        # An operation that nothing else uses moves to the other layout instead of being made twice.
-        cost = 0.0 if sum(op.results[0].users.values()) == 1 else cost * weight
+        if sum(op.results[0].users.values()) == 1:
+            # An operation that nothing else uses moves to the other layout instead of being made twice.
+            cost = max(0.0, cost - (repeat_cost(op, held_layout(op.results[0])) or 0.0))
+        cost *= weight
         for index, operand in tensor_operands(op):
             need = operand_layout(op, index, layout)
             if need is None:

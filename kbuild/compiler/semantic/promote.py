@@ -167,7 +167,7 @@ def splat(ctx: Context, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
     op = scalar.value.op
     if isinstance(op, Constant):
         filled = Constant(op.value, target)
-        if not scalar.value.users and op is ctx.builder.block.last:
+        if not scalar.value.users and not scalar.value.hint and op is ctx.builder.block.last:  # nobody else has it
             op.erase()
         return ctx.tensor(filled, scalar.dtype, shape)
     return ctx.tensor(Splat(scalar.value, target), scalar.dtype, shape)

@@ -32,7 +32,6 @@ from kbuild.compiler.semantic.types import INT1
 from kbuild.compiler.semantic.values import Tensor, describe
 from kbuild.errors import CompileError
 
-
 _ABSENT = Undefined("")
 """Stands for a name that a branch does not have."""
 

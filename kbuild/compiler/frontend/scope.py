@@ -9,8 +9,8 @@ from typing import Any
 
 from kbuild.compiler.frontend.functions import Function
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
 from kbuild.compiler.semantic.values import Descriptor, Structure, Tensor, describe
 from kbuild.errors import Loc

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.compiler.frontend.functions import Function
+from kbuild.compiler.frontend.functions import Function, Unresolved
 from kbuild.compiler.frontend.live import convert_constant
-from kbuild.compiler.frontend.functions import Unresolved
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.semantic.types import (
     BY_SIGNATURE_NAME,

@@ -23,7 +23,19 @@ from kbuild.compiler.ops.elementwise import (
 )
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import BF16, FP16, FP32, INT1, INT64, BlockType, DType, PointerType, ScalarType, number_dtype, type_of
+from kbuild.compiler.semantic.types import (
+    BF16,
+    FP16,
+    FP32,
+    INT1,
+    INT64,
+    BlockType,
+    DType,
+    PointerType,
+    ScalarType,
+    number_dtype,
+    type_of,
+)
 from kbuild.compiler.semantic.values import Tensor, describe
 
 

@@ -132,7 +132,8 @@ def _try_range(
         return False
     _drop_unchanged(block, parts, carried, before, yields)
     hints = dict(iterator.hints)
-    operation = visitor.ctx.add(For(*(value.value for value in bounds), tuple(part.value for part in parts), block, **hints))
+    lower, upper, step = (bound.value for bound in bounds)
+    operation = visitor.ctx.add(For(lower, upper, step, tuple(part.value for part in parts), block, **hints))
     _set_results(visitor, node, carried, operation.results, names)
     frame.values[target] = Deferred(lambda: _last_index(visitor, bounds, falling, dtype))
     return True

@@ -7,6 +7,6 @@ from kbuild.compiler.semantic import arith, atomic, cast, debug, descriptor, dot
 from kbuild.compiler.semantic.registry import TABLES, Builtin, builtin
 
 __all__ = [
-    "TABLES", "Builtin", "arith", "atomic", "builtin", "cast", "debug", "descriptor", "dot", "libdevice", "math", "memory", "program",
-    "reduce", "shape",
+    "TABLES", "Builtin", "arith", "atomic", "builtin", "cast", "debug", "descriptor", "dot", "libdevice", "math", "memory",
+    "program", "reduce", "shape",
 ]  # fmt: skip

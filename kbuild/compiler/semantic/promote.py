@@ -215,7 +215,7 @@ def same_shape(ctx: Context, x: Tensor, y: Tensor, names: tuple[str, str] = ("x"
         return x, splat(ctx, y, x.shape)
     shape = common_shape(x.shape, y.shape)
     if shape is None:
-        shorter, longer = (names if len(x.shape) < len(y.shape) else names[::-1])
+        shorter = names[0] if len(x.shape) < len(y.shape) else names[1]
         small, large = sorted((x.shape, y.shape), key=len)
         hint = _rank_hint(ctx, shorter, small, large) if len(small) < len(large) else ""
         ctx.error(

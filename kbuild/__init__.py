@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kbuild.compiler.driver import Artifact, Metadata, compile
     from kbuild.errors import KbuildError
-    from kbuild.language import constexpr, jit
+    from kbuild.language import constexpr, constexpr_function, jit
 
 __version__ = "0.1.0"
-__all__ = ["Artifact", "KbuildError", "Metadata", "compile", "constexpr", "jit"]
+__all__ = ["Artifact", "KbuildError", "Metadata", "compile", "constexpr", "constexpr_function", "jit"]
 
 _HOMES = {
     "Artifact": "kbuild.compiler.driver",
@@ -23,6 +23,7 @@ _HOMES = {
     "Metadata": "kbuild.compiler.driver",
     "compile": "kbuild.compiler.driver",
     "constexpr": "kbuild.language",
+    "constexpr_function": "kbuild.language",
     "jit": "kbuild.language",
 }
 

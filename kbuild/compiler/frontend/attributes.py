@@ -18,7 +18,7 @@ from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase
-from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Tensor, describe
+from kbuild.compiler.semantic.values import ClassMarker, Descriptor, NamedTuple, Tensor, describe
 from kbuild.errors import CompileError
 
 _CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan
@@ -50,6 +50,8 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         return _of_tensor(visitor, value, name, node, owner)
     if isinstance(value, Module | SourceModule | Package | live.LiveModule):
         return _of_module(visitor, value, name, node)
+    if isinstance(value, Descriptor):
+        return _of_descriptor(visitor, value, name, node, owner)
     if isinstance(value, NamedTuple) and name in value.fields:
         return value[value.fields.index(name)]
     if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
@@ -98,6 +100,18 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
         return Method(TABLES["tl"][name], value, owner)
     known = [key for key, entry in TABLES["tl"].items() if entry.method] + list(library.METHODS)
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*known, "dtype", "shape", "type", "T"]))
+
+
+def _of_descriptor(visitor: Visitor, value: Descriptor, name: str, node: ast.AST, owner: ast.expr | None) -> Any:
+    facts = {
+        "dtype": value.block.element_ty, "shape": value.sizes, "strides": value.strides, "block_shape": value.block.shape,
+        "block_type": value.block, "type": value.block,
+    }  # fmt: skip
+    if name in facts:
+        return facts[name]
+    if name in TABLES["descriptor"]:
+        return Method(TABLES["descriptor"][name], value, owner)
+    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *TABLES["descriptor"]]))
 
 
 def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:

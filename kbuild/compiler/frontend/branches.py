@@ -32,7 +32,6 @@ from kbuild.compiler.semantic.types import INT1
 from kbuild.compiler.semantic.values import Tensor, describe
 from kbuild.errors import CompileError
 
-
 _ABSENT = Undefined("")
 """Stands for a name that a branch does not have."""
 
@@ -54,7 +53,7 @@ def truth(visitor: Visitor, node: ast.expr, value: Any) -> Tensor | bool:
     if value.numel != 1 or value.is_block_pointer:
         visitor.fail(
             node, f"the condition is {describe(value)}; `if` and `while` need one truth value",
-            "use tl.where(condition, a, b) to choose element by element, or reduce it first, as in tl.max(condition.to(tl.int32))",
+            "choose element by element with tl.where(condition, a, b), or reduce it first: tl.max(condition.to(tl.int32))",
         )  # fmt: skip
     visitor.locate(node)
     if value.shape:

@@ -15,7 +15,7 @@ from kbuild.compiler.frontend.source import NamedTupleClass
 from kbuild.compiler.frontend.visitor import MAX_DEPTH, MaybeReturned, Returned, Site, Visitor, reads
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return
-from kbuild.compiler.semantic.registry import Builtin
+from kbuild.compiler.semantic.registry import TABLES, Builtin
 from kbuild.compiler.semantic.types import BlockType, DType, PointerType
 from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
 
@@ -78,7 +78,7 @@ def _call_python(visitor: Visitor, function: Callable[..., Any], args: list[Any]
         if isinstance(value, Tensor):
             name = getattr(function, "__name__", "the function")
             visitor.fail(node, f"{name} takes values known while compiling, one argument is {describe(value)}",
-                         f"use tl.{name}" if name in ("exp", "log", "sqrt", "sin", "cos", "floor", "ceil", "log2", "erf") else "")  # fmt: skip
+                         f"use tl.{name}" if name in TABLES["tl"] else "")  # fmt: skip
     try:
         result = function(*args, **kwargs)
     except (ArithmeticError, TypeError, ValueError, LookupError) as error:
@@ -213,9 +213,8 @@ def _bind_arguments(
     positional = [parameter.name for parameter in function.parameters if not parameter.keyword_only]
     values: dict[str, Any] = dict(zip(positional, args))
     expressions: Arguments = dict(zip(positional, written))
-    if len(args) > len(positional):
-        if function.variadic is None:
-            visitor.fail(node, f"`{function.name}` takes {len(positional)} arguments, {len(args)} are given ({function.loc})")
+    if len(args) > len(positional) and function.variadic is None:
+        visitor.fail(node, f"`{function.name}` takes {len(positional)} arguments, {len(args)} are given ({function.loc})")
     if function.variadic is not None:
         values[function.variadic] = tuple(args[len(positional) :])
     known = [parameter.name for parameter in function.parameters]

@@ -61,7 +61,7 @@ class Evaluator:
 
     def _attribute(self, node: ast.Attribute) -> Any:
         owner = self.value(node.value)
-        if isinstance(owner, Function | Builtin) or node.attr.startswith("_") and node.attr != "__version__":
+        if isinstance(owner, Function | Builtin) or (node.attr.startswith("_") and node.attr != "__version__"):
             raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
         return self.member(owner, node.attr)
 

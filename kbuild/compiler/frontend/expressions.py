@@ -10,7 +10,7 @@ from kbuild.compiler.frontend import constexpr, modules
 from kbuild.compiler.frontend.assign import assign, bind
 from kbuild.compiler.frontend.functions import Plain
 from kbuild.compiler.frontend.python import PYTHON
-from kbuild.compiler.frontend.scope import POISON, Poisoned, Undefined
+from kbuild.compiler.frontend.scope import POISON, Deferred, Poisoned, Undefined
 from kbuild.compiler.frontend.visitor import Site, Visitor, reads
 from kbuild.compiler.semantic import arith
 from kbuild.compiler.semantic.dot import dot
@@ -37,6 +37,9 @@ def read_name(visitor: Visitor, node: ast.Name) -> Any:
         if value is POISON:
             raise Poisoned
         raise CompileError(value.reason, value.loc or frame.loc(node), value.hint)
+    if isinstance(value, Deferred):
+        visitor.locate(node)
+        return value.make()
     return value
 
 

@@ -29,6 +29,7 @@ class Namespace(Protocol):
 
     def names(self) -> list[str]:
         """All names, for suggestions."""
+        ...
 
 
 @dataclass(frozen=True)

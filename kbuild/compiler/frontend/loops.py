@@ -11,6 +11,7 @@ from kbuild.compiler.frontend.branches import truth
 from kbuild.compiler.frontend.expressions import static_items
 from kbuild.compiler.frontend.scope import (
     POISON,
+    Deferred,
     Poisoned,
     Undefined,
     assigned_names,
@@ -25,7 +26,7 @@ from kbuild.compiler.frontend.visitor import Item, State, Visitor, reads
 from kbuild.compiler.ir.core import Block, Value
 from kbuild.compiler.ops.control import Condition as ConditionOp
 from kbuild.compiler.ops.control import For, While, Yield
-from kbuild.compiler.ops.elementwise import AddI, SubI
+from kbuild.compiler.ops.elementwise import AddI, DivSI, MulI, SubI
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.promote import integer_promote, to_tensor
 from kbuild.compiler.semantic.types import DType
@@ -131,9 +132,23 @@ def _try_range(
         return False
     _drop_unchanged(block, parts, carried, before, yields)
     hints = dict(iterator.hints)
-    operation = visitor.ctx.add(For(*(value.value for value in bounds), tuple(part.value for part in parts), block, **hints))
-    _set_results(visitor, node, carried, operation.results, [target, *names])
+    lower, upper, step = (bound.value for bound in bounds)
+    operation = visitor.ctx.add(For(lower, upper, step, tuple(part.value for part in parts), block, **hints))
+    _set_results(visitor, node, carried, operation.results, names)
+    frame.values[target] = Deferred(lambda: _last_index(visitor, bounds, falling, dtype))
     return True
+
+
+def _last_index(visitor: Visitor, bounds: list[Tensor], falling: bool, dtype: DType) -> Tensor:
+    """The loop variable of the last round: what it is after the loop."""
+    lower, upper, step = (bound.value for bound in bounds)
+    one = visitor.ctx.constant(1, dtype).value
+    add = visitor.ctx.add
+    distance = add(SubI(add(SubI(upper, lower)).result, one)).result
+    rounds = add(MulI(add(DivSI(distance, step)).result, step)).result
+    if falling:
+        return visitor.ctx.tensor(SubI(upper, rounds), dtype)
+    return visitor.ctx.tensor(AddI(lower, rounds), dtype)
 
 
 def _with_arguments(before: dict[str, Any], carried: Sequence[str], arguments: Sequence[Value]) -> dict[str, Any]:
@@ -265,7 +280,7 @@ def _set_results(
             part.value.hint = name
     line = getattr(node, "lineno", 0)
     for name in assigned:
-        if name not in values or name == assigned[0]:
+        if name not in values:
             values[name] = Undefined(
                 f"`{name}` is assigned only inside the loop at line {line}, which may run zero times",
                 f"give {name} a value before the loop",
@@ -331,5 +346,5 @@ def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:
     with visitor.builder.inside(test):
         visitor.ctx.add(ConditionOp(condition.value, tuple(test.arguments)))
     operation = visitor.ctx.add(While(tuple(part.value for part in parts), test, body, tuple(types)))
-    _set_results(visitor, node, carried, operation.results, ["", *names])
+    _set_results(visitor, node, carried, operation.results, names)
     return True

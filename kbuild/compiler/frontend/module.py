@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from kbuild.compiler.frontend import attributes, branches, calls, loops, statements  # they fill the tables of readers
+from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
 from kbuild.compiler.frontend.functions import Function
 from kbuild.compiler.frontend.live import live_function
 from kbuild.compiler.frontend.scope import Frame, Poisoned
+from kbuild.compiler.frontend.signature import argument_types, constexpr_value
 from kbuild.compiler.frontend.source import find_function
 from kbuild.compiler.ir.core import Block, Func, Module
 from kbuild.compiler.ops.control import Return
-from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, DType, PointerType
-from kbuild.compiler.semantic.values import Tensor
+from kbuild.compiler.semantic.types import INT64
 from kbuild.errors import CompileError
 
 READERS = (attributes, branches, calls, loops, statements)
-
-
-@dataclass(frozen=True)
-class ArgumentType:
-    """An argument's type in a signature: `*fp16:16`, `i32:1`, `fp32`."""
-
-    dtype: DType | PointerType
-    divisibility: int | None
-    """What divides it: bytes of a pointer's address, an integer's value."""
-    one: bool = False
-    """Equal to one, so that it is no argument at all."""
-
-
-def parse_type(text: str, argument: str) -> ArgumentType:
-    """A type of a signature; raises `CompileError` naming the argument."""
-    name, _, promise = text.strip().partition(":")
-    pointer, const = name.startswith("*"), name.startswith("*k")
-    element = name[2:] if const else name[1:] if pointer else name
-    dtype = BY_SIGNATURE_NAME.get(element)
-    if dtype is None or (promise and not promise.isdigit()):
-        close = difflib.get_close_matches(element, BY_SIGNATURE_NAME, 1, 0.4)
-        raise CompileError(
-            f"argument {argument}: {text!r} is no type",
-            hint=f"did you mean {text.replace(element, close[0]) if element else close[0]!r}?" if close else
-            'types are like "*fp16:16", "i32", "i32:1", "fp32"',
-        )  # fmt: skip
-    value = int(promise) if promise else None
-    one = value == 1 and not pointer
-    if one and not dtype.is_int():
-        raise CompileError(f"argument {argument}: {text!r} says that it is 1, only integers can")
-    return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value and value > 1 else None, one)
+"""The modules that fill the tables of readers."""
+MAX_WARPS = 32
 
 
 def load_source(source: Any) -> Function:
@@ -74,82 +43,48 @@ def build_module(
     """The tensor IR of a kernel.
 
     `source` is "path.py:function" or a function object; `signature` gives the types of its arguments, `constexprs` the
-    values of those known while compiling.  `num_warps` and `num_stages` become attributes of the function.  Raises
-    `CompileError`, or `ErrorGroup` with all mistakes found.
+    values of those known while compiling.  `num_warps` and `num_stages` become attributes of the function; `debug` keeps
+    the assertions.  Raises `CompileError`, or `ErrorGroup` with all mistakes found.
     """
-    function = load_source(source)
-    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1) or num_warps > 32:
-        raise CompileError(f"num_warps is {num_warps}; it must be a power of two up to 32", function.loc)
-    types = _argument_types(function, signature, constexprs)
-    block = Block([item.dtype.ir for item in types.values()], list(types))
-    hints = tuple({"divisibility": item.divisibility} if item.divisibility else {} for item in types.values())
+    function = source if isinstance(source, Function) else load_source(source)
+    _check_options(function, num_warps, num_stages)
+    types = argument_types(function, signature, constexprs)
+    parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
+    block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
+    hints = tuple({"divisibility": promise} if promise else {} for _, _, promise in parameters)
     func = Func(function.name, block, {"num_warps": num_warps, "num_stages": num_stages}, hints)
     func.loc = function.loc
-    module = Module([func])
-    reader = calls.Reader(module, block, num_warps, debug)
+    reader = calls.Reader(Module([func]), block, num_warps, debug)
+    reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
-    for (name, item), argument in zip(types.items(), block.arguments):
-        frame.values[name] = Tensor(argument, item.dtype)
+    values = list(block.arguments)
+    one = reader.ctx.constant(1, INT64) if any(item.block for item in types.values()) else None
     for parameter in function.parameters:
-        if parameter.name in constexprs:
-            frame.values[parameter.name] = constexpr_value(constexprs[parameter.name])
-        elif parameter.name in signature and parameter.name not in types:
-            frame.values[parameter.name] = 1
+        name = parameter.name
+        if name in types:
+            frame.values[name] = types[name].value(values, one)
+        elif name in constexprs:
+            frame.values[name] = constexpr_value(constexprs[name], name)
     _read_kernel(reader, frame)
     reader.builder.loc = function.loc
     reader.ctx.add(Return(()))
-    return module
+    return reader.module
+
+
+def _check_options(function: Function, num_warps: int, num_stages: int) -> None:
+    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1) or num_warps > MAX_WARPS:
+        raise CompileError(f"num_warps is {num_warps}; it must be a power of two up to {MAX_WARPS}", function.loc)
+    if not isinstance(num_stages, int) or num_stages < 0:
+        raise CompileError(f"num_stages is {num_stages}; it must be a whole number from 0", function.loc)
 
 
 def _read_kernel(reader: calls.Reader, frame: Frame) -> None:
-    reader.builder.loc = frame.function.loc
     try:
         calls.run_body(reader, frame)
     except CompileError as error:
         reader.record(error)
     except Poisoned:
-        pass
+        pass  # the mistake is recorded
     except RecursionError:
         reader.record(CompileError("the kernel nests too deeply to be compiled", frame.function.loc))
     reader.raise_errors()
-
-
-def constexpr_value(value: Any) -> Any:
-    """A constant given from outside, as kernels see it: lists become tuples, functions are found."""
-    if isinstance(value, list | tuple):
-        return tuple(constexpr_value(item) for item in value)
-    if hasattr(value, "fn"):
-        return live_function(value)
-    return value
-
-
-def _argument_types(
-    function: Function, signature: Mapping[str, str], constexprs: Mapping[str, Any]
-) -> dict[str, ArgumentType]:
-    """The types of the parameters that exist at run time, in order; all that is wrong with the arguments."""
-    names = [parameter.name for parameter in function.parameters]
-    for name in [*signature, *constexprs]:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, 1, 0.5)
-            raise CompileError(
-                f"kernel {function.name} has no argument {name}", function.loc,
-                f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}",
-            )  # fmt: skip
-        if name in signature and name in constexprs:
-            raise CompileError(f"argument {name} of kernel {function.name} has a type and a constant value", function.loc)
-    types: dict[str, ArgumentType] = {}
-    for parameter in function.parameters:
-        if parameter.name in signature:
-            parsed = parse_type(signature[parameter.name], parameter.name)
-            if not parsed.one:
-                types[parameter.name] = parsed
-        elif parameter.name not in constexprs and parameter.default is None:
-            missing = [
-                p.name for p in function.parameters
-                if p.name not in signature and p.name not in constexprs and p.default is None
-            ]  # fmt: skip
-            raise CompileError(
-                f"kernel {function.name} is missing {', '.join(missing)}", function.loc,
-                "give a value for a tl.constexpr, a type for another argument",
-            )  # fmt: skip
-    return types

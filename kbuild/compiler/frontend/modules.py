@@ -30,11 +30,12 @@ _LANGUAGE = frozenset(
     for package in ("triton", "kbuild")
     for part in ("", ".core", ".math", ".standard", ".random", ".semantic")
 )
-_EXTRA = frozenset(("triton.language.extra", "kbuild.language.extra"))
+_EXTRA = frozenset(("triton.language.extra", "kbuild.language.extra", "torch._inductor.runtime.triton_helpers"))
 _CUDA = frozenset(("triton.language.extra.cuda", "kbuild.language.extra.cuda", "triton.language.extra.cuda.utils"))
 _LIBDEVICE = frozenset(
     ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "kbuild.language.extra.libdevice",
-     "kbuild.language.extra.cuda.libdevice", "triton.language.libdevice")
+     "kbuild.language.extra.cuda.libdevice", "triton.language.libdevice",
+     "torch._inductor.runtime.triton_helpers.libdevice")
 )  # fmt: skip
 _PACKAGES = frozenset(("triton", "kbuild"))
 

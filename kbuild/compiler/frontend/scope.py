@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.compiler.frontend.functions import Function
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
-from kbuild.compiler.semantic.values import NamedTuple, Tensor
+from kbuild.compiler.semantic.values import Descriptor, Structure, Tensor, describe
 from kbuild.errors import Loc
 
 
@@ -27,6 +28,13 @@ class Undefined:
     hint: str = ""
     loc: Loc | None = None
     """Where the mistake is, when not at the use."""
+
+
+@dataclass
+class Deferred:
+    """A value that is only made when somebody asks for it."""
+
+    make: Callable[[], Any]
 
 
 POISON = Undefined("")
@@ -100,8 +108,8 @@ def rebuild(value: Any, parts: list[Value]) -> Any:
     """`value` with its values of run time replaced, taking them from the front of `parts`."""
     if isinstance(value, Tensor):
         return Tensor(parts.pop(0), value.dtype, value.shape)
-    if isinstance(value, NamedTuple):
-        return NamedTuple.make(value.fields, tuple(rebuild(item, parts) for item in value))
+    if isinstance(value, Structure):
+        return value.with_items(tuple(rebuild(item, parts) for item in value))
     if isinstance(value, tuple):
         return tuple(rebuild(item, parts) for item in value)
     return value
@@ -111,8 +119,8 @@ def materialised(ctx: Context, value: Any) -> Any:
     """Numbers as values of run time; tuples of them too; the rest as it is."""
     if isinstance(value, bool | int | float):
         return to_tensor(ctx, value)
-    if isinstance(value, NamedTuple):
-        return NamedTuple.make(value.fields, tuple(materialised(ctx, item) for item in value))
+    if isinstance(value, Structure):
+        return value.with_items(tuple(materialised(ctx, item) for item in value))
     if isinstance(value, tuple):
         return tuple(materialised(ctx, item) for item in value)
     return value
@@ -123,7 +131,8 @@ def form(value: Any) -> Any:
     if isinstance(value, Tensor):
         return (value.dtype, value.shape)
     if isinstance(value, tuple):
-        return tuple(form(item) for item in value)
+        kind = (value.block, value.padding) if isinstance(value, Descriptor) else None
+        return (kind, *(form(item) for item in value))
     return ("constant", type(value).__name__, value)
 
 
@@ -131,6 +140,8 @@ def type_text(value: Any) -> str:
     """A value's type for messages about variables."""
     if isinstance(value, Tensor):
         return str(value.type)
+    if isinstance(value, Descriptor):
+        return describe(value)
     if isinstance(value, tuple):
         return f"({', '.join(type_text(item) for item in value)})"
     return repr(value) if not isinstance(value, ScalarType) else str(value)

@@ -61,7 +61,8 @@ def reads(*classes: type[Any]) -> Callable[[Any], Any]:
 
     def register(handler: Any) -> Any:
         for cls in classes:
-            (STATEMENTS if issubclass(cls, ast.stmt) else EXPRESSIONS)[cls] = handler
+            table: dict[Any, Any] = STATEMENTS if issubclass(cls, ast.stmt) else EXPRESSIONS
+            table[cls] = handler
         return handler
 
     return register

@@ -246,7 +246,7 @@ def _merged(x, stage: tl.constexpr, descending: tl.constexpr):
         own = tl.reshape(x, [blocks, 2, distance])
         upper = tl.arange(0, 2)[None, :, None]
         if descending is None:
-            falls = ((tl.arange(0, blocks) >> step + 1) & 1)[:, None, None]
+            falls = ((tl.arange(0, blocks) >> step) & 1)[:, None, None]
         else:
             falls = tl.full([1, 1, 1], 1 if descending else 0, tl.int32)
         x = tl.ravel(tl.where((own > other) != ((falls ^ upper) != 0), other, own))

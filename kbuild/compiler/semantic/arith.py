@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kbuild.compiler.ops import elementwise as ops
-from kbuild.compiler.semantic.cast import bitcast_to, cast_to
+from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.promote import fitting, integer_promote, same_shape, splat, spread, to_tensor
 from kbuild.compiler.semantic.registry import builtin

@@ -19,11 +19,11 @@ _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("cta", "gpu", "sys")
 
 
-def _ordering(ctx: Context, sem: Any, scope: Any) -> dict[str, str]:
+def _ordering(ctx: Context, sem: Any, scope: Any) -> tuple[str, str]:
     for value, name, allowed in ((sem, "sem", _ORDERS), (scope, "scope", _SCOPES)):
         if value is not None and value not in allowed:
             ctx.error(f"{name} is {value!r}; it can be {', '.join(map(repr, allowed))}", name)
-    return {"sem": sem or "acq_rel", "scope": scope or "gpu"}
+    return sem or "acq_rel", scope or "gpu"
 
 
 def _operands(ctx: Context, pointer: Any, val: Any, mask: Any, name: str) -> tuple[Tensor, Tensor, Tensor | None, DType]:
@@ -39,8 +39,8 @@ def _operands(ctx: Context, pointer: Any, val: Any, mask: Any, name: str) -> tup
     return pointer, value, as_mask(ctx, mask, pointer), element
 
 
-def _update(ctx: Context, kind: str, pointer: Tensor, value: Tensor, mask: Tensor | None, order: dict[str, str]) -> Tensor:
-    op = AtomicRMW(pointer.value, value.value, kind, mask and mask.value, **order)
+def _update(ctx: Context, kind: str, pointer: Tensor, value: Tensor, mask: Tensor | None, order: tuple[str, str]) -> Tensor:
+    op = AtomicRMW(pointer.value, value.value, kind, mask and mask.value, *order)
     return ctx.tensor(op, value.dtype, value.shape)
 
 
@@ -52,7 +52,7 @@ def atomic_add(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     return _update(ctx, kind, pointer, value, mask, _ordering(ctx, sem, scope))
 
 
-def _extreme(ctx: Context, name: str, pointer: Any, val: Any, mask: Any, order: dict[str, str]) -> Tensor:
+def _extreme(ctx: Context, name: str, pointer: Any, val: Any, mask: Any, order: tuple[str, str]) -> Tensor:
     """Maximum or minimum.  Floating-point numbers compare like their bits: as signed integers when positive, and the
     other way round, as unsigned ones, when negative."""
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, f"atomic_{name}")
@@ -95,7 +95,7 @@ def atomic_min(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     return _extreme(ctx, "min", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
-def _bitwise(ctx: Context, kind: str, pointer: Any, val: Any, mask: Any, order: dict[str, str]) -> Tensor:
+def _bitwise(ctx: Context, kind: str, pointer: Any, val: Any, mask: Any, order: tuple[str, str]) -> Tensor:
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, f"atomic_{kind}")
     if not element.is_int():
         ctx.error(f"tl.atomic_{kind} is for integers, {ctx.name('pointer')} is {pointer.dtype}", "pointer")
@@ -137,5 +137,5 @@ def atomic_cas(ctx: Context, pointer, cmp, val, sem=None, scope=None):
         ctx.error(f"tl.atomic_cas is for elements of 16, 32 or 64 bits, {ctx.name('pointer')} is {pointer.dtype}", "pointer")
     compare = stored_value(ctx, to_tensor(ctx, cmp, "cmp"), element, pointer, "cmp")
     value = stored_value(ctx, to_tensor(ctx, val, "val"), element, pointer, "val")
-    op = AtomicCAS(pointer.value, compare.value, value.value, **_ordering(ctx, sem, scope))
+    op = AtomicCAS(pointer.value, compare.value, value.value, *_ordering(ctx, sem, scope))
     return ctx.tensor(op, element, pointer.shape)

@@ -23,7 +23,19 @@ from kbuild.compiler.ops.elementwise import (
 )
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import BF16, FP16, FP32, INT1, INT64, DType, PointerType, ScalarType, number_dtype, type_of
+from kbuild.compiler.semantic.types import (
+    BF16,
+    FP16,
+    FP32,
+    INT1,
+    INT64,
+    BlockType,
+    DType,
+    PointerType,
+    ScalarType,
+    number_dtype,
+    type_of,
+)
 from kbuild.compiler.semantic.values import Tensor, describe
 
 
@@ -121,6 +133,8 @@ def bitcast_to(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
 def cast(ctx: Context, input, dtype, fp_downcast_rounding=None, bitcast=False):
     """Converts `input` to `dtype`: by value, or bit for bit with `bitcast`.  Narrowing floating-point conversions round
     to nearest even, or toward zero with `fp_downcast_rounding="rtz"`."""
+    if isinstance(dtype, BlockType):
+        dtype = dtype.element_ty  # what a block pointer points to
     if not isinstance(dtype, DType | PointerType):
         ctx.error(f"dtype is {describe(dtype)}, which is no data type", "dtype", hint="write, for example, tl.float32")
     if isinstance(dtype, DType) and dtype.is_void():

@@ -25,9 +25,11 @@ class Frontend(Protocol):
 
     def argument_loc(self, name: str) -> Loc | None:
         """Where the argument for a parameter of the running builtin is written."""
+        ...
 
     def argument_text(self, name: str) -> str:
         """How the argument is written; "" when unknown."""
+        ...
 
 
 class Context:

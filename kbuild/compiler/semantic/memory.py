@@ -9,7 +9,7 @@ from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.promote import broadcast_shape, common_shape, spread, to_tensor
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import INT1, INT8, INT32, INT64, BlockType, PointerType, ScalarType
+from kbuild.compiler.semantic.types import INT1, INT8, INT32, INT64, BlockType, DType, PointerType, ScalarType
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
 _LOAD_CACHES = ("", ".ca", ".cg", ".cv")
@@ -126,10 +126,9 @@ def _points_to_bools(pointer: Tensor) -> bool:
 
 
 def _filling(ctx: Context, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:
-    if isinstance(other, bool | int | float) and not isinstance(element, PointerType) and not isinstance(other, bool):
-        # A number at once in the element's type; fractions for integers go the long way.
-        if element.is_floating() or isinstance(other, int):
-            return ctx.constant(other, element, pointer.shape)  # type: ignore[arg-type]
+    # A number at once in the element's type; fractions for integers go the long way.
+    if isinstance(other, int | float) and isinstance(element, DType) and (element.is_floating() or isinstance(other, int)):
+        return ctx.constant(other, element, pointer.shape)
     other = cast_to(ctx, to_tensor(ctx, other, "other"), element)
     return _like_pointers(ctx, other, pointer, "other")
 
@@ -165,7 +164,7 @@ def store(ctx: Context, pointer, value, mask=None, boundary_check=(), cache_modi
     and spread to the pointers' shape."""
     pointer = check_pointer(ctx, pointer, "tl.store")
     assert isinstance(pointer.dtype, PointerType)
-    options = {
+    options: dict[str, Any] = {
         "cache": _option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),
         "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
     }
@@ -193,7 +192,7 @@ def stored_value(ctx: Context, value: Any, element: ScalarType, pointer: Tensor,
 
 
 def _store_block(
-    ctx: Context, pointer: Tensor, value: Any, mask: Any, boundary_check: Any, options: dict[str, str]
+    ctx: Context, pointer: Tensor, value: Any, mask: Any, boundary_check: Any, options: dict[str, Any]
 ) -> None:
     assert isinstance(pointer.dtype, PointerType) and isinstance(pointer.dtype.element_ty, BlockType)
     block = pointer.dtype.element_ty

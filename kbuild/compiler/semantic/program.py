@@ -6,10 +6,10 @@ from typing import Any
 
 from kbuild.compiler.ops.tensor import GetNumPrograms, GetProgramId, Hint
 from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import INT32, int_dtype
 from kbuild.compiler.semantic.values import Condition, Range, Tensor, describe
-from kbuild.compiler.semantic.promote import to_tensor
 
 
 def _axis(ctx: Context, axis: Any) -> int:

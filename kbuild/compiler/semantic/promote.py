@@ -167,7 +167,7 @@ def splat(ctx: Context, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
     op = scalar.value.op
     if isinstance(op, Constant):
         filled = Constant(op.value, target)
-        if not scalar.value.users and op is ctx.builder.block.last:
+        if not scalar.value.users and not scalar.value.hint and op is ctx.builder.block.last:  # nobody else has it
             op.erase()
         return ctx.tensor(filled, scalar.dtype, shape)
     return ctx.tensor(Splat(scalar.value, target), scalar.dtype, shape)
@@ -215,7 +215,7 @@ def same_shape(ctx: Context, x: Tensor, y: Tensor, names: tuple[str, str] = ("x"
         return x, splat(ctx, y, x.shape)
     shape = common_shape(x.shape, y.shape)
     if shape is None:
-        shorter, longer = (names if len(x.shape) < len(y.shape) else names[::-1])
+        shorter = names[0] if len(x.shape) < len(y.shape) else names[1]
         small, large = sorted((x.shape, y.shape), key=len)
         hint = _rank_hint(ctx, shorter, small, large) if len(small) < len(large) else ""
         ctx.error(

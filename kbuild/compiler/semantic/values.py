@@ -42,7 +42,15 @@ class Tensor:
         return str(self.type)
 
 
-class NamedTuple(tuple):
+class Structure(tuple):
+    """A tuple that is more than its items."""
+
+    def with_items(self, items: tuple[Any, ...]) -> Structure:
+        """The same kind of thing with other items."""
+        raise NotImplementedError
+
+
+class NamedTuple(Structure):
     """A tuple whose items also have names."""
 
     fields: tuple[str, ...]
@@ -52,6 +60,41 @@ class NamedTuple(tuple):
         made = cls(items)
         made.fields = fields
         return made
+
+    def with_items(self, items: tuple[Any, ...]) -> NamedTuple:
+        return NamedTuple.make(self.fields, items)
+
+
+class Descriptor(Structure):
+    """A tensor in memory with the block in which it is read and written: its items are base, sizes and strides."""
+
+    block: BlockType
+    padding: str
+
+    @classmethod
+    def make(cls, block: BlockType, padding: str, items: tuple[Any, ...]) -> Descriptor:
+        made = cls(items)
+        made.block, made.padding = block, padding
+        return made
+
+    def with_items(self, items: tuple[Any, ...]) -> Descriptor:
+        return Descriptor.make(self.block, self.padding, items)
+
+    @property
+    def rank(self) -> int:
+        return len(self.block.shape)
+
+    @property
+    def base(self) -> Tensor:
+        return self[0]
+
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        return tuple(self[1 : 1 + self.rank])
+
+    @property
+    def strides(self) -> tuple[Any, ...]:
+        return tuple(self[1 + self.rank :])
 
 
 @dataclass(frozen=True)
@@ -89,6 +132,8 @@ def describe(value: Any) -> str:
         if value.is_block_pointer:
             return f"a block pointer to {value.dtype.element_ty}"  # type: ignore[union-attr]
         return f"a tensor {value.type}" if value.shape else f"a scalar {value.type}"
+    if isinstance(value, Descriptor):
+        return f"a tensor descriptor of blocks {value.block}"
     if isinstance(value, tuple):
         return f"({', '.join(describe(item) for item in value)})"
     name = getattr(value, "name", None)

@@ -1,0 +1,128 @@
+"""The types of a kernel's arguments, from the text of a signature."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.compiler.frontend.functions import Function, Unresolved
+from kbuild.compiler.frontend.live import convert_constant
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.semantic.types import (
+    BY_SIGNATURE_NAME,
+    BY_TL_NAME,
+    INT32,
+    INT64,
+    BlockType,
+    DType,
+    PointerType,
+    ScalarType,
+)
+from kbuild.compiler.semantic.values import Descriptor, Tensor
+from kbuild.errors import CompileError
+
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
+
+
+@dataclass(frozen=True)
+class ArgumentType:
+    """An argument's type: `*fp16:16`, `i32:1`, `fp32`, `tensordesc<fp16[64, 64]>`."""
+
+    dtype: ScalarType
+    divisibility: int | None = None
+    """What divides it: bytes of a pointer's address, an integer's value."""
+    one: bool = False
+    """Equal to one, so that it is no parameter at all."""
+    block: BlockType | None = None
+    """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last (i64)."""
+
+    def parameters(self, name: str) -> list[tuple[str, ScalarType, int | None]]:
+        """The parameters that the argument becomes: name, type, divisibility."""
+        if self.one:
+            return []
+        if self.block is None:
+            return [(name, self.dtype, self.divisibility)]
+        rank = len(self.block.shape)
+        sizes = [(f"{name}_shape_{axis}", INT32, None) for axis in range(rank)]
+        strides = [(f"{name}_stride_{axis}", INT64, None) for axis in range(rank - 1)]
+        return [(name, self.dtype, 16), *sizes, *strides]
+
+    def value(self, values: list[Value], one: Tensor | None) -> Any:
+        """What the parameter stands for in the kernel; takes its values from the front of the list."""
+        if self.one:
+            return 1
+        if self.block is None:
+            return Tensor(values.pop(0), self.dtype)
+        rank = len(self.block.shape)
+        base = Tensor(values.pop(0), self.dtype)
+        sizes = [Tensor(values.pop(0), INT32) for _ in range(rank)]
+        strides = [Tensor(values.pop(0), INT64) for _ in range(rank - 1)]
+        return Descriptor.make(self.block, "zero", (base, *sizes, *strides, one))
+
+
+def parse_type(text: str, argument: str) -> ArgumentType:
+    """A type of a signature; raises `CompileError` naming the argument."""
+    descriptor = _DESCRIPTOR.fullmatch(text.strip())
+    if descriptor:
+        element = _element(descriptor.group(1), text, argument)
+        shape = tuple(int(size) for size in descriptor.group(2).split(","))
+        return ArgumentType(PointerType(element), block=BlockType(element, shape))
+    name, _, promise = text.strip().partition(":")
+    pointer, const = name.startswith("*"), name.startswith("*k")
+    dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument)
+    if promise and not promise.isdigit():
+        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number", hint='write, for example, "i32:16"')
+    value = int(promise) if promise else 0
+    one = value == 1 and not pointer
+    if one and not dtype.is_int():
+        raise CompileError(f"argument {argument}: {text!r} says that it is 1, only integers can")
+    return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value > 1 else None, one)
+
+
+def _element(name: str, text: str, argument: str) -> DType:
+    dtype = BY_SIGNATURE_NAME.get(name)
+    if dtype is None:
+        close = difflib.get_close_matches(name, BY_SIGNATURE_NAME, 1, 0.4)
+        hint = f"did you mean {text.replace(name, close[0])!r}?" if close and name else (
+            'types are like "*fp16:16", "i32", "i32:1", "fp32"'
+        )
+        raise CompileError(f"argument {argument}: {text!r} is no type", hint=hint)
+    return dtype
+
+
+def constexpr_value(value: Any, name: str) -> Any:
+    """A constant given from outside as kernels see it: lists become tuples, "tl.float16" a dtype, functions are found."""
+    if isinstance(value, str) and value.startswith("tl.") and value[3:] in BY_TL_NAME:
+        return BY_TL_NAME[value[3:]]
+    if isinstance(value, Function):
+        return value
+    try:
+        return convert_constant(value)
+    except Unresolved as error:
+        raise CompileError(f"argument {name}: {error}", hint="constants are numbers, strings, None, dtypes and tuples") from None
+
+
+def argument_types(
+    function: Function, signature: Mapping[str, str], constexprs: Mapping[str, Any]
+) -> dict[str, ArgumentType]:
+    """The types of the parameters that are no constants, in order; raises `CompileError` for what is missing or unknown."""
+    names = [parameter.name for parameter in function.parameters]
+    for name in [*signature, *constexprs]:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1, 0.5)
+            raise CompileError(
+                f"kernel {function.name} has no argument {name}", function.loc,
+                f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}",
+            )  # fmt: skip
+        if name in signature and name in constexprs:
+            raise CompileError(f"argument {name} of kernel {function.name} has a type and a constant value", function.loc)
+    missing = [p.name for p in function.parameters if p.name not in signature and p.name not in constexprs and not p.default]
+    if missing:
+        raise CompileError(
+            f"kernel {function.name} is missing {'argument' if len(missing) == 1 else 'arguments'} {', '.join(missing)}",
+            function.loc, "give a tl.constexpr its value, another argument its type",
+        )  # fmt: skip
+    return {name: parse_type(signature[name], name) for name in names if name in signature}

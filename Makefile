@@ -4,6 +4,9 @@
 #
 # It takes Python 3.10 or newer, make and a C compiler.
 
+# Without its bytecode on disk kbuild takes twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV ?= .venv
 INSTALLED := $(VENV)/.installed

@@ -41,6 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KbuildError as error:
         print(described(error), file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        # A directory that cannot be written, a full disk: the user's to mend, and said without a stack.
+        if verbose:
+            traceback.print_exc()
+        print(f"error: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        return 1
     except Exception as error:
         if verbose:
             traceback.print_exc()

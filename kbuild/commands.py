@@ -167,13 +167,24 @@ def _summary(result: Any, build: Path, seconds: float) -> str:
     fresh = len(result.compiled)
     done = f"{fresh - result.cached} compiled, {result.cached} from the cache" if fresh else "nothing had to be compiled"
     lines = [f"{len(result.facts)} cubins in {build}, {_size(cubins)}; {done}; {seconds:.1f} s"]
+    quiet = 0
     for fact in result.facts:
-        if fact["spill_stores"] or fact["spill_loads"]:
-            lines.append(f"warning: {fact['name']} spills {fact['spill_stores']} bytes of registers")
-        lines += [f"warning: {fact['name']}: {warning}" for warning in fact["warnings"]]
+        warnings = _warnings(fact)
+        if fact["name"] in result.compiled:
+            lines += [f"warning: {fact['name']}: {warning}" for warning in warnings]
+        else:
+            quiet += bool(warnings)
+    if quiet:
+        lines.append(f"{quiet} variants compiled before have warnings; kbuild list -v shows them")
     if result.wheel:
         lines.append(f"wheel: {result.wheel}, {_size(result.wheel.stat().st_size)}")
     return "\n".join(lines)
+
+
+def _warnings(fact: dict[str, Any]) -> list[str]:
+    """What is not as it should be with a cubin."""
+    spills = fact["spill_stores"] or fact["spill_loads"]
+    return [f"spills {fact['spill_stores']} bytes of registers"] * bool(spills) + fact["warnings"]
 
 
 def _size(count: int) -> str:
@@ -326,7 +337,8 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     for row in rows:
         built = row["built"]
-        print(row["name"] + (f"  {_size(built['size'])}, {built['registers']} registers" if built and options.verbose else ""))
+        facts = [_size(built["size"]), f"{built['registers']} registers", *_warnings(built)] if built and options.verbose else []
+        print("  ".join([row["name"], ", ".join(facts)]).rstrip())
     for excluded in expansion.excluded if options.verbose else ():
         values = ", ".join(f"{name} = {value}" for name, value in excluded.matrix)
         print(f"not {excluded.kernel}.{excluded.arch} {values}: {excluded.reason}")

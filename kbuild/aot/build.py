@@ -198,8 +198,7 @@ def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: 
     }
     write_if_changed(directory / STATE / "settings.json", canonical_json(settings))
     write_if_changed(directory / STATE / "build.ninja", ninja.text(planned, sys.executable).encode())
-    if not options.archs and not options.kernels:
-        _sweep(planned, directory)
+    _sweep(planned, directory, is_whole=not options.archs and not options.kernels)
     record = directory / STATE / "wheel.json"
     with suppress(OSError, ValueError, KeyError):
         if not (directory / json.loads(record.read_bytes())["wheel"]).is_file():
@@ -207,13 +206,13 @@ def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: 
     return sum(job.file in changed or not (directory / f"{job.stem}.cubin").exists() for job in planned.jobs)
 
 
-def _sweep(planned: Plan, directory: Path) -> None:
-    """Removes the files of variants that the manifest no longer asks for."""
+def _sweep(planned: Plan, directory: Path, is_whole: bool) -> None:
+    """Removes what a build that was cut off left half written; after a whole plan also what it does not know."""
     wanted = {directory / output for edge in planned.edges for output in edge.outputs}
     wanted |= {directory / name for name, _ in planned.files}
     for base in (directory, directory / STATE / "jobs"):
         for path in base.glob("sm_*/*/*"):
-            if path not in wanted:
+            if path.suffix == ".part" or (is_whole and path not in wanted):
                 path.unlink(missing_ok=True)
 
 

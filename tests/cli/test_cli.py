@@ -143,6 +143,12 @@ def test_a_cache_that_cannot_be_used_is_said_once(
     assert code == 0 and err == f"warning: building without a cache: {project}/file/cache: Not a directory\n"
 
 
+def test_a_directory_that_cannot_be_written(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "build").write_text("")
+    code, _, err = run(capsys, "build")
+    assert code == 1 and err == "error: build/.kbuild: Not a directory\n"
+
+
 def test_an_unexpected_error_is_short_without_v(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

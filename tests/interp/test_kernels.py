@@ -61,3 +61,12 @@ def test_each_pass_keeps_the_meaning(name: str) -> None:
     for text in (*target.tensor_pipeline, *target.gpu_pipeline):
         run_pipeline(module, target, [text])
         check(case, module, arguments)
+
+
+def test_an_author_may_interpret_a_kernel_from_its_source() -> None:
+    case = CASES["sum_in_loop_700"]
+    arguments = case.make(np.random.default_rng(0))
+    after = copy.deepcopy(arguments)
+    interp.interpret(build_module, case.source, case.grid, after, case.constexprs)
+    case.check(arguments, after)
+    assert interp.signature_of({"x": np.zeros(1, np.float16), "n": 5, "s": 0.5}) == {"x": "*fp16", "n": "i32", "s": "fp32"}

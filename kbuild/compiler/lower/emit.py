@@ -194,6 +194,8 @@ class Emitter:
 
     def branch(self, label: str, condition: str = "", other: str = "", metadata: str = "") -> None:
         """End the block: go to `label`, or to `other` where `condition` is false."""
+        # In a chunk of its own: lazy registers of this operation may still be written, and must come before.
+        self.new_chunk()
         target = f"br i1 {condition}, label %{label}, label %{other}" if condition else f"br label %{label}"
         self.line(target + metadata)
 

@@ -42,7 +42,8 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
         chosen = []
         for op in func.body.walk():
             if isinstance(op, For):
-                wanted = stages or op.num_stages or func.attrs.get("num_stages", 1)
+                own = op.num_stages if op.num_stages is not None else func.attrs.get("num_stages", 1)
+                wanted = stages or own
                 loads = pipelined_loads(op, without_dots=op.num_stages is not None) if wanted >= MIN_STAGES else []
                 if loads:
                     chosen.append((op, loads, wanted))

@@ -1,7 +1,7 @@
 """Gives each access to global memory the layout in which neighbouring threads touch neighbouring bytes, up to 16 each.
 
-The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound the vector.  Accesses of one shape
-that elementwise operations connect get one layout, so that no data moves between them.
+The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound the vector.
+Accesses of one shape that elementwise operations connect get one layout, so that no data moves between them.
 
 Before:
     %x: tensor<1024xf32, #blocked> = tt.load %p

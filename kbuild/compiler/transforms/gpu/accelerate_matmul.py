@@ -134,7 +134,9 @@ class _Product:
         return atom if atom is not None and m >= atom.m and n >= atom.n and k >= atom.k else None
 
     def plain(self, value: Value) -> Value:
-        return value.op.src if isinstance(value.op, ConvertLayout) else value
+        while isinstance(value.op, ConvertLayout):
+            value = value.op.src
+        return value
 
     def widened(self, value: Value) -> Value:
         """A float of 8 bits as f16, which holds all its numbers."""

@@ -1,7 +1,7 @@
 """Gives each access to global memory the layout in which neighbouring threads touch neighbouring bytes, up to 16 each.
 
-The axis along which a pointer tensor is contiguous comes first, and its alignment bounds the vector.  Accesses of one shape
-that elementwise operations connect get one layout, so that no data moves between them.
+The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound the vector.
+Accesses of one shape that elementwise operations connect get one layout, so that no data moves between them.
 
 Before:
     %x: tensor<1024xf32, #blocked> = tt.load %p
@@ -75,6 +75,10 @@ def find_accesses(func: Func) -> list[Access]:
         bits = max(8, bit_width(type_.element.pointee))
         aligned = max(1, facts.divisibility[order[0]] * 8 // bits)
         vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], MAX_BITS // bits)
+        mask: Value | None = getattr(op, "mask", None)
+        if mask is not None:
+            # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.
+            vector = min(vector, info.get(mask).constancy[order[0]])
         accesses.append(Access(op, type_.shape, order, bits, vector))
     return accesses
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kbuild.compiler.frontend.attributes import Method, attribute
@@ -18,6 +19,7 @@ from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
 from kbuild.compiler.semantic.types import BlockType, DType, PointerType
 from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
+from kbuild.errors import CompileError
 
 Arguments = dict[str, ast.expr | None]
 
@@ -148,7 +150,8 @@ def call_function(
         visitor.fail(node, f"`{function.name}` is a Python function, which a kernel cannot call ({function.loc})",
                      "decorate it with @triton.jit")  # fmt: skip
     if len(visitor.frames) > MAX_DEPTH:
-        visitor.fail(node, f"`{function.name}` calls itself without end, or more than {MAX_DEPTH} calls deep")
+        raise CompileError(f"`{function.name}` calls itself without end, or more than {MAX_DEPTH} calls deep",
+                           replace(visitor.frame.loc(node), caller=None))  # fmt: skip
     if any(isinstance(value, Undefined) for value in args):
         raise Poisoned
     values, expressions = _bind_arguments(visitor, function, args, kwargs, node, owner)

@@ -18,9 +18,10 @@ from kbuild.errors import ManifestError
 MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
 
-_KEYS = (
+KEYS = (
     "name", "source", "function", "doc", "grid", "grid_args", "args", "matrix", "specialize", "config", "exclude", "op",
 )  # fmt: skip
+"""Keys of a `[[kernel]]`; docs/manifest.md explains them."""
 _TYPE = re.compile(r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)")
 _FACT = re.compile(r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*")
 
@@ -28,7 +29,7 @@ _FACT = re.compile(r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*")
 def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kernel | None:
     """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
     before = len(reader.errors)
-    reader.keys(path, table, _KEYS, ("name", "source", "grid", "args"))
+    reader.keys(path, table, KEYS, ("name", "source", "grid", "args"))
     if "name" in table:
         reader.name((*path, "name"), table["name"])
     source, function_name, function = _function(reader, path, table)

@@ -1,7 +1,7 @@
 """What a manifest says, as frozen values.
 
 `load.py` makes these from `kernels.toml` and has checked everything said here; `matrix.py` expands them to variants.
-The reference page of the manifest is made from the doc strings under the fields.
+docs/manifest.md explains it all to authors.
 """
 
 from __future__ import annotations

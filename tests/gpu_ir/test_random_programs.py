@@ -11,7 +11,7 @@ from gpu_ir.layout_rules import check_layouts
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.compiler import interp
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Func, Module, Value
+from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.printer import print_module
@@ -41,12 +41,12 @@ class Writer:
             self.tensors.append(self.load(shape))
         self.steps(8)
         for value in self.tensors[-3:]:
-            self.add(tt.Store(self.pointers(self.body.arguments[1], shape_of(value.type)), value))
-        self.add(Return(()))
+            self.builder.add(tt.Store(self.pointers(self.body.arguments[1], shape_of(value.type)), value))
+        self.builder.add(Return(()))
         return Module([Func("random", self.body, {"num_warps": self.choose.choice([1, 2, 4]), "num_stages": 1})])
 
-    def add(self, op):
-        return self.builder.add(op).results[0] if op.results else self.builder.add(op)
+    def add(self, op: Op) -> Value:
+        return self.builder.add(op).results[0]
 
     def pointers(self, base: Value, shape: tuple[int, ...]) -> Value:
         """Pointers to a matrix, rows or columns contiguous, from aligned or odd places on."""

@@ -32,7 +32,7 @@ X = np.array([-0.9, -0.3, -1e-4, 1e-5, 0.2, 0.5, 0.75, 0.99], np.float32)
 def test_functions_made_of_others(name, x, right):
     out = np.zeros(8, np.float32)
     apply.interpret[1](x.astype(np.float32), out, name=name, N=8)
-    np.testing.assert_allclose(out, right(x.astype(np.float64)), rtol=2e-6)
+    np.testing.assert_allclose(out, right(x.astype(np.float64)), rtol=2e-6, atol=1e-7)
 
 
 @kbuild.jit

@@ -251,7 +251,7 @@ def unchanged_names(out, n):
     step = n * 2
     total = 0
     for i in range(n):
-        step = step  # noqa: PLW0127
+        step = step
         total += step + i
     tl.store(out, total)
 

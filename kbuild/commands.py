@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -241,8 +240,9 @@ def _compile(options: argparse.Namespace) -> int:
             errors.append(error)
             continue
         files = _write_stages(options, artifact, arch, emitted)
-        reports.append(_artifact_json(artifact, arch, files))
-        if not options.json and not options.quiet and stop == "cubin":
+        if options.json:
+            reports.append(_artifact_json(artifact, arch, files))
+        elif not options.quiet and stop == "cubin":
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
         print(json.dumps(reports, indent=1))
@@ -354,6 +354,8 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _clean(options: argparse.Namespace) -> int:
+    from shutil import rmtree  # It loads three compressors, which compiling does not need.
+
     from kbuild.aot.build import BUILD
     from kbuild.aot.plan import STATE
 
@@ -375,7 +377,7 @@ def _clean(options: argparse.Namespace) -> int:
         if options.dry_run:
             continue
         if path.is_dir():
-            shutil.rmtree(path)
+            rmtree(path)
         else:
             path.unlink()
     return 0

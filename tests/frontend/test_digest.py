@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbuild.compiler.frontend import source_digest
+from kbuild.compiler.frontend.digest import source_digest
 
 HELPER = """\
 import triton

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
 from kbuild.compiler.semantic.types import BlockType, DType, PointerType
 from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
-from kbuild.errors import CompileError
+from kbuild.errors import CompileError, nearest
 
 Arguments = dict[str, ast.expr | None]
 
@@ -139,9 +138,9 @@ def _call_builtin(
 
 def _unknown_keyword(visitor: Visitor, function: str, name: str, known: list[str], node: ast.AST) -> None:
     place = next((k for k in getattr(node, "keywords", ()) if k.arg == name), node)
-    close = difflib.get_close_matches(name, known, 1, 0.5)
+    close = nearest(name, known, 0.5)
     visitor.fail(place, f"{function} has no argument `{name}`",
-                 f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}")  # fmt: skip
+                 f"did you mean `{close}`?" if close else f"it has {', '.join(known)}")  # fmt: skip
 
 
 # Functions of the author's

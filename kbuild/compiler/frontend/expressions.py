@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from typing import Any
 
 from kbuild.compiler.frontend import constexpr, modules
@@ -17,7 +16,7 @@ from kbuild.compiler.semantic.dot import dot
 from kbuild.compiler.semantic.shape import subscript
 from kbuild.compiler.semantic.types import TypeBase
 from kbuild.compiler.semantic.values import Range, Tensor, describe
-from kbuild.errors import CompileError
+from kbuild.errors import CompileError, nearest
 
 
 @reads(ast.Constant)
@@ -66,10 +65,10 @@ def _global(visitor: Visitor, node: ast.Name) -> Any:
 def _undefined(visitor: Visitor, node: ast.Name) -> None:
     frame = visitor.frame
     known = [*frame.values, *frame.function.namespace.names(), *PYTHON]
-    close = difflib.get_close_matches(node.id, known, 1, 0.6)
+    close = nearest(node.id, known)
     if not close and node.id in modules.language_names():
-        close = [f"tl.{node.id}"]
-    visitor.fail(node, f"`{node.id}` is not defined", f"did you mean `{close[0]}`?" if close else "")
+        close = f"tl.{node.id}"
+    visitor.fail(node, f"`{node.id}` is not defined", f"did you mean `{close}`?" if close else "")
 
 
 @reads(ast.Tuple, ast.List)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from kbuild.compiler.semantic.types import (
     ScalarType,
 )
 from kbuild.compiler.semantic.values import Descriptor, Tensor
-from kbuild.errors import CompileError, Loc
+from kbuild.errors import CompileError, Loc, nearest
 
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
 
@@ -86,8 +85,8 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
 def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
     dtype = BY_SIGNATURE_NAME.get(name)
     if dtype is None:
-        close = difflib.get_close_matches(name, BY_SIGNATURE_NAME, 1, 0.4)
-        hint = f"did you mean {text.replace(name, close[0])!r}?" if close and name else (
+        close = nearest(name, BY_SIGNATURE_NAME, 0.4)
+        hint = f"did you mean {text.replace(name, close)!r}?" if close and name else (
             'types are like "*fp16:16", "i32", "i32:1", "fp32"'
         )
         raise CompileError(f"argument {argument}: {text!r} is no type", loc, hint)
@@ -113,10 +112,10 @@ def argument_types(
     names = [parameter.name for parameter in function.parameters]
     for name in [*signature, *constexprs]:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 1, 0.5)
+            close = nearest(name, names, 0.5)
             raise CompileError(
                 f"kernel {function.name} has no argument {name}", function.loc,
-                f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}",
+                f"did you mean {close}?" if close else f"it has {', '.join(names)}",
             )  # fmt: skip
         if name in signature and name in constexprs:
             raise CompileError(f"argument {name} of kernel {function.name} has a type and a constant value", function.loc)

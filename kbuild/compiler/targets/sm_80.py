@@ -31,6 +31,7 @@ GPU_PIPELINE = (
     "cse",
     "reorder",
     "prefetch",
+    "overlap_products",
     "dce",
     "allocate",
     "barriers",

@@ -8,6 +8,7 @@ from kbuild.compiler.ir.core import Func, Op, Trait
 from kbuild.compiler.ir.types import TensorType, layout_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
     Assert,
     AtomicCAS,
@@ -60,7 +61,7 @@ def find_anchors(func: Func) -> Anchors:
     for op in func.body.walk():
         if isinstance(op, _TAKES_ANY):
             anchors.operands[op] = (None,) * len(op.operands)
-        elif isinstance(op, Dot):
+        elif isinstance(op, Dot | WarpGroupDot):
             anchors.operands[op] = _layouts(op)
             anchors.results[op] = Strength.DOT
         elif isinstance(op, LocalLoad):

@@ -87,9 +87,9 @@ def _step(words: Sequence[str]) -> int:
 
 
 def _command(words: list[str]) -> int:
-    from kbuild import commands  # Not for steps of a build, for the time that it takes.
+    from kbuild.cli import parser  # Not for steps of a build, for the time that it takes.
 
-    return commands.run(words, os.environ)
+    return parser.run(words, os.environ)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

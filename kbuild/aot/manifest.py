@@ -26,7 +26,9 @@ HINTS = ("16", "1")
 GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "%")
 """Comparisons a run-time fact may make with an integer; `%` means divisible by it."""
 
-RESERVED_NAMES = ("dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize", "num_warps", "num_stages")
+RESERVED_NAMES = (
+    "dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize", "num_warps", "num_stages",
+)  # fmt: skip
 """Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
 
 

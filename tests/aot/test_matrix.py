@@ -43,7 +43,8 @@ def test_a_configuration_for_one_architecture(project: Path) -> None:
 
 def test_specialisations_go_together(project: Path) -> None:
     manifest = load(project / "kernels.toml")
-    kernel = replace(manifest.kernels[0], specializations=(Specialization((("n", "1"), ("x", "16"))), Specialization()), configs=(Config(),))
+    both = (Specialization((("n", "1"), ("x", "16"))), Specialization())
+    kernel = replace(manifest.kernels[0], specializations=both, configs=(Config(),))
     found = [dict(variant.signature)["n"] for variant in expand(replace(manifest, kernels=(kernel,)), ["sm_80"]).variants]
     assert found[:3] == ["i32:1", "i32:16", "i32"]
 

@@ -42,4 +42,5 @@ def artifacts(device: Device) -> dict[tuple[str, str], Future[Any]]:
     """All cases, compiled by as many processes as there are cores."""
     ptxas = os.environ.get("KBUILD_PTXAS") or shutil.which("ptxas")
     pool = ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
-    return {(case.name, arch): pool.submit(compile_case, case.name, arch, ptxas) for case in CASES.values() for arch in case.archs}
+    wanted = [(case.name, arch) for case in CASES.values() for arch in case.archs]
+    return {(name, arch): pool.submit(compile_case, name, arch, ptxas) for name, arch in wanted}

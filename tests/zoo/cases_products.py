@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from zoo.case import Bits, Case, bf16, numbers
 from zoo.cases_basic import poisoned, small_integers
 
@@ -19,7 +18,9 @@ def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | B
     return values.astype(dtype)
 
 
-def _tile(name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")) -> Case:
+def _tile(
+    name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")
+) -> Case:
     out_type = np.int32 if dtype == "int8" else np.float32
     return Case(
         name, "products.py", "dot_tile",
@@ -41,7 +42,9 @@ def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: in
     )  # fmt: skip
 
 
-def _attention(name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int) -> Case:
+def _attention(
+    name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int
+) -> Case:
     z, h, scale = 2, 2, 0.125
 
     def make(rng):
@@ -116,8 +119,8 @@ CASES = [
          lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
          {"M": 64, "N": 64, "BLOCK_K": 32}),
     Case("dot_chain", "products.py", "dot_chain",
-         lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64), "c": operand(rng, "float16", 64, 32),
-                      "out": poisoned(64, 32)},
+         lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64),
+                      "c": operand(rng, "float16", 64, 32), "out": poisoned(64, 32)},
          lambda a, b, c, out: {"out": numbers(a) @ numbers(b) @ numbers(c)}, {"M": 64, "N": 64, "K": 32}),
     Case("dot_batch", "products.py", "dot_batch",
          lambda rng: {"a": operand(rng, "float16", 4, 16, 16), "b": operand(rng, "float16", 4, 16, 32), "c": poisoned(4, 16, 32)},
@@ -128,7 +131,8 @@ CASES = [
     _matmul("matmul_transposed", "float16", 128, 128, 128, (64, 64, 64), True),
     _matmul("matmul_transposed_tf32", "float32", 70, 64, 48, (64, 64, 16), True, stages=4),
     _matmul("matmul_large_tile", "float16", 256, 256, 192, (128, 128, 64), warps=8),
-    _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2), _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
+    _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2),
+    _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
     _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),
     _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
     _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),

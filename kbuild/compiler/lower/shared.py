@@ -166,7 +166,8 @@ def lower_memdesc_subslice(emit: Emitter, op: MemDescSubslice) -> Sequence[str]:
 def offset_of(shared: LinearLayout, coordinates: Sequence[int]) -> int:
     """The offset, in elements, at which a shared layout keeps the element of some coordinates."""
     wanted = shared.flatten(coordinates)
-    place = LinearLayout.make(shared.shape, register=[1 << bit for bit in range((shared.numel - 1).bit_length())], lane=[], warp=[])
+    row_major = [1 << bit for bit in range((shared.numel - 1).bit_length())]
+    place = LinearLayout.make(shared.shape, register=row_major, lane=[], warp=[])
     images = shared.solve(place).part("register", "offset")
     result = 0
     for bit, image in enumerate(images):

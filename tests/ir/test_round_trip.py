@@ -89,6 +89,7 @@ GPU = """\
 #blocked = blocked{sizePerThread=[1,2], threadsPerWarp=[8,4], warpsPerCTA=[2,1], order=[1,0]}
 #shared1 = swizzled{vector=1, perPhase=2, maxPhase=8, order=[0,1]}
 #shared2 = linear{offset=[[0,1],[0,2],[0,0],[1,0],[2,1],[4,2],[8,0]]}
+#blocked1 = blocked{sizePerThread=[2,2], threadsPerWarp=[8,4], warpsPerCTA=[1,2], order=[1,0]}
 
 tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32) {
   %tile: !ttg.memdesc<16x8xf16, #shared> = ttg.local_alloc src=%x {offset = 0}
@@ -103,6 +104,10 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   ttg.async_commit_group
   ttg.async_wait {num = 0}
   ttg.local_dealloc %buffers
+  ttng.fence_async_shared
+  %c: tensor<16x16xf32, #blocked1> = arith.constant {value = 0.0}
+  %5: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot %0, %3, %c {atom = "m64n16k16.f16", is_async = true}
+  %6: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot_wait %5 {pendings = 1}
   tt.return
 }
 """

@@ -42,7 +42,8 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
     columns = sorted({column for _, column in where if column % atom.n == 0})
     sums = list(emit.registers(op.c))
-    left = _SharedOperand(emit, op.a, 0, atom, result) if isinstance(op.a.type, MemDescType) else _RegisterOperand(emit, op.a, atom)
+    in_shared = isinstance(op.a.type, MemDescType)
+    left = _SharedOperand(emit, op.a, 0, atom, result) if in_shared else _RegisterOperand(emit, op.a, atom)
     right = _SharedOperand(emit, op.b, 1, atom, result)
     emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
     for row, column in product(rows, columns):

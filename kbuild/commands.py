@@ -16,6 +16,8 @@ from kbuild import __version__
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
+_MOST_WARNINGS = 20
+"""Lines of warnings that a build prints."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -166,16 +168,19 @@ def _summary(result: Any, build: Path, seconds: float) -> str:
     cubins = sum(fact["size"] for fact in result.facts)
     fresh = len(result.compiled)
     done = f"{fresh - result.cached} compiled, {result.cached} from the cache" if fresh else "nothing had to be compiled"
-    lines = [f"{len(result.facts)} cubins in {build}, {_size(cubins)}; {done}; {seconds:.1f} s"]
-    quiet = 0
+    new, older = [], 0
     for fact in result.facts:
         warnings = _warnings(fact)
         if fact["name"] in result.compiled:
-            lines += [f"warning: {fact['name']}: {warning}" for warning in warnings]
+            new += [f"warning: {fact['name']}: {warning}" for warning in warnings]
         else:
-            quiet += bool(warnings)
-    if quiet:
-        lines.append(f"{quiet} variants compiled before have warnings; kbuild list -v shows them")
+            older += bool(warnings)
+    lines = new[:_MOST_WARNINGS]
+    if len(new) > _MOST_WARNINGS:
+        lines.append(f"and {len(new) - _MOST_WARNINGS} warnings more; kbuild list -v shows them all")
+    if older:
+        lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
+    lines.append(f"{len(result.facts)} cubins in {build}, {_size(cubins)}; {done}; {seconds:.1f} s")
     if result.wheel:
         lines.append(f"wheel: {result.wheel}, {_size(result.wheel.stat().st_size)}")
     return "\n".join(lines)
@@ -183,8 +188,9 @@ def _summary(result: Any, build: Path, seconds: float) -> str:
 
 def _warnings(fact: dict[str, Any]) -> list[str]:
     """What is not as it should be with a cubin."""
-    spills = fact["spill_stores"] or fact["spill_loads"]
-    return [f"spills {fact['spill_stores']} bytes of registers"] * bool(spills) + fact["warnings"]
+    spills = [f"spills {fact['spill_stores']} bytes of registers"] if fact["spill_stores"] or fact["spill_loads"] else []
+    # ptxas tells of spills in words of its own, with the same numbers.
+    return spills + [text for text in fact["warnings"] if not (spills and "spilled" in text)]
 
 
 def _size(count: int) -> str:

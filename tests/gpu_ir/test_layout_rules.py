@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import parse_cases
 from gpu_ir.layout_rules import check_layouts
 from zoo import CASES
 
@@ -21,6 +20,7 @@ from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets import Target, find_target
 from kbuild.compiler.transforms.gpu.layout_flow import held_layout
+from tests.conftest import parse_cases
 
 FILES = sorted(Path(__file__).parent.glob("*.test"))
 KERNELS = Path(__file__).parent.parent.parent / "kernels"

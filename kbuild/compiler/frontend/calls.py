@@ -11,6 +11,7 @@ from typing import Any
 from kbuild.compiler.frontend.attributes import Method, attribute
 from kbuild.compiler.frontend.expressions import iterable
 from kbuild.compiler.frontend.functions import Function, Parameter
+from kbuild.compiler.frontend.python import PYTHON
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, flatten, form, rebuild
 from kbuild.compiler.frontend.source import NamedTupleClass
 from kbuild.compiler.frontend.visitor import MAX_DEPTH, MaybeReturned, Returned, Site, Visitor, reads
@@ -128,6 +129,10 @@ def _call_builtin(
     saved, visitor.site = visitor.site, Site(node, visitor.frame, builtin, owner)
     try:
         return builtin.function(visitor.ctx, *args, **kwargs)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        if PYTHON.get(builtin.name) is not builtin:
+            raise
+        visitor.fail(node, f"{builtin.name}: {error}")  # Python's own opinion of the values
     finally:
         visitor.site = saved
 

@@ -22,12 +22,13 @@ from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced
-from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
+from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Load
 from kbuild.compiler.transforms.gpu.carried import carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import MEMORY, converted, held_layout, is_pointwise, tensor_operands, tensor_type
 
-MAX_BITS = 128
-"""The widest access of one thread."""
+ATOMIC_BITS = 32
+"""The widest atomic operation on several elements: two of 16 bits."""
 MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
@@ -74,7 +75,8 @@ def find_accesses(func: Func) -> list[Access]:
         assert isinstance(type_.element, PointerType)
         bits = max(8, bit_width(type_.element.pointee))
         aligned = max(1, facts.divisibility[order[0]] * 8 // bits)
-        vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], MAX_BITS // bits)
+        widest = ATOMIC_BITS if isinstance(op, AtomicRMW | AtomicCAS) else MAX_VECTOR_BITS
+        vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], max(1, widest // bits))
         mask: Value | None = getattr(op, "mask", None)
         if mask is not None:
             # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.

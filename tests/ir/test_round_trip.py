@@ -41,6 +41,9 @@ tt.func @tensors(%p: !tt.ptr<f32> {divisibility = 16}, %n: i32, %s: f32, %l: i64
   %block: !tt.ptr<tensor<8x8xf32>> = tt.make_tensor_ptr %p, shape=[%l, %l], strides=[%l, %l], offsets=[%n, %n] {order = [1, 0]}
   %12: !tt.ptr<tensor<8x8xf32>> = tt.advance %block, offsets=[%n, %pid]
   %13: tensor<8x8xf32> = tt.load %12 {boundary_check = [0, 1], padding = "zero"}
+  %desc: !tt.tensordesc<tensor<8x8xf32>> = tt.make_tensor_descriptor %p, shape=[%n, %n], strides=[%l, %l] {padding = "nan"}
+  %near: tensor<8x8xf32> = tt.descriptor_load %desc, indices=[%n, %pid]
+  tt.descriptor_store %desc, %near, indices=[%n, %n]
   %14: tensor<8x4xf32> = tt.dot %13, %x2, %x2 {input_precision = "ieee"}
   %15: f32 = tt.reduce %9 {axis = 0} combine(%16: f32, %17: f32) {
     %18: f32 = arith.addf %16, %17

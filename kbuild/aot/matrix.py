@@ -1,7 +1,7 @@
 """From a manifest to its variants: pure, ordered, and every exclusion with its reason.
 
-The order is the order of dispatch: within one kernel and architecture a row that comes first is tried first, so the
-configurations stand as written and stronger specialisations stand before weaker ones.
+Within one kernel and architecture the configurations stand as written, and within one the specialisations; the order in
+which dispatch tries them is that of `tables.py`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kbuild.aot.manifest import Argument, Config, Guard, Kernel, Specialization
 from kbuild.aot.matrix import Excluded, Variant, expand
 
 
-def test_variants_stand_in_the_order_of_dispatch(project: Path) -> None:
+def test_variants_stand_as_written(project: Path) -> None:
     expansion = expand(load(project / "kernels.toml"), archs=["sm_90"])
     assert [variant.name for variant in expansion.variants][:4] == [
         "scale.sm_90.fp16.NEGATE=0.n=d16.BLOCK=1024,SCALE=2.0.n-le-1024.w8s3",

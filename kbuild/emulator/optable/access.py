@@ -85,9 +85,14 @@ def _move_each(*views: np.ndarray, where: Any = True) -> None:
 
 def _store(form: Form, instruction: Instruction) -> Bound:
     space = space_of(form)
-    base, offset = address_of(instruction.operands[0])
+    address = instruction.operands[0]
     items, size = _vector(form, instruction.operands[1], instruction)
     dtype = np.dtype(f"u{form.dtype.itemsize}")
+    if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
+        bits = f"b{8 * dtype.itemsize}"
+        targets = (View(Address(address.base, address.offset + index * dtype.itemsize), bits) for index in range(len(items)))
+        return Bound(_move_each, (*(View(item, bits, fit="low") for item in items), *targets), wants_warps=False)
+    base, offset = address_of(address)
     whole = np.dtype("u8") if size == 16 else np.dtype(f"u{size}")
 
     def function(warps: Any, start: np.ndarray, *values: np.ndarray, where: Any = True) -> None:

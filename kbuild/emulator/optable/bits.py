@@ -19,10 +19,6 @@ def _not(form: Form) -> Lanes:
     return np.logical_not if form.type == "pred" else np.invert
 
 
-def _logic(plain: np.ufunc) -> object:
-    return lambda form: plain
-
-
 def _shift(form: Form) -> Lanes:
     """Amounts of the width or more give 0, or the sign for an arithmetic right shift."""
     width = 8 * form.dtype.itemsize
@@ -200,6 +196,21 @@ def _set_predicate(form: Form) -> Lanes:
     if combine is None:
         return compare
     return lambda a, b, c: combine(compare(a, b), c)
+
+
+_OPPOSITE = {
+    "eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "lo": "hs", "hs": "lo", "hi": "ls", "ls": "hi",
+}  # fmt: skip
+_OPPOSITE_FLOAT = {
+    "eq": "neu", "neu": "eq", "ne": "equ", "equ": "ne", "lt": "geu", "geu": "lt", "le": "gtu", "gtu": "le", "gt": "leu", "leu": "gt",
+    "ge": "ltu", "ltu": "ge", "num": "nan", "nan": "num",
+}  # fmt: skip
+
+
+def opposite(form: Form) -> Form:
+    """The form of `setp` that gives the second predicate of `p|q`: it holds where the comparison does not."""
+    names = _OPPOSITE_FLOAT if form.type in ("f16", "bf16", "f32", "f64") else _OPPOSITE
+    return Form(form.row, form.opcode, (names[form.modifiers[0]], *form.modifiers[1:]))
 
 
 def _set(form: Form) -> Lanes:

@@ -77,7 +77,9 @@ def _format(warps: Any, template: str, address: int, lane: int) -> str:
     return _CONVERSION.sub(convert, template)
 
 
-def _assert_fail(warps: Any, message: np.ndarray, file: np.ndarray, line: np.ndarray, function: np.ndarray, where: Any = True) -> None:
+def _assert_fail(
+    warps: Any, message: np.ndarray, file: np.ndarray, line: np.ndarray, function: np.ndarray, where: Any = True
+) -> None:
     lane = 0 if where is True else int(np.argmax(where))
     place = f"{_text(warps, file, lane)}:{int(line[lane])}"
     raise Fault("assertion", f"{place}: {_text(warps, message, lane)} in {_text(warps, function, lane)}")

@@ -8,6 +8,7 @@ to other warps, the warps that differ become convoys of their own; convoys join 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -165,7 +166,7 @@ class Convoy:
                 taken = taken & entry.mask
             if not taken.any():
                 entry.block += 1
-            elif (taken.all() if entry.mask is True else (taken == entry.mask).all()):
+            elif taken.all() if entry.mask is True else (taken == entry.mask).all():
                 entry.block = block.target
             elif self.count > 1 and block.separates and (pieces := self._part(taken, entry)):
                 for piece in pieces:
@@ -220,13 +221,13 @@ class Convoy:
     def _part(self, taken: np.ndarray, entry: Entry) -> list[Convoy]:
         """Become several convoys where warps differ in which of their lanes are `taken`; none where they do not."""
         lanes = np.ones(self.size, bool) if entry.mask is True else entry.mask
-        some = (taken & lanes).reshape(-1, 32).any(1)
-        rest = (lanes & ~taken).reshape(-1, 32).any(1)
-        kinds = some + 2 * rest
+        some = np.any((taken & lanes).reshape(-1, 32), axis=1)
+        rest = np.any((lanes & ~taken).reshape(-1, 32), axis=1)
+        kinds = np.asarray(some + 2 * rest)
         starts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), self.count]
         if len(starts) == 2:
             return []
-        pieces = [self.piece(first, last) for first, last in zip(starts, starts[1:])]
+        pieces = [self.piece(first, last) for first, last in pairwise(starts)]
         self.cta.replace([self], pieces)
         return pieces
 
@@ -246,6 +247,7 @@ class Convoy:
 
 def _guarded(function: Callable[..., Any], predicate: np.ndarray, negated: bool) -> Callable[..., Any]:
     """A step under a predicate: nothing where it holds for no lane."""
+
     def run(*lanes: Any, where: Mask = True) -> Any:
         chosen = ~predicate if negated else predicate
         if where is not True:
@@ -299,7 +301,9 @@ class Cta:
 
     def replace(self, old: Sequence[Convoy], new: Sequence[Convoy]) -> None:
         """Put convoys in the place of others that hold the same warps."""
-        self.convoys = sorted([convoy for convoy in self.convoys if convoy not in old] + list(new), key=lambda convoy: convoy.first)
+        self.convoys = sorted(
+            [convoy for convoy in self.convoys if convoy not in old] + list(new), key=lambda convoy: convoy.first
+        )
 
     def lanes_ended(self) -> None:
         """Some lanes have ended: count the warps that live, and tell the barriers."""
@@ -329,8 +333,11 @@ class Cta:
         """Join neighbours that are at the same place and not diverged."""
         run: list[Convoy] = []
         for convoy in [*convoys, None]:
-            if run and convoy and len(convoy.stack) == len(run[-1].stack) == 1 and (
-                convoy.first == run[-1].first + run[-1].count and convoy.stack[0].block == run[-1].stack[0].block
+            if (
+                run
+                and convoy
+                and len(convoy.stack) == len(run[-1].stack) == 1
+                and (convoy.first == run[-1].first + run[-1].count and convoy.stack[0].block == run[-1].stack[0].block)
             ):
                 run.append(convoy)
                 continue
@@ -339,7 +346,9 @@ class Cta:
                 masks = [member.stack[0].mask for member in run]
                 mask: Mask = True
                 if any(part is not True for part in masks):
-                    mask = np.concatenate([np.ones(member.size, bool) if part is True else part for member, part in zip(run, masks)])
+                    mask = np.concatenate(
+                        [np.ones(member.size, bool) if part is True else part for member, part in zip(run, masks)]
+                    )
                 whole.begin(self, [Entry(run[0].stack[0].block, mask, run[0].stack[0].until)])
                 whole.turns = max(member.turns for member in run)
                 self.replace(run, [whole])

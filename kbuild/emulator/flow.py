@@ -1,7 +1,7 @@
 """The control-flow graph of a kernel: blocks, where diverged threads meet again, and which branches must not be run as one.
 
-A block ends at a branch, before a label, and after every instruction that talks to other warps, so that a block is what a schedule
-may put between two others.
+A block ends at a branch, before a label, and after every instruction that talks to other warps: it is what a schedule may put
+between two others.
 """
 
 from __future__ import annotations

@@ -21,8 +21,6 @@ from kbuild.emulator.ptx import (
     Pair,
     PtxError,
     Register,
-    RegisterDeclaration,
-    Statement,
     Symbol,
     Variable,
     Vector,
@@ -55,7 +53,9 @@ class _Flattener:
         self.variables: list[Variable] = []
         self.calls = 0
 
-    def expand(self, function: Function, names: dict[str, str], suffix: str, stack: tuple[str, ...]) -> Iterator[Instruction | Label]:
+    def expand(
+        self, function: Function, names: dict[str, str], suffix: str, stack: tuple[str, ...]
+    ) -> Iterator[Instruction | Label]:
         """The statements of one function; `names` says what its parameters are called by the caller."""
         self.registers.update((name + suffix, kind) for name, kind in function.registers.items())
         names = {**names, **{statement.name: statement.name + suffix for statement in _declared(function)}}
@@ -140,5 +140,3 @@ class _Renamer:
             base, coordinates = self.operand(operand.base), operand.coordinates
             return replace(operand, base=base, coordinates=self.operand(coordinates) if coordinates else None)
         return operand
-
-

@@ -52,7 +52,8 @@ class Report:
 
 
 def run(
-    ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int, arguments: Sequence[Argument], *,
+    ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
+    arguments: Sequence[Argument], *,
     schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
     shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1),
 ) -> Report:  # fmt: skip
@@ -268,18 +269,23 @@ class Launch:
         found: dict[str, Any] = {
             "%laneid": lane, "%warpid": thread >> 5, "%nwarpid": self.warps, "%smid": 0, "%nsmid": 1, "%gridid": 0, "WARP_SZ": 32,
             "%lanemask_eq": bit, "%lanemask_lt": bit - one, "%lanemask_le": bit * np.uint64(2) - one,
-            "%lanemask_ge": ~(bit - one) & np.uint64(0xFFFFFFFF), "%lanemask_gt": ~(bit * np.uint64(2) - one) & np.uint64(0xFFFFFFFF),
+            "%lanemask_ge": ~(bit - one) & np.uint64(0xFFFFFFFF),
+            "%lanemask_gt": ~(bit * np.uint64(2) - one) & np.uint64(0xFFFFFFFF),
             "%clock": self.steps & 0xFFFFFFFF, "%clock_hi": self.steps >> 32, "%clock64": self.steps, "%globaltimer": self.steps,
             "%globaltimer_lo": self.steps & 0xFFFFFFFF, "%globaltimer_hi": self.steps >> 32,
             "%cluster_ctarank": rank, "%cluster_nctarank": int(np.prod(self.cluster_shape)),
-            "%is_explicit_cluster": int(self.cluster_shape != (1, 1, 1)), "%dynamic_smem_size": self.shared_size - self.shared_base,
+            "%is_explicit_cluster": int(self.cluster_shape != (1, 1, 1)),
+            "%dynamic_smem_size": self.shared_size - self.shared_base,
             "%total_smem_size": self.shared_size - self.shared_base,
         }  # fmt: skip
         tid = (thread % x, thread // x % y, thread // (x * y))
         for axis, letter in enumerate("xyz"):
             found[f"%tid.{letter}"], found[f"%ntid.{letter}"] = tid[axis], self.block[axis]
             found[f"%ctaid.{letter}"], found[f"%nctaid.{letter}"] = index[axis], self.grid[axis]
-            found[f"%clusterid.{letter}"], found[f"%nclusterid.{letter}"] = index[axis] // self.cluster_shape[axis], clusters[axis]
+            found[f"%clusterid.{letter}"], found[f"%nclusterid.{letter}"] = (
+                index[axis] // self.cluster_shape[axis],
+                clusters[axis],
+            )
             found[f"%cluster_ctaid.{letter}"], found[f"%cluster_nctaid.{letter}"] = within[axis], self.cluster_shape[axis]
         return found
 
@@ -310,5 +316,3 @@ def _argument_bytes(parameter: Variable, argument: int | float | bytes) -> bytes
     if dtype.kind == "f":
         return np.array(argument, dtype).tobytes()
     return (int(argument) & ((1 << (8 * dtype.itemsize)) - 1)).to_bytes(dtype.itemsize, "little")
-
-

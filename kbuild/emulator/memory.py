@@ -126,7 +126,7 @@ class Heap(Space):
     def bytes(self, address: int, size: int) -> np.ndarray:
         """The live bytes at an address, to read or write.  Raises Fault when they are not all live."""
         offset = address - self.base
-        if size and not (0 <= offset and offset + size <= len(self.data) and (self.state[offset : offset + size] == _LIVE).all()):
+        if size and not (offset >= 0 and offset + size <= len(self.data) and (self.state[offset : offset + size] == _LIVE).all()):
             raise Fault("out-of-bounds", f"{size} bytes at {self.describe(offset)}")
         return self.data[offset : offset + size]
 
@@ -142,7 +142,9 @@ class Local(Space):
 class Memory:
     """What the threads of one CTA see."""
 
-    def __init__(self, heap: Heap, shared: Space, local: Local, const: Space, param: Space, peers: list[Space] | None = None) -> None:
+    def __init__(
+        self, heap: Heap, shared: Space, local: Local, const: Space, param: Space, peers: list[Space] | None = None
+    ) -> None:
         self.spaces: dict[str, Space] = {"global": heap, "shared": shared, "local": local, "const": const, "param": param}
         self.local = local
         self.peers = peers if peers is not None else [shared]
@@ -184,7 +186,9 @@ class Memory:
             part.check(offsets, size)
             data = np.ascontiguousarray(values if chosen is None else values[chosen])
             for observer in self.observers:
-                observer.accessed("store", part, offsets, size, _lanes(site, len(offsets)), data.view(np.uint8).reshape(-1, size), site)
+                observer.accessed(
+                    "store", part, offsets, size, _lanes(site, len(offsets)), data.view(np.uint8).reshape(-1, size), site
+                )
             part.view(size)[offsets // size] = data.view("V16").ravel() if size == 16 else data
 
     def atomic(self, space: str, addresses: np.ndarray, size: int, update: Any, operands: list[np.ndarray], where: Any,

@@ -80,7 +80,9 @@ def load(text: str, entry: str | None = None, file: str = "<ptx>") -> Program:
     kernels = [function for function in module.functions if function.is_entry]
     if entry is None:
         if len(kernels) != 1:
-            raise PtxError(f"the PTX has {len(kernels)} kernels; say which one", hint=", ".join(kernel.name for kernel in kernels))
+            raise PtxError(
+                f"the PTX has {len(kernels)} kernels; say which one", hint=", ".join(kernel.name for kernel in kernels)
+            )
         entry = kernels[0].name
     return decode(module, module.function(entry), file)
 
@@ -167,6 +169,7 @@ def _storing(function: Lanes, sources: int, kept: list[int], several: bool) -> C
     """A function of lanes that copies its results to the lanes after its sources."""
     copy = np.copyto
     if not several:
+
         def store_one(*lanes: np.ndarray, where: Any = True) -> None:
             copy(lanes[-1], function(*lanes[:-1]), where=where, casting="unsafe")
 

@@ -31,14 +31,67 @@ from kbuild.emulator.ptx_tokens import Cursor
 _LINKAGES = ("visible", "extern", "weak", "common")
 _SPACES = ("global", "const", "shared", "local", "param", "reg")
 _TYPES = frozenset(
-    "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64 pred texref samplerref surfref".split()
+    [
+        "b8",
+        "b16",
+        "b32",
+        "b64",
+        "b128",
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "s8",
+        "s16",
+        "s32",
+        "s64",
+        "f16",
+        "f16x2",
+        "bf16",
+        "bf16x2",
+        "f32",
+        "f64",
+        "pred",
+        "texref",
+        "samplerref",
+        "surfref",
+    ]
 )
 _INDEX_DIRECTIVES = ("reqntid", "maxntid", "minnctapersm", "maxnreg", "reqnctapercluster", "maxclusterrank")
 _FLAG_DIRECTIVES = ("noreturn", "explicitcluster")
 _SPECIALS = frozenset(
-    "tid ntid ctaid nctaid gridid laneid warpid nwarpid smid nsmid lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt "
-    "clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi clusterid nclusterid cluster_ctaid cluster_nctaid "
-    "cluster_ctarank cluster_nctarank is_explicit_cluster dynamic_smem_size total_smem_size".split()
+    [
+        "tid",
+        "ntid",
+        "ctaid",
+        "nctaid",
+        "gridid",
+        "laneid",
+        "warpid",
+        "nwarpid",
+        "smid",
+        "nsmid",
+        "lanemask_eq",
+        "lanemask_le",
+        "lanemask_lt",
+        "lanemask_ge",
+        "lanemask_gt",
+        "clock",
+        "clock_hi",
+        "clock64",
+        "globaltimer",
+        "globaltimer_lo",
+        "globaltimer_hi",
+        "clusterid",
+        "nclusterid",
+        "cluster_ctaid",
+        "cluster_nctaid",
+        "cluster_ctarank",
+        "cluster_nctarank",
+        "is_explicit_cluster",
+        "dynamic_smem_size",
+        "total_smem_size",
+    ]
 )
 
 

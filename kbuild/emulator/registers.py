@@ -13,7 +13,7 @@ import numpy as np
 
 from kbuild.emulator.optable import View
 from kbuild.emulator.optable.row import TYPES
-from kbuild.emulator.ptx import Address, Immediate, Not, Operand, PtxError, Register, Special, Symbol
+from kbuild.emulator.ptx import Address, Immediate, Not, PtxError, Register, Special, Symbol
 
 WIDTHS = (0, 1, 2, 4, 8)
 """Bytes of the classes of rows; 0 stands for predicates."""
@@ -35,7 +35,7 @@ class Rows:
     """Gives rows to operands; what a launch must put into them is listed in `constants` and `named`."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
-        self.counts = dict.fromkeys(WIDTHS, 0)
+        self.counts: dict[int, int] = dict.fromkeys(WIDTHS, 0)
         self.slots: list[Slot] = []
         self.constants: list[tuple[int, int, int]] = []
         """Width, row and bits of each literal."""
@@ -167,4 +167,3 @@ class RegisterFile:
         if slot.width in (0, size):
             return lanes.view(slot.dtype)
         return lanes.view(slot.dtype)[slot.part :: slot.width // size]
-

@@ -99,7 +99,7 @@ class Starve(Schedule):
 
 
 def schedule_named(text: str) -> Schedule:
-    """`lockstep`, `round-robin`, `forward`, `reverse`, `random(seed)` or `starve(warp)`.  Raises EmulationError for other text."""
+    """`lockstep`, `round-robin`, `forward`, `reverse`, `random(seed)` or `starve(warp)`.  Raises EmulationError for others."""
     plain = {kind.name: kind for kind in (Schedule, RoundRobin, Reverse, Forward)}
     if text in plain:
         return plain[text]()

@@ -157,12 +157,16 @@ def _atomic(form: Form, instruction: Instruction) -> Bound:
     width, count = len(lists[0]), len(lists)
     bits = f"b{8 * size}"
     sources = tuple(View(item, bits) for items in lists for item in items)
-    targets = tuple(View(item, bits) for item in (_items(instruction.operands[0]) if returns else ()) if not isinstance(item, Sink))
+    targets = tuple(
+        View(item, bits) for item in (_items(instruction.operands[0]) if returns else ()) if not isinstance(item, Sink)
+    )
 
     def function(warps: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
         for element in range(width):
             values = [views[number * width + element] for number in range(count)]
-            old = warps.memory.atomic(space, _at(start, offset + element * size), size, update, values, where, (warps, instruction))
+            old = warps.memory.atomic(
+                space, _at(start, offset + element * size), size, update, values, where, (warps, instruction)
+            )
             if targets:
                 np.copyto(views[count * width + element], old, where=where)
 
@@ -184,8 +188,10 @@ _ATOMIC = "[relaxed|acquire|release|acq_rel][cta|cluster|gpu|sys][global|shared|
 _ANY = ("generic",)
 
 ROWS = [
-    Row("ld" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "load", handler=_load, effects=Effects(reads=_ANY), unordered=True),
-    Row("st" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "store", handler=_store, effects=Effects(writes=_ANY), unordered=True),
+    Row("ld" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "load", handler=_load,
+        effects=Effects(reads=_ANY), unordered=True),
+    Row("st" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "store", handler=_store,
+        effects=Effects(writes=_ANY), unordered=True),
     *(
         Row(f"{opcode}{_ATOMIC}{operation}", "", summary, handler=_atomic,
             effects=Effects(reads=_ANY, writes=_ANY, atomic=True), unordered=True)

@@ -84,7 +84,9 @@ def _insert(form: Form) -> Lanes:
 
     def function(a: np.ndarray, b: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
         position, count = (start & 255).astype(np.uint64), (length & 255).astype(np.uint64)
-        count = np.minimum(count, np.where(position < width, width - np.minimum(position, width).astype(np.int64), 0).astype(np.uint64))
+        count = np.minimum(
+            count, np.where(position < width, width - np.minimum(position, width).astype(np.int64), 0).astype(np.uint64)
+        )
         ones = np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(count, np.uint64(63))) - np.uint64(1))
         place = np.minimum(position, np.uint64(63))
         mask = np.where(position < width, ones << place, np.uint64(0))
@@ -202,8 +204,8 @@ _OPPOSITE = {
     "eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "lo": "hs", "hs": "lo", "hi": "ls", "ls": "hi",
 }  # fmt: skip
 _OPPOSITE_FLOAT = {
-    "eq": "neu", "neu": "eq", "ne": "equ", "equ": "ne", "lt": "geu", "geu": "lt", "le": "gtu", "gtu": "le", "gt": "leu", "leu": "gt",
-    "ge": "ltu", "ltu": "ge", "num": "nan", "nan": "num",
+    "eq": "neu", "neu": "eq", "ne": "equ", "equ": "ne", "lt": "geu", "geu": "lt", "le": "gtu", "gtu": "le", "gt": "leu",
+    "leu": "gt", "ge": "ltu", "ltu": "ge", "num": "nan", "nan": "num",
 }  # fmt: skip
 
 
@@ -251,7 +253,8 @@ ROWS = [
     Row("setp{eq|ne|lt|le|gt|ge|lo|ls|hi|hs}{and|or|xor}" + _INTEGER, "pred pred? = t t pred", "compare integers and combine",
         _set_predicate),
     Row("setp" + _FLOAT_COMPARE + "[ftz]{f16|bf16|f32|f64}", "pred pred? = t t", "compare floats", _set_predicate),
-    Row("setp" + _FLOAT_COMPARE + "{and|or|xor}[ftz]{f32|f64}", "pred pred? = t t pred", "compare floats and combine", _set_predicate),
+    Row("setp" + _FLOAT_COMPARE + "{and|or|xor}[ftz]{f32|f64}", "pred pred? = t t pred", "compare floats and combine",
+        _set_predicate),
     Row("set" + _FLOAT_COMPARE + "[ftz]{u32|s32|f32}{u32|s32|f32}", "t0 = t t", "compare to a number", _set),
     Row("selp{b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64}", "t = t t pred", "one of two, by a predicate", _select),
 ]  # fmt: skip

@@ -44,7 +44,10 @@ def check_members(members: np.ndarray, where: Any) -> np.ndarray:
         for lane in np.flatnonzero(lanes):
             names = named[warp, lane]
             if not names[lane]:
-                raise Fault("divergent-collective", f"lane {lane} executes it with a member mask without itself ({masks[warp, lane]:#010x})")
+                raise Fault(
+                    "divergent-collective",
+                    f"lane {lane} executes it with a member mask without itself ({masks[warp, lane]:#010x})",
+                )
             missing = names & ~lanes
             if missing.any():
                 raise Fault(
@@ -64,7 +67,9 @@ def _shuffle(form: Form, instruction: Instruction) -> Bound:
     fixed = all(isinstance(operand, Immediate) for operand in sources[1:])
     known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
-    def function(value: np.ndarray, b: np.ndarray, c: np.ndarray, members: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
+    def function(
+        value: np.ndarray, b: np.ndarray, c: np.ndarray, members: np.ndarray, *out: np.ndarray, where: Any = True
+    ) -> None:
         here = check_members(members, where)
         found = known.get(len(value)) if fixed else None
         if found is None:
@@ -87,7 +92,8 @@ def _shuffle_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray,
     top = bottom | (clamp & ~segment)
     amount = (b & 31).astype(np.int64)
     lane = {
-        "up": _LANE - amount, "down": _LANE + amount, "bfly": _LANE ^ amount, "idx": bottom | (amount & ~segment.astype(np.int64) & 31),
+        "up": _LANE - amount, "down": _LANE + amount, "bfly": _LANE ^ amount,
+        "idx": bottom | (amount & ~segment.astype(np.int64) & 31),
     }[mode]  # fmt: skip
     valid = lane >= (_LANE & segment | clamp & ~segment) if mode == "up" else lane <= top
     lane = np.where(valid, lane, _LANE)
@@ -96,6 +102,7 @@ def _shuffle_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray,
 
 def _per_warp(compute: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], source_type: str, result_type: str) -> Any:
     """A collective of `value, members` whose result `compute(values, named, here)` gives per lane, [k, 32]."""
+
     def handler(form: Form, instruction: Instruction) -> Bound:
         target, value, members = instruction.operands
         first = target.first if isinstance(target, Pair) else target
@@ -117,11 +124,11 @@ def _ballot(values: np.ndarray, named: np.ndarray, here: np.ndarray) -> np.ndarr
 
 
 def _all(values: np.ndarray, named: np.ndarray, here: np.ndarray) -> np.ndarray:
-    return (values[:, None, :] | ~named).all(2)
+    return np.all(values[:, None, :] | ~named, axis=2)
 
 
 def _any(values: np.ndarray, named: np.ndarray, here: np.ndarray) -> np.ndarray:
-    return (values[:, None, :] & named).any(2)
+    return np.any(values[:, None, :] & named, axis=2)
 
 
 def _uniform(values: np.ndarray, named: np.ndarray, here: np.ndarray) -> np.ndarray:
@@ -175,7 +182,9 @@ def _elect(form: Form, instruction: Instruction) -> Bound:
     """`elect.sync`: the lowest lane named is the leader."""
     target, members = instruction.operands
     outputs = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())
-    kinds: list[tuple[Operand, str]] = [(item, kind) for item, kind in zip(outputs, ("b32", "pred")) if not isinstance(item, Sink)]
+    kinds: list[tuple[Operand, str]] = [
+        (item, kind) for item, kind in zip(outputs, ("b32", "pred")) if not isinstance(item, Sink)
+    ]
 
     def function(masks: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
         here = check_members(masks, where)
@@ -207,7 +216,8 @@ ROWS = [
     Row("vote.sync.ballot.b32", "", "predicates of the warp as bits", handler=_per_warp(_ballot, "pred", "b32"), effects=_WARP),
     Row("vote.sync.all.pred", "", "whether all predicates hold", handler=_per_warp(_all, "pred", "pred"), effects=_WARP),
     Row("vote.sync.any.pred", "", "whether any predicate holds", handler=_per_warp(_any, "pred", "pred"), effects=_WARP),
-    Row("vote.sync.uni.pred", "", "whether all predicates are the same", handler=_per_warp(_uniform, "pred", "pred"), effects=_WARP),
+    Row("vote.sync.uni.pred", "", "whether all predicates are the same", handler=_per_warp(_uniform, "pred", "pred"),
+        effects=_WARP),
     Row("match.any.sync{b32|b64}", "", "lanes with the same value", handler=_per_warp(_match_any, "t", "b32"), effects=_WARP),
     Row("match.all.sync{b32|b64}", "", "whether all lanes have the same value", handler=_match_all, effects=_WARP),
     Row("redux.sync{add|min|max}{u32|s32}", "", "reduction over the warp", handler=_reduce, effects=_WARP),

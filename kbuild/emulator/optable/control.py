@@ -52,7 +52,9 @@ def _barrier_reduce(form: Form, instruction: Instruction) -> Bound:
     count, predicate = rest if len(rest) == 2 else (_ZERO, rest[0])
     operation = form.choose("popc", "and", "or")
 
-    def function(warps: Any, numbers: np.ndarray, counts: np.ndarray, values: np.ndarray, out: np.ndarray, where: Any = True) -> Any:
+    def function(
+        warps: Any, numbers: np.ndarray, counts: np.ndarray, values: np.ndarray, out: np.ndarray, where: Any = True
+    ) -> Any:
         whole_warps(len(numbers), where)
         lanes = np.ones(len(values), bool) if where is True else where
 
@@ -107,9 +109,11 @@ ROWS = [
     Row("bar[cta]{sync|arrive}", "", "barrier of the CTA's warps", handler=_barrier, effects=_ALIGNED),
     Row("barrier[cta]{sync|arrive}[aligned]", "", "barrier of the CTA's warps", handler=_barrier, effects=_CTA),
     Row("bar[cta].red.popc.u32", "", "barrier that counts predicates", handler=_barrier_reduce, effects=_ALIGNED),
-    Row("bar[cta].red{and|or}.pred", "", "barrier that combines predicates", handler=_barrier_reduce, effects=_ALIGNED),
+    Row("bar[cta].red{and|or}.pred", "", "barrier that combines predicates", handler=_barrier_reduce,
+        effects=_ALIGNED),
     Row("barrier[cta].red[aligned].popc.u32", "", "barrier that counts predicates", handler=_barrier_reduce, effects=_ALIGNED),
-    Row("barrier[cta].red[aligned]{and|or}.pred", "", "barrier that combines predicates", handler=_barrier_reduce, effects=_ALIGNED),
+    Row("barrier[cta].red[aligned]{and|or}.pred", "", "barrier that combines predicates", handler=_barrier_reduce,
+        effects=_ALIGNED),
     Row("barrier.cluster{arrive|wait}[release|relaxed|acquire][aligned]", "", "barrier of a cluster", handler=_cluster_barrier,
         effects=_CTA, unordered=True),
     Row("membar{cta|gl|sys}", "", "memory fence", handler=_nothing, effects=_FENCE),
@@ -117,7 +121,8 @@ ROWS = [
     Row("fence.mbarrier_init.release.cluster", "", "makes initialised barriers visible", handler=_nothing, effects=_FENCE),
     Row("fence.proxy{alias|async|async.global|async.shared::cta|async.shared::cluster}", "", "fence between proxies",
         handler=_nothing, effects=_FENCE),
-    Row("fence.proxy.tensormap::generic{release|acquire}" + _LEVEL, "", "fence for tensor maps", handler=_nothing, effects=_FENCE),
+    Row("fence.proxy.tensormap::generic{release|acquire}" + _LEVEL, "", "fence for tensor maps", handler=_nothing,
+        effects=_FENCE),
     Row("nanosleep.u32", "", "pause", handler=_nothing, effects=Effects(waits=True)),
     Row("griddepcontrol{wait|launch_dependents}", "", "order between launches", handler=_nothing),
     Row("setmaxnreg{inc|dec}.sync.aligned.u32", "", "registers per thread", handler=_nothing, effects=Effects(collective="warp")),

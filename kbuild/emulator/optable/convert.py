@@ -70,7 +70,9 @@ def _to_integer(form: Form, target: str, source: str) -> Lanes:
         whole = rounded(values.astype(np.float64))
         low, high = whole <= float(limits.min), whole >= float(limits.max)
         inside = np.where(low | high | np.isnan(whole), 0.0, whole).astype(dtype)
-        return np.where(np.isnan(whole), missing, np.where(low, limits.min, np.where(high, limits.max, inside).astype(dtype))).astype(dtype)
+        return np.where(
+            np.isnan(whole), missing, np.where(low, limits.min, np.where(high, limits.max, inside).astype(dtype))
+        ).astype(dtype)
 
     return function
 

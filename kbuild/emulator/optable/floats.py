@@ -37,6 +37,7 @@ def finished(form: Form, function: Lanes) -> Lanes:
     """The modifiers `.ftz`, `.sat` and `.relu` around a function."""
     inner = function
     if form.has("ftz") and form.type == "f32":
+
         def flushed(*values: np.ndarray) -> np.ndarray:
             return flush(inner(*map(flush, values)))
 
@@ -61,6 +62,7 @@ def _relu(values: np.ndarray) -> np.ndarray:
 
 def _rounded(nearest: np.ufunc, name: str) -> Callable[[Form], Lanes]:
     """A basic operation: numpy rounds to nearest, `fp` does the directed roundings."""
+
     def meaning(form: Form) -> Lanes:
         rounding = form.choose(*_ROUNDING, default="rn")
         if rounding != "rn":
@@ -125,6 +127,7 @@ def _sign_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _sign_bits(operation: Lanes) -> Callable[[Form], Lanes]:
     """`abs` and `neg`: bits alone, so that a NaN keeps its payload."""
+
     def meaning(form: Form) -> Lanes:
         if form.type in ("bf16", "bf16x2", "f16x2"):
             return lambda value: operation(value.view(_HALF)).view(value.dtype)
@@ -135,6 +138,7 @@ def _sign_bits(operation: Lanes) -> Callable[[Form], Lanes]:
 
 def _approximate(exact: Callable[[np.ndarray], np.ndarray]) -> Callable[[Form], Lanes]:
     """An approximation of the hardware's: the right value, computed in binary64, rounded once."""
+
     def meaning(form: Form) -> Lanes:
         def function(value: np.ndarray) -> np.ndarray:
             return exact(value.astype(np.float64)).astype(value.dtype)
@@ -147,6 +151,7 @@ def _approximate(exact: Callable[[np.ndarray], np.ndarray]) -> Callable[[Form], 
 def _divide(form: Form) -> Lanes:
     """`div.full` and `div.approx`: the quotient rounded once, well within their two ulp."""
     if form.has("approx"):
+
         def approximate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             # The hardware multiplies by a reciprocal, which underflows to zero for divisors beyond 2^126.
             huge = (np.abs(b) > 2.0**126) & np.isfinite(b)

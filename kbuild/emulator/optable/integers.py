@@ -59,6 +59,7 @@ def _mad(form: Form) -> Lanes:
 
 def _add_carry(form: Form) -> Lanes:
     """`add.cc`, `addc`: the carry is the register's last source and last result."""
+
     def function(a: np.ndarray, b: np.ndarray, *carry: np.ndarray) -> tuple[np.ndarray, ...]:
         x, y = a.view(f"u{a.itemsize}"), b.view(f"u{b.itemsize}")
         total = x + y

@@ -10,7 +10,12 @@ from kbuild.emulator import memory
 from kbuild.emulator.optable.row import TYPES, Bound, Form, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError, Sink, Vector
 
-_WINDOWS = {"shared": memory.SHARED_WINDOW, "local": memory.LOCAL_WINDOW, "const": memory.CONST_WINDOW, "param": memory.PARAM_WINDOW}
+_WINDOWS = {
+    "shared": memory.SHARED_WINDOW,
+    "local": memory.LOCAL_WINDOW,
+    "const": memory.CONST_WINDOW,
+    "param": memory.PARAM_WINDOW,
+}
 
 
 def move(source: np.ndarray, target: np.ndarray, where: Any = True) -> None:
@@ -44,7 +49,9 @@ def _mov(form: Form, instruction: Instruction) -> Bound:
 
 
 def _space(form: Form) -> str:
-    return next(name for name in ("global", "shared", "local", "const", "param") if any(m.split("::")[0] == name for m in form.modifiers))
+    return next(
+        name for name in ("global", "shared", "local", "const", "param") if any(m.split("::")[0] == name for m in form.modifiers)
+    )
 
 
 def _to_generic(form: Form, instruction: Instruction) -> Bound:
@@ -90,6 +97,7 @@ def _map_shared(form: Form, instruction: Instruction) -> Bound:
 
 def _cta_rank(form: Form, instruction: Instruction) -> Bound:
     """`getctarank`: the CTA of the cluster that a shared address lies in."""
+
     def function(warps: Any, source: np.ndarray, target: np.ndarray, where: Any = True) -> None:
         rank = (source.astype(np.int64) % memory.WINDOW_SIZE >> memory.CTA_SHIFT) - 1
         move(np.where(rank < 0, warps.cta.rank, rank).astype(np.uint32), target, where)
@@ -100,10 +108,16 @@ def _cta_rank(form: Form, instruction: Instruction) -> Bound:
 
 def _policy(form: Form, instruction: Instruction) -> Bound:
     """`createpolicy`: a cache policy is opaque, and nothing here depends on it."""
-    return Bound(lambda target, where=True: move(np.uint64(0), target, where), (View(instruction.operands[0], "b64"),), False)
+
+    def function(target: np.ndarray, where: Any = True) -> None:
+        move(np.zeros_like(target), target, where)
+
+    return Bound(function, (View(instruction.operands[0], "b64"),), wants_warps=False)
 
 
-_ALL = "{" + "|".join(name for name in ("pred", "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")) + "}"
+_ALL = (
+    "{" + "|".join(name for name in ("pred", "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")) + "}"
+)
 _SPACES = "{global|shared|local|const|param|shared::cta|shared::cluster}"
 _SIZES = "{u32|u64}"
 assert set(_ALL[1:-1].split("|")) <= set(TYPES)

@@ -3,8 +3,8 @@
 A pattern names the forms of an opcode: `.a` is a fixed modifier, `{a|b}` is exactly one of several, `[a|b]` at most one.  So
 `add{u32|s32}` stands for `add.u32` and `add.s32`, and `fma{rn|rz}[ftz].f32` for four forms.
 
-An operand list says which operands a row has: results, `=`, sources.  Each is the name of a PTX type, or `t`, the last type in the
-instruction's name, `t0`, its first, `wide`, the integer type of twice the width; `x?` may be left out.
+An operand list says which operands a row has: results, `=`, sources.  Each is the name of a PTX type, or `t`, the last type in
+the instruction's name, `t0`, its first, `wide`, the integer type of twice the width; `x?` may be left out.
 """
 
 from __future__ import annotations
@@ -152,7 +152,11 @@ class Row:
         """Every full name that the pattern stands for."""
         names = [self.opcode]
         for choices, required in self.groups:
-            names = [name + ending for name in names for ending in (*("." + choice for choice in choices), *(() if required else ("",)))]
+            names = [
+                name + ending
+                for name in names
+                for ending in (*("." + choice for choice in choices), *(() if required else ("",)))
+            ]
         return names
 
 

@@ -47,7 +47,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 
 HOMES = {
     "llvmlite": ("compiler/backend/llvm.py",),
-    "numpy": ("compiler/interp/",),
+    "numpy": ("compiler/interp/", "emulator/"),
     "tomli": ("aot/load.py",),
     "jinja2": ("aot/rendering.py",),
     "subprocess": ("compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py"),
@@ -58,6 +58,9 @@ LANGUAGE = ("compiler/library/standard.py", "compiler/library/random.py")
 """Files in the language itself: kernels are compiled from their text, and nobody imports them."""
 
 REWRITTEN = {
+    "tt.descriptor_load": "rewrite_tensor_descriptor_to_pointer",
+    "tt.descriptor_store": "rewrite_tensor_descriptor_to_pointer",
+    "tt.make_tensor_descriptor": "rewrite_tensor_descriptor_to_pointer",
     "tt.advance": "rewrite_tensor_pointer",
     "tt.make_tensor_ptr": "rewrite_tensor_pointer",
     "tt.call": "inline",

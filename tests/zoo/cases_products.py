@@ -80,7 +80,8 @@ def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, in
         b = operand(rng, dtype, *((n, k) if transposed else (k, n)))
         c = poisoned(m, n, dtype=np.float32 if dtype == "float32" else np.float16)
         return {"a": a, "b": b, "c": bf16(c) if dtype == "bf16" else c, "M": m, "N": n, "K": k,
-                "stride_am": 1 if a_transposed else k, "stride_ak": m if a_transposed else 1, "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
+                "stride_am": 1 if a_transposed else k, "stride_ak": m if a_transposed else 1,
+                "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
                 "stride_cm": n, "stride_cn": 1}
 
     return Case(

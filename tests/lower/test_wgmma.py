@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 
-import kbuild
 from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ir.types import F8E4M3FN, F16, F32, I8, I32, MemDescType, TensorType, Type, bit_width
@@ -27,6 +26,13 @@ READ = {"f16": np.float16, "tf32": np.float32, "s8": np.int8}
 ELEMENTS: dict[Type, str] = {F16: "f16", F32: "tf32", I8: "s8", F8E4M3FN: "e4m3"}
 
 
+def fields(pattern: str, text: str) -> tuple[str, ...]:
+    """The groups of the first match, which there must be."""
+    found = re.search(pattern, text)
+    assert found is not None, f"not understood: {text}"
+    return found.groups()
+
+
 class WarpGroupMachine(Machine):
     """Knows the inline assembly of products, whose tuples of results are lists of registers."""
 
@@ -34,7 +40,7 @@ class WarpGroupMachine(Machine):
         return self.value(text.split()[3], "ptr addrspace(3)").astype(np.int32)
 
     def do_extractvalue(self, text: str) -> np.ndarray:
-        name, index = re.fullmatch(r"extractvalue \{.*\} (\S+), (\d+)", text).groups()
+        name, index = fields(r"extractvalue \{.*\} (\S+), (\d+)", text)
         return self.registers[name][int(index)]
 
     def do_call(self, text: str) -> object:
@@ -50,10 +56,10 @@ class WarpGroupMachine(Machine):
         for line in template.replace("{\n", "").splitlines():
             self.count[line.split(".")[0]] = self.count.get(line.split(".")[0], 0) + 1
             if line.startswith("add.s64"):
-                target, source, amount = re.fullmatch(r"add.s64 (\w), (\$\d+), (\d+);", line).groups()
+                target, source, amount = fields(r"add.s64 (\w), (\$\d+), (\d+);", line)
                 registers[target] = registers[source] + int(amount)
             elif line.startswith("mov"):
-                target, source = re.fullmatch(r"mov.b32 (\$\d+), (\$\d+);", line).groups()
+                target, source = fields(r"mov.b32 (\$\d+), (\$\d+);", line)
                 registers[target] = registers[source]
             elif line.startswith("wgmma.mma_async"):
                 self.multiply(line, registers)
@@ -62,9 +68,9 @@ class WarpGroupMachine(Machine):
 
     def multiply(self, line: str, registers: dict[str, np.ndarray]) -> None:
         """One instruction: every warpgroup multiplies what its descriptors name."""
-        n, k, kind = re.search(r"m64n(\d+)k(\d+)\.\w+\.(\w+)\.", line).groups()
+        n, k, kind = fields(r"m64n(\d+)k(\d+)\.\w+\.(\w+)\.", line)
         assert (self.writer == -1).all(), "the memory was written after the last barrier"
-        sums, left, scale, immediates = re.search(r" \{(.*?)\}, (\w|\{.*?\}), b, ([01])(.*);", line).groups()
+        sums, left, scale, immediates = fields(r" \{(.*?)\}, (\w|\{.*?\}), b, ([01])(.*);", line)
         flags = [int(flag) for flag in immediates.split(", ")[3:]]
         names = sums.split(", ")
         if scale == "0":
@@ -138,13 +144,15 @@ def product(element: Type, shape: tuple[int, int, int], warps: tuple[int, int], 
     for index, (rows, cols) in enumerate(((m, k), (k, columns))):
         array = generator.integers(-3, 4, (rows, cols))
         values.append(array)
-        bits_array = encode(array.astype(np.float32), F8E4M3FN).view(np.int8) if element == F8E4M3FN else array.astype(READ[ELEMENTS[element]])
+        held = encode(array.astype(np.float32), element).view(np.int8 if element == F8E4M3FN else READ[ELEMENTS[element]])
         in_registers = orders[index] == "r"
         first_contiguous = orders[index] == ("m" if index == 0 else "k")
         order = (0, 1) if first_contiguous else (1, 0)
-        layout = dot_operand((m, k), warps, 0, atom.k_width) if in_registers else coalesced((rows, cols), order, 8, warps[0] * warps[1])
+        layout = coalesced((rows, cols), order, 8, warps[0] * warps[1])
+        if in_registers:
+            layout = dot_operand((m, k), warps, 0, atom.k_width)
         source = Block([TensorType((rows, cols), element, layout)]).arguments[0]
-        inputs[source] = (bits_array, source)
+        inputs[source] = (held, source)
         if not in_registers:
             contiguous = k if orders[index] == "k" else 64 if index == 0 else n
             tile = wgmma_shared((rows, cols), bits, min(128, contiguous * bits // 8), first_contiguous)

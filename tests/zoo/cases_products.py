@@ -74,17 +74,19 @@ def _attention(
 
 
 def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, int, int], transposed: bool = False, warps: int = 4,
-            stages: int = 3) -> Case:
+            stages: int = 3, a_transposed: bool = False) -> Case:
     def make(rng):
+        a = operand(rng, dtype, *((k, m) if a_transposed else (m, k)))
         b = operand(rng, dtype, *((n, k) if transposed else (k, n)))
         c = poisoned(m, n, dtype=np.float32 if dtype == "float32" else np.float16)
-        return {"a": operand(rng, dtype, m, k), "b": b, "c": bf16(c) if dtype == "bf16" else c, "M": m, "N": n, "K": k,
-                "stride_am": k, "stride_ak": 1, "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
+        return {"a": a, "b": b, "c": bf16(c) if dtype == "bf16" else c, "M": m, "N": n, "K": k,
+                "stride_am": 1 if a_transposed else k, "stride_ak": m if a_transposed else 1,
+                "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
                 "stride_cm": n, "stride_cn": 1}
 
     return Case(
         name, "matmul.py", "matmul_kernel", make,
-        lambda a, b, **_: {"c": numbers(a) @ (numbers(b).T if transposed else numbers(b))},
+        lambda a, b, **_: {"c": (numbers(a).T if a_transposed else numbers(a)) @ (numbers(b).T if transposed else numbers(b))},
         {"BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "GROUP_M": 4},
         grid=(-(-m // blocks[0]) * -(-n // blocks[1]),), num_warps=warps, num_stages=stages,
     )  # fmt: skip
@@ -131,6 +133,16 @@ CASES = [
     _matmul("matmul_transposed", "float16", 128, 128, 128, (64, 64, 64), True),
     _matmul("matmul_transposed_tf32", "float32", 70, 64, 48, (64, 64, 16), True, stages=4),
     _matmul("matmul_large_tile", "float16", 256, 256, 192, (128, 128, 64), warps=8),
+    _matmul("matmul_256_columns", "float16", 256, 512, 448, (128, 256, 64), warps=8),
+    _matmul("matmul_256_columns_transposed", "bf16", 128, 256, 320, (128, 256, 64), True, warps=8),
+    _matmul("matmul_four_stages", "float16", 256, 256, 576, (128, 128, 64), warps=4, stages=4),
+    _matmul("matmul_two_stages", "bf16", 128, 256, 320, (128, 128, 64), warps=4, stages=2),
+    _matmul("matmul_one_stage", "float16", 128, 128, 192, (128, 128, 64), warps=4, stages=1),
+    _matmul("matmul_warps_along_n", "float16", 64, 512, 256, (64, 256, 64), warps=8),
+    _matmul("matmul_deep_steps", "float16", 128, 128, 512, (64, 64, 128), True, stages=4),
+    _matmul("matmul_shallow_steps", "float16", 128, 128, 160, (128, 64, 16), stages=4),
+    _matmul("matmul_a_transposed", "float16", 256, 128, 192, (128, 64, 32), a_transposed=True),
+    _matmul("matmul_both_transposed", "bf16", 256, 256, 256, (256, 128, 64), True, warps=8, a_transposed=True),
     _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2),
     _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
     _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),

@@ -74,10 +74,10 @@ class _SharedOperand:
         self.transposed, self.element_bytes, self.k = transposed, bit_width(type_) // 8, atom.k
         self.depth = type_.tile_shape[depth]
         # Lane 0 of each group's first warp holds D's element at the origin of what the group computes.
-        groups = [result.unflatten(basis)[index] for basis in result.bases_of("warp")[2:]]
-        self.base = self._base(emit, pointer, [self.tile.offset(origin, 0, self.element_bytes) for origin in groups])
+        groups = tuple(result.unflatten(basis)[index] for basis in result.bases_of("warp")[2:])
+        self.base = self._base(emit, pointer, tuple(self.tile.offset(origin, 0, self.element_bytes) for origin in groups))
 
-    def _base(self, emit: Emitter, pointer: str, groups: Sequence[int]) -> str:
+    def _base(self, emit: Emitter, pointer: str, groups: tuple[int, ...]) -> str:
         """The descriptor of the group's part of the tile."""
         address = emit.instruction(f"ptrtoint {SHARED_POINTER} {pointer} to i32")
         if any(groups):

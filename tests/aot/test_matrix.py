@@ -41,6 +41,16 @@ def test_a_configuration_for_one_architecture(project: Path) -> None:
     assert {variant.values["BLOCK"] for variant in expansion.variants} == {512}
 
 
+def test_a_configuration_that_another_always_precedes_is_not_built(project: Path) -> None:
+    """For fp16 the first configuration is taken wherever the second would apply."""
+    text = (project / "kernels.toml").read_text().replace('n = "<= 1024" }', 'n = "<= 1024", dtype = "fp16" }')
+    text = text.replace("BLOCK = 2048", 'when = { n = "<= 1024" }\nBLOCK = 256\n[[kernel.config]]\nBLOCK = 2048')
+    (project / "kernels.toml").write_text(text)
+    variants = expand(load(project / "kernels.toml"), archs=["sm_90"]).variants
+    found = {(dict(variant.matrix)["dtype"], variant.values["BLOCK"]) for variant in variants}
+    assert found == {("fp16", 1024), ("fp16", 2048), ("fp32", 256), ("fp32", 2048)}
+
+
 def test_specialisations_go_together(project: Path) -> None:
     manifest = load(project / "kernels.toml")
     both = (Specialization((("n", "1"), ("x", "16"))), Specialization())

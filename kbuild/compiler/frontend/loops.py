@@ -339,7 +339,7 @@ def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:
                      "let the condition depend on values of run time")  # fmt: skip
     frame.values = _with_arguments(before, carried, body.arguments)
     with visitor.builder.inside(body):
-        changed, yields = _read_body(visitor, node, before, names, carried)
+        changed, _ = _read_body(visitor, node, before, names, carried)
     if changed:
         _discard(body)
         _discard(test)

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 
-import kbuild
 from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ir.types import F8E4M3FN, F16, F32, I8, I32, MemDescType, TensorType, Type, bit_width
@@ -138,11 +137,15 @@ def product(element: Type, shape: tuple[int, int, int], warps: tuple[int, int], 
     for index, (rows, cols) in enumerate(((m, k), (k, columns))):
         array = generator.integers(-3, 4, (rows, cols))
         values.append(array)
-        bits_array = encode(array.astype(np.float32), F8E4M3FN).view(np.int8) if element == F8E4M3FN else array.astype(READ[ELEMENTS[element]])
+        if element == F8E4M3FN:
+            bits_array = encode(array.astype(np.float32), F8E4M3FN).view(np.int8)
+        else:
+            bits_array = array.astype(READ[ELEMENTS[element]])
         in_registers = orders[index] == "r"
         first_contiguous = orders[index] == ("m" if index == 0 else "k")
         order = (0, 1) if first_contiguous else (1, 0)
-        layout = dot_operand((m, k), warps, 0, atom.k_width) if in_registers else coalesced((rows, cols), order, 8, warps[0] * warps[1])
+        fragment, spread = dot_operand((m, k), warps, 0, atom.k_width), coalesced((rows, cols), order, 8, warps[0] * warps[1])
+        layout = fragment if in_registers else spread
         source = Block([TensorType((rows, cols), element, layout)]).arguments[0]
         inputs[source] = (bits_array, source)
         if not in_registers:

@@ -63,6 +63,9 @@ REWRITTEN = {
     "tt.make_tensor_descriptor": "rewrite_tensor_descriptor_to_pointer",
     "tt.advance": "rewrite_tensor_pointer",
     "tt.make_tensor_ptr": "rewrite_tensor_pointer",
+    **dict.fromkeys(
+        ("tt.make_tensor_descriptor", "tt.descriptor_load", "tt.descriptor_store"), "rewrite_tensor_descriptor_to_pointer"
+    ),
     "tt.call": "inline",
     "tt.func": "the function itself, which lower_module walks",
     "tt.reduce.return": "read by lower_combine, with the function that it ends",

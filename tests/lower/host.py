@@ -40,7 +40,8 @@ _ENGINES: list[object] = []
 def evaluate(row: type[Op], type_: FloatType, *arguments: np.ndarray) -> np.ndarray:
     """What a row's formula gives for arrays of float32 or float64."""
     kind = "double" if type_.bits == 64 else "float"
-    return run(lambda emit, names: FORMULAS[row].write(real.Real(emit, type_), *names), kind, kind, arguments[0].dtype, *arguments)
+    write = FORMULAS[row].write
+    return run(lambda emit, names: write(real.Real(emit, type_), *names), kind, kind, arguments[0].dtype, *arguments)
 
 
 def run(

@@ -15,7 +15,7 @@ ARCHS = ("sm_80", "sm_90")
 """Architectures that the compiler makes cubins for."""
 
 DTYPES = (
-    "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5", "fp8e4b15",
+    "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5",
     "i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
 )  # fmt: skip
 """Element types, by the names that Triton's signatures use."""

@@ -6,6 +6,7 @@ Types are frozen values with one text each, in Triton's and MLIR's spelling: `f3
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,10 +78,7 @@ class TensorType(Type):
 
     @property
     def numel(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def __hash__(self) -> int:
         # Without the layout, whose hash takes longer than the comparisons it would save.

@@ -40,6 +40,18 @@ def test_a_mask_that_cuts_anywhere_is_per_element():
     assert ptx(masked, f"{X}, %n: i32 {{divisibility = 16}}").count("st.global.v4.b32") == 2
 
 
+def test_narrow_offsets_are_extended():
+    store = RANGE + """
+      %b: tensor<1024xi8, #b> = arith.trunci %r
+      %c: tensor<1024xi8, #b> = arith.addi %b, %b
+      %s: tensor<1024x!tt.ptr<f32>, #b> = tt.splat %x
+      %p: tensor<1024x!tt.ptr<f32>, #b> = tt.addptr %s, %c
+      %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}
+      tt.store %p, %v
+    """
+    assert "cvt.s64.s8" in ptx(store, X) or "cvt.s32.s8" in ptx(store, X)
+
+
 def test_the_end_of_a_tensor_is_accessed_element_by_element_the_rest_in_vectors():
     copy = MASK + pointers("x", "f32") + pointers("y", "f32") + """
       %o: tensor<1024xf32, #b> = arith.constant {value = 1.0}

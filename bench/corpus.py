@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,9 @@ from kbuild.errors import InternalError, KbuildError
 
 SECONDS = 60
 """The longest a request may take, by the clock."""
-DTYPES = {
-    "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "int32": tl.int32, "int64": tl.int64,
-    "i32": tl.int32, "i64": tl.int64, "int8": tl.int8, "i8": tl.int8, "fp8e5": tl.float8e5, "fp8e4nv": tl.float8e4nv,
-}  # fmt: skip
+DTYPES = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "int32": tl.int32, "int64": tl.int64,
+          "i32": tl.int32, "i64": tl.int64, "int8": tl.int8, "i8": tl.int8,
+          "fp8e5": tl.float8e5, "fp8e4nv": tl.float8e4nv}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,23 +61,25 @@ def main() -> None:
     parser.add_argument("--only", default="", help="functions whose name contains this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--refused", action="store_true", help="those that Triton refused, which are left out otherwise")
+    parser.add_argument("--refused", action="store_true", help="replay the requests that Triton refused instead of the others")
     options = parser.parse_args()
     folders = {"liger": options.liger / "src", "tb": options.tritonbench / "data"}
-    lines = [line for file in options.requests for line in gzip.decompress(file.read_bytes()).splitlines()]
-    requests = [json.loads(line) for line in lines]
-    requests = [request for request in requests if options.only in request["name"] and bool(request["error"]) == options.refused]
+    requests = [request for file in options.requests for request in read(file) if bool(request["error"]) == options.refused]
+    requests = [request for request in requests if options.only in request["name"]]
     if options.one_each:
         requests = list({(request["file"], request["name"]): request for request in reversed(requests)}.values())
     work = [(arch, request) for arch in options.arch or ["sm_80", "sm_90"] for request in requests[:: options.every]]
     outcomes = replay(work, folders, options.stop, options.jobs)
     report(work, outcomes)
     if options.json:
-        rows = [
-            {"arch": arch, "request": request, "outcome": outcome.kind, "text": outcome.text, "seconds": outcome.seconds}
-            for (arch, request), outcome in zip(work, outcomes)
-        ]
+        rows = [{"arch": arch, "request": request, **asdict(outcome)} for (arch, request), outcome in zip(work, outcomes)]
         options.json.write_text(json.dumps(rows, indent=1))
+
+
+def read(file: str) -> list[Any]:
+    """The requests of a file."""
+    with gzip.open(file, "rt") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, jobs: int) -> list[Outcome]:
@@ -185,15 +186,17 @@ def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
             functions[request["file"], request["name"]].add(outcome.kind)
         whole = sum(found == {"ok"} for found in functions.values())
         times = sorted(outcome.seconds for _, outcome in own)
-        print(f"{arch:8} {len(own):10} {counts['ok'] / len(own):7.1%} {counts['message']:8} {counts['crash']:6} "
-              f"{times[len(own) // 2]:9.2f} {times[len(own) * 99 // 100]:7.2f} {sum(times):8.0f}   {whole} of {len(functions)}")
+        print(
+            f"{arch:8} {len(own):10} {counts['ok'] / len(own):7.1%} {counts['message']:8} {counts['crash']:6} "
+            f"{times[len(own) // 2]:9.2f} {times[len(own) * 99 // 100]:7.2f} {sum(times):8.0f}   {whole} of {len(functions)}"
+        )
     for kind in ("crash", "message"):
         reasons: Counter[str] = Counter()
         for (_, request), outcome in zip(work, outcomes):
             if outcome.kind == kind:
-                text = outcome.text.splitlines()
-                lines = [line for line in text if "error" in line.lower()] or text[-1:] or [""]
-                reasons[f"{lines[-1].strip()[:200]}   ({request['name']})"] += 1
+                lines = outcome.text.splitlines() or [""]
+                said = [line for line in lines if "error" in line.lower()] or lines
+                reasons[f"{said[-1].strip()[:200]}   ({request['name']})"] += 1
         print(f"\n{kind}, by reason:")
         for reason, count in reasons.most_common(60):
             print(f"{count:5}  {reason}")

@@ -102,6 +102,39 @@ def _block_pointers(name: str, m: int, n: int, k: int) -> Case:
     )  # fmt: skip
 
 
+def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int, int, int]) -> Case:
+    """A product of matrices whose rows lie further apart than they are long; what lies between is not touched."""
+    tile_m, tile_n, tile_k = tile
+
+    def expect(a, b, c, N, K, **_):
+        right = c.astype(np.float64)
+        right[:, :N] = numbers(a)[:, :K] @ numbers(b)[:, :K].T
+        return {"c": right}
+
+    return Case(
+        name, "products.py", "dot_descriptors",
+        lambda rng: {"a": operand(rng, "float16", m, pitch), "b": operand(rng, "float16", n, pitch),
+                     "c": poisoned(m, pitch, dtype=np.float16), "M": m, "N": n, "K": k, "lda": pitch, "ldb": pitch, "ldc": pitch},
+        expect, {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k}, grid=(-(-m // tile_m), -(-n // tile_n)),
+    )  # fmt: skip
+
+
+def _shift(name: str, dtype: str, rows: int, columns: int, pitch: int, up: int, left: int, tile: int) -> Case:
+    def expect(x, out, **_):
+        padded = np.zeros((rows + 2 * tile, columns + 2 * tile))
+        padded[tile : tile + rows, tile : tile + columns] = numbers(x)[:, :columns]
+        right = out.astype(np.float64)
+        right[:, :columns] = padded[tile + up : tile + up + rows, tile + left : tile + left + columns] + 1
+        return {"out": right}
+
+    return Case(
+        name, "products.py", "descriptor_shift",
+        lambda rng: {"x": small_integers(rng, rows, pitch).astype(dtype), "out": poisoned(rows, pitch, dtype=np.dtype(dtype)),
+                     "rows": rows, "columns": columns, "pitch": pitch, "up": up, "left": left},
+        expect, {"TILE": tile},
+    )  # fmt: skip
+
+
 CASES = [
     _tile("dot_fp16", "float16", 64, 64, 32), _tile("dot_bf16", "bf16", 32, 64, 64, 8), _tile("dot_tf32", "float32", 64, 32, 32),
     _tile("dot_int8", "int8", 32, 32, 64), _tile("dot_fp16_small", "float16", 16, 16, 16, 1),
@@ -128,6 +161,10 @@ CASES = [
          lambda rng: {"a": operand(rng, "float16", 4, 16, 16), "b": operand(rng, "float16", 4, 16, 32), "c": poisoned(4, 16, 32)},
          lambda a, b, c: {"c": numbers(a) @ numbers(b)}, {"B": 4, "M": 16, "N": 32, "K": 16}),
     _block_pointers("block_pointers", 128, 128, 64), _block_pointers("block_pointers_ragged", 100, 90, 50),
+    _descriptors("descriptors", 128, 64, 96, 96, (64, 64, 32)), _descriptors("descriptors_ragged", 100, 83, 77, 104, (64, 64, 32)),
+    _descriptors("descriptors_odd", 33, 31, 129, 136, (32, 32, 64)),
+    _shift("descriptor_shift", "float32", 40, 50, 52, -3, 5, 16), _shift("descriptor_shift_fp16", "float16", 21, 37, 40, 2, -8, 16),
+    _shift("descriptor_shift_int8", "int8", 33, 45, 48, 0, -16, 32),
     _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)), _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
     _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)), _matmul("matmul_ragged", "float16", 77, 50, 83, (64, 32, 32)),
     _matmul("matmul_transposed", "float16", 128, 128, 128, (64, 64, 64), True),

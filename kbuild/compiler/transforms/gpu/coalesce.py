@@ -79,8 +79,11 @@ def find_accesses(func: Func) -> list[Access]:
         vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], max(1, widest // bits))
         mask: Value | None = getattr(op, "mask", None)
         if mask is not None:
-            # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.
-            vector = min(vector, info.get(mask).constancy[order[0]])
+            # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.  Where the
+            # mask cuts off the end of a tensor, most threads access whole vectors.
+            masked = info.get(mask)
+            atomic = isinstance(op, AtomicRMW | AtomicCAS)
+            vector = min(vector, (masked.constancy if atomic else masked.prefixes)[order[0]])
         accesses.append(Access(op, type_.shape, order, bits, vector))
     return accesses
 

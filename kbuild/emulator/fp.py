@@ -83,8 +83,9 @@ def decode(values: np.ndarray, source: str) -> np.ndarray:
         if values.dtype.itemsize < 8:
             return values.astype(np.float64)
         negative = values < 0
-        magnitude = np.where(negative, -values.view(np.int64), values.view(np.int64)).view(np.uint64)
-        odd = magnitude & np.uint64(~0x7FF & (1 << 64) - 1) | ((magnitude & np.uint64(0x7FF)) != 0).astype(np.uint64) << np.uint64(11)
+        magnitude = np.where(negative, np.uint64(0) - values.view(np.uint64), values.view(np.uint64))
+        sticky = ((magnitude & np.uint64(0x7FF)) != 0).astype(np.uint64)
+        odd = magnitude & np.uint64((1 << 64) - (1 << 11)) | sticky << np.uint64(11)
         large = np.where(magnitude >= np.uint64(1 << 53), odd, magnitude).astype(np.float64)
         return np.where(negative, -large, large)
     return widen(values, source).astype(np.float64)
@@ -143,7 +144,7 @@ def _encode_byte(values: np.ndarray, form: Format) -> np.ndarray:
     fraction = form.precision - 1
     magnitude = np.abs(np.where(np.isfinite(values), values, 0.0))
     _, exponent = np.frexp(magnitude)
-    power = np.maximum(exponent - 1, form.lowest)
+    power = np.where(magnitude == 0, form.lowest, np.maximum(exponent - 1, form.lowest))
     steps = np.ldexp(magnitude, fraction - power).astype(np.int64)
     # A normal number has the hidden bit in `steps`, which is the lowest bit of the exponent field.
     bits = (power - form.lowest << fraction) + steps
@@ -307,7 +308,7 @@ def _nearest(exact: Fraction, rounding: str) -> float:
         value = math.copysign(math.inf, exact)
     if rounding == "rn" or (math.isfinite(value) and Fraction(value) == exact):
         return value
-    above = math.isinf(value) and value > 0 or math.isfinite(value) and Fraction(value) > exact
+    above = value > 0 if math.isinf(value) else Fraction(value) > exact
     down = rounding == "rm" or (rounding == "rz" and exact > 0)
     if above == down:
         return math.nextafter(value, -math.inf if down else math.inf)

@@ -61,7 +61,8 @@ def run(
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
-    access; `landing` says when asynchronous copies take effect: `late`, `early` or `random:SEED`.  Raises PtxError for text that cannot be run and EmulationError for arguments that do not fit the kernel.
+    access; `landing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
+    that cannot be run and EmulationError for arguments that do not fit the kernel.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule

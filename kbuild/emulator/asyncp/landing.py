@@ -6,9 +6,12 @@ warp can go on, so that a wait that is justified always ends.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
 
 import numpy as np
+
+from kbuild.emulator.findings import EmulationError
 
 
 class Landing(Protocol):
@@ -44,13 +47,13 @@ class Random:
 
 
 def landing_named(name: str) -> Landing:
-    """The landing of a name: `late`, `early` or `random:SEED`.  Raises ValueError for another."""
-    kind, _, seed = name.partition(":")
-    if kind == "random":
-        return Random(int(seed or "0"))
-    if kind in ("late", "early"):
-        return Late() if kind == "late" else Early()
-    raise ValueError(f"unknown landing {name!r}; known are late, early and random:SEED")
+    """The landing of a name: `late`, `early` or `random(SEED)`.  Raises EmulationError for another."""
+    if name in ("late", "early"):
+        return Late() if name == "late" else Early()
+    found = re.fullmatch(r"random\((\d+)\)", name)
+    if found is None:
+        raise EmulationError(f"unknown landing {name!r}", hint="known are late, early and random(SEED)")
+    return Random(int(found.group(1)))
 
 
 def unit_of(cta: Any, kind: type) -> Any:

@@ -8,8 +8,7 @@ import numpy as np
 
 from kbuild.emulator.asyncp.cp_async import Copy, CopyGroups
 from kbuild.emulator.asyncp.landing import unit_of
-from kbuild.emulator.optable.access import _at as at
-from kbuild.emulator.optable.access import address_of
+from kbuild.emulator.optable.access import address_of, at
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Immediate, Instruction, PtxError
 
@@ -37,9 +36,7 @@ def _copy(form: Form, instruction: Instruction) -> Bound:
     origin, offset = address_of(source)
     rest = instruction.operands[3:-1] if form.has("L2::cache_hint") else instruction.operands[3:]
 
-    def function(
-        convoy: Any, target: np.ndarray, start: np.ndarray, *filled: np.ndarray, where: Any = True
-    ) -> None:
+    def function(convoy: Any, target: np.ndarray, start: np.ndarray, *filled: np.ndarray, where: Any = True) -> None:
         chosen = slice(None) if where is True else where
         bytes_read = filled[0][chosen].astype(np.int64) if filled else None
         if bytes_read is not None:

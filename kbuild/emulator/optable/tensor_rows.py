@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.optable.access import _at as at
-from kbuild.emulator.optable.access import address_of
+from kbuild.emulator.optable.access import address_of, at
 from kbuild.emulator.optable.collectives import whole_warps
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Instruction, Operand, PtxError, Vector
@@ -70,7 +69,7 @@ def _count(form: Form, operand: Operand, instruction: Instruction) -> tuple[Oper
 
 def _rows(count: int, lanes: int, where: Any) -> np.ndarray:
     """The lanes that give the address of a row."""
-    chosen = np.tile(_LANE < 8 * count, lanes // 32)
+    chosen = np.tile(count > _LANE // 8, lanes // 32)
     return chosen if where is True else chosen & where
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.asyncp.landing import Landing, Late, landing_named
 from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.findings import EmulationError, Fault, Finding
 from kbuild.emulator.memory import (
@@ -55,12 +56,13 @@ def run(
     ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
     arguments: Sequence[Argument], *,
     schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1),
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), landing: str = "late",
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
-    access.  Raises PtxError for text that cannot be run and EmulationError for arguments that do not fit the kernel.
+    access; `landing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
+    that cannot be run and EmulationError for arguments that do not fit the kernel.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
@@ -77,6 +79,7 @@ def run(
         values.append(argument if array is None else arrays[-1][1])
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
     launch.observers = list(observers)
+    launch.landing = landing_named(landing)
     findings = launch.run()
     outputs = [
         None if entry is None else heap.bytes(entry[1], entry[0].nbytes).copy().view(entry[0].dtype).reshape(entry[0].shape)
@@ -102,6 +105,8 @@ class Launch:
         self.steps = 0
         self.printed: list[str] = []
         self.observers: list[Observer] = []
+        self.landing: Landing = Late()
+        """When asynchronous copies take effect."""
         self.global_memory = heap
         self.shared_base = shared_base
         self._check_shape()

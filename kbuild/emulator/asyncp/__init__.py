@@ -1,0 +1,1 @@
+"""Memory operations that land later than their instruction: copies, tensor maps, transaction barriers."""

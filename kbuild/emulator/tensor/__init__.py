@@ -1,0 +1,1 @@
+"""Matrix instructions as functions of fragments: registers of warps in, registers out."""

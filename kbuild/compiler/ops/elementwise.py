@@ -195,7 +195,8 @@ class AbsI(Unary, name="math.absi", numpy="abs", fold=abs): ...
 class CountOnes(Unary, name="math.ctpop", llvm="@llvm.ctpop", numpy="bitwise_count"): ...
 
 
-class CountLeadingZeros(Unary, name="math.ctlz", numpy="ctlz"): ...
+class CountLeadingZeros(Unary, name="math.ctlz", numpy="ctlz"):
+    """How many zeros stand before the first one; all bits of zero."""
 
 
 class CmpI(Compare, name="arith.cmpi", numpy="cmpi"):

@@ -8,7 +8,7 @@ issued: it counts as a use up to the wait that covers it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
@@ -24,8 +24,7 @@ from kbuild.compiler.ops.gpu import (
 )
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """The numbers of the first and the last operation, both included."""
 
     start: int

@@ -11,7 +11,7 @@ have read buffer t - 1: `distance + 1` buffers are enough for one barrier per it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ops.control import For
@@ -21,8 +21,7 @@ from kbuild.compiler.transforms.gpu.pipeline.loads import Slice, backward_slice
 MIN_STAGES = 2
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """Loads that are issued `lookahead` iterations early, and give their values `use` iterations early."""
 
     loads: tuple[Load, ...]
@@ -35,8 +34,7 @@ class Stage:
     asynchronous: bool
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """The stages of a loop, those issued earliest first."""
 
     stages: tuple[Stage, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -95,6 +94,12 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     add("--lineinfo", action="store_true", help="let the cubin refer to source lines")
 
 
+def _print_json(value: object) -> None:
+    from json import dumps  # Not for those who ask for none.
+
+    print(dumps(value, indent=1))
+
+
 def _positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 100_000):
         raise argparse.ArgumentTypeError(f"expected a number from 1, found {text!r}")
@@ -128,7 +133,7 @@ def _build(options: argparse.Namespace) -> int:
     )
     result = builder.build(asked, progress)
     if options.json:
-        print(json.dumps(_result_json(result, time.monotonic() - started), indent=1))
+        _print_json(_result_json(result, time.monotonic() - started))
     elif only_path and result.wheel:
         print(result.wheel)
     elif options.dry_run:
@@ -245,7 +250,7 @@ def _compile(options: argparse.Namespace) -> int:
         elif not options.quiet and stop == "cubin":
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
-        print(json.dumps(reports, indent=1))
+        _print_json(reports)
     if errors:
         # The same mistake is found for each architecture; one telling is enough.
         raise ErrorGroup({(str(error), error.exit_code): error for error in errors}.values())
@@ -324,6 +329,8 @@ def _opt(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
+    import json
+
     from kbuild.aot.build import BUILD, MANIFEST, expand_known
     from kbuild.aot.load import load
 
@@ -339,7 +346,7 @@ def _list(options: argparse.Namespace) -> int:
         excluded = [
             {"kernel": e.kernel, "arch": e.arch, "matrix": dict(e.matrix), "reason": e.reason} for e in expansion.excluded
         ]
-        print(json.dumps({"variants": rows, "excluded": excluded}, indent=1))
+        _print_json({"variants": rows, "excluded": excluded})
         return 0
     for row in rows:
         built = row["built"]
@@ -354,6 +361,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _clean(options: argparse.Namespace) -> int:
+    import json
     from shutil import rmtree  # It loads three compressors, which compiling does not need.
 
     from kbuild.aot.build import BUILD
@@ -407,7 +415,7 @@ def _doctor(options: argparse.Namespace) -> int:
     why = usable(cache) if cache else "switched off"
     rows.append(("cache", why or str(cache), not why or cache is None))
     if options.json:
-        print(json.dumps([{"name": name, "found": text, "good": good} for name, text, good in rows], indent=1))
+        _print_json([{"name": name, "found": text, "good": good} for name, text, good in rows])
     else:
         for name, text, good in rows:
             print(f"{'ok     ' if good else 'missing'}  {name:9} {text}")

@@ -113,7 +113,7 @@ def round_to(values: np.ndarray, target: str, rounding: str = "rn", saturate: bo
 def _away(scaled: np.ndarray) -> np.ndarray:
     """To the nearest integer, ties away from zero."""
     whole = np.trunc(scaled)
-    return whole + np.where(np.abs(scaled - whole) >= 0.5, np.copysign(1.0, scaled), 0.0)
+    return np.copysign(np.abs(whole) + (np.abs(scaled - whole) >= 0.5), scaled)
 
 
 _ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {

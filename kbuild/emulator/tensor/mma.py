@@ -47,7 +47,7 @@ def fragment_places(role: str, shape: Shape, kind: str) -> np.ndarray:
     """For each register, lane and element of a fragment the place in its matrix: [registers, 32, elements], row * width + column.
 
     `role` is `a`, `b` or `c`.  Lane 4 g + t; within a row of A (a column of B) four lanes hold the elements of a register
-    side by side; in C they hold pairs.
+    side by side; in C they hold pairs, and eight columns follow the eight before.
     """
     per = elements_per_register(kind)
     rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n), "c": (shape.m, shape.n)}[role]
@@ -62,9 +62,9 @@ def fragment_places(role: str, shape: Shape, kind: str) -> np.ndarray:
         row = per * thread + element + 4 * per * register
         column = group + 0 * register
     else:
-        index = register * per + element
-        row = group + 8 * (index // 2)
-        column = 2 * thread + index % 2
+        index, per_tile = register * per + element, rows // 4
+        row = group + 8 * (index % per_tile // 2)
+        column = 8 * (index // per_tile) + 2 * thread + index % 2
     return np.ascontiguousarray(np.broadcast_to(row * columns + column, (registers, 32, per)))
 
 

@@ -30,7 +30,7 @@ Argument = Any
 
 QUANTUM = 4096
 """Turns that a cluster gets before the next one is started beside it."""
-STEP_BUDGET = 50_000_000
+STEP_BUDGET = 10_000_000
 
 
 @dataclass

@@ -26,7 +26,8 @@ def fma(
         a, b, c = (_flushed(value, FORMATS[_NAMES[value.dtype]]) for value in (a, b, c))
     result = _nearest(a, b, c, to) if rounding == "rn" and a.dtype.itemsize < 8 else None
     if result is None:
-        result = _exact_fma(*np.broadcast_arrays(a, b, c), to, rounding)
+        a, b, c = np.broadcast_arrays(a, b, c)
+        result = _exact_fma(a, b, c, to, rounding)
     return _flushed(result, to) if flush else result
 
 

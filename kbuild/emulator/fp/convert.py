@@ -74,7 +74,7 @@ def convert(
         high = np.where(np.abs(high) < FORMATS["f32"].smallest_normal, np.copysign(0, high), high)
     result = high.copy()
     finite = np.isfinite(high) & (high != 0)
-    result[finite] = round_exact(high[finite], low if isinstance(low, float) else low[finite], 0, form, rounding)
+    result[finite] = round_exact(high[finite], low[finite], 0, form, rounding)
     if relu:
         result = np.where(result <= 0, 0.0, result)
     if saturate:
@@ -84,12 +84,11 @@ def convert(
     return encode(result, target)
 
 
-def _exact(values: np.ndarray, source: str) -> tuple[np.ndarray, np.ndarray | float]:
+def _exact(values: np.ndarray, source: str) -> tuple[np.ndarray, np.ndarray]:
     """The values as float64, and what is left of 64-bit integers."""
-    if source in FORMATS:
-        return decode(values, source).astype(np.float64), 0.0
-    if values.dtype.itemsize < 8:
-        return values.astype(np.float64), 0.0
+    if source in FORMATS or values.dtype.itemsize < 8:
+        high = (decode(values, source) if source in FORMATS else values).astype(np.float64)
+        return high, np.zeros(high.shape)
     upper = (values >> values.dtype.type(32)).astype(np.float64) * 2.0**32
     return two_sum(upper, (values & values.dtype.type(0xFFFFFFFF)).astype(np.float64))
 

@@ -1,0 +1,46 @@
+"""What the emulator has to say about a run: faults, misuse, deadlocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbuild.emulator.ptx import Instruction
+from kbuild.errors import KbuildError, Loc
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a kernel, where it showed."""
+
+    kind: str
+    """A fixed word, such as `out-of-bounds`, `misaligned`, `divergent-collective`, `deadlock` or `step-budget`."""
+    message: str
+    instruction: Instruction | None = None
+    place: Loc | None = None
+    """The kernel source line, where the PTX tells it."""
+    cta: tuple[int, int, int] | None = None
+    warps: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind}: {self.message}"]
+        if self.instruction is not None:
+            lines.append(f"  at PTX line {self.instruction.line}: {self.instruction}")
+        if self.place is not None:
+            lines.append(f"  from {self.place}")
+        if self.cta is not None:
+            warps = f", warp {', '.join(map(str, self.warps))}" if self.warps else ""
+            lines.append(f"  in CTA {self.cta}{warps}")
+        return "\n".join(lines)
+
+
+class Fault(Exception):
+    """Raised where a rule is broken; the engine adds the place and ends the run."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class EmulationError(KbuildError):
+    """A run that could not be done, or that `Report.check` found wrong."""

@@ -1,0 +1,318 @@
+"""Launches a kernel on the emulator: arguments in, outputs and findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
+from kbuild.emulator.findings import EmulationError, Fault, Finding
+from kbuild.emulator.memory import (
+    CONST_WINDOW,
+    PARAM_WINDOW,
+    Heap,
+    Local,
+    Memory,
+    Observer,
+    Space,
+)
+from kbuild.emulator.optable.row import TYPES
+from kbuild.emulator.program import Program, load
+from kbuild.emulator.ptx import Address, Special, Symbol, Variable
+from kbuild.emulator.registers import RegisterFile
+from kbuild.emulator.schedule import Schedule, schedule_named
+
+Argument = Any
+"""A numpy array (passed as the address of a copy of its bytes), an int, a float, or bytes for a parameter that is an array."""
+
+QUANTUM = 4096
+"""Turns that a cluster gets before the next one is started beside it."""
+STEP_BUDGET = 50_000_000
+
+
+@dataclass
+class Report:
+    """What a launch did."""
+
+    outputs: list[np.ndarray | None]
+    """For each argument that was an array its contents afterwards, else None."""
+    findings: list[Finding]
+    steps: int
+    """Instructions executed, counted once for all warps that ran them together."""
+    printed: list[str] = field(default_factory=list)
+
+    def check(self) -> Report:
+        """This report.  Raises EmulationError where something was found."""
+        if self.findings:
+            raise EmulationError("\n".join(map(str, self.findings)))
+        return self
+
+
+def run(
+    ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
+    arguments: Sequence[Argument], *,
+    schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1),
+) -> Report:  # fmt: skip
+    """Run a kernel to its end, or to the first thing that is wrong.
+
+    `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
+    access.  Raises PtxError for text that cannot be run and EmulationError for arguments that do not fit the kernel.
+    """
+    program = load(ptx, entry) if isinstance(ptx, str) else ptx
+    chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
+    heap = Heap()
+    values, arrays = [], []
+    for number, argument in enumerate(arguments):
+        array = np.ascontiguousarray(argument) if isinstance(argument, np.ndarray) else None
+        if array is not None:
+            address = heap.allocate(array.nbytes, f"argument {number}")
+            heap.bytes(address, array.nbytes)[:] = array.view(np.uint8).ravel() if array.ndim else array.tobytes()
+            arrays.append((array, address))
+        else:
+            arrays.append(None)
+        values.append(argument if array is None else arrays[-1][1])
+    launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
+    launch.observers = list(observers)
+    findings = launch.run()
+    outputs = [
+        None if entry is None else heap.bytes(entry[1], entry[0].nbytes).copy().view(entry[0].dtype).reshape(entry[0].shape)
+        for entry in arrays
+    ]  # fmt: skip
+    return Report(outputs, findings, launch.steps, launch.printed)
+
+
+class Launch:
+    """One launch: memory, constants and the CTAs that run."""
+
+    def __init__(
+        self, program: Program, heap: Heap, arguments: Sequence[int | float | bytes], grid: Sequence[int],
+        block: int | Sequence[int], shared_bytes: int, schedule: Schedule, step_budget: int = STEP_BUDGET, shared_base: int = 0,
+        cluster: Sequence[int] = (1, 1, 1),
+    ) -> None:  # fmt: skip
+        self.program, self.schedule, self.step_budget = program, schedule, step_budget
+        self.grid = _three(grid)
+        self.block = _three((block,) if isinstance(block, int) else block)
+        self.cluster_shape = _three(cluster)
+        self.threads = int(np.prod(self.block))
+        self.warps = -(-self.threads // 32)
+        self.steps = 0
+        self.printed: list[str] = []
+        self.observers: list[Observer] = []
+        self.global_memory = heap
+        self.shared_base = shared_base
+        self._check_shape()
+        self.const = Space("const", CONST_WINDOW)
+        self.param = Space("param", PARAM_WINDOW)
+        self.symbols: dict[str, int] = {}
+        self._place_variables(shared_bytes)
+        self._place_parameters(arguments)
+        self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]] = []
+
+    def _check_shape(self) -> None:
+        required = self.program.required_threads
+        if required is not None and required != self.block:
+            raise EmulationError(f"the kernel is for {required} threads, not {self.block}")
+        if not 0 < self.threads <= 1024:
+            raise EmulationError(f"a CTA of {self.threads} threads cannot be launched; at most 1024")
+        if any(size < 0 for size in self.grid) or any(size % part for size, part in zip(self.grid, self.cluster_shape)):
+            raise EmulationError(f"a grid of {self.grid} in clusters of {self.cluster_shape} cannot be launched")
+
+    # Memory
+
+    def _place_variables(self, shared_bytes: int) -> None:
+        """Give every variable its address; dynamic shared memory comes after the static."""
+        variables = (*self.program.module.variables, *self.program.variables)
+        self.local_size, position = 0, self.shared_base
+        for variable in variables:
+            size, align = _size(variable), max(variable.align, TYPES[variable.type].itemsize)
+            if variable.space == "shared" and size:
+                position = -(-position // align) * align
+                self.symbols[variable.name], position = position, position + size
+            elif variable.space == "local":
+                self.local_size = -(-self.local_size // align) * align
+                self.symbols[variable.name], self.local_size = self.local_size, self.local_size + size
+            elif variable.space == "const":
+                self.symbols[variable.name] = self.const.grow(size, live=True)
+            elif variable.space == "global" and variable.linkage != "extern":
+                self.symbols[variable.name] = self.global_memory.allocate(size, variable.name)
+        for variable in variables:
+            if variable.space == "shared" and not _size(variable):
+                position = -(-position // max(variable.align, 16)) * max(variable.align, 16)
+                self.symbols[variable.name] = position
+        self.shared_size = position + shared_bytes
+        for variable in variables:
+            if variable.name in self.symbols and variable.space in ("const", "global"):
+                self._initialise(variable)
+
+    def _initialise(self, variable: Variable) -> None:
+        """A variable's first values: what is not given is zero."""
+        dtype = np.dtype(f"u{TYPES[variable.type].itemsize}")
+        values = np.zeros(max(_size(variable) // dtype.itemsize, 1), dtype)
+        for index, value in enumerate(variable.initial):
+            values[index] = (self.symbols[value] if isinstance(value, str) else value) & ((1 << 8 * dtype.itemsize) - 1)
+        address = self.symbols[variable.name]
+        if variable.space == "const":
+            self.const.data[address : address + values.nbytes] = values.view(np.uint8)
+        else:
+            self.global_memory.bytes(address, values.nbytes)[:] = values.view(np.uint8)
+
+    def _place_parameters(self, arguments: Sequence[int | float | bytes]) -> None:
+        """The bytes of the kernel's parameters, each aligned to its size."""
+        parameters = self.program.entry.parameters
+        if len(parameters) != len(arguments):
+            raise EmulationError(f"{self.program.entry.name} takes {len(parameters)} arguments, got {len(arguments)}")
+        for parameter, argument in zip(parameters, arguments):
+            align = max(TYPES[parameter.type].itemsize, 1 if parameter.attributes else parameter.align)
+            data = _argument_bytes(parameter, argument)
+            while len(self.param.data) % align:
+                self.param.grow(1)
+            offset = self.param.grow(len(data), live=True)
+            self.param.data[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+            self.symbols[parameter.name] = offset
+
+    # Running
+
+    def run(self) -> list[Finding]:
+        """Run all CTAs; gives what was found, at most one thing that ended the run."""
+        self.schedule.start()
+        waiting, running = self._clusters(), []
+        try:
+            with np.errstate(all="ignore"):
+                while True:
+                    cluster = next(waiting, None)
+                    if cluster is None and not running:
+                        return []
+                    if cluster is not None:
+                        running.append(cluster)
+                    for cluster in list(running):
+                        if cluster.run(self.schedule, QUANTUM):
+                            running.remove(cluster)
+                            self._give_back(cluster)
+        except Stop as stop:
+            return [stop.finding]
+
+    def _clusters(self) -> Iterator[Cluster]:
+        """The clusters of the grid, set up one after the other as they are asked for."""
+        gx, gy, gz = self.grid
+        cx, cy, cz = self.cluster_shape
+        for z in range(0, gz, cz):
+            for y in range(0, gy, cy):
+                for x in range(0, gx, cx):
+                    cluster = Cluster(self)
+                    indices = [(x + i, y + j, z + k) for k in range(cz) for j in range(cy) for i in range(cx)]
+                    shared = [self._shared() for _ in indices]
+                    for rank, index in enumerate(indices):
+                        cluster.ctas.append(self._cta(cluster, index, rank, shared))
+                    yield cluster
+
+    def _shared(self) -> Space:
+        space = Space("shared", 0, self.shared_size)
+        space.state[: self.shared_base] = 0
+        space.base = 0
+        return space
+
+    def _cta(self, cluster: Cluster, index: tuple[int, int, int], rank: int, shared: list[Space]) -> Cta:
+        if self._files:
+            file, convoys = self._files.pop()
+            file.clear()
+        else:
+            file, convoys = RegisterFile(self.program.rows, 32 * self.warps), {}
+        self._fill(file, index, rank)
+        local = Local(self.local_size, 32 * self.warps)
+        memory = Memory(self.global_memory, shared[rank], local, self.const, self.param, shared)
+        memory.observers = self.observers
+        return Cta(self, cluster, index, rank, file, convoys, memory)
+
+    def _give_back(self, cluster: Cluster) -> None:
+        for cta in cluster.ctas:
+            self._files.append((cta.file, cta.all_convoys))
+
+    def _fill(self, file: RegisterFile, index: tuple[int, int, int], rank: int) -> None:
+        """Put special registers, addresses and parameters into their rows."""
+        specials = self._specials(index, rank)
+        for width, row, operand in self.program.rows.named:
+            if isinstance(operand, Special):
+                if operand.name not in specials:
+                    raise EmulationError(f"the special register {operand.name} is not known")
+                file.put(width, row, specials[operand.name])
+            elif isinstance(operand, Symbol):
+                file.put(width, row, self._address(operand))
+            else:
+                file.put(width, row, self._parameter(operand, width))
+
+    def _address(self, symbol: Symbol) -> int:
+        if symbol.name not in self.symbols:
+            raise EmulationError(f"{symbol.name} is declared but not defined")
+        return self.symbols[symbol.name] + symbol.offset
+
+    def _parameter(self, operand: Address, width: int) -> int:
+        assert isinstance(operand.base, Symbol)
+        offset = self._address(operand.base) + operand.offset
+        try:
+            self.param.check(np.array([offset]), max(width, 1))
+        except Fault as fault:
+            raise EmulationError(f"parameter {operand}: {fault.message}") from None
+        return int(self.param.data[offset : offset + width].view(f"u{width}")[0])
+
+    def _specials(self, index: tuple[int, int, int], rank: int) -> Mapping[str, Any]:
+        """The special registers of a CTA, per thread or one for all."""
+        thread = np.arange(32 * self.warps)
+        x, y, _ = self.block
+        lane = (thread & 31).astype(np.uint64)
+        bit, one = np.uint64(1) << lane, np.uint64(1)
+        clusters = [size // part for size, part in zip(self.grid, self.cluster_shape)]
+        within = [place % part for place, part in zip(index, self.cluster_shape)]
+        found: dict[str, Any] = {
+            "%laneid": lane, "%warpid": thread >> 5, "%nwarpid": self.warps, "%smid": 0, "%nsmid": 1, "%gridid": 0, "WARP_SZ": 32,
+            "%lanemask_eq": bit, "%lanemask_lt": bit - one, "%lanemask_le": bit * np.uint64(2) - one,
+            "%lanemask_ge": ~(bit - one) & np.uint64(0xFFFFFFFF),
+            "%lanemask_gt": ~(bit * np.uint64(2) - one) & np.uint64(0xFFFFFFFF),
+            "%clock": self.steps & 0xFFFFFFFF, "%clock_hi": self.steps >> 32, "%clock64": self.steps, "%globaltimer": self.steps,
+            "%globaltimer_lo": self.steps & 0xFFFFFFFF, "%globaltimer_hi": self.steps >> 32,
+            "%cluster_ctarank": rank, "%cluster_nctarank": int(np.prod(self.cluster_shape)),
+            "%is_explicit_cluster": int(self.cluster_shape != (1, 1, 1)),
+            "%dynamic_smem_size": self.shared_size - self.shared_base,
+            "%total_smem_size": self.shared_size - self.shared_base,
+        }  # fmt: skip
+        tid = (thread % x, thread // x % y, thread // (x * y))
+        for axis, letter in enumerate("xyz"):
+            found[f"%tid.{letter}"], found[f"%ntid.{letter}"] = tid[axis], self.block[axis]
+            found[f"%ctaid.{letter}"], found[f"%nctaid.{letter}"] = index[axis], self.grid[axis]
+            found[f"%clusterid.{letter}"], found[f"%nclusterid.{letter}"] = (
+                index[axis] // self.cluster_shape[axis],
+                clusters[axis],
+            )
+            found[f"%cluster_ctaid.{letter}"], found[f"%cluster_nctaid.{letter}"] = within[axis], self.cluster_shape[axis]
+        return found
+
+
+def _three(values: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*map(int, values), 1, 1)[:3]
+    return x, y, z
+
+
+def _size(variable: Variable) -> int:
+    """Bytes of a variable; 0 for an array of unknown size."""
+    return TYPES[variable.type].itemsize * (1 if variable.size is None else variable.size)
+
+
+def _argument_bytes(parameter: Variable, argument: int | float | bytes) -> bytes:
+    """An argument as the kernel reads it."""
+    if isinstance(argument, bytes):
+        if len(argument) != _size(parameter):
+            raise EmulationError(f"{parameter.name} has {_size(parameter)} bytes, the argument {len(argument)}")
+        return argument
+    if parameter.size is not None:
+        raise EmulationError(f"{parameter.name} is an array of {_size(parameter)} bytes; pass bytes")
+    dtype = TYPES[parameter.type]
+    if isinstance(argument, float) and dtype.kind != "f":
+        if dtype.itemsize not in (4, 8):
+            raise EmulationError(f"{parameter.name} is .{parameter.type}, the argument is the float {argument}")
+        return np.array(argument, f"f{dtype.itemsize}").tobytes()
+    if dtype.kind == "f":
+        return np.array(argument, dtype).tobytes()
+    return (int(argument) & ((1 << (8 * dtype.itemsize)) - 1)).to_bytes(dtype.itemsize, "little")

@@ -1,0 +1,53 @@
+"""The one table of opcodes: what the emulator knows of every instruction.
+
+The table drives the engine, is the whitelist of what may occur in PTX, and is printed as a reference page.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kbuild.emulator.optable import access, bits, collectives, control, convert, floats, integers, moves
+from kbuild.emulator.optable.row import Bound, Effects, Form, Lanes, Row, View
+from kbuild.emulator.ptx import Instruction, PtxError
+
+__all__ = ["TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of", "reference"]
+
+TABLE: tuple[Row, ...] = tuple(
+    row for module in (integers, bits, floats, convert, moves, access, collectives, control) for row in module.ROWS
+)
+
+_BY_OPCODE: dict[str, list[Row]] = {}
+for _row in TABLE:
+    _BY_OPCODE.setdefault(_row.opcode, []).append(_row)
+
+
+@lru_cache(maxsize=4096)
+def _find(opcode: str, modifiers: tuple[str, ...]) -> Form | None:
+    for row in _BY_OPCODE.get(opcode, ()):
+        if row.matches(modifiers):
+            return Form(row, opcode, modifiers)
+    return None
+
+
+def form_of(instruction: Instruction) -> Form:
+    """The form of an instruction.  Raises PtxError that names an opcode or modifiers that the table lacks."""
+    form = _find(instruction.opcode, instruction.modifiers)
+    if form is None:
+        rows = _BY_OPCODE.get(instruction.opcode)
+        what = "opcode" if rows is None else "form of " + instruction.opcode
+        hint = "known are " + ", ".join(row.pattern for row in rows) if rows else ""
+        raise PtxError(f"line {instruction.line}: unknown {what}: {instruction.name}", hint=hint)
+    return form
+
+
+def reference() -> str:
+    """The table as Markdown."""
+    lines = ["| instruction | meaning | effects |", "|---|---|---|"]
+    for row in TABLE:
+        effects = [name for name in ("atomic", "asynchronous", "aligned", "waits") if getattr(row.effects, name)]
+        effects += [f"reads {space}" for space in row.effects.reads] + [f"writes {space}" for space in row.effects.writes]
+        effects += [f"collective of the {row.effects.collective}"] if row.effects.collective else []
+        pattern = row.pattern.replace("|", "\\|")
+        lines.append(f"| `{pattern}` | {row.summary} | {', '.join(effects)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,212 @@
+"""Floating-point arithmetic: binary32 and binary64, binary16 and bfloat16, and pairs of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kbuild.emulator import fp
+from kbuild.emulator.optable.bits import flush
+from kbuild.emulator.optable.row import Form, Lanes, Row
+
+_ROUNDING = ("rn", "rz", "rm", "rp")
+_HALF = np.dtype("f2")
+
+
+def _bfloat_in(values: np.ndarray) -> np.ndarray:
+    return (values.astype(np.uint32) << 16).view(np.float32)
+
+
+def _bfloat_out(values: np.ndarray) -> np.ndarray:
+    return fp.convert(values, "f32", "bf16")
+
+
+def lifted(form: Form, function: Lanes) -> Lanes:
+    """A function of float values made to work on the form's registers: bfloat16 widened, pairs taken apart."""
+    if form.type == "f16x2":
+        return lambda *values: function(*(value.view(_HALF) for value in values)).astype(_HALF).view(np.uint32)
+    if form.type == "bf16":
+        return lambda *values: _bfloat_out(function(*map(_bfloat_in, values)))
+    if form.type == "bf16x2":
+        return lambda *values: _bfloat_out(function(*(_bfloat_in(value.view(np.uint16)) for value in values))).view(np.uint32)
+    return function
+
+
+def finished(form: Form, function: Lanes) -> Lanes:
+    """The modifiers `.ftz`, `.sat` and `.relu` around a function."""
+    inner = function
+    if form.has("ftz") and form.type == "f32":
+
+        def flushed(*values: np.ndarray) -> np.ndarray:
+            return flush(inner(*map(flush, values)))
+
+        function = flushed
+    plain = function
+    if form.has("sat"):
+        function = lambda *values: _saturate(plain(*values))  # noqa: E731
+    elif form.has("relu"):
+        function = lambda *values: _relu(plain(*values))  # noqa: E731
+    return lifted(form, function)
+
+
+def _saturate(values: np.ndarray) -> np.ndarray:
+    """Into [0, 1]; NaN becomes 0."""
+    return np.where(np.isnan(values), 0, np.clip(values, 0, 1)).astype(values.dtype)
+
+
+def _relu(values: np.ndarray) -> np.ndarray:
+    """At least 0; NaN stays, as the canonical one."""
+    return np.where(np.isnan(values), np.nan, np.maximum(values, 0)).astype(values.dtype)
+
+
+def _rounded(nearest: np.ufunc, name: str) -> Callable[[Form], Lanes]:
+    """A basic operation: numpy rounds to nearest, `fp` does the directed roundings."""
+
+    def meaning(form: Form) -> Lanes:
+        rounding = form.choose(*_ROUNDING, default="rn")
+        if rounding != "rn":
+            directed = getattr(fp, name)
+            return finished(form, lambda *values: directed(*values, rounding=rounding))
+        if form.dtype.kind == "f" and not {"ftz", "sat", "relu"} & set(form.modifiers):
+            return nearest
+        return finished(form, nearest)
+
+    return meaning
+
+
+def _fused(form: Form) -> Lanes:
+    rounding = form.choose(*_ROUNDING, default="rn")
+    if form.type in ("bf16", "bf16x2"):
+        return lifted(form, _relu_of(form, lambda a, b, c: fp.fma(a, b, c, rounding="rn", target="bf16")))
+    return finished(form, lambda a, b, c: fp.fma(a, b, c, rounding=rounding))
+
+
+def _relu_of(form: Form, function: Lanes) -> Lanes:
+    return (lambda *values: _relu(function(*values))) if form.has("relu") else function
+
+
+def least(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The smaller; a NaN loses; -0 is smaller than +0."""
+    found = np.fmin(a, b)
+    return np.where((a == b) & np.signbit(b), b, found) if (found == 0).any() else found
+
+
+def greatest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The larger; a NaN loses; +0 is larger than -0."""
+    found = np.fmax(a, b)
+    return np.where((a == b) & ~np.signbit(b), b, found) if (found == 0).any() else found
+
+
+def _extreme(choose: Lanes) -> Callable[[Form], Lanes]:
+    def meaning(form: Form) -> Lanes:
+        function = choose
+        if form.has("abs"):
+            function = lambda a, b: np.copysign(choose(np.abs(a), np.abs(b)), _sign_product(a, b))  # noqa: E731
+        if form.has("NaN"):
+            inner = function
+            function = lambda *values: np.where(_any_nan(values), np.nan, inner(*values)).astype(values[0].dtype)  # noqa: E731
+        if form.has("ftz"):
+            return lifted(form, _flushed(form, function))
+        return lifted(form, function)
+
+    return meaning
+
+
+def _flushed(form: Form, function: Lanes) -> Lanes:
+    return (lambda *values: function(*map(flush, values))) if form.type == "f32" else function
+
+
+def _any_nan(values: tuple[np.ndarray, ...]) -> np.ndarray:
+    return np.logical_or.reduce([np.isnan(value) for value in values])
+
+
+def _sign_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(np.signbit(a) != np.signbit(b), a.dtype.type(-1), a.dtype.type(1))
+
+
+def _sign_bits(operation: Lanes) -> Callable[[Form], Lanes]:
+    """`abs` and `neg`: bits alone, so that a NaN keeps its payload."""
+
+    def meaning(form: Form) -> Lanes:
+        if form.type in ("bf16", "bf16x2", "f16x2"):
+            return lambda value: operation(value.view(_HALF)).view(value.dtype)
+        return (lambda value: operation(flush(value))) if form.has("ftz") and form.type == "f32" else operation
+
+    return meaning
+
+
+def _approximate(exact: Callable[[np.ndarray], np.ndarray]) -> Callable[[Form], Lanes]:
+    """An approximation of the hardware's: the right value, computed in binary64, rounded once."""
+
+    def meaning(form: Form) -> Lanes:
+        def function(value: np.ndarray) -> np.ndarray:
+            return exact(value.astype(np.float64)).astype(value.dtype)
+
+        return finished(form, function)
+
+    return meaning
+
+
+def _divide(form: Form) -> Lanes:
+    """`div.full` and `div.approx`: the quotient rounded once, well within their two ulp."""
+    if form.has("approx"):
+
+        def approximate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            # The hardware multiplies by a reciprocal, which underflows to zero for divisors beyond 2^126.
+            huge = (np.abs(b) > 2.0**126) & np.isfinite(b)
+            return np.where(huge, np.where(np.isinf(a), np.nan, np.copysign(0, a * np.sign(b))), a / b).astype(np.float32)
+
+        return finished(form, approximate)
+    return finished(form, np.divide)
+
+
+def _test(form: Form) -> Lanes:
+    kind = form.modifiers[0]
+    tiny = np.finfo(form.dtype).tiny
+    return {
+        "finite": np.isfinite, "infinite": np.isinf, "number": lambda a: ~np.isnan(a), "notanumber": np.isnan,
+        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny), "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
+    }[kind]  # fmt: skip
+
+
+_ROUND = "[rn|rz|rm|rp]"
+ROWS = [
+    Row("add" + _ROUND + "[ftz][sat].f32", "t = t t", "sum", _rounded(np.add, "add")),
+    Row("sub" + _ROUND + "[ftz][sat].f32", "t = t t", "difference", _rounded(np.subtract, "sub")),
+    Row("mul" + _ROUND + "[ftz][sat].f32", "t = t t", "product", _rounded(np.multiply, "mul")),
+    Row("add" + _ROUND + ".f64", "t = t t", "sum", _rounded(np.add, "add")),
+    Row("sub" + _ROUND + ".f64", "t = t t", "difference", _rounded(np.subtract, "sub")),
+    Row("mul" + _ROUND + ".f64", "t = t t", "product", _rounded(np.multiply, "mul")),
+    Row("add[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "sum", _rounded(np.add, "add")),
+    Row("sub[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "difference", _rounded(np.subtract, "sub")),
+    Row("mul[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "product", _rounded(np.multiply, "mul")),
+    Row("fma{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "product plus addend, rounded once", _fused),
+    Row("fma{rn|rz|rm|rp}.f64", "t = t t t", "product plus addend, rounded once", _fused),
+    Row("fma.rn[ftz][sat|relu]{f16|f16x2|bf16|bf16x2}", "t = t t t", "product plus addend, rounded once", _fused),
+    Row("mad{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "the same as fma", _fused),
+    Row("mad{rn|rz|rm|rp}.f64", "t = t t t", "the same as fma", _fused),
+    Row("div{rn|rz|rm|rp}[ftz].f32", "t = t t", "quotient", _rounded(np.divide, "div")),
+    Row("div{rn|rz|rm|rp}.f64", "t = t t", "quotient", _rounded(np.divide, "div")),
+    Row("div{full|approx}[ftz].f32", "t = t t", "quotient within 2 ulp", _divide),
+    Row("rcp{rn|rz|rm|rp}[ftz].f32", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
+    Row("rcp{rn|rz|rm|rp}.f64", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
+    Row("rcp.approx[ftz].f32", "t = t", "reciprocal within 1 ulp", _approximate(np.reciprocal)),
+    Row("sqrt{rn|rz|rm|rp}[ftz].f32", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
+    Row("sqrt{rn|rz|rm|rp}.f64", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
+    Row("sqrt.approx[ftz].f32", "t = t", "square root within 1 ulp", _approximate(np.sqrt)),
+    Row("rsqrt.approx[ftz]{f32|f64}", "t = t", "reciprocal of the square root", _approximate(lambda a: 1 / np.sqrt(a))),
+    Row("sin.approx[ftz].f32", "t = t", "sine within 2^-20.5", _approximate(np.sin)),
+    Row("cos.approx[ftz].f32", "t = t", "cosine within 2^-20.5", _approximate(np.cos)),
+    Row("tanh.approx{f32|f16|f16x2|bf16|bf16x2}", "t = t", "hyperbolic tangent within 2^-11", _approximate(np.tanh)),
+    Row("ex2.approx[ftz]{f32|f16|f16x2|bf16|bf16x2}", "t = t", "power of two", _approximate(np.exp2)),
+    Row("lg2.approx[ftz].f32", "t = t", "logarithm to base two", _approximate(np.log2)),
+    Row("min[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "smaller", _extreme(least)),
+    Row("max[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "larger", _extreme(greatest)),
+    Row("min.f64", "t = t t", "smaller", _extreme(least)),
+    Row("max.f64", "t = t t", "larger", _extreme(greatest)),
+    Row("abs[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "absolute value", _sign_bits(np.absolute)),
+    Row("neg[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "negative", _sign_bits(np.negative)),
+    Row("copysign{f32|f64}", "t = t t", "the second's magnitude with the first's sign", lambda _: lambda a, b: np.copysign(b, a)),
+    Row("testp{finite|infinite|number|notanumber|normal|subnormal}{f32|f64}", "pred = t", "kind of number", _test),
+]  # fmt: skip

@@ -1,0 +1,109 @@
+"""Which convoy of warps runs next, and for how long.
+
+A convoy is a run of consecutive warps that go through the same blocks together.  `lockstep` lets all warps of a CTA be one
+convoy for as long as they agree; the others run every warp on its own, in orders that lay bare what synchronisation is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kbuild.emulator.findings import EmulationError
+
+if TYPE_CHECKING:
+    from kbuild.emulator.engine import Convoy
+
+SLICE = 256
+"""Blocks that a convoy may run while others are ready, where the schedule does not want less: so that spinning ends."""
+
+
+class Schedule:
+    """Runs the first ready convoy until it waits."""
+
+    name = "lockstep"
+    together = True
+    """Whether warps may run as one convoy."""
+    blocks = SLICE
+    """How many blocks to run before the next choice."""
+
+    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+        """One of the convoys that can run (at least one, in order of their warps)."""
+        return min(ready, key=lambda convoy: convoy.turns)
+
+    def start(self) -> None:
+        """A new launch begins."""
+
+
+class RoundRobin(Schedule):
+    """Every warp runs one block, then the next warp does."""
+
+    name, together, blocks = "round-robin", False, 1
+
+
+class Reverse(Schedule):
+    """The last warp runs until it waits, then the one before it."""
+
+    name, together = "reverse", False
+
+    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+        fewest = min(convoy.turns // 4 for convoy in ready)
+        return [convoy for convoy in ready if convoy.turns // 4 == fewest][-1]
+
+
+class Forward(Schedule):
+    """The first warp runs until it waits, then the one after it."""
+
+    name, together = "forward", False
+
+
+class Random(Schedule):
+    """Any warp, for one to four blocks."""
+
+    together = False
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.name = f"random({seed})"
+        self.start()
+
+    def start(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+
+    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+        self.blocks = int(self.random.integers(1, 5))
+        return ready[int(self.random.integers(len(ready)))]
+
+
+class Starve(Schedule):
+    """One warp runs only where no other can (or, so that spinning ends, once in a long while)."""
+
+    together = False
+
+    def __init__(self, warp: int) -> None:
+        self.warp = warp
+        self.name = f"starve({warp})"
+        self.start()
+
+    def start(self) -> None:
+        self.choices = 0
+
+    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+        self.choices += 1
+        others = [convoy for convoy in ready if convoy.first != self.warp]
+        if not others or self.choices % 64 == 0:
+            return ready[0]
+        return min(others, key=lambda convoy: convoy.turns)
+
+
+def schedule_named(text: str) -> Schedule:
+    """`lockstep`, `round-robin`, `forward`, `reverse`, `random(seed)` or `starve(warp)`.  Raises EmulationError for others."""
+    plain = {kind.name: kind for kind in (Schedule, RoundRobin, Reverse, Forward)}
+    if text in plain:
+        return plain[text]()
+    name, _, rest = text.partition("(")
+    if name in ("random", "starve") and rest.endswith(")") and rest[:-1].isdigit():
+        return (Random if name == "random" else Starve)(int(rest[:-1]))
+    raise EmulationError(f"unknown schedule {text!r}", hint=f"known are {', '.join(plain)}, random(SEED) and starve(WARP)")

@@ -228,6 +228,9 @@ def matmul() -> None:
             {"triton": peer, "cublas": measure(lambda: torch.mm(a, b))}, 3e-3)  # fmt: skip
 
 
+ATTENTION_TILES = [(128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 4, 2), (128, 64, 4, 3)]
+
+
 def attention() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -242,8 +245,7 @@ def attention() -> None:
             head = torch.nn.functional.scaled_dot_product_attention(*(t[:1, :1].double() for t in (q, k, v)), is_causal=causal)
             error = error_of(out[:1, :1], head)
             peer, chosen = best_of(
-                ({"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s}
-                 for bm, bn, w, s in itertools.product((64, 128), (32, 64, 128), (4, 8), (2, 3, 4)) if bm * bn >= 8192 or w == 4),
+                ({"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s} for bm, bn, w, s in ATTENTION_TILES),
                 lambda t: kernel[(triton.cdiv(n, t["BLOCK_M"]), z * h)](*arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t),
             )  # fmt: skip
             print(f"           triton chose {chosen}", flush=True)

@@ -1,8 +1,6 @@
 """`python -m kbuild`."""
 
-import sys
-
-from kbuild.cli import main
+from kbuild.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

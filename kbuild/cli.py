@@ -10,7 +10,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
+from typing import NoReturn
 
 from kbuild.errors import KbuildError, ManifestError, render
 
@@ -19,6 +21,15 @@ INTERRUPTED = 130
 _STEPS = {"@compile": "compile_variant", "@assemble": "assemble", "@serve": "serve"}
 """Steps of a build, which ninja runs: they go around the parser of the command line, which takes as long to make as they
 take to find a variant in the cache."""
+
+
+def run() -> NoReturn:
+    """The whole process: ends it when the command has, for taking Python and LLVM apart takes as long as a small compile."""
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # The reader may have gone.
+            stream.flush()
+    os._exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ from kbuild import __version__
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
+_MOST_WARNINGS = 20
+"""Lines of warnings that a build prints."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -166,16 +167,19 @@ def _summary(result: Any, build: Path, seconds: float) -> str:
     cubins = sum(fact["size"] for fact in result.facts)
     fresh = len(result.compiled)
     done = f"{fresh - result.cached} compiled, {result.cached} from the cache" if fresh else "nothing had to be compiled"
-    lines = [f"{len(result.facts)} cubins in {build}, {_size(cubins)}; {done}; {seconds:.1f} s"]
-    quiet = 0
+    new, older = [], 0
     for fact in result.facts:
         warnings = _warnings(fact)
         if fact["name"] in result.compiled:
-            lines += [f"warning: {fact['name']}: {warning}" for warning in warnings]
+            new += [f"warning: {fact['name']}: {warning}" for warning in warnings]
         else:
-            quiet += bool(warnings)
-    if quiet:
-        lines.append(f"{quiet} variants compiled before have warnings; kbuild list -v shows them")
+            older += bool(warnings)
+    lines = new[:_MOST_WARNINGS]
+    if len(new) > _MOST_WARNINGS:
+        lines.append(f"and {len(new) - _MOST_WARNINGS} warnings more; kbuild list -v shows them all")
+    if older:
+        lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
+    lines.append(f"{len(result.facts)} cubins in {build}, {_size(cubins)}; {done}; {seconds:.1f} s")
     if result.wheel:
         lines.append(f"wheel: {result.wheel}, {_size(result.wheel.stat().st_size)}")
     return "\n".join(lines)
@@ -183,8 +187,9 @@ def _summary(result: Any, build: Path, seconds: float) -> str:
 
 def _warnings(fact: dict[str, Any]) -> list[str]:
     """What is not as it should be with a cubin."""
-    spills = fact["spill_stores"] or fact["spill_loads"]
-    return [f"spills {fact['spill_stores']} bytes of registers"] * bool(spills) + fact["warnings"]
+    spills = [f"spills {fact['spill_stores']} bytes of registers"] if fact["spill_stores"] or fact["spill_loads"] else []
+    # ptxas tells of spills in words of its own, with the same numbers.
+    return spills + [text for text in fact["warnings"] if not (spills and "spilled" in text)]
 
 
 def _size(count: int) -> str:
@@ -235,8 +240,9 @@ def _compile(options: argparse.Namespace) -> int:
             errors.append(error)
             continue
         files = _write_stages(options, artifact, arch, emitted)
-        reports.append(_artifact_json(artifact, arch, files))
-        if not options.json and not options.quiet and stop == "cubin":
+        if options.json:
+            reports.append(_artifact_json(artifact, arch, files))
+        elif not options.quiet and stop == "cubin":
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
         print(json.dumps(reports, indent=1))
@@ -348,6 +354,8 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _clean(options: argparse.Namespace) -> int:
+    from shutil import rmtree  # It loads three compressors, which compiling does not need.
+
     from kbuild.aot.build import BUILD
     from kbuild.aot.plan import STATE
 
@@ -369,7 +377,7 @@ def _clean(options: argparse.Namespace) -> int:
         if options.dry_run:
             continue
         if path.is_dir():
-            shutil.rmtree(path)
+            rmtree(path)
         else:
             path.unlink()
     return 0

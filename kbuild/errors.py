@@ -108,6 +108,13 @@ class ErrorGroup(KbuildError):
         return self._errors
 
 
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """The known word most like one that is not; empty if none is as like as that (1: the same letters)."""
+    import difflib  # Only where there is a mistake to tell.
+
+    return next(iter(difflib.get_close_matches(word, known, 1, likeness)), "")
+
+
 def register_source(file: str, text: str) -> None:
     """Make the lines of a source that is no file on disk available to `render`."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

@@ -5,18 +5,32 @@ import triton.language as tl
 
 
 @triton.jit
-def layer_norm_kernel(x, y, weight, bias, mean, rstd, stride_x, stride_y, n_cols, eps, BLOCK: tl.constexpr):
-    """Program r normalises row r of `n_cols` ≤ BLOCK elements and writes its mean and 1/σ (fp32) for the backward pass."""
+def layer_norm_kernel(
+    x, y, weight, bias, mean, rstd, stride_x, stride_y, n_cols, eps, BLOCK: tl.constexpr, PARTS: tl.constexpr = 1
+):
+    """Program r normalises row r of `n_cols` ≤ BLOCK·PARTS elements and writes its mean and 1/σ (fp32) for the backward
+    pass.  The row stays in registers; of weight and bias only one of the PARTS at a time, which makes wide rows fit."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
-    inside = columns < n_cols
-    values = tl.load(x + row * stride_x + columns, mask=inside, other=0.0).to(tl.float32)
-    row_mean = tl.sum(values, axis=0) / n_cols
-    centred = tl.where(inside, values - row_mean, 0.0)
-    row_rstd = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=0) / n_cols + eps)
+    values = ()
+    total = 0.0
+    for part in tl.static_range(PARTS):
+        place = part * BLOCK + columns
+        loaded = tl.load(x + row * stride_x + place, mask=place < n_cols, other=0.0).to(tl.float32)
+        values = values + (loaded,)
+        total += tl.sum(loaded, axis=0)
+    row_mean = total / n_cols
+    squares = 0.0
+    for part in tl.static_range(PARTS):
+        centred = tl.where(part * BLOCK + columns < n_cols, values[part] - row_mean, 0.0)
+        squares += tl.sum(centred * centred, axis=0)
+    row_rstd = 1.0 / tl.sqrt(squares / n_cols + eps)
     tl.store(mean + row, row_mean)
     tl.store(rstd + row, row_rstd)
-    scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
-    shift = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
-    result = centred * row_rstd * scale + shift
-    tl.store(y + row * stride_y + columns, result.to(y.dtype.element_ty), mask=inside)
+    for part in tl.static_range(PARTS):
+        place = part * BLOCK + columns
+        inside = place < n_cols
+        scale = tl.load(weight + place, mask=inside, other=0.0).to(tl.float32)
+        shift = tl.load(bias + place, mask=inside, other=0.0).to(tl.float32)
+        result = (values[part] - row_mean) * row_rstd * scale + shift
+        tl.store(y + row * stride_y + place, result.to(y.dtype.element_ty), mask=inside)

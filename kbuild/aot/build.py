@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -24,6 +25,7 @@ from kbuild.aot.matrix import Expansion, expand
 from kbuild.aot.plan import STATE, Job, Plan, plan
 from kbuild.aot.progress import Progress
 from kbuild.aot.reader import suggestion
+from kbuild.aot.serve import LONGEST_COMPILE
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
 MANIFEST = "kernels.toml"
@@ -260,7 +262,9 @@ def _result(
 def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> KbuildError:
     """The error of a failed step: which variant, what it said, and the command that repeats it."""
     text = failure.text if len(failure.text) <= _LARGEST_TEXT else failure.text[:_LARGEST_TEXT] + "\n[cut]"
-    if failure.code >= 126 and "error:" not in text:
+    if failure.code == 128 + signal.SIGALRM:
+        text = f"{text}\nit was not done after {LONGEST_COMPILE} seconds".strip()
+    elif failure.code >= 126 and "error:" not in text:
         text = f"{text}\nthe compiler was ended by signal {failure.code - 128}, or could not run".strip()
     if job is None:
         return ToolError(f"the package {manifest.package.name} failed\n{text}")

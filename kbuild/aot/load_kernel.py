@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from kbuild.aot import expressions
-from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Value
+from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Specialization, Value
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
 from kbuild.aot.positions import Path as KeyPath
@@ -18,9 +19,10 @@ from kbuild.errors import ManifestError
 MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
 
-_KEYS = (
+KEYS = (
     "name", "source", "function", "doc", "grid", "grid_args", "args", "matrix", "specialize", "config", "exclude", "op",
 )  # fmt: skip
+"""Keys of a `[[kernel]]`; docs/manifest.md explains them."""
 _TYPE = re.compile(r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)")
 _FACT = re.compile(r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*")
 
@@ -28,7 +30,7 @@ _FACT = re.compile(r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*")
 def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kernel | None:
     """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
     before = len(reader.errors)
-    reader.keys(path, table, _KEYS, ("name", "source", "grid", "args"))
+    reader.keys(path, table, KEYS, ("name", "source", "grid", "args"))
     if "name" in table:
         reader.name((*path, "name"), table["name"])
     source, function_name, function = _function(reader, path, table)
@@ -41,7 +43,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     specializations = _specializations(reader, path, table, args, matrix)
     _check_size(reader, path, args, matrix, len(specializations))
     excludes = tuple(_condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
-    configs = _configs(reader, path, table, args, matrix, function)
+    configs = _configs(reader, path, table, args, matrix, specializations, function)
     if len(reader.errors) > before:
         return None
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
@@ -212,14 +214,17 @@ def _grid_arguments(reader: Reader, path: KeyPath, table: Mapping[str, Any], tak
 
 def _specializations(
     reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...], matrix: tuple[Axis, ...]
-) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """The sets of hints of `[[kernel.specialize]]`, such as `{ K = 16, stride_bn = 1 }`."""
+) -> tuple[Specialization, ...]:
+    """The sets of hints of `[[kernel.specialize]]`, such as `{ name = "aligned", K = 16, stride_bn = 1 }`."""
     arguments = {argument.name: argument for argument in args}
     axes = {axis.name: axis.values for axis in matrix}
-    found: list[tuple[tuple[str, str], ...]] = []
+    found: list[Specialization] = []
     for key, entry in reader.tables((*path, "specialize"), table):
         hints: list[tuple[str, str]] = []
+        called = "" if "name" in arguments else reader.get((*key, "name"), entry, str, "")
         for name, value in entry.items():
+            if name == "name" and name not in arguments:
+                continue
             if name not in arguments:
                 reader.error((*key, name), "is no run-time argument", suggestion(name, arguments))
                 continue
@@ -231,8 +236,8 @@ def _specializations(
                     (*key, name), f"{described(value)} is no specialisation of {type_}", "16: divisible by it; 1: equal to it"
                 )
             hints.append((name, str(value)))
-        found.append(tuple(hints))
-    return tuple(found) or ((),)
+        found.append(Specialization(tuple(hints), called))
+    return tuple(found) or (Specialization(),)
 
 
 def _check_size(
@@ -249,10 +254,13 @@ def _check_size(
 
 
 def _condition(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...], args: tuple[Argument, ...] = ()
-) -> Condition:
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...], args: tuple[Argument, ...] = (),
+    specializations: tuple[Specialization, ...] = (),
+) -> Condition:  # fmt: skip
     """Which points are meant; names of arguments, where they may be named, are left to `_guards`."""
     known: dict[str, tuple[Value, ...]] = {"arch": ARCHS} | {axis.name: axis.values for axis in matrix}
+    if specializations:
+        known["specialize"] = tuple(one.name for one in specializations if one.name)
     arguments = {argument.name for argument in args}
     choices: list[tuple[str, tuple[Value, ...]]] = []
     for name, value in table.items():
@@ -297,6 +305,7 @@ def _configs(
     table: Mapping[str, Any],
     args: tuple[Argument, ...],
     matrix: tuple[Axis, ...],
+    specializations: tuple[Specialization, ...],
     function: Function,
 ) -> tuple[Config, ...]:
     parameters = {parameter.name: parameter for parameter in function.parameters}
@@ -306,7 +315,7 @@ def _configs(
     found: list[Config] = []
     for key, entry in entries:
         when = reader.get((*key, "when"), entry, dict, {})
-        condition = _condition(reader, (*key, "when"), when, matrix, args)
+        condition = _condition(reader, (*key, "when"), when, matrix, args, specializations)
         guards = _guards(reader, (*key, "when"), when, args)
         num_warps = reader.get((*key, "num_warps"), entry, int, 4)
         if num_warps not in (1, 2, 4, 8, 16, 32):
@@ -368,8 +377,8 @@ def _check_reach(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
     applied: dict[int, bool] = {}
     blocker: dict[int, int] = {}
     for arch in ARCHS:  # All that there are, so that a package for fewer need not drop configurations.
-        for point in points(kernel):
-            facts = dict(point) | {"arch": arch}
+        for point, specialization in itertools.product(points(kernel), kernel.specializations):
+            facts = dict(point) | {"arch": arch, "specialize": specialization.name}
             settled = None
             for index, config in enumerate(kernel.configs):
                 if not config.when.holds(facts):

@@ -1,7 +1,7 @@
 """What a manifest says, as frozen values.
 
 `load.py` makes these from `kernels.toml` and has checked everything said here; `matrix.py` expands them to variants.
-The reference page of the manifest is made from the doc strings under the fields.
+docs/manifest.md explains it all to authors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HINTS = ("16", "1")
 GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "%")
 """Comparisons a run-time fact may make with an integer; `%` means divisible by it."""
 
-RESERVED_NAMES = ("dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "num_warps", "num_stages")
+RESERVED_NAMES = ("dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize", "num_warps", "num_stages")
 """Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
 
 
@@ -104,10 +104,10 @@ class Condition:
     """Which points of architecture and matrix something applies to; every entry has to hold."""
 
     choices: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    """Pairs of `arch` or an axis, and the values of it that are meant."""
+    """Pairs of `arch`, `specialize` or an axis, and the values of it that are meant."""
 
     def holds(self, point: dict[str, Value]) -> bool:
-        """Whether the point (values by axis name, and `arch`) is meant."""
+        """Whether the point (values by axis name, `arch`, and `specialize` where it may be named) is meant."""
         return all(any(_same(point[name], value) for value in values) for name, values in self.choices)
 
     def __str__(self) -> str:
@@ -115,11 +115,21 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Specialization:
+    """Hints that are promised together: one `[[kernel.specialize]]`."""
+
+    hints: tuple[tuple[str, str], ...] = ()
+    """Pairs of argument and hint, over those of `args`."""
+    name: str = ""
+    """What `when = { specialize = … }` of a configuration calls it."""
+
+
+@dataclass(frozen=True)
 class Config:
     """Meta-parameters for some points of the matrix: one `[[kernel.config]]`."""
 
     when: Condition = Condition()
-    """Points of architecture and matrix that the configuration is for."""
+    """Points of architecture, matrix and `specialize` that the configuration is for."""
     guards: tuple[Guard, ...] = ()
     """Facts of run-time arguments that have to hold; dispatch takes the first configuration whose facts do."""
     constexprs: tuple[tuple[str, Value], ...] = ()
@@ -146,8 +156,8 @@ class Kernel:
     """Run-time arguments, in the order of the kernel's parameters."""
     matrix: tuple[Axis, ...] = ()
     """Compile-time choices that the caller's arguments make; they multiply."""
-    specializations: tuple[tuple[tuple[str, str], ...], ...] = ((),)
-    """Sets of hints to build together, by argument, over those of `args`; first match first: `[[kernel.specialize]]`."""
+    specializations: tuple[Specialization, ...] = (Specialization(),)
+    """Sets of hints to build together; first match first."""
     grid_args: tuple[Argument, ...] = ()
     """Integers that the grid needs and the kernel does not take; in the function of the package they follow its arguments."""
     configs: tuple[Config, ...] = (Config(),)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from kbuild.aot.manifest import GUARD_OPERATORS, Argument, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.manifest import GUARD_OPERATORS, Argument, Config, Guard, Kernel, Manifest, Specialization, Value
 
 _GUARD = re.compile(rf"(\w+)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
@@ -162,19 +162,31 @@ def _expand_kernel(kernel: Kernel, arch: str) -> Iterator[Variant | Excluded]:
         if exclude is not None:
             yield Excluded(kernel.name, arch, point, f"excluded by {{ {exclude} }}")
             continue
-        configs = [config for config in kernel.configs if config.when.holds(facts)]
-        if not configs:
+        applied = False
+        for config, specializations in _applying(kernel, facts):
+            applied = True
+            yield from _expand_config(kernel, arch, point, config, specializations)
+        if not applied:
             yield Excluded(kernel.name, arch, point, "no config applies")
-        for config in configs:
-            yield from _expand_config(kernel, arch, point, config)
-            if not config.guards:  # Dispatch would never look beyond it.
-                break
 
 
-def _expand_config(kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ...], config: Config) -> Iterator[Variant]:
+def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config, list[Specialization]]]:
+    """The configurations of a point in order, each with the specialisations it is for."""
+    open_ones = list(kernel.specializations)
+    for config in kernel.configs:
+        chosen = [one for one in open_ones if config.when.holds(facts | {"specialize": one.name})]
+        if chosen:
+            yield config, chosen
+        if not config.guards:  # Dispatch would never look beyond it.
+            open_ones = [one for one in open_ones if one not in chosen]
+
+
+def _expand_config(
+    kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ...], config: Config, specializations: list[Specialization]
+) -> Iterator[Variant]:
     given = {name for name, _ in (*point, *config.constexprs)}
     defaults = tuple((name, value) for name, value in kernel.defaults if name not in given)
-    for hints in _hint_choices(kernel):
+    for hints in _hint_choices(kernel, specializations):
         yield Variant(
             kernel=kernel.name,
             arch=arch,
@@ -189,10 +201,10 @@ def _expand_config(kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ..
         )
 
 
-def _hint_choices(kernel: Kernel) -> Iterator[tuple[str, ...]]:
+def _hint_choices(kernel: Kernel, specializations: list[Specialization]) -> Iterator[tuple[str, ...]]:
     """The hints of all arguments, for every variant of one configuration."""
-    for specialization in kernel.specializations:
-        pinned = dict(specialization)
+    for specialization in specializations:
+        pinned = dict(specialization.hints)
         choices = [(pinned[argument.name],) if argument.name in pinned else argument.hints for argument in kernel.args]
         yield from itertools.product(*choices)
 

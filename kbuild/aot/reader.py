@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import keyword
 import math
 import re
@@ -12,7 +11,7 @@ from typing import Any
 
 from kbuild.aot.manifest import RESERVED_NAMES, Value
 from kbuild.aot.positions import Path as KeyPath
-from kbuild.errors import Loc, ManifestError
+from kbuild.errors import Loc, ManifestError, nearest
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -118,9 +117,8 @@ def shown_key(key: str) -> str:
 def suggestion(word: object, known: Iterable[str]) -> str:
     """Advice for a word that is not known: the nearest known one, or all of them when they are few."""
     known = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(str(word)[:128], known, 1)
-    if close:
-        return f'did you mean "{close[0]}"?'
+    if close := nearest(str(word)[:128], known):
+        return f'did you mean "{close}"?'
     return f"known: {', '.join(known)}" if known else ""
 
 

@@ -31,6 +31,9 @@ SOCKET = f"{STATE}/serve"
 """Within the build directory, and only ever named relative to it: socket paths may have 107 bytes at most."""
 
 _LONGEST_JOB = 1 << 20
+"""Bytes."""
+LONGEST_COMPILE = 900
+"""Seconds after which a compilation is taken to hang; the slowest known take one hundredth."""
 
 
 class Server:
@@ -88,6 +91,7 @@ class Server:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
+            signal.alarm(LONGEST_COMPILE)
             os.dup2(descriptors[0], 1)
             os.dup2(descriptors[1], 2)
             code = self._compile_job(job)
@@ -102,6 +106,8 @@ class Server:
             if child == 0:
                 return
             client = self._children.pop(child)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)  # Whatever it started and left behind, such as a ptxas that hangs.
             code = os.waitstatus_to_exitcode(status)
             with suppress(OSError):
                 client.send(bytes([code if code >= 0 else 128 - code]))

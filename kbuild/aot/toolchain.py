@@ -80,11 +80,9 @@ def find_cc(environment: Mapping[str, str]) -> Tool:
 
 def find_llvm() -> Tool:
     """The library with LLVM, in the llvmlite package, which is found without importing it."""
-    spec = importlib.util.find_spec("llvmlite")
-    if spec is not None and spec.origin is not None:
-        for path in sorted(Path(spec.origin).parent.glob("binding/*llvmlite*.so")):
-            return Tool("llvmlite", str(path), "llvmlite package")
-    raise ToolError("llvmlite is not installed", hint="pip install 'llvmlite>=0.50,<0.51'")
+    from kbuild.compiler.backend.llvm_library import library_path  # Not for those who only look for ptxas.
+
+    return Tool("llvmlite", str(library_path()), "llvmlite package")
 
 
 def version(tool: Tool) -> str:

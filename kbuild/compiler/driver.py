@@ -116,6 +116,12 @@ def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str
     return print_module(module)
 
 
+def code_arch(module: Module, target: Target) -> str:
+    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses operations of Hopper alone."""
+    special = any(op.op_name.startswith("ttng.") for op in module.kernel.body.walk())
+    return target.accelerated_arch if special else target.arch
+
+
 def require_warps(num_warps: int) -> None:
     """Raise `UsageError` unless a program may have so many warps."""
     if num_warps not in (1, 2, 4, 8, 16, 32):
@@ -144,6 +150,7 @@ class _Compilation:
     dump: Path | None
 
     def __post_init__(self) -> None:
+        self.arch = self.target.arch
         self.seconds: dict[str, float] = {}
         self.asm: dict[str, Any] = {}
         if self.dump is not None:
@@ -179,12 +186,13 @@ class _Compilation:
             llir = lower_module(module, self.target, lineinfo=self.lineinfo)
         if self.keep("llir", llir):
             return self.finish(module, parameters)
+        self.arch = code_arch(module, self.target)
         with self.timed("ptx"):
-            ptx = to_ptx(llir, self.target)
+            ptx = to_ptx(llir, self.target, self.arch)
         if self.keep("ptx", ptx):
             return self.finish(module, parameters)
         with self.timed("cubin"):
-            cubin, facts = assemble(ptx, self.target.arch, self.ptxas, lineinfo=self.lineinfo)
+            cubin, facts = assemble(ptx, self.arch, self.ptxas, lineinfo=self.lineinfo)
         self.asm["cubin"] = cubin
         return self.finish(module, parameters, facts)
 
@@ -193,7 +201,7 @@ class _Compilation:
         metadata = Metadata(
             name=module.kernel.name,
             target=self.target.arch,
-            arch=self.target.arch,
+            arch=self.arch,
             num_warps=attrs.get("num_warps", self.num_warps),
             num_stages=attrs.get("num_stages", self.num_stages),
             shared=attrs.get("shared", 0),

@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.aot import expressions
 from kbuild.aot.load import load
-from kbuild.aot.manifest import Argument, Config, Guard, Kernel
+from kbuild.aot.manifest import Argument, Config, Guard, Kernel, Specialization
 from kbuild.aot.matrix import Excluded, Variant, expand
 
 
@@ -43,7 +43,7 @@ def test_a_configuration_for_one_architecture(project: Path) -> None:
 
 def test_specialisations_go_together(project: Path) -> None:
     manifest = load(project / "kernels.toml")
-    kernel = replace(manifest.kernels[0], specializations=((("n", "1"), ("x", "16")), ()), configs=(Config(),))
+    kernel = replace(manifest.kernels[0], specializations=(Specialization((("n", "1"), ("x", "16"))), Specialization()), configs=(Config(),))
     found = [dict(variant.signature)["n"] for variant in expand(replace(manifest, kernels=(kernel,)), ["sm_80"]).variants]
     assert found[:3] == ["i32:1", "i32:16", "i32"]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from ctypes import POINTER, c_char_p, c_void_p
+
 import pytest
+from llvmlite import binding
 
 from kbuild.compiler.backend.llvm import to_ptx
+from kbuild.compiler.backend.llvm_library import DECLARATIONS
 from kbuild.compiler.lower.function import DATA_LAYOUT, TRIPLE
 from kbuild.compiler.targets import find_target
 from kbuild.errors import InternalError
@@ -30,10 +34,23 @@ def test_architecture_and_ptx_version_are_those_of_the_target():
 
 
 def test_the_data_layout_is_that_of_the_machine():
-    from kbuild.compiler.backend import llvm
-
     target = find_target("sm_80")
-    assert str(llvm._machine(target.arch, target.ptx_feature).target_data) == DATA_LAYOUT
+    to_ptx(FMA, target)  # It sets LLVM's options, which are those of the whole process.
+    machine = binding.Target.from_triple(TRIPLE).create_target_machine(cpu=target.arch, features=f"+{target.ptx_feature}")
+    assert str(machine.target_data) == DATA_LAYOUT
+
+
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_functions_are_declared_as_llvmlite_declares_them(name):
+    def kind(type_):
+        return c_void_p if hasattr(type_, "contents") and type_ is not POINTER(c_char_p) else type_
+
+    theirs = getattr(binding.ffi.lib, name)
+    result, arguments = DECLARATIONS[name]
+    if theirs.argtypes is not None:  # llvmlite leaves to ctypes what that guesses right.
+        assert [kind(argument) for argument in theirs.argtypes] == list(arguments)
+    if result is not None:
+        assert kind(theirs.restype) is result
 
 
 def test_wrong_text_is_told_with_its_line():

@@ -1,6 +1,8 @@
 """What may go wrong around a launch: no driver, an old one, errors of it, damaged archives, threads, forks, captures."""
 
 import ast
+import contextlib
+import gc
 import hashlib
 import json
 import multiprocessing
@@ -244,16 +246,35 @@ grid (1, 1, 1), 128 threads, 0 bytes of shared memory, 32 registers
         world.package.explain("copy", 16, True, arch="hopper")
 
 
+def call_and_forgive(call):
+    with contextlib.suppress(TypeError, ValueError, ArithmeticError, RuntimeError):
+        call()
+
+
 def test_references_and_memory_stay_level(world):
-    x = Tensor(device=1)
-    launch(world)
-    before = [sys.getrefcount(o) for o in (x, x.dtype, None, Tensor)]
-    for _ in range(2000):
-        world.package.vector_add(x, x, 64, stream=None)
-        with pytest.raises(TypeError):
-            world.package.vector_add(x, "y", 64)
-    after = [sys.getrefcount(o) for o in (x, x.dtype, None, Tensor)]
-    assert all(abs(b - a) < 100 for a, b in zip(before, after))
+    add, x, half = world.package.vector_add, Tensor(device=1), Tensor("float16", device=1)
+    stream = type("Stream", (), {"cuda_stream": 1 << 40})()
+    watched = (x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError)
+    for call in (
+        lambda: add(x, x, 64, stream=None),
+        lambda: add(x=x, out=x, n=numpy.int64(10**6), dtype="fp32", stream=stream, grid=(70_000, 1)),
+        lambda: add(x, x, 0),
+        lambda: add(x, "y", 64),
+        lambda: add(x, half, 64),
+        lambda: add(x, Tensor(device=0), 64),
+        lambda: add(x, x, 64, grid=(1, "2")),
+        lambda: add(x, x, 2**70, stream=0x10000),
+    ):
+        call_and_forgive(call)
+        # What earlier tests left for the collector must not go in between.
+        gc.collect()
+        before, blocks = [sys.getrefcount(o) for o in watched], sys.getallocatedblocks()
+        for _ in range(500):
+            call_and_forgive(call)
+        gc.collect()
+        after = [sys.getrefcount(o) for o in watched]
+        assert all(abs(b - a) < 100 for a, b in zip(before, after)), "one reference for each call would be 500"
+        assert sys.getallocatedblocks() - blocks < 400
 
 
 def test_library_is_the_same_wherever_it_is_built(built_package, tmp_path):

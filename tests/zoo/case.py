@@ -70,7 +70,7 @@ class Case:
     tolerance: float = 0.0
     """Largest error allowed, relative to the largest right value of the output; 0 means exact."""
     aligned: bool = True
-    """Promise that pointers are divisible by 16, and integers that are."""
+    """Promise that pointers are divisible by 16, integers that are, and that ones are ones."""
     archs: tuple[str, ...] = ("sm_80", "sm_90")
 
     @property
@@ -88,6 +88,8 @@ class Case:
             return f"*{name}:16" if self.aligned else f"*{name}"
         if isinstance(value, float):
             return "fp32"
+        if self.aligned and value == 1:
+            return "i32:1"
         return "i32:16" if self.aligned and value % 16 == 0 else "i32"
 
     def check(self, before: Mapping[str, Argument], after: Mapping[str, np.ndarray | Bits]) -> None:

@@ -47,7 +47,7 @@ def demands(func: Func) -> list[Demand]:
 def alignment_of(type_: MemDescType) -> int:
     """Bytes to a multiple of which a descriptor's memory must start."""
     swizzled = any(basis & (basis - 1) for basis in type_.layout.bases_of("offset"))
-    return SWIZZLE_ALIGNMENT if swizzled and type_.tile_bytes >= SWIZZLE_ALIGNMENT else ALIGNMENT
+    return max(ALIGNMENT, min(type_.tile_bytes, SWIZZLE_ALIGNMENT)) if swizzled else ALIGNMENT
 
 
 def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:

@@ -5,7 +5,8 @@ conflicts with it needs a barrier before; so barriers come as late as possible, 
 are walked until what comes around the back edge adds nothing new; only then do the decisions count.
 
 Asynchronous copies are in flight until a wait that covers their group (each thread waits for its own copies), and from
-then on are writes that other threads see after a barrier.
+then on are writes that other threads see after a barrier.  Asynchronous products read until a wait that covers them.
+They see what threads wrote once each has passed a fence and then a barrier: `fenced` says which barriers need one.
 
 Accesses to different buffers of one allocation do not conflict.  A buffer number is a constant, or a counter that a loop
 carries around from a constant start: `next = i + 1; next < n ? next : 0`.  A counter's value in iteration t is
@@ -15,7 +16,7 @@ offsets by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescSubslice,
     MemDescTrans,
 )
+from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.errors import InternalError
 
@@ -85,40 +87,65 @@ class State:
     writes: set[Access] = field(default_factory=set)
     flight: dict[Access, int] = field(default_factory=dict)
     """Asynchronous copies not waited for: how many groups were committed after theirs; -1 while it is open."""
+    products: dict[Access, int] = field(default_factory=dict)
+    """What asynchronous products read that were not waited for: how many were issued after them."""
+    unfenced: dict[Access, frozenset[Op]] = field(default_factory=dict)
+    """All writes that asynchronous products may read, with the operations at which the first barrier after them is."""
 
     def copy(self) -> State:
-        return State(set(self.reads), set(self.writes), dict(self.flight))
+        return State(set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced))
 
-    def clear(self) -> None:
-        """A barrier: what was done before it is seen by all; copies stay in flight."""
+    def clear(self, barrier: Op) -> None:
+        """A barrier: what was done before it is seen by all; copies and products stay in flight."""
+        for access in self.writes:
+            self.unfenced[access] = self.unfenced.get(access, frozenset()) | {barrier}
         self.reads.clear()
         self.writes.clear()
 
+    def write(self, accesses: Iterable[Access]) -> None:
+        """Writes that have happened."""
+        for access in accesses:
+            self.writes.add(access)
+            self.unfenced[access] = frozenset()
+
     def add(self, other: State) -> bool:
         """Join with the state of another way to the same point; true when that changed anything."""
-        before = len(self.reads), len(self.writes), len(self.flight), sum(self.flight.values())
+        before = self._size()
         self.reads |= other.reads
         self.writes |= other.writes
-        for access, age in other.flight.items():
-            self.flight[access] = min(age, self.flight.get(access, age))
-        return before != (len(self.reads), len(self.writes), len(self.flight), sum(self.flight.values()))
+        for mine, others in ((self.flight, other.flight), (self.products, other.products)):
+            for access, age in others.items():
+                mine[access] = min(age, mine.get(access, age))
+        for access, places in other.unfenced.items():
+            self.unfenced[access] = places | self.unfenced.get(access, frozenset())
+        return before != self._size()
 
-    def map(self, change: dict[Access, Access]) -> State:
+    def _size(self) -> tuple[int, ...]:
+        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced)
+        sums = sum(self.flight.values()), sum(self.products.values()), sum(map(len, self.unfenced.values()))
+        return (*map(len, counted), *sums)
+
+    def map(self, change: Callable[[Access], Access]) -> State:
         """The state with every access replaced."""
-        flight: dict[Access, int] = {}
-        for access, age in self.flight.items():
-            flight[change[access]] = min(age, flight.get(change[access], age))
-        return State({change[a] for a in self.reads}, {change[a] for a in self.writes}, flight)
-
-    def accesses(self) -> set[Access]:
-        return self.reads | self.writes | self.flight.keys()
+        aged: list[dict[Access, int]] = []
+        for ages in (self.flight, self.products):
+            aged.append({})
+            for access, age in ages.items():
+                aged[-1][change(access)] = min(age, aged[-1].get(change(access), age))
+        unfenced: dict[Access, frozenset[Op]] = {}
+        for access, places in self.unfenced.items():
+            unfenced[change(access)] = places | unfenced.get(change(access), frozenset())
+        return State(set(map(change, self.reads)), set(map(change, self.writes)), aged[0], aged[1], unfenced)
 
 
 class BarrierAnalysis:
-    """`needed` is the set of operations that want a barrier right before them."""
+    """`needed` is the set of operations that want a barrier right before them; `fenced` those that want a fence there, before
+    that barrier or the one that they are or have inside."""
 
     def __init__(self, func: Func) -> None:
         self.needed: set[Op] = set()
+        self.fences: dict[Op, set[Op]] = {}
+        """For each product, the barriers that come between what it reads and the writing of it."""
         self.slots = SlotNumbers()
         self.reads: dict[Op, list[Access]] = {}
         self.writes: dict[Op, list[Access]] = {}
@@ -126,6 +153,9 @@ class BarrierAnalysis:
         self.relevant: set[Op] = set()
         self._collect(func)
         self._block(func.body, State())
+        # The walk around loops has seen barriers that it then found not to be needed.
+        between = {barrier for barriers in self.fences.values() for barrier in barriers}
+        self.fenced = {op for op in between if op in self.needed or op in self.scratch or isinstance(op, Barrier)}
 
     # What each operation touches
 
@@ -139,7 +169,7 @@ class BarrierAnalysis:
                 self.scratch[op] = Access(start, start + scratch_bytes(op, num_warps), op, None)
             elif isinstance(op, Call):
                 self.reads[op] = self.writes[op] = [Access(0, EVERYTHING, op, None)]
-            elif not isinstance(op, Barrier | AsyncWait | AsyncCommitGroup):
+            elif not isinstance(op, Barrier | AsyncWait | AsyncCommitGroup | WarpGroupDotWait):
                 continue
             self._mark(op)
 
@@ -154,7 +184,7 @@ class BarrierAnalysis:
         for view in views(allocation):
             access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None)
             for user in view.users:
-                if isinstance(user, LocalLoad):
+                if isinstance(user, LocalLoad | WarpGroupDot):
                     self.reads.setdefault(user, []).append(access)
                 elif isinstance(user, LocalStore | AsyncCopyGlobalToLocal):
                     self.writes.setdefault(user, []).append(access)
@@ -200,7 +230,7 @@ class BarrierAnalysis:
         if state.reads or state.writes:
             inside = len(self.needed)
             synchronized = state.copy()
-            synchronized.clear()
+            synchronized.clear(loop)
             after_barrier = self._iterate(loop, synchronized)
             if len(self.needed) < inside:
                 self.needed.add(loop)
@@ -225,38 +255,63 @@ class BarrierAnalysis:
     def _visit(self, op: Op, state: State) -> None:
         self.needed.discard(op)
         if isinstance(op, Barrier):
-            state.clear()
+            state.clear(op)
         elif isinstance(op, AsyncCommitGroup):
             state.flight = {access: min(age + 1, MAX_AGE) for access, age in state.flight.items()}
         elif isinstance(op, AsyncWait):
             landed = {access for access, age in state.flight.items() if age >= op.num}
-            state.writes |= landed
+            state.write(landed)
             state.flight = {access: age for access, age in state.flight.items() if access not in landed}
+        elif isinstance(op, WarpGroupDotWait):
+            _end_products(state, op.pendings)
         elif op in self.scratch:
             self._check(op, [], [self.scratch[op]], state)
-            state.clear()
+            state.clear(op)
             state.reads.add(self.scratch[op])
         else:
             reads, writes = self.reads.get(op, []), self.writes.get(op, [])
             self._check(op, reads, writes, state)
-            state.reads.update(reads)
+            if isinstance(op, WarpGroupDot):
+                self._issue(op, reads, state)
+            else:
+                state.reads.update(reads)
             if isinstance(op, AsyncCopyGlobalToLocal):
                 state.flight.update(dict.fromkeys(writes, -1))
             else:
-                state.writes.update(writes)
+                state.write(writes)
+
+    def _issue(self, op: WarpGroupDot, reads: list[Access], state: State) -> None:
+        """A product starts to read."""
+        state.products = {access: min(age + 1, MAX_AGE) for access, age in state.products.items()}
+        state.products.update(dict.fromkeys(reads, 0))
+        if not op.is_async:
+            _end_products(state, 0)
+        self.fences[op] = set()
+        for access, places in state.unfenced.items():
+            if _any_conflict(access, reads):
+                self.fences[op] |= places
 
     def _check(self, op: Op, reads: list[Access], writes: list[Access], state: State) -> None:
         """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is on its way
-        into the same bytes, and nothing has waited for it."""
+        into the same bytes, or a product reads them, and nothing has waited for it."""
         for access in (*reads, *writes):
             for copy in state.flight:
                 if _surely_same(access, copy) or (access.owner is not copy.owner and may_conflict(access, copy)):
                     raise InternalError("shared memory is used while an asynchronous copy into it is unfinished", op.loc)
+        if any(_any_conflict(access, state.products) for access in writes):
+            raise InternalError("shared memory is written while an asynchronous product reads it", op.loc)
         conflict = any(_any_conflict(access, state.writes) for access in reads)
         conflict = conflict or any(_any_conflict(access, state.reads | state.writes) for access in writes)
         if conflict:
             self.needed.add(op)
-            state.clear()
+            state.clear(op)
+
+
+def _end_products(state: State, pendings: int) -> None:
+    """All but the last so many products have ended: what they read is read as by the threads themselves."""
+    ended = {access for access, age in state.products.items() if age >= pendings}
+    state.reads |= ended
+    state.products = {access: age for access, age in state.products.items() if access not in ended}
 
 
 def _any_conflict(access: Access, others: Iterable[Access]) -> bool:
@@ -274,7 +329,7 @@ def _entering(loop: For, state: State) -> State:
         assert isinstance(type_, MemDescType) and type_.buffers is not None
         return access._replace(slot=Slot(slot.offset, loop, type_.buffers))
 
-    return state.map({access: enter(access) for access in state.accesses()})
+    return state.map(enter)
 
 
 def _around(loop: For, state: State) -> State:
@@ -286,14 +341,12 @@ def _around(loop: For, state: State) -> State:
             return access
         return access._replace(slot=slot._replace(offset=(slot.offset - 1) % slot.modulus))
 
-    return state.map({access: turn(access) for access in state.accesses()})
+    return state.map(turn)
 
 
 def _leaving(loop: For, state: State) -> State:
     """After the loop, how often it ran is not known."""
-    return state.map(
-        {a: a._replace(slot=None) if a.slot is not None and a.slot.loop is loop else a for a in state.accesses()}
-    )
+    return state.map(lambda a: a._replace(slot=None) if a.slot is not None and a.slot.loop is loop else a)
 
 
 class SlotNumbers:

@@ -3,11 +3,12 @@
 Operations are numbered in the order of the text; a region's operations come between its operation and the next one.  An
 allocation lives from its definition to the last use of any view of it.  A use inside a loop that does not hold the
 definition may be repeated, so it counts as a use at the end of that loop.  An asynchronous copy still writes after it was
-issued: it counts as a use up to the wait that covers it.
+issued, and an asynchronous product still reads: they count as uses up to the wait that covers them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.core import Block, Func, Op, Value
@@ -22,6 +23,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescSubslice,
     MemDescTrans,
 )
+from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Liveness:
                 last = max(last, self._use(user, home))
                 if isinstance(user, AsyncCopyGlobalToLocal):
                     last = max(last, self._landed(user))
+                elif isinstance(user, WarpGroupDot) and user.is_async:
+                    last = max(last, self._ended(user))
         return Interval(first, last)
 
     def _use(self, user: Op, home: Block) -> int:
@@ -78,22 +82,34 @@ class Liveness:
         return last
 
     def _landed(self, copy: AsyncCopyGlobalToLocal) -> int:
-        """The number of the wait after which a copy has surely landed, seeing only what surely runs after it."""
-        op: Op | None = copy
+        """The number of the wait after which a copy has surely landed."""
         committed = -1
-        while op is not None:
-            following = op.next
-            while following is None:
-                if op.parent_op is None or isinstance(op.parent_op, Func):
-                    return self.last
-                op = op.parent_op
-                following = op.next
-            op = following
+        for op in _surely_after(copy):
             if isinstance(op, AsyncCommitGroup):
                 committed += 1
             elif isinstance(op, AsyncWait) and committed >= op.num:
                 return self.start[op]
         return self.last
+
+    def _ended(self, product: WarpGroupDot) -> int:
+        """The number of the wait after which a product has surely ended."""
+        issued = 0
+        for op in _surely_after(product):
+            if isinstance(op, WarpGroupDot):
+                issued += 1
+            elif isinstance(op, WarpGroupDotWait) and issued >= op.pendings:
+                return self.start[op]
+        return self.last
+
+
+def _surely_after(op: Op) -> Iterator[Op]:
+    """The operations that run after another one whichever way control flow takes, in order."""
+    current: Op | None = op
+    while current is not None and not isinstance(current, Func):
+        following = current.next
+        if following is not None:
+            yield following
+        current = following or current.parent_op
 
 
 def views(allocation: LocalAlloc) -> list[Value]:

@@ -24,11 +24,6 @@ _WARNING = re.compile(r"ptxas.*(warning\s*:|Potential Performance Loss)", re.IGN
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _ELF_MACHINE_CUDA = 190
 
-TOLERATED_SPILLS = 128
-"""Bytes.  Where ptxas spills more, it is asked again without a hope for several programs per multiprocessor: guessing at
-that, it has been seen to settle for 32 registers and 5 KB of spills where 255 and 600 bytes were to be had."""
-
-
 @dataclass(frozen=True)
 class CubinFacts:
     """What ptxas says of a kernel."""
@@ -78,7 +73,9 @@ def assemble(
     tool = ptxas or find_ptxas()
     lines = ("-lineinfo",) if lineinfo else ()
     cubin, facts = _assemble_once(ptx, arch, tool, (*lines, *options))
-    if facts.spill_stores > TOLERATED_SPILLS and ".minnctapersm" not in ptx:
+    if facts.spill_stores and ".minnctapersm" not in ptx:
+        # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5 KB of
+        # spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.
         roomy = re.sub(r"(\.reqntid [\d, ]+)", r"\1\n.minnctapersm 1", ptx)
         again, other = _assemble_once(roomy, arch, tool, (*lines, *options))
         if other.spill_stores < facts.spill_stores:

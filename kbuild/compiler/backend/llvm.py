@@ -1,4 +1,4 @@
-"""LLVM text to PTX, through llvmlite: the only module that imports it.
+"""LLVM text to PTX.
 
 LLVM gets little to do: the lowering folds and merges already, and ptxas optimises again.  What is left are inlining of
 helper functions, instruction combining, and dead code.
@@ -7,31 +7,46 @@ helper functions, instruction combining, and dead code.
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import string_at
 from functools import lru_cache
 
-import llvmlite.binding as llvm
-
+from kbuild.compiler.backend.llvm_library import Message, library
+from kbuild.compiler.lower.function import TRIPLE
 from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError
 
 OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2", "-nvptx-mad-wide-opt")
 """Pointers to shared memory have 32 bits; products and sums contract to fma; wide multiply-adds are used."""
 
+_LOCK = threading.Lock()
+"""A machine serves one thread at a time."""
+
 
 @lru_cache(maxsize=1)
 def _initialize() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    llvm = library()
+    llvm.LLVMPY_InitializeAllTargetInfos()
+    llvm.LLVMPY_InitializeAllTargets()
+    llvm.LLVMPY_InitializeAllTargetMCs()
+    llvm.LLVMPY_InitializeAllAsmPrinters()
     # Options are global to the process, and must be set before a data layout is read.
     for option in OPTIONS:
-        llvm.set_option("kbuild", option)
+        llvm.LLVMPY_SetCommandLine(b"kbuild", option.encode())
 
 
 @lru_cache(maxsize=8)
-def _machine(arch: str, feature: str) -> llvm.TargetMachine:
+def _machine(arch: str, feature: str) -> int:
     _initialize()
-    triple = llvm.Target.from_triple("nvptx64-nvidia-cuda")
-    return triple.create_target_machine(cpu=arch, features=f"+{feature}", opt=3)
+    llvm, message = library(), Message()
+    triple = TRIPLE.encode()
+    target = llvm.LLVMPY_GetTargetFromTriple(triple, message.byref)
+    if not target:
+        raise InternalError(f"LLVM has no target {TRIPLE}: {message.take()}")
+    features = f"+{feature}".encode()
+    return llvm.LLVMPY_CreateTargetMachine(target, triple, arch.encode(), features, 3, b"default", b"default", 0, 0, b"")
 
 
 def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | None = None) -> str:
@@ -39,28 +54,58 @@ def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | No
 
     Raises `InternalError` when LLVM rejects the text: the lowering is wrong then.
     """
-    machine = _machine(arch or target.arch, feature or target.ptx_feature)
-    try:
-        module = llvm.parse_assembly(text)
-        module.verify()
-    except RuntimeError as error:
-        raise InternalError(f"LLVM rejects the lowered kernel: {error}{_quoted(text, str(error))}") from error
-    _optimize(module, machine)
-    ptx = machine.emit_assembly(module)
+    with _LOCK:
+        machine = _machine(arch or target.arch, feature or target.ptx_feature)
+        with _parsed(text) as module:
+            _optimize(module, machine)
+            ptx = _emit(module, machine)
     if ", llvm." in ptx:
         # An intrinsic that LLVM does not know becomes a call of an outside function.
         raise InternalError(f"LLVM does not know {', '.join(sorted(set(re.findall(r'call.*?, (llvm[.a-z0-9]+)', ptx))))}")
     return ptx
 
 
-def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_aggressive_dce_pass()
-    passes.run(module, builder)
+@contextmanager
+def _parsed(text: str) -> Iterator[int]:
+    """The verified module of a text, in a context of its own, so that nothing of it stays behind."""
+    llvm, message = library(), Message()
+    context = llvm.LLVMPY_ContextCreate()
+    module = llvm.LLVMPY_ParseAssembly(context, text.encode(), message.byref)
+    try:
+        if not module or llvm.LLVMPY_VerifyModule(module, message.byref):
+            said = message.take()
+            raise InternalError(f"LLVM rejects the lowered kernel: {said}{_quoted(text, said)}")
+        yield module
+    finally:
+        if module:
+            llvm.LLVMPY_DisposeModule(module)
+        llvm.LLVMPY_ContextDispose(context)
+
+
+def _optimize(module: int, machine: int) -> None:
+    llvm = library()
+    options = llvm.LLVMPY_CreatePipelineTuningOptions()
+    builder = llvm.LLVMPY_CreatePassBuilder(machine, options)
+    passes = llvm.LLVMPY_CreateNewModulePassManager()
+    llvm.LLVMPY_module_AddAlwaysInlinerPass(passes)
+    llvm.LLVMPY_module_AddInstCombinePass(passes)
+    llvm.LLVMPY_module_AddSimplifyCFGPass(passes)
+    llvm.LLVMPY_module_AddADCEPass(passes)
+    llvm.LLVMPY_RunNewModulePassManager(passes, module, builder)
+    llvm.LLVMPY_DisposeNewModulePassManger(passes)
+    llvm.LLVMPY_DisposePassBuilder(builder)
+    llvm.LLVMPY_DisposePipelineTuningOptions(options)
+
+
+def _emit(module: int, machine: int) -> str:
+    llvm, message = library(), Message()
+    buffer = llvm.LLVMPY_TargetMachineEmitToMemory(machine, module, False, message.byref)
+    if not buffer:
+        raise InternalError(f"LLVM cannot print the kernel as PTX: {message.take()}")
+    try:
+        return string_at(llvm.LLVMPY_GetBufferStart(buffer), llvm.LLVMPY_GetBufferSize(buffer)).decode()
+    finally:
+        llvm.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def _quoted(text: str, message: str) -> str:

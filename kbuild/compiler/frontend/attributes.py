@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase
 from kbuild.compiler.semantic.values import ClassMarker, Descriptor, NamedTuple, Tensor, describe
-from kbuild.errors import CompileError
+from kbuild.errors import CompileError, nearest
 
 _CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan
 _PYTHON_METHODS = frozenset(
@@ -73,8 +72,8 @@ def _attribute_names(value: Any) -> list[str]:
 
 
 def _close(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1, 0.6)
-    return f"did you mean `{close[0]}`?" if close else ""
+    close = nearest(name, known)
+    return f"did you mean `{close}`?" if close else ""
 
 
 def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner: ast.expr | None) -> Any:

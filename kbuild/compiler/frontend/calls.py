@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kbuild.compiler.frontend.attributes import Method, attribute
 from kbuild.compiler.frontend.expressions import iterable
 from kbuild.compiler.frontend.functions import Function, Parameter
+from kbuild.compiler.frontend.python import PYTHON
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, flatten, form, rebuild
 from kbuild.compiler.frontend.source import NamedTupleClass
 from kbuild.compiler.frontend.visitor import MAX_DEPTH, MaybeReturned, Returned, Site, Visitor, reads
@@ -18,6 +19,7 @@ from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
 from kbuild.compiler.semantic.types import BlockType, DType, PointerType
 from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
+from kbuild.errors import CompileError, nearest
 
 Arguments = dict[str, ast.expr | None]
 
@@ -126,15 +128,19 @@ def _call_builtin(
     saved, visitor.site = visitor.site, Site(node, visitor.frame, builtin, owner)
     try:
         return builtin.function(visitor.ctx, *args, **kwargs)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        if PYTHON.get(builtin.name) is not builtin:
+            raise
+        visitor.fail(node, f"{builtin.name}: {error}")  # Python's own opinion of the values
     finally:
         visitor.site = saved
 
 
 def _unknown_keyword(visitor: Visitor, function: str, name: str, known: list[str], node: ast.AST) -> None:
     place = next((k for k in getattr(node, "keywords", ()) if k.arg == name), node)
-    close = difflib.get_close_matches(name, known, 1, 0.5)
+    close = nearest(name, known, 0.5)
     visitor.fail(place, f"{function} has no argument `{name}`",
-                 f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}")  # fmt: skip
+                 f"did you mean `{close}`?" if close else f"it has {', '.join(known)}")  # fmt: skip
 
 
 # Functions of the author's
@@ -148,7 +154,8 @@ def call_function(
         visitor.fail(node, f"`{function.name}` is a Python function, which a kernel cannot call ({function.loc})",
                      "decorate it with @triton.jit")  # fmt: skip
     if len(visitor.frames) > MAX_DEPTH:
-        visitor.fail(node, f"`{function.name}` calls itself without end, or more than {MAX_DEPTH} calls deep")
+        raise CompileError(f"`{function.name}` calls itself without end, or more than {MAX_DEPTH} calls deep",
+                           replace(visitor.frame.loc(node), caller=None))  # fmt: skip
     if any(isinstance(value, Undefined) for value in args):
         raise Poisoned
     values, expressions = _bind_arguments(visitor, function, args, kwargs, node, owner)

@@ -54,27 +54,25 @@ def _syntax(node: ast.FunctionDef) -> str:
 
 
 def _reached(function: Function) -> dict[str, Any]:
-    """The names that a function takes from its module, and members of modules, with what they stand for."""
+    """The names that a function takes from its module, and members of modules, with what they stand for.  Decorators are
+    left out: tuners and registries do not change the kernel."""
     found: dict[str, Any] = {}
-    for node in ast.walk(function.node):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            _reach(function, node.id, node, found)
-        elif isinstance(node, ast.Attribute):
-            _reach_member(function, node, found)
-    for decorator in function.node.decorator_list:  # tuners and registries do not change the kernel
-        for node in ast.walk(decorator):
-            if isinstance(node, ast.Name):
-                found.pop(node.id, None)
+    for part in (function.node.args, *function.node.body):
+        for node in ast.walk(part):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                _reach(function, node.id, found)
+            elif isinstance(node, ast.Attribute):
+                _reach_member(function, node, found)
     return found
 
 
-def _reach(function: Function, name: str, node: ast.AST, found: dict[str, Any]) -> None:
+def _reach(function: Function, name: str, found: dict[str, Any]) -> None:
     try:
         value = function.namespace.resolve(name)
     except KeyError:
         return
-    except Unresolved as error:
-        value = str(error)
+    except Unresolved:
+        value = "unresolved"  # why would name places on this machine
     if not isinstance(value, SourceModule | Package):
         found[name] = value
 

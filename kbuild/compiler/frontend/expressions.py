@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from typing import Any
 
 from kbuild.compiler.frontend import constexpr, modules
@@ -17,7 +16,7 @@ from kbuild.compiler.semantic.dot import dot
 from kbuild.compiler.semantic.shape import subscript
 from kbuild.compiler.semantic.types import TypeBase
 from kbuild.compiler.semantic.values import Range, Tensor, describe
-from kbuild.errors import CompileError
+from kbuild.errors import CompileError, nearest
 
 
 @reads(ast.Constant)
@@ -66,10 +65,10 @@ def _global(visitor: Visitor, node: ast.Name) -> Any:
 def _undefined(visitor: Visitor, node: ast.Name) -> None:
     frame = visitor.frame
     known = [*frame.values, *frame.function.namespace.names(), *PYTHON]
-    close = difflib.get_close_matches(node.id, known, 1, 0.6)
+    close = nearest(node.id, known)
     if not close and node.id in modules.language_names():
-        close = [f"tl.{node.id}"]
-    visitor.fail(node, f"`{node.id}` is not defined", f"did you mean `{close[0]}`?" if close else "")
+        close = f"tl.{node.id}"
+    visitor.fail(node, f"`{node.id}` is not defined", f"did you mean `{close}`?" if close else "")
 
 
 @reads(ast.Tuple, ast.List)
@@ -161,8 +160,8 @@ def read_compare(visitor: Visitor, node: ast.Compare) -> Any:
 def _compare(visitor: Visitor, node: ast.Compare, op: ast.cmpop, left: Any, right: Any) -> Any:
     symbol = constexpr.COMPARE[type(op)][0]
     at_run_time = isinstance(left, Tensor) or isinstance(right, Tensor)
-    if at_run_time and symbol in ("in", "not in"):
-        visitor.fail(node, f"`{symbol}` needs values known while compiling", "compare with each value, joined by `|`")
+    if symbol in ("in", "not in") and isinstance(right, tuple):
+        return _member(visitor, node, left, right, symbol == "in")
     if symbol in ("is", "is not"):
         same = constexpr.compare(ast.Is(), left, right) if not at_run_time else left is right
         return same == (symbol == "is")
@@ -176,6 +175,20 @@ def _compare(visitor: Visitor, node: ast.Compare, op: ast.cmpop, left: Any, righ
         return constexpr.compare(op, left, right)
     except TypeError as error:
         visitor.fail(node, f"{describe(left)} {symbol} {describe(right)}: {error}")
+
+
+def _member(visitor: Visitor, node: ast.Compare, value: Any, items: tuple[Any, ...], wanted: bool) -> Any:
+    """Whether a value is one of several: the comparisons with each, joined."""
+    result: Any = False
+    for item in items:
+        same = _compare(visitor, node, ast.Eq(), value, item)
+        if same is True:
+            return wanted
+        if same is not False:
+            result = same if result is False else arith.logical_or(visitor.ctx, result, same)
+    if isinstance(result, Tensor):
+        return result if wanted else arith.logical_not(visitor.ctx, result)
+    return not wanted
 
 
 @reads(ast.BoolOp)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import os
 import textwrap
 import types
@@ -126,6 +125,8 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 if first == code.co_firstlineno:
                     return file, node
+    import inspect  # slow to import, and seldom needed: most functions come from files
+
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):

@@ -64,7 +64,7 @@ def build_module(
         if name in types:
             frame.values[name] = types[name].value(values, one)
         elif name in constexprs:
-            frame.values[name] = constexpr_value(constexprs[name], name)
+            frame.values[name] = constexpr_value(constexprs[name], name, function.loc)
     _read_kernel(reader, frame)
     reader.builder.loc = function.loc
     reader.ctx.add(Return(()))

@@ -74,13 +74,20 @@ def assigned_names(nodes: list[ast.stmt] | ast.AST) -> tuple[str, ...]:
     if isinstance(nodes, ast.AST):
         known = getattr(nodes, "_assigned", None)
         if known is None:
-            found = dict.fromkeys(
-                item.id for item in ast.walk(nodes) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)
-            )
-            known = tuple(found)
+            known = tuple(dict.fromkeys(name for item in ast.walk(nodes) for name in _bound_names(item)))
             nodes._assigned = known  # type: ignore[attr-defined]
         return known
     return tuple(dict.fromkeys(name for node in nodes for name in assigned_names(node)))
+
+
+def _bound_names(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Name):
+        return (node.id,) if isinstance(node.ctx, ast.Store) else ()
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return (node.name,)
+    if isinstance(node, ast.alias):
+        return ((node.asname or node.name).split(".")[0],)
+    return ()
 
 
 def contains_return(node: ast.AST) -> bool:

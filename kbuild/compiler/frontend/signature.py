@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from kbuild.compiler.semantic.types import (
     ScalarType,
 )
 from kbuild.compiler.semantic.values import Descriptor, Tensor
-from kbuild.errors import CompileError
+from kbuild.errors import CompileError, Loc, nearest
 
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
 
@@ -63,37 +62,38 @@ class ArgumentType:
         return Descriptor.make(self.block, "zero", (base, *sizes, *strides, one))
 
 
-def parse_type(text: str, argument: str) -> ArgumentType:
+def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType:
     """A type of a signature; raises `CompileError` naming the argument."""
     descriptor = _DESCRIPTOR.fullmatch(text.strip())
     if descriptor:
-        element = _element(descriptor.group(1), text, argument)
+        element = _element(descriptor.group(1), text, argument, loc)
         shape = tuple(int(size) for size in descriptor.group(2).split(","))
         return ArgumentType(PointerType(element), block=BlockType(element, shape))
     name, _, promise = text.strip().partition(":")
     pointer, const = name.startswith("*"), name.startswith("*k")
-    dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument)
+    dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument, loc)
     if promise and not promise.isdigit():
-        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number", hint='write, for example, "i32:16"')
+        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number", loc,
+                           'write, for example, "i32:16"')
     value = int(promise) if promise else 0
     one = value == 1 and not pointer
     if one and not dtype.is_int():
-        raise CompileError(f"argument {argument}: {text!r} says that it is 1, only integers can")
+        raise CompileError(f"argument {argument}: {text!r} says that it is 1, only integers can", loc)
     return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value > 1 else None, one)
 
 
-def _element(name: str, text: str, argument: str) -> DType:
+def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
     dtype = BY_SIGNATURE_NAME.get(name)
     if dtype is None:
-        close = difflib.get_close_matches(name, BY_SIGNATURE_NAME, 1, 0.4)
-        hint = f"did you mean {text.replace(name, close[0])!r}?" if close and name else (
+        close = nearest(name, BY_SIGNATURE_NAME, 0.4)
+        hint = f"did you mean {text.replace(name, close)!r}?" if close and name else (
             'types are like "*fp16:16", "i32", "i32:1", "fp32"'
         )
-        raise CompileError(f"argument {argument}: {text!r} is no type", hint=hint)
+        raise CompileError(f"argument {argument}: {text!r} is no type", loc, hint)
     return dtype
 
 
-def constexpr_value(value: Any, name: str) -> Any:
+def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
     """A constant given from outside as kernels see it: lists become tuples, "tl.float16" a dtype, functions are found."""
     if isinstance(value, str) and value.startswith("tl.") and value[3:] in BY_TL_NAME:
         return BY_TL_NAME[value[3:]]
@@ -102,7 +102,7 @@ def constexpr_value(value: Any, name: str) -> Any:
     try:
         return convert_constant(value)
     except Unresolved as error:
-        raise CompileError(f"argument {name}: {error}", hint="constants are numbers, strings, None, dtypes and tuples") from None
+        raise CompileError(f"argument {name}: {error}", loc, "constants are numbers, strings, None, dtypes and tuples") from None
 
 
 def argument_types(
@@ -112,10 +112,10 @@ def argument_types(
     names = [parameter.name for parameter in function.parameters]
     for name in [*signature, *constexprs]:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 1, 0.5)
+            close = nearest(name, names, 0.5)
             raise CompileError(
                 f"kernel {function.name} has no argument {name}", function.loc,
-                f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}",
+                f"did you mean {close}?" if close else f"it has {', '.join(names)}",
             )  # fmt: skip
         if name in signature and name in constexprs:
             raise CompileError(f"argument {name} of kernel {function.name} has a type and a constant value", function.loc)
@@ -125,4 +125,4 @@ def argument_types(
             f"kernel {function.name} is missing {'argument' if len(missing) == 1 else 'arguments'} {', '.join(missing)}",
             function.loc, "give a tl.constexpr its value, another argument its type",
         )  # fmt: skip
-    return {name: parse_type(signature[name], name) for name in names if name in signature}
+    return {name: parse_type(signature[name], name, function.loc) for name in names if name in signature}

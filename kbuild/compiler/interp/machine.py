@@ -39,6 +39,24 @@ def meaning_of(cls: type[Op]) -> Meaning | None:
     return None
 
 
+class InFlight:
+    """A tensor that is being computed asynchronously."""
+
+    def __init__(self, value: Array) -> None:
+        self.value = value
+        self.ended = False
+        self.spoiled = False
+
+    def shown(self) -> Array:
+        """What a reader sees: all bits set, which is NaN, until it has ended."""
+        if self.ended and not self.spoiled:
+            return self.value
+        return np.full_like(self.value, np.nan if self.value.dtype.kind == "f" else -1)
+
+    def end(self) -> None:
+        self.ended = True
+
+
 class Machine:
     """One program of the grid: the values defined so far, and the memory."""
 
@@ -55,9 +73,13 @@ class Machine:
         self.copies: list[tuple[Tile, Array]] = []
         """Asynchronous copies issued and in no group yet, with the values they bring."""
         self.groups: list[list[tuple[Tile, Array]]] = []
+        self.products: list[InFlight] = []
+        """Asynchronous products issued and not waited for, oldest first."""
 
     def __getitem__(self, value: Value) -> Any:
-        return self.values[value]
+        """What reading a value gives; `values` has what is to be handed on."""
+        found = self.values[value]
+        return found.shown() if isinstance(found, InFlight) else found
 
     def call(self, function: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """The values a function returns."""
@@ -98,7 +120,7 @@ def run_for(machine: Machine, op: For) -> tuple[Any, ...]:
     lower, upper, step = (int(machine[value]) for value in (op.lower, op.upper, op.step))
     if step <= 0:
         raise InterpretError(f"a loop's step is {step}, and must be positive", op.loc)
-    carried = tuple(machine[value] for value in op.init)
+    carried = tuple(machine.values[value] for value in op.init)
     dtype = value_dtype(op.lower.type)
     for index in range(lower, upper, step):
         carried = machine.run(op.body, (dtype(index), *carried))

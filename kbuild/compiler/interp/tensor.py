@@ -250,11 +250,16 @@ def _rounded(values: Array, type_: Type) -> Array:
 
 @means(Dot)
 def dot(machine: Machine, op: Dot) -> Array:
-    """Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands are not cut to tf32."""
-    wide = np.float64 if isinstance(element_of(op.a.type), FloatType) else np.int64
-    product = np.matmul(machine[op.a].astype(wide), machine[op.b].astype(wide))
-    total = product + machine[op.c].astype(product.dtype)
-    return round_to(total, op.c.type) if isinstance(element_of(op.c.type), FloatType) else total.astype(value_dtype(op.c.type))
+    return matrix_product(machine[op.a], machine[op.b], machine[op.c], op.c.type)
+
+
+def matrix_product(a: Array, b: Array, c: Array, type_: Type) -> Array:
+    """a·b + c.  Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands are not cut to
+    tf32."""
+    wide = np.float64 if isinstance(element_of(type_), FloatType) else np.int64
+    product = np.matmul(a.astype(wide), b.astype(wide))
+    total = product + c.astype(product.dtype)
+    return round_to(total, type_) if isinstance(element_of(type_), FloatType) else total.astype(value_dtype(type_))
 
 
 def _combine(machine: Machine, block: Block, left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, ...]:

@@ -17,6 +17,7 @@ from kbuild.compiler.lower import (
     shapes,
     shared,
     trigonometry,
+    wgmma,
 )
 from kbuild.compiler.lower.lowering import lower_module, unhandled_ops
 
@@ -39,4 +40,5 @@ __all__ = [
     "shared",
     "trigonometry",
     "unhandled_ops",
+    "wgmma",
 ]

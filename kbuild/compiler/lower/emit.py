@@ -194,6 +194,8 @@ class Emitter:
 
     def branch(self, label: str, condition: str = "", other: str = "", metadata: str = "") -> None:
         """End the block: go to `label`, or to `other` where `condition` is false."""
+        # In a chunk of its own: lazy registers of this operation may still be written, and must come before.
+        self.new_chunk()
         target = f"br i1 {condition}, label %{label}, label %{other}" if condition else f"br label %{label}"
         self.line(target + metadata)
 
@@ -243,14 +245,16 @@ class Emitter:
     ) -> list[str]:
         """Inline PTX (`$0` … are results, then operands); the registers of its results.
 
-        `constraints` in LLVM's form (`=r,r,l`); with `effect` the asm is kept, in order, and may touch memory.
+        `constraints` in LLVM's form (`=r,r,l`); with `effect` the asm is kept, in order, executed by all threads together
+        where the program has it so, and may touch memory.
         """
         kind = "asm sideeffect" if effect else "asm"
         if effect:
             constraints = f"{constraints},~{{memory}}" if constraints else "~{memory}"
         arguments = ", ".join(f"{type_} {register}" for type_, register in operands)
         result = "void" if not results else results[0] if len(results) == 1 else f"{{{', '.join(results)}}}"
-        text = f'call {result} {kind} "{asm_string(template)}", "{constraints}"({arguments})'
+        suffix = " convergent" if effect else ""
+        text = f'call {result} {kind} "{asm_string(template)}", "{constraints}"({arguments}){suffix}'
         if not results:
             self.line(text)
             return []

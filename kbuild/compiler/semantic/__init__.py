@@ -3,10 +3,24 @@
 Importing this package fills the table.
 """
 
-from kbuild.compiler.semantic import arith, atomic, cast, debug, descriptor, dot, libdevice, math, memory, program, reduce, shape
+from kbuild.compiler.semantic import (
+    arith,
+    atomic,
+    cast,
+    debug,
+    descriptor,
+    dot,
+    libdevice,
+    libdevice_ptx,
+    math,
+    memory,
+    program,
+    reduce,
+    shape,
+)
 from kbuild.compiler.semantic.registry import TABLES, Builtin, builtin
 
 __all__ = [
-    "TABLES", "Builtin", "arith", "atomic", "builtin", "cast", "debug", "descriptor", "dot", "libdevice", "math", "memory",
-    "program", "reduce", "shape",
+    "TABLES", "Builtin", "arith", "atomic", "builtin", "cast", "debug", "descriptor", "dot", "libdevice", "libdevice_ptx",
+    "math", "memory", "program", "reduce", "shape",
 ]  # fmt: skip

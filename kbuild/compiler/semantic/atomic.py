@@ -44,7 +44,7 @@ def _update(ctx: Context, kind: str, pointer: Tensor, value: Tensor, mask: Tenso
     return ctx.tensor(op, value.dtype, value.shape)
 
 
-@builtin()
+@builtin(method=True)
 def atomic_add(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     """Adds to memory atomically; gives the value before."""
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, "atomic_add")
@@ -83,13 +83,13 @@ def _both(ctx: Context, mask: Tensor | None, condition: Tensor) -> Tensor:
     return ctx.tensor(AndI(mask.value, condition.value), INT1, condition.shape)
 
 
-@builtin()
+@builtin(method=True)
 def atomic_max(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     """Keeps the greater of memory and value, atomically; gives the value before."""
     return _extreme(ctx, "max", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
-@builtin()
+@builtin(method=True)
 def atomic_min(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     """Keeps the lesser of memory and value, atomically; gives the value before."""
     return _extreme(ctx, "min", pointer, val, mask, _ordering(ctx, sem, scope))
@@ -102,32 +102,32 @@ def _bitwise(ctx: Context, kind: str, pointer: Any, val: Any, mask: Any, order: 
     return _update(ctx, kind, pointer, value, mask, order)
 
 
-@builtin()
+@builtin(method=True)
 def atomic_and(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     """Bitwise and with memory, atomically; gives the value before."""
     return _bitwise(ctx, "and", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
-@builtin()
+@builtin(method=True)
 def atomic_or(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     """Bitwise or with memory, atomically; gives the value before."""
     return _bitwise(ctx, "or", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
-@builtin()
+@builtin(method=True)
 def atomic_xor(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     """Bitwise exclusive or with memory, atomically; gives the value before."""
     return _bitwise(ctx, "xor", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
-@builtin()
+@builtin(method=True)
 def atomic_xchg(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
     """Writes a value atomically; gives the value before."""
     pointer, value, mask, _ = _operands(ctx, pointer, val, mask, "atomic_xchg")
     return _update(ctx, "xchg", pointer, value, mask, _ordering(ctx, sem, scope))
 
 
-@builtin()
+@builtin(method=True)
 def atomic_cas(ctx: Context, pointer, cmp, val, sem=None, scope=None):
     """Writes `val` where memory equals `cmp`, atomically; gives the value before."""
     pointer = check_pointer(ctx, pointer, "tl.atomic_cas")

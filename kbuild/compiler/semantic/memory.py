@@ -126,9 +126,9 @@ def _points_to_bools(pointer: Tensor) -> bool:
 
 
 def _filling(ctx: Context, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:
-    # A number at once in the element's type; fractions for integers go the long way.
-    if isinstance(other, int | float) and isinstance(element, DType) and (element.is_floating() or isinstance(other, int)):
-        return ctx.constant(other, element, pointer.shape)
+    whole = isinstance(other, int) or (isinstance(other, float) and other.is_integer())
+    if isinstance(element, DType) and (whole or (isinstance(other, float) and element.is_floating())):
+        return ctx.constant(other, element, pointer.shape)  # at once in the element's type
     other = cast_to(ctx, to_tensor(ctx, other, "other"), element)
     return _like_pointers(ctx, other, pointer, "other")
 

@@ -98,7 +98,7 @@ def fitting(
     `pointers` says which operand may be a pointer; without `arithmetic`, types stay as they are."""
     for value, name in ((x, names[0]), (y, names[1])):
         if not isinstance(value, Tensor | bool | int | float):
-            ctx.error(f"operand {ctx.name(name)} is {describe(value)}, which is no number and no tensor", name)
+            ctx.error(f"operand {_written(ctx, name)} is {describe(value)}, which is no number and no tensor", name)
     x_dtype, y_dtype = _dtype(ctx, x), _dtype(ctx, y)
     _check_pointers(ctx, x_dtype, y_dtype, names, pointers)
     if arithmetic and isinstance(x_dtype, DType) and isinstance(y_dtype, DType):
@@ -132,20 +132,26 @@ def _check_pointers(
             continue
         if isinstance(own.element_ty, BlockType):
             ctx.error(
-                f"operand {ctx.name(name)} is a block pointer, which takes part in no arithmetic", name,
+                f"operand {_written(ctx, name)} is a block pointer, which takes part in no arithmetic", name,
                 hint="move it with tl.advance(pointer, offsets)",
             )  # fmt: skip
         if not may:
             ctx.error(
-                f"operand {ctx.name(name)} is {own}, the other operand {ctx.name(other_name)} is {other}: "
+                f"operand {_written(ctx, name)} is {own}, the other operand {_written(ctx, other_name)} is {other}: "
                 "this operation takes no pointers",
                 name, hint="load the value with tl.load, or check the order of the kernel's arguments",
             )  # fmt: skip
         if other.is_floating() or (isinstance(other, PointerType) and other != own):
             ctx.error(
-                f"operand {ctx.name(name)} is {own}, the other operand {ctx.name(other_name)} is {other}",
+                f"operand {_written(ctx, name)} is {own}, the other operand {_written(ctx, other_name)} is {other}",
                 other_name, hint="offsets of pointers are integers",
             )  # fmt: skip
+
+
+def _written(ctx: Context, name: str) -> str:
+    """An operand as the author wrote it."""
+    text = ctx.frontend.argument_text(name)
+    return f"`{text}`" if text else name
 
 
 def _check_literal(ctx: Context, value: Any, dtype: DType, name: str) -> None:
@@ -219,7 +225,7 @@ def same_shape(ctx: Context, x: Tensor, y: Tensor, names: tuple[str, str] = ("x"
         small, large = sorted((x.shape, y.shape), key=len)
         hint = _rank_hint(ctx, shorter, small, large) if len(small) < len(large) else ""
         ctx.error(
-            f"operands {ctx.name(names[0])} of shape {shape_text(x.shape)} and {ctx.name(names[1])} of shape "
+            f"operands {_written(ctx, names[0])} of shape {shape_text(x.shape)} and {_written(ctx, names[1])} of shape "
             f"{shape_text(y.shape)} do not fit each other",
             hint=hint,
         )

@@ -25,7 +25,7 @@ def static_shape(ctx: Context, shape: Any, name: str = "shape") -> tuple[int, ..
     for axis, size in enumerate(shape):
         if not isinstance(size, int) or isinstance(size, bool):
             ctx.error(f"dimension {axis} of the shape is {describe(size)}; it must be an integer known while compiling", name,
-                      hint=_constexpr_hint(size))  # fmt: skip
+                      hint=_constexpr_hint(ctx, size, name))  # fmt: skip
         if size <= 0 or size & (size - 1):
             ctx.error(f"dimension {axis} of the shape is {size}, which is no power of two", name,
                       hint=f"take {next_power_of_two(size)} and mask what is too much")  # fmt: skip
@@ -39,9 +39,10 @@ def next_power_of_two(size: int) -> int:
     return 1 << max(size - 1, 0).bit_length()
 
 
-def _constexpr_hint(value: Any) -> str:
+def _constexpr_hint(ctx: Context, value: Any, name: str) -> str:
     if isinstance(value, Tensor):
-        return "annotate the kernel's parameter with tl.constexpr, or the variable: NAME: tl.constexpr = …"
+        text = ctx.frontend.argument_text(name)
+        return f"annotate it with tl.constexpr where it comes from, as in {text if text.isidentifier() else 'N'}: tl.constexpr"
     if isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
     return ""
@@ -54,7 +55,7 @@ def arange(ctx: Context, start, end):
         if not isinstance(value, int) or isinstance(value, bool):
             kind = f"{value!r} of type {type(value).__name__}" if isinstance(value, float) else describe(value)
             ctx.error(f"{name} of tl.arange{_named(ctx, name)} is {kind}; it must be an integer known while compiling", name,
-                      hint=_constexpr_hint(value))  # fmt: skip
+                      hint=_constexpr_hint(ctx, value, name))  # fmt: skip
         if not -(2**31) <= value < 2**31:
             ctx.error(f"{name} of tl.arange is {value}, which does not fit int32", name)
     size = end - start

@@ -3,6 +3,7 @@
 from kbuild.compiler.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
 from kbuild.compiler.targets.sm_80 import GPU_PIPELINE, TENSOR_PIPELINE
 from kbuild.compiler.targets.target import Target, register_target
+from kbuild.compiler.targets.wgmma import WGMMA
 
 SM_90 = register_target(
     Target(
@@ -12,7 +13,9 @@ SM_90 = register_target(
         shared_bytes=232448,
         max_registers=255,
         atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
-        features=frozenset({"cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion"}),
+        wgmma_atoms=WGMMA,
+        accelerated_arch="sm_90a",
+        features=frozenset({"wgmma", "cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion"}),
         tensor_pipeline=TENSOR_PIPELINE,
         gpu_pipeline=GPU_PIPELINE,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbuild.compiler.targets.mma_sync import MmaAtom
+from kbuild.compiler.targets.wgmma import WgmmaAtom
 from kbuild.errors import UsageError
 
 
@@ -24,6 +25,10 @@ class Target:
     """Registers per thread."""
     atoms: tuple[MmaAtom, ...]
     """Tensor-core instructions, best first for each type."""
+    wgmma_atoms: tuple[WgmmaAtom, ...] = ()
+    """Tensor-core instructions of warpgroups, the widest first."""
+    accelerated_arch: str = ""
+    """The architecture to compile for where `ttng` operations are used, which run on this very capability alone: `sm_90a`."""
     features: frozenset[str] = frozenset()
     """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, …"""
     tensor_pipeline: tuple[str, ...] = field(default=(), repr=False)
@@ -37,6 +42,10 @@ class Target:
     def atom(self, name: str) -> MmaAtom:
         """The instruction of a name."""
         return next(atom for atom in self.atoms if atom.name == name)
+
+    def wgmma_atom(self, name: str) -> WgmmaAtom:
+        """The warpgroup's instruction of a name."""
+        return next(atom for atom in self.wgmma_atoms if atom.name == name)
 
 
 _TARGETS: dict[str, Target] = {}

@@ -9,7 +9,8 @@ After:
     %4: tensor<128x128xf32, #mma> = tt.dot %2, %3, %1 {atom = "m16n8k16.f16"}
     %d: tensor<128x128xf32, #blocked> = ttg.convert_layout %4
 
-A product of f32 at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.  What is left
+Where four warps together can do it (wgmma), the product becomes `ttng.warp_group_dot`; see `warp_groups`.  A product of f32
+at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.  What is left
 (f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole rows of A and columns of B.
 """
 
@@ -25,7 +26,14 @@ from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Dot
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.mma_sync import MmaAtom
-from kbuild.compiler.transforms.gpu.layout_flow import converted, fma_operand, tensor_operands
+from kbuild.compiler.transforms.gpu.layout_flow import converted, fma_operand, tensor_operands, tensor_type
+from kbuild.compiler.transforms.gpu.warp_groups import (
+    WarpGroupProducts,
+    WarpGroups,
+    choose_warp_groups,
+    operand_tile,
+    stays_in_registers,
+)
 
 _TF32_MASK = -(1 << 13)
 """Clears the bits of an f32 that a tf32 lacks."""
@@ -36,9 +44,9 @@ def accelerate_matmul(module: Module, target: Target) -> None:
     """Choose an instruction and layouts for every product."""
     for func in module.functions.values():
         dots = [op for op in func.body.walk() if isinstance(op, Dot) and not op.atom]
-        chained = find_chained(dots)
+        chained, warp_groups = find_chained(dots), WarpGroupProducts()
         for dot in dots:
-            _Product(func, dot, target).rewrite(dot in chained)
+            _Product(func, dot, target, warp_groups).rewrite(dot in chained)
 
 
 def find_chained(dots: list[Dot]) -> dict[Dot, None]:
@@ -103,28 +111,38 @@ def fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
 class _Product:
     """Rewrites one product."""
 
-    def __init__(self, func: Func, dot: Dot, target: Target) -> None:
+    def __init__(self, func: Func, dot: Dot, target: Target, warp_groups: WarpGroupProducts) -> None:
         self.num_warps: int = func.attrs["num_warps"]
         self.dot = dot
         self.target = target
+        self.warp_groups = warp_groups
         self.builder = Builder.before(dot)
         assert isinstance(dot.c.type, TensorType)
         self.type = dot.c.type
 
     def rewrite(self, chained: bool) -> None:
         dot = self.dot
-        a, b = self.plain(dot.a), self.plain(dot.b)
-        atom = self.atom(a, b)
-        if atom is None and bit_width(a.type) < 32:
+        a, b, c = self.plain(dot.a), self.plain(dot.b), self.accumulator(dot.c)
+        groups, atom = self.groups(a, b), self.atom(a, b)
+        if groups is None and atom is None and bit_width(a.type) < 32:
             a, b = self.widened(a), self.widened(b)
-            atom = self.atom(a, b)
-        c = self.accumulator(dot.c, atom)
-        if atom is None:
-            result = self.scalar(self.matching(a, c), self.matching(b, c), c)
-        else:
+            groups, atom = self.groups(a, b), self.atom(a, b)
+        if groups is not None:
+            result = self.warp_groups.product(self.builder, dot, (a, b), c, groups)
+        elif atom is not None:
             result = self.tensor_core(a, b, c, atom, chained)
+        else:
+            result = self.scalar(self.matching(a, c), self.matching(b, c), c)
         assert self.type.layout is not None
         dot.replace_by(converted(self.builder, self.narrowed(result), self.type.layout))
+
+    def groups(self, a: Value, b: Value) -> WarpGroups | None:
+        """The warpgroups' instruction for two operands, if it can read them."""
+        types = tensor_type(a), tensor_type(b)
+        groups = choose_warp_groups(self.target, *types, self.type, self.num_warps, self.dot.input_precision)
+        if groups is None or operand_tile(b, 1, groups.atom) is None:
+            return None
+        return groups if stays_in_registers(a, self.dot) or operand_tile(a, 0, groups.atom) is not None else None
 
     def atom(self, a: Value, b: Value) -> MmaAtom | None:
         """The instruction for two operands, if their tile is not smaller than its own."""
@@ -134,7 +152,9 @@ class _Product:
         return atom if atom is not None and m >= atom.m and n >= atom.n and k >= atom.k else None
 
     def plain(self, value: Value) -> Value:
-        return value.op.src if isinstance(value.op, ConvertLayout) else value
+        while isinstance(value.op, ConvertLayout):
+            value = value.op.src
+        return value
 
     def widened(self, value: Value) -> Value:
         """A float of 8 bits as f16, which holds all its numbers."""
@@ -149,7 +169,7 @@ class _Product:
         cast = ExtSI if isinstance(element_of(value.type), IntType) else ExtF
         return self.builder.add(cast(value, like(value.type, element_of(c.type)))).result
 
-    def accumulator(self, c: Value, atom: MmaAtom | None) -> Value:
+    def accumulator(self, c: Value) -> Value:
         """C in the type in which the sum is kept: f32 for narrower floats, i32 for narrower integers."""
         if bit_width(c.type) >= 32:
             return c

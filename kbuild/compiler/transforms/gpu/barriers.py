@@ -3,6 +3,8 @@
     Before:  %a = ttg.local_alloc src=%x {offset = 0}      After:  %a = ttg.local_alloc src=%x {offset = 0}
              %y = ttg.local_load %a                                gpu.barrier
                                                                    %y = ttg.local_load %a
+
+What products of warpgroups read is fenced besides, before the barrier: `ttng.fence_async_shared`.
 """
 
 from __future__ import annotations
@@ -11,13 +13,18 @@ from kbuild.compiler.analysis.barriers import BarrierAnalysis
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ops.nvidia import FenceAsyncShared
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.targets.target import Target
 
 
 @gpu_pass
 def barriers(module: Module, target: Target) -> None:
-    """Insert `gpu.barrier` where accesses of different threads to the same shared memory would race."""
+    """Insert `gpu.barrier`, and fences, where accesses of different threads to the same shared memory would race."""
     for func in module.functions.values():
-        for op in BarrierAnalysis(func).needed:
-            Builder.before(op).add(Barrier())
+        analysis = BarrierAnalysis(func)
+        for op in func.body.walk():
+            if op in analysis.fenced:
+                Builder.before(op).add(FenceAsyncShared())
+            if op in analysis.needed:
+                Builder.before(op).add(Barrier())

@@ -1,7 +1,7 @@
 """Gives each access to global memory the layout in which neighbouring threads touch neighbouring bytes, up to 16 each.
 
-The axis along which a pointer tensor is contiguous comes first, and its alignment bounds the vector.  Accesses of one shape
-that elementwise operations connect get one layout, so that no data moves between them.
+The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound the vector.
+Accesses of one shape that elementwise operations connect get one layout, so that no data moves between them.
 
 Before:
     %x: tensor<1024xf32, #blocked> = tt.load %p
@@ -22,12 +22,13 @@ from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced
-from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
+from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Load
 from kbuild.compiler.transforms.gpu.carried import carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import MEMORY, converted, held_layout, is_pointwise, tensor_operands, tensor_type
 
-MAX_BITS = 128
-"""The widest access of one thread."""
+ATOMIC_BITS = 32
+"""The widest atomic operation on several elements: two of 16 bits."""
 MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
@@ -74,7 +75,12 @@ def find_accesses(func: Func) -> list[Access]:
         assert isinstance(type_.element, PointerType)
         bits = max(8, bit_width(type_.element.pointee))
         aligned = max(1, facts.divisibility[order[0]] * 8 // bits)
-        vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], MAX_BITS // bits)
+        widest = ATOMIC_BITS if isinstance(op, AtomicRMW | AtomicCAS) else MAX_VECTOR_BITS
+        vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], max(1, widest // bits))
+        mask: Value | None = getattr(op, "mask", None)
+        if mask is not None:
+            # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.
+            vector = min(vector, info.get(mask).constancy[order[0]])
         accesses.append(Access(op, type_.shape, order, bits, vector))
     return accesses
 

@@ -21,8 +21,10 @@ from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import MemDescType, bit_width
 from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
 from kbuild.compiler.transforms.gpu.layout_flow import held_layout, minor_axis, tensor_operands, tensor_type
+from kbuild.compiler.transforms.gpu.warp_groups import behind_transpose
 
 
 @gpu_pass
@@ -40,7 +42,7 @@ def find_operand_conversions(func: Func) -> list[ConvertLayout]:
     between threads themselves."""
     found: dict[ConvertLayout, None] = {}
     for dot in func.body.walk():
-        work: list[Op | None] = [dot.a.op, dot.b.op] if isinstance(dot, Dot) else []
+        work: list[Op | None] = [dot.a.op, dot.b.op] if isinstance(dot, Dot | WarpGroupDot) else []
         while work:
             op = work.pop()
             if isinstance(op, ConvertLayout):
@@ -59,7 +61,7 @@ class _Sharing:
 
     def rewrite(self, convert: ConvertLayout) -> None:
         builder = Builder.before(convert)
-        source, order = _behind_transpose(convert.src)
+        source, order = behind_transpose(convert.src)
         readers = [held_layout(convert.result)]
         if order is not None:
             readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
@@ -87,16 +89,3 @@ def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) 
     order = [minor, *(axis for axis in reversed(range(writer.rank)) if axis != minor)]
     writers = [writer] if writer.contiguous_per_thread(minor) * bits >= 32 else []
     return swizzled(writer.shape, *best_swizzle(writer.shape, order, bits, readers, writers), order)
-
-
-def _behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:
-    """The value under a transpose (conversions aside), with the order of its axes, and otherwise the value itself."""
-    inner = value
-    while isinstance(inner.op, ConvertLayout):
-        inner = inner.op.src
-    if isinstance(inner.op, Trans):
-        source = inner.op.src
-        while isinstance(source.op, ConvertLayout):
-            source = source.op.src
-        return source, inner.op.order
-    return value, None

@@ -32,14 +32,15 @@ from kbuild.compiler.transforms.gpu.prefetch_next import carry_first_step
 
 
 @gpu_pass
-def prefetch(module: Module, target: Target) -> None:
-    """Split every tensor-core product that reads an operand from shared memory."""
+def prefetch(module: Module, target: Target, carry: bool = True) -> None:
+    """Split every tensor-core product that reads an operand from shared memory; with `carry`, load the fragments of a
+    pipelined loop's first step in the iteration before."""
     for func in module.functions.values():
         for op in list(func.body.walk()):
             if isinstance(op, Dot) and op.atom and op.input_precision != "tf32x3" and not op.max_num_imprecise_acc:
                 _split_dot(op, target.atom(op.atom).k)
         for op in list(func.body.walk()):
-            if isinstance(op, For):
+            if carry and isinstance(op, For):
                 carry_first_step(op)
 
 

@@ -21,6 +21,7 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Store
 from kbuild.compiler.targets import Target
 
@@ -67,7 +68,7 @@ def _entered(top: Op, op: Op, users: list[Op], target: Target) -> Block | None:
     if isinstance(top, If):
         return next((region for region in top.regions if all(_is_inside(user, region) for user in users)), None)
     if isinstance(top, For) and all(_is_inside(user, top.body) for user in users) and isinstance(op, LocalLoad):
-        fed = all(isinstance(user, Dot) for user in users)
+        fed = all(isinstance(user, Dot | WarpGroupDot) for user in users)
         return top.body if fed and _pressure(top, op) > _SHARE * target.max_registers else None
     return None
 
@@ -75,7 +76,7 @@ def _entered(top: Op, op: Op, users: list[Op], target: Target) -> Block | None:
 def _pressure(loop: For, operand: LocalLoad) -> float:
     """32-bit registers per thread of what a loop carries, its largest product besides, and an operand."""
     carried = _words(loop.carried)
-    products = [op.result for op in loop.body if isinstance(op, Dot) and op.result not in loop.yielded]
+    products = [op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded]
     return carried + max((_words([product]) for product in products), default=0) + _words([operand.result])
 
 
@@ -108,7 +109,7 @@ def _may_move(load: LocalLoad, place: Op) -> bool:
 
 def _is_written(memory: Value) -> bool:
     for user in memory.users:
-        if isinstance(user, LocalLoad):
+        if isinstance(user, LocalLoad | WarpGroupDot):
             continue
         if isinstance(user, LocalStore) or not isinstance(user, _VIEWS):
             return True

@@ -28,8 +28,8 @@ from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, needs_other, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
-from kbuild.compiler.transforms.gpu.pipeline.loads import pipelined_loads
-from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule
+from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
+from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, buffers_of, fitting_stages, make_schedule
 
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
@@ -42,7 +42,8 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
         chosen = []
         for op in func.body.walk():
             if isinstance(op, For):
-                wanted = stages or op.num_stages or func.attrs.get("num_stages", 1)
+                own = op.num_stages if op.num_stages is not None else func.attrs.get("num_stages", 1)
+                wanted = stages or own
                 loads = pipelined_loads(op, without_dots=op.num_stages is not None) if wanted >= MIN_STAGES else []
                 if loads:
                     chosen.append((op, loads, wanted))
@@ -60,12 +61,16 @@ def _plan(
     tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
     tiles = {load: tile for load, tile in tiles.items() if can_copy(load, tile, info)}
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
-    if num_stages * stage_bytes > target.shared_bytes // 2:
-        num_stages = fitting_stages(num_stages, stage_bytes, _other_bytes(func, loop, list(tiles)), target.shared_bytes)
+    pending = 1 if any(feeds_sum_in_place(load, loop) for load in tiles) else 0
+    if buffers_of(num_stages, pending) * stage_bytes > target.shared_bytes // 2:
+        other_bytes, wanted = _other_bytes(func, loop, list(tiles)), num_stages
+        num_stages = fitting_stages(wanted, stage_bytes, other_bytes, target.shared_bytes, pending)
+        if pending and num_stages < MIN_STAGES:
+            pending, num_stages = 0, fitting_stages(wanted, stage_bytes, other_bytes, target.shared_bytes)
     held = _held([load for load in loads if load not in tiles])
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
-    return make_schedule(loop, list(tiles), held, num_stages), tiles
+    return make_schedule(loop, list(tiles), held, num_stages, pending), tiles
 
 
 def _held(loads: list[Load]) -> list[Load]:

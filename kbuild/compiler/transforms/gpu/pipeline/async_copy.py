@@ -12,6 +12,7 @@ from kbuild.compiler.layout import LinearLayout, best_swizzle, shared_access, sw
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import Constant, Select
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Load, Splat
 
 MIN_COPY_BITS = 32
@@ -93,6 +94,6 @@ def _only_read(allocation: LocalAlloc) -> bool:
         user: Op = users.pop()
         if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans):
             users.extend(user.result.users)
-        elif not isinstance(user, LocalLoad):
+        elif not isinstance(user, LocalLoad | WarpGroupDot):
             return False
     return True

@@ -10,6 +10,7 @@ from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Call, For, While
 from kbuild.compiler.ops.elementwise import AddPtr
 from kbuild.compiler.ops.gpu import AsyncWait, ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
     AtomicCAS,
     AtomicRMW,
@@ -28,7 +29,7 @@ from kbuild.compiler.ops.tensor import (
 
 MOVING = (ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans, Broadcast, ExpandDims, Join, Reshape, Split, Trans)
 """Operations that only bring a value into another form."""
-EXPENSIVE = (Dot, LocalAlloc, LocalLoad)
+EXPENSIVE = (Dot, WarpGroupDot, LocalAlloc, LocalLoad)
 """Operations that are not worth doing twice to know an address early."""
 
 
@@ -87,12 +88,30 @@ def _feeds_dot(load: Load) -> bool:
     while values:
         value = values.pop()
         for user in value.users:
-            if isinstance(user, Dot) and (value is user.a or value is user.b):
+            if isinstance(user, Dot | WarpGroupDot) and (value is user.a or value is user.b):
                 return True
             if user not in seen and (user.has(Trait.ELEMENTWISE) or isinstance(user, MOVING)):
                 seen.add(user)
                 values.extend(user.results)
     return False
+
+
+def feeds_sum_in_place(load: Load, loop: For) -> bool:
+    """Whether a product of warpgroups reads the tile of a load from shared memory, and its result is only handed to the
+    next iteration: then it may be in flight until there."""
+    work = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
+    for value in work:
+        for user in value.users:
+            if isinstance(user, MemDescTrans):
+                work.append(user.result)
+            elif isinstance(user, WarpGroupDot) and is_handed_on(user, loop):
+                return True
+    return False
+
+
+def is_handed_on(dot: WarpGroupDot, loop: For) -> bool:
+    """Whether the next iteration, or what follows the loop, is all that uses a product's result."""
+    return dot.parent is loop.body and dict(dot.result.users) == {loop.body.terminator: 1}
 
 
 def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()) -> Slice | None:

@@ -6,6 +6,9 @@ through a table), these go early too, and the distance is shared out: n - 1 = di
 In an iteration the wait comes first, then a barrier, then the next copies, then the reads.  While buffer t is read, the
 copies of iterations t + 1 … t + distance are on their way, and all threads have passed the barrier of iteration t, so
 have read buffer t - 1: `distance + 1` buffers are enough for one barrier per iteration, and no fewer are.
+
+A product of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does: `pending` is 1,
+for one buffer more.  So that n stages still mean n buffers, the distance is one less, but 1 at least.
 """
 
 from __future__ import annotations
@@ -41,10 +44,12 @@ class Schedule:
 
     stages: tuple[Stage, ...]
     distance: int
+    pending: int = 0
+    """Iterations for which products still read their buffers after their own."""
 
     @property
     def buffers(self) -> int:
-        return self.distance + 1
+        return self.distance + 1 + self.pending
 
     @property
     def start(self) -> int:
@@ -52,20 +57,25 @@ class Schedule:
         return max((stage.lookahead for stage in self.stages), default=0)
 
 
-def fitting_stages(num_stages: int, stage_bytes: int, other_bytes: int, limit: int) -> int:
+def buffers_of(num_stages: int, pending: int) -> int:
+    """The buffers that so many stages take."""
+    return max(num_stages, MIN_STAGES + pending)
+
+
+def fitting_stages(num_stages: int, stage_bytes: int, other_bytes: int, limit: int, pending: int = 0) -> int:
     """The number of stages, at most `num_stages`, whose buffers fit in shared memory; below 2 when pipelining does not."""
-    while num_stages >= MIN_STAGES and num_stages * stage_bytes + other_bytes > limit:
+    while num_stages >= MIN_STAGES and buffers_of(num_stages, pending) * stage_bytes + other_bytes > limit:
         num_stages -= 1
     return num_stages
 
 
-def make_schedule(loop: For, copied: Sequence[Load], held: Sequence[Load], num_stages: int) -> Schedule:
+def make_schedule(loop: For, copied: Sequence[Load], held: Sequence[Load], num_stages: int, pending: int = 0) -> Schedule:
     """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in registers.
 
     Values held in registers take registers for every iteration that they are early, so they are early by one only.
     """
     stages: list[Stage] = []
-    distance = num_stages - 1
+    distance = buffers_of(num_stages, pending) - 1 - pending
     if copied:
         direct = _union(loop, copied, frozenset())
         tables = tuple(op for op in direct.ops if isinstance(op, Load))
@@ -77,7 +87,7 @@ def make_schedule(loop: For, copied: Sequence[Load], held: Sequence[Load], num_s
         stages.append(Stage(tuple(copied), distance, 0, _union(loop, copied, known), known, True))
     if held:
         stages.append(_register_stage(loop, held, 1, 0))
-    return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance)
+    return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, pending)
 
 
 def _register_stage(loop: For, loads: Sequence[Load], lookahead: int, use: int) -> Stage:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 from kbuild.compiler.ir.core import Func, Op, Trait
 from kbuild.compiler.ir.types import TensorType, layout_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
     Assert,
     AtomicCAS,
@@ -27,7 +27,7 @@ from kbuild.compiler.ops.tensor import (
     Trans,
     Unsplat,
 )
-from kbuild.compiler.transforms.gpu.layout_flow import FREE, MEMORY, is_pointwise
+from kbuild.compiler.transforms.gpu.layout_flow import FREE, MEMORY, held_layout, is_pointwise
 
 _SHAPING = (Broadcast, ExpandDims, Reshape, Trans, Join, Split, Cat, Reduce, Gather)
 _TAKES_ANY = (LocalAlloc, LocalStore, Assert, Print, Unsplat)
@@ -61,7 +61,7 @@ def find_anchors(func: Func) -> Anchors:
     for op in func.body.walk():
         if isinstance(op, _TAKES_ANY):
             anchors.operands[op] = (None,) * len(op.operands)
-        elif isinstance(op, Dot):
+        elif isinstance(op, Dot | WarpGroupDot):
             anchors.operands[op] = _layouts(op)
             anchors.results[op] = Strength.DOT
         elif isinstance(op, LocalLoad):
@@ -96,11 +96,6 @@ def _is_fixed(op: Op, threads: int) -> bool:
         return False
     if isinstance(op, AtomicRMW | AtomicCAS):
         return True
-    if isinstance(op, Store) and type_.rank == 1 and _is_narrow(op.operands):
+    if isinstance(op, Store) and type_.rank == 1 and held_layout(op.value).size("register") <= SCALAR_REGISTERS:
         return False
     return type_.numel >= threads
-
-
-def _is_narrow(operands: Sequence[object]) -> bool:
-    type_ = getattr(operands[1], "type", None)
-    return isinstance(type_, TensorType) and type_.layout is not None and type_.layout.size("register") <= SCALAR_REGISTERS

@@ -15,6 +15,7 @@ from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.control import For, While
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Scan, Store
 from kbuild.compiler.transforms.gpu.carried import CarriedGroup, carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import (
@@ -121,7 +122,7 @@ class _Chooser:
     def pull_products(self, func: Func) -> None:
         """Find the elementwise operations whose results only products use, through others of the kind."""
         for op in list(func.body.walk()):
-            if isinstance(op, Dot):
+            if isinstance(op, Dot | WarpGroupDot):
                 for index in (0, 1):
                     layout = self.anchors.operands[op][index]
                     if layout is not None:

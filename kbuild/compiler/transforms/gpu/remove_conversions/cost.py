@@ -7,6 +7,7 @@ from functools import lru_cache
 from kbuild.compiler.ir.core import Block, Op, Trait
 from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout, classify
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import Binary, Cast, Compare, DivF, DivSI, PreciseDivF, RemF, RemSI, Select
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Load, Reshape, Trans
@@ -18,8 +19,6 @@ _BARRIER = 40
 """A trip through shared memory: its latency and its barrier."""
 _RENAMING = (Broadcast, ExpandDims, Reshape, Trans, Hint)
 _SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
-MAX_BITS = 128
-"""The widest access of one thread."""
 _SECTOR_BITS = 256
 """The smallest unit of a cache line that is fetched."""
 _MOST_LOADED_AGAIN = 8
@@ -53,7 +52,7 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
         return 0
     if isinstance(op, Load):
         again = not op.volatile and layout.rank == 1 and registers <= _MOST_LOADED_AGAIN and _fills_sectors(op, layout)
-        vector = min(layout.contiguous_per_thread(), MAX_BITS // bit_width(op.result.type))
+        vector = min(layout.contiguous_per_thread(), MAX_VECTOR_BITS // bit_width(op.result.type))
         return 4 * registers // vector if again else None
     if not op.has(Trait.ELEMENTWISE):
         return None

@@ -1,0 +1,124 @@
+"""The server of compiles: children are told apart, and none outlives its client or the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "kbuild/aot/client.py"
+SERVER = """
+import os, socket, sys, time
+from kbuild.aot.serve import Server
+
+def compile_job(job: bytes) -> int:
+    name, _, argument = job.decode().partition(" ")
+    print(f"{name} {os.getpid() == os.getsid(0)}")
+    if name == "sleep":
+        open(argument, "w").write(str(os.getpid()))
+        os.system("exec sleep 100")
+    elif name == "abort":
+        sys.stdout.flush()
+        os.abort()
+    elif name == "raise":
+        raise ValueError
+    elif name == "alarm":
+        import signal
+        signal.alarm(1)
+        time.sleep(100)
+    return int(argument or 0)
+
+Server(socket.socket(fileno=int(sys.argv[1])), compile_job).run()
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A server in the directory, whose jobs say what to do."""
+    (tmp_path / ".kbuild").mkdir()
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(".kbuild/serve")
+            listening.listen(64)
+            number = listening.fileno()
+            process = subprocess.Popen(
+                [sys.executable, "-c", SERVER, str(number)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=(number,),
+            )  # fmt: skip
+        yield process
+    finally:
+        os.chdir(here)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) == 0
+
+
+def client(tmp_path: Path, job: str) -> subprocess.Popen[bytes]:
+    """A client that has handed in a job."""
+    path = tmp_path / f"job{time.monotonic_ns()}"
+    path.write_text(job)
+    with path.open() as stdin:
+        return subprocess.Popen([sys.executable, "-S", "-I", str(CLIENT)], cwd=tmp_path, stdin=stdin, stdout=subprocess.PIPE)
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs still."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def sleeping(tmp_path: Path, name: str) -> int:
+    """The process of a job that sleeps, once it does."""
+    for _ in range(200):
+        if (tmp_path / name).is_file() and (text := (tmp_path / name).read_text()):
+            return int(text)
+        time.sleep(0.05)
+    raise AssertionError("the job did not start")
+
+
+def wait_until_gone(process: int) -> None:
+    for _ in range(200):
+        if not is_alive(process):
+            return
+        time.sleep(0.05)
+    raise AssertionError("it runs still")
+
+
+def test_codes_and_outputs_reach_their_clients(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
+    clients = [client(tmp_path, f"exit {code}") for code in range(20)]
+    assert [(one.communicate()[0], one.returncode) for one in clients] == [(b"exit True\n", code) for code in range(20)]
+
+
+@pytest.mark.parametrize("job, code", [("abort", 128 + signal.SIGABRT), ("raise", 1), ("alarm", 128 + signal.SIGALRM)])
+def test_a_child_that_dies_costs_itself(tmp_path: Path, server: subprocess.Popen[bytes], job: str, code: int) -> None:
+    assert client(tmp_path, job).wait(20) == code
+    assert client(tmp_path, "exit 0").wait(20) == 0
+
+
+def test_a_client_that_leaves_takes_its_child_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
+    one = client(tmp_path, f"sleep {tmp_path}/one")
+    process = sleeping(tmp_path, "one")
+    one.kill()
+    wait_until_gone(process)
+    assert client(tmp_path, "exit 3").wait(20) == 3
+
+
+def test_the_server_takes_all_children_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
+    client(tmp_path, f"sleep {tmp_path}/two")
+    process = sleeping(tmp_path, "two")
+    assert server.stdin is not None
+    server.stdin.close()
+    assert server.wait(10) == 0
+    wait_until_gone(process)

@@ -1,0 +1,275 @@
+"""Control flow: functions over integers that mean the same in Python and in a kernel, run both ways."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import kbuild
+import kbuild.language as tl
+from kbuild.compiler.frontend import build_module
+from kbuild.compiler.ir.verify import verify
+
+
+@kbuild.jit
+def early_return(n, m):
+    if n > m:
+        return n
+    return m + 10
+
+
+@kbuild.jit
+def nested_returns(n, m):
+    x = 1
+    if n > 0:
+        if m > 0:
+            return 100
+        x = x + n
+        if m < -2:
+            return x
+        else:
+            x = x * 3
+    elif n < -1:
+        x = x - 5
+    x += 7
+    if x > 12:
+        return x * 2
+    return x
+
+
+@kbuild.jit
+def return_in_unrolled_loop(n, m):
+    total = 0
+    for i in tl.static_range(4):
+        if n == i:
+            return total + 50
+        total += i * m
+    return total
+
+
+@kbuild.jit
+def loop_up(n, m):
+    total, last = 0, m
+    for i in range(n, m):
+        total += i * i
+        if i % 2 == 0:
+            last = i
+    return total * 10 + last
+
+
+@kbuild.jit
+def loop_down(n, m):
+    total = 0
+    for i in range(m, n, -2):
+        total = total * 3 + i
+    return total
+
+
+@kbuild.jit
+def loop_steps(n, m):
+    total = 0
+    for i in range(-4, 5, 3):
+        for k in range(i, n):
+            total += k - m
+    return total
+
+
+@kbuild.jit
+def collatz(n, m):
+    steps = 0
+    x = n + 5
+    while x > 1 and steps < 12:
+        if x % 2 == 0:
+            x = x // 2
+        else:
+            x = 3 * x + m + 4
+        steps += 1
+    return steps * 1000 + x
+
+
+@kbuild.jit
+def carried_tuple(n, m):
+    pair = (n, m)
+    for _ in range(3):
+        pair = (pair[1], pair[0] + pair[1])
+    a, b = pair
+    return a * 100 + b
+
+
+@kbuild.jit
+def conditional_expressions(n, m):
+    x = n if n > m else m - 1
+    y = 3 if n == 0 else 4
+    z = 0 < n < m
+    return x * y + (1 if z else 2)
+
+
+@kbuild.jit
+def logic(n, m):
+    if n > 1 and (m > 2 or not (n > 3)):
+        return 1
+    if n == m:
+        return 2
+    if n in (0, 2) and m not in (n, -1):
+        return 3
+    return 4
+
+
+@kbuild.jit
+def walrus_and_chain(n, m):
+    if (y := n + 1) > 2:
+        return y
+    a = b = m
+    return a + b * 2
+
+
+@kbuild.jit
+def tuples(n, m):
+    (a, b), c = (n, m), 3
+    first, *rest = (a, b, c)
+    total = first
+    for item in rest:
+        total += item
+    for i, (u, v) in enumerate(((1, n), (2, m))):
+        total += i * u * v
+    return total + len(rest) + [k * k for k in (1, 2, 3) if k != 2][1]
+
+
+@kbuild.jit
+def loop_variable_afterwards(n, m):
+    i = 40
+    for i in range(0, 6, 2):
+        m += i
+    return i + m
+
+
+@kbuild.jit
+def factorial(n, depth: tl.constexpr):
+    if depth == 0:
+        return n
+    else:
+        return factorial(n * depth, depth - 1)
+
+
+@kbuild.jit
+def recursion(n, m):
+    return factorial(n, 4) - factorial(m, 2)
+
+
+@kbuild.constexpr_function
+def sum_of_digits(number):
+    total = 0
+    while number > 0:
+        total += number % 10
+        number //= 10
+    return total
+
+
+@kbuild.jit
+def computed_while_compiling(n, m):
+    count: tl.constexpr = sum_of_digits(1234)
+    return n * count + m
+
+
+@kbuild.jit(noinline=True)
+def outlined(a, b):
+    if a > b:
+        return a * 2
+    return b
+
+
+@kbuild.jit
+def real_calls(n, m):
+    return outlined(n, m) + outlined(m, n) * 10
+
+
+FUNCTIONS = [value for value in list(globals().values()) if isinstance(value, kbuild.language.JITFunction)]
+PAIRS = list(itertools.product(range(-3, 5), range(-4, 6, 3)))
+TAKES_TWO = [f for f in FUNCTIONS if f.fn.__code__.co_varnames[: f.fn.__code__.co_argcount] == ("n", "m")]
+
+
+@kbuild.jit
+def apply(out, n, m, function: tl.constexpr):
+    tl.store(out, function(n, m))
+
+
+@pytest.mark.parametrize("function", TAKES_TWO, ids=lambda f: f.__name__)
+def test_means_what_python_means(function, monkeypatch):
+    monkeypatch.setattr(kbuild.language.JITFunction, "__call__", lambda self, *args: python_meaning(self, *args))
+    for n, m in PAIRS:
+        out = np.zeros(1, np.int32)
+        apply.interpret[1](out, n, m, function=function)
+        assert out[0] == python_meaning(function, n, m), (n, m)
+
+
+def python_meaning(function, *args):
+    """The function in Python, with tl.static_range as range."""
+    scope = dict(function.fn.__globals__)
+    scope["tl"] = type("tl", (), {"static_range": range, "constexpr": None})
+    return type(function.fn)(function.fn.__code__, scope)(*args)
+
+
+@kbuild.jit
+def dead_branches(out, x, mode: tl.constexpr, flag: tl.constexpr):
+    if flag is None:
+        value = 1.0
+    elif mode == "sum":
+        value = tl.sum(tl.load(x + tl.arange(0, 4)))
+    else:
+        value = no_such_name.of_any_kind(x)  # noqa: F821
+    tl.store(out, value)
+
+
+def test_a_branch_that_is_dead_while_compiling_is_never_read():
+    out, x = np.zeros(1, np.float32), np.arange(4, dtype=np.float32)
+    dead_branches.interpret[1](out, x, "sum", 1)
+    assert out[0] == 6
+    dead_branches.interpret[1](out, x, "other", None)
+    assert out[0] == 1
+
+
+@kbuild.jit
+def early_exit(out, n):
+    pid = tl.program_id(0)
+    if pid >= n:
+        return
+    tl.store(out + pid, pid + 1)
+
+
+def test_an_early_return_of_a_kernel_becomes_a_branch_without_results():
+    module = build_module(early_exit, {"out": "*i32", "n": "i32"}, {})
+    verify(module.kernel)
+    branches = [op for op in module.kernel.body if op.op_name == "scf.if"]
+    assert len(branches) == 1 and not branches[0].results
+    out = np.zeros(4, np.int32)
+    early_exit.interpret[4](out, 2)
+    assert out.tolist() == [1, 2, 0, 0]
+
+
+@kbuild.jit
+def unchanged_names(out, n):
+    step = n * 2
+    total = 0
+    for i in range(n):
+        step = step
+        total += step + i
+    tl.store(out, total)
+
+
+def test_a_loop_carries_only_what_it_changes():
+    module = build_module(unchanged_names, {"out": "*i32", "n": "i32"}, {})
+    (loop,) = [op for op in module.kernel.body if op.op_name == "scf.for"]
+    assert [value.hint for value in loop.results] == ["total"]
+
+
+@kbuild.jit
+def constant_that_changes(out, n, start: tl.constexpr):
+    for _ in range(n):
+        start = start + 2
+    tl.store(out, start)
+
+
+def test_a_constant_that_a_loop_changes_becomes_a_value():
+    out = np.zeros(1, np.int32)
+    constant_that_changes.interpret[1](out, 3, 10)
+    assert out[0] == 16

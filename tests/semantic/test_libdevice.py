@@ -1,0 +1,60 @@
+"""libdevice: functions made of others against numpy, and single instructions by their PTX."""
+
+import math
+
+import numpy as np
+import pytest
+
+import kbuild
+import kbuild.language as tl
+from kbuild.compiler.frontend import build_module
+from kbuild.compiler.semantic import TABLES
+
+
+@kbuild.jit
+def apply(x, out, name: tl.constexpr, N: tl.constexpr):
+    o = tl.arange(0, N)
+    tl.store(out + o, getattr(tl.extra.libdevice, name)(tl.load(x + o)))
+
+
+X = np.array([-0.9, -0.3, -1e-4, 1e-5, 0.2, 0.5, 0.75, 0.99], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "right"),
+    [
+        ("asinh", X * 50, np.arcsinh), ("acosh", 1 + abs(X) * 9, np.arccosh), ("atanh", X, np.arctanh), ("cbrt", X * 40, np.cbrt),
+        ("normcdf", X * 3, lambda x: [0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x]),
+        ("erfc", X, lambda x: [math.erfc(v) for v in x]), ("exp10", X, lambda x: 10.0**x), ("signbit", X, np.signbit),
+        ("saturatef", X * 2, lambda x: np.clip(x, 0, 1)), ("isnan", np.array([np.nan, 1.0] * 4, np.float32), np.isnan),
+    ],
+)  # fmt: skip
+def test_functions_made_of_others(name, x, right):
+    out = np.zeros(8, np.float32)
+    apply.interpret[1](x.astype(np.float32), out, name=name, N=8)
+    np.testing.assert_allclose(out, right(x.astype(np.float64)), rtol=2e-6, atol=1e-7)
+
+
+@kbuild.jit
+def instructions(x, out):
+    v = tl.load(x)
+    tl.store(out, tl.extra.libdevice.fma_ru(v, v, 1.0) + tl.extra.libdevice.div_rz(v, 3.0))
+    tl.store(out, tl.extra.cuda.libdevice.float2int_rd(v) + tl.extra.cuda.libdevice.llrint(v))
+    tl.store(out, tl.extra.libdevice.ull2double_rz(v.to(tl.uint64)))
+
+
+def test_single_instructions():
+    module = build_module(instructions, {"x": "*fp32", "out": "*fp32"}, {})
+    found = [(op.asm, op.constraints) for op in module.kernel.body if op.op_name == "tt.elementwise_inline_asm"]
+    assert found == [
+        ("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f"), ("div.rz.f32 $0, $1, $2;", "=f,f,f"), ("cvt.rmi.s32.f32 $0, $1;", "=r,f"),
+        ("cvt.rni.s64.f32 $0, $1;", "=l,f"), ("cvt.rz.f64.u64 $0, $1;", "=d,l"),
+    ]  # fmt: skip
+
+
+def test_the_functions_that_kernels_use_are_there():
+    used = (
+        "pow tanh erf rsqrt trunc div_rn exp fast_tanh div_rz finitef isfinited isnan fast_erf fmod exp2 isinf atan2 atan rint "
+        "fast_expf fast_logf fast_log2f fast_tanhf"
+    )
+    assert not set(used.split()) - set(TABLES["libdevice"])

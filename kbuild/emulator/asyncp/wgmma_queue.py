@@ -10,11 +10,39 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator import tensor
 from kbuild.emulator.findings import Fault
-from kbuild.emulator.tensor import wgmma
-from kbuild.emulator.tensor.descriptor import CHUNK, Descriptor
+from kbuild.emulator.tensor.descriptor import DescriptorError
 
 _POISON = 0xFFFFFFFF
+_CHUNK = 16
+_DEPTH_BYTES = 32
+"""Bytes along k that one instruction takes, whatever the type."""
+_WARP_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Product:
+    """What an instruction says of the product."""
+
+    n: int
+    kinds: tuple[str, str, str]
+    """Types of D, A and B."""
+    negate: bool = False
+    """Whether the product is subtracted: one of the two signs is negative."""
+    transposed: tuple[bool, bool] = (False, False)
+    """Whether A and B are MN-major."""
+    saturate: bool = False
+
+    @property
+    def result_registers(self) -> int:
+        return self.n // 4 if self.kinds[0] == "f16" else self.n // 2
+
+    def compute(self, a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
+        """Registers of D, [registers, warps, 32], for A [16 * warps, k], B [n, k] and the registers of C (None: zero)."""
+        addend = None if c is None else tensor.accumulator(c, self.kinds[0])
+        total = tensor.multiply(a, b, addend, -1 if self.negate else 1)
+        return tensor.accumulator_registers(tensor.finish(total, self.kinds[0], self.saturate), self.kinds[0])
 
 
 @dataclass(eq=False)
@@ -23,7 +51,7 @@ class Issue:
 
     convoy: Any
     instruction: Any
-    product: wgmma.Product
+    product: Product
     a: int | tuple[np.ndarray, ...]
     """Descriptor, or registers."""
     b: int
@@ -35,7 +63,7 @@ class Issue:
     groups: np.ndarray
     """Number of the warp's group that it belongs to."""
     addend: np.ndarray | None = None
-    """D before the product, [warps, registers, 32], where no earlier product is to deliver it."""
+    """D before the product, [registers, warps, 32], where no earlier product is to deliver it."""
     addend_warps: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def lanes(self, warps: np.ndarray) -> np.ndarray:
@@ -43,24 +71,25 @@ class Issue:
         return 32 * (warps - self.convoy.first)
 
     def read(self, registers: tuple[np.ndarray, ...], warps: np.ndarray) -> np.ndarray:
-        """Registers of some warps: [warps, registers, 32]."""
-        return np.stack([register.reshape(-1, 32)[warps - self.convoy.first] for register in registers], axis=1).view(np.uint32)
+        """Registers of some warps: [registers, warps, 32]."""
+        return np.stack([register.reshape(-1, 32)[warps - self.convoy.first] for register in registers])
 
-    def write(self, warps: np.ndarray, values: np.ndarray | int) -> None:
-        for index, register in enumerate(self.result):
-            register.reshape(-1, 32)[warps - self.convoy.first] = values if isinstance(values, int) else values[:, index]
+    def write(self, warps: np.ndarray, values: np.ndarray) -> None:
+        """Registers of D of some warps."""
+        for register, value in zip(self.result, values):
+            register.reshape(-1, 32)[warps - self.convoy.first] = value
 
     def land(self, warps: np.ndarray) -> None:
-        """Compute the product for some warps.  Raises Fault for addresses that are wrong."""
+        """Compute the product for some warps.  Raises Fault for operands that are wrong."""
         for group in np.unique(warps // 4).tolist():
             members = warps[warps // 4 == group]
-            b = self._operand(self.b, 1, np.arange(self.product.n), members)
             if isinstance(self.a, tuple):
-                a = wgmma.operand_of_registers(self.product, self.read(self.a, members))
+                a = tensor.operand_of_registers(self.read(self.a, members), self.product.kinds[1])
             else:
-                rows = (members % 4 * wgmma.WARP_ROWS)[:, None] + np.arange(wgmma.WARP_ROWS)
-                a = self._operand(self.a, 0, rows.ravel(), members).reshape(len(members), wgmma.WARP_ROWS, -1)
-            self.write(members, wgmma.multiply(self.product, a, b, self._addend(members)))
+                rows = (members % 4 * _WARP_ROWS)[:, None] + np.arange(_WARP_ROWS)
+                a = self._operand(self.a, 0, rows.ravel(), members)
+            b = self._operand(self.b, 1, np.arange(self.product.n), members)
+            self.write(members, self.product.compute(a, b, self._addend(members)))
 
     def _addend(self, warps: np.ndarray) -> np.ndarray | None:
         if not self.scale:
@@ -68,33 +97,34 @@ class Issue:
         values = self.read(self.result, warps)
         if self.addend is not None:
             known = np.isin(warps, self.addend_warps)
-            values[known] = self.addend[np.searchsorted(self.addend_warps, warps[known])]
+            values[:, known] = self.addend[:, np.searchsorted(self.addend_warps, warps[known])]
         return values
 
     def _operand(self, bits: int, which: int, rows: np.ndarray, warps: np.ndarray) -> np.ndarray:
-        """The operand's chosen rows of A or columns of B as float64 [rows, k]."""
-        descriptor, kind, transposed = Descriptor.decode(bits), self.product.kinds[1 + which], self.product.transposed[which]
+        """The operand's chosen rows of A or columns of B (whole chunks of them) as float64 [rows, k], read chunk by chunk."""
+        kind, transposed = self.product.kinds[1 + which], self.product.transposed[which]
+        size = tensor.ELEMENT_BITS[kind] // 8
+        try:
+            descriptor = tensor.Descriptor.decode(bits)
+            addresses = tensor.operand_addresses(descriptor, int(rows[-1]) + 1, _DEPTH_BYTES, size, transposed)[rows]
+        except DescriptorError as error:
+            raise Fault("wgmma-misuse", str(error)) from None
+        per_chunk = _CHUNK // size
+        chunks = addresses[::per_chunk] if transposed else addresses[:, ::per_chunk]
+        lanes = np.full(chunks.size, 32 * (int(warps[0]) - self.convoy.first))
+        site = (self.convoy, self.instruction, lanes)
+        found = self.convoy.memory.load("shared", chunks.ravel().astype(np.uint32), _CHUNK, True, site)
+        words = np.ascontiguousarray(found).view(f"u{size}").reshape(*chunks.shape, per_chunk)
         if transposed:
-            per_chunk = CHUNK // 2
-            addresses = descriptor.chunks(int(rows[-1]) // per_chunk + 1, self.product.k, True)[rows[0] // per_chunk :]
-            found = wgmma.operand(self._load(addresses, warps), kind, True)
-            return found[rows - rows[0] // per_chunk * per_chunk]
-        addresses = descriptor.chunks(int(rows[-1]) + 1, wgmma.CHUNKS_OF_K, False)[rows]
-        return wgmma.operand(self._load(addresses, warps), kind, False)
-
-    def _load(self, addresses: np.ndarray, warps: np.ndarray) -> np.ndarray:
-        lanes = np.full(addresses.size, self.lanes(warps[:1])[0])
-        found = self.convoy.memory.load(
-            "shared", addresses.ravel().astype(np.uint32), CHUNK, True, (self.convoy, self.instruction, lanes)
-        )
-        return np.ascontiguousarray(found).view(np.uint8).reshape(*addresses.shape, CHUNK)
+            words = words.swapaxes(1, 2)
+        return tensor.elements(np.ascontiguousarray(words).reshape(addresses.shape), kind)
 
 
 class WgmmaQueue:
     """The products of a CTA's warps.  An agent of the CTA."""
 
     def __init__(self, cta: Any) -> None:
-        self.landing = cta.launch.landing
+        self.timing = cta.launch.timing
         self.pending: list[Issue] = []
         self.committed = np.zeros(cta.warp_count, np.int64)
         """Groups that each warp has committed."""
@@ -112,9 +142,9 @@ class WgmmaQueue:
         free = issue.warps[~busy[issue.warps]]
         if len(free):
             issue.addend, issue.addend_warps = issue.read(issue.result, free), free
-        issue.write(free, _POISON)
+        issue.write(free, np.full((len(issue.result), 1, 1), _POISON, np.uint32))
         self.pending.append(issue)
-        for _ in range(self.landing.ready(len(self.pending))):
+        for _ in range(self.timing.ready(len(self.pending))):
             self.land()
 
     def _check_group(self, issue: Issue) -> None:
@@ -153,6 +183,11 @@ class WgmmaQueue:
         issue = self.pending.pop(0)
         self._land(issue, np.ones(len(issue.warps), bool))
         return True
+
+    def finish(self) -> None:
+        """The CTA has ended.  Raises Fault for products that nobody waited for."""
+        if self.pending:
+            raise Fault("wgmma-misuse", f"the kernel ends before it waits for {self.pending[0].instruction.name}")
 
 
 def _overlap(first: Issue, second: Issue) -> bool:

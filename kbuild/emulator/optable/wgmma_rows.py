@@ -6,24 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.landing import unit_of
-from kbuild.emulator.asyncp.wgmma_queue import Issue, WgmmaQueue
+from kbuild.emulator.asyncp.timing import unit_of
+from kbuild.emulator.asyncp.wgmma_queue import Issue, Product, WgmmaQueue
 from kbuild.emulator.findings import Fault
+from kbuild.emulator.optable.access import items_of
 from kbuild.emulator.optable.async_rows import number_of
 from kbuild.emulator.optable.collectives import whole_warps
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
-from kbuild.emulator.optable.tensor_rows import items
 from kbuild.emulator.ptx import Instruction, PtxError, Vector
-from kbuild.emulator.tensor import wgmma
 
 _WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32}
 _NO_SIGNS = ("s8", "u8")
 
 
-def _product(form: Form, instruction: Instruction) -> wgmma.Product:
+def _product(form: Form, instruction: Instruction) -> Product:
     """What the modifiers and the numbers at the end of an instruction say."""
     shape = next(modifier for modifier in form.modifiers if modifier.startswith("m64n"))
-    n, k = (int(part) for part in shape[4:].split("k"))
+    n = int(shape[4:].split("k")[0])
     kinds = form.types
     assert len(kinds) == 3
     in_registers = isinstance(instruction.operands[1], Vector)
@@ -36,7 +35,7 @@ def _product(form: Form, instruction: Instruction) -> wgmma.Product:
         raise PtxError(f"{instruction.name}: signs are 1 or -1, and transpositions 0 or 1")
     negate = signs == 2 and numbers[0] != numbers[1]
     flags = [value == 1 for value in numbers[signs:]] or [False, False]
-    return wgmma.Product(n, k, kinds, negate, (False, *flags)[-2:], form.has("satfinite"))  # type: ignore[arg-type]
+    return Product(n, kinds, negate, (False, *flags)[-2:], form.has("satfinite"))  # type: ignore[arg-type]
 
 
 def same_bits(values: np.ndarray, where: Any, what: str) -> int:
@@ -55,9 +54,9 @@ def _groups(values: np.ndarray, convoy: Any, where: Any) -> list[tuple[int, np.n
 
 def _issue(form: Form, instruction: Instruction) -> Bound:
     product = _product(form, instruction)
-    result, a = items(instruction.operands[0]), instruction.operands[1]
+    result, a = items_of(instruction.operands[0]), instruction.operands[1]
     in_registers = isinstance(a, Vector)
-    sources = items(a)
+    sources = items_of(a)
     if len(result) != product.result_registers or (in_registers and len(sources) != 4):
         raise PtxError(f"{instruction.name} with {len(result)} registers of D and {len(sources)} of A")
     views = (

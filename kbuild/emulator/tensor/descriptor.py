@@ -1,4 +1,4 @@
-"""Matrix descriptors of `wgmma`: where the 16-byte chunks of an operand lie in shared memory."""
+"""Shared-memory matrix descriptors of `wgmma`: where each element of an operand lies."""
 
 from __future__ import annotations
 
@@ -6,61 +6,74 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbuild.emulator.findings import Fault
+from kbuild.emulator.tensor.swizzle import SWIZZLE_BYTES, swizzle
 
 _WIDTHS = {0: 16, 1: 128, 2: 64, 3: 32}
-"""Bytes of a row by the descriptor's swizzle field; rows of 16 bytes are not swizzled."""
-_FIELDS = 0xC00E_3FFF_3FFF_3FFF
-CHUNK = 16
+"""Bytes of a swizzled row by the descriptor's field."""
 
 
-def swizzle(addresses: np.ndarray, width: int) -> np.ndarray:
-    """Where bytes lie when rows of `width` bytes are swizzled: the chunk's number is combined with the number of the 128 bytes.
-
-    Bits 4, 5 and 6 of the address (as many as number the chunks of a row) are XORed with bits 7, 8 and 9.
-    """
-    return addresses ^ ((addresses >> 7 & (width // CHUNK - 1)) << 4)
+class DescriptorError(ValueError):
+    """A descriptor that says nothing sensible."""
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """The 64 bits of a descriptor, taken apart; all distances in bytes."""
+    """The 64 bits of a descriptor, taken apart.  All distances are in bytes."""
 
     start: int
     leading: int
     """Leading dimension byte offset."""
     stride: int
     """Stride dimension byte offset."""
-    width: int
-    """Bytes of a row of the swizzle's pattern: 128, 64, 32, or 16 for no swizzle."""
+    width: int = 16
+    """Bytes of a swizzled row: 128, 64, 32, or 16 for no swizzle."""
+    base_offset: int = 0
 
-    @staticmethod
-    def decode(bits: int) -> Descriptor:
-        """Raises Fault for bits that belong to no field, and for a tile that is not aligned to its swizzle pattern."""
-        if bits & ~_FIELDS:
-            raise Fault("wgmma-misuse", f"the matrix descriptor {bits:#018x} has bits set that belong to no field")
-        if bits >> 49 & 7:
-            raise Fault("wgmma-misuse", f"the matrix descriptor {bits:#018x} has a base offset, which is not supported")
-        return Descriptor((bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, _WIDTHS[bits >> 62])
+    @classmethod
+    def decode(cls, bits: int) -> Descriptor:
+        """The descriptor in a 64-bit register.  Raises DescriptorError where bits that must be zero are not."""
+        if bits & ~0xC00E_3FFF_3FFF_3FFF:
+            raise DescriptorError(f"the matrix descriptor {bits:#018x} has bits set that belong to no field")
+        return cls(
+            (bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, _WIDTHS[bits >> 62], bits >> 49 & 7
+        )  # fmt: skip
 
     def encode(self) -> int:
         """The 64 bits."""
         mode = next(mode for mode, width in _WIDTHS.items() if width == self.width)
-        return self.start >> 4 | self.leading >> 4 << 16 | self.stride >> 4 << 32 | mode << 62
+        fields = self.start >> 4 & 0x3FFF, self.leading >> 4 & 0x3FFF, self.stride >> 4 & 0x3FFF
+        return fields[0] | fields[1] << 16 | fields[2] << 32 | self.base_offset << 49 | mode << 62
 
-    def chunks(self, extent: int, depth: int, transposed: bool) -> np.ndarray:
-        """Addresses of the chunks of an operand with `extent` rows of A (columns of B) and `depth` places along k.
 
-        Plain operands (K-major) have chunks along k: int64 [extent, chunks], `depth` counts chunks.  Transposed ones (MN-major)
-        have chunks along the other axis: [chunks, depth], `extent` counts chunks.
-        """
-        row, k = np.arange(extent)[:, None], np.arange(depth)[None, :]
-        if transposed:
-            # Panels as wide as the swizzle, eight k's each; without a swizzle the two distances change their roles.
-            panel, group = (self.stride, self.leading) if self.width == CHUNK else (self.leading, self.stride)
-            per_panel = self.width // CHUNK
-            offsets = row // per_panel * panel + row % per_panel * CHUNK + k // 8 * group + k % 8 * self.width
-        else:
-            along = k * (self.leading if self.width == CHUNK else CHUNK)
-            offsets = row // 8 * self.stride + row % 8 * self.width + along
-        return swizzle(self.start + offsets, self.width)
+def operand_addresses(descriptor: Descriptor, extent: int, depth_bytes: int, element_bytes: int, transposed: bool) -> np.ndarray:
+    """The shared-memory address of each element, int64 [extent, elements of the k axis].
+
+    `extent` counts rows of A or columns of B.  Plain operands (K-major) have the k axis contiguous in rows of the swizzle width;
+    `transposed` ones (MN-major) the other axis.  Without a swizzle both are made of cores of 8 rows of 16 bytes.  Raises
+    DescriptorError for a base offset, and for operands transposed that may not be.
+    """
+    if descriptor.base_offset:
+        raise DescriptorError(f"the base offset {descriptor.base_offset} means a tile that is not aligned to its swizzle pattern")
+    if descriptor.width not in SWIZZLE_BYTES:
+        raise DescriptorError(f"{descriptor.width} bytes are no width of a swizzle")
+    if transposed and element_bytes != 2:
+        raise DescriptorError(f"only 16-bit operands may be transposed, not those of {8 * element_bytes} bits")
+    place = _mn_major if transposed else _k_major
+    offsets = place(descriptor, np.arange(extent)[:, None], np.arange(depth_bytes // element_bytes)[None, :], element_bytes)
+    return swizzle(descriptor.start + offsets, descriptor.width)
+
+
+def _k_major(descriptor: Descriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
+    """Eight rows of the swizzle width, then the next eight a stride on; unswizzled, chunks of 16 bytes a leading offset apart."""
+    byte = k * size
+    along = byte // 16 * (descriptor.leading if descriptor.width == 16 else 16) + byte % 16
+    return row // 8 * descriptor.stride + row % 8 * descriptor.width + along
+
+
+def _mn_major(descriptor: Descriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
+    """Panels of the swizzle width along M or N, eight k's each; without a swizzle the two distances change their roles."""
+    panel, group = descriptor.leading, descriptor.stride
+    if descriptor.width == 16:
+        panel, group = group, panel
+    byte = row * size
+    return byte // descriptor.width * panel + byte % descriptor.width + k // 8 * group + k % 8 * descriptor.width

@@ -1,68 +1,48 @@
-"""`wgmma.mma_async`: what one warp of a warpgroup computes.
+"""`wgmma.mma_async`: the arithmetic of a warpgroup's product, and its fragments.
 
-Warp w owns the rows 16 w to 16 w + 15 of A and D, whose fragments are those of `mma.sync` with 16 rows.
+Warp w of a warpgroup owns the rows 16w to 16w + 15 of A and D, so any of the four warps can be worked out alone.  Registers are
+[registers, warps, 32] for the warps at hand, matrices [16 * warps, ...].
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from kbuild.emulator.tensor.mma import STORAGE, Shape, bits_of, elements_per_register, to_matrix, to_registers, values_of
+from kbuild.emulator.tensor.elements import elements
+from kbuild.emulator.tensor.mma import matrix_a
 
-GROUP_ROWS = 64
-WARP_ROWS = 16
-CHUNKS_OF_K = 2
-"""Chunks of 16 bytes along k that one instruction takes, whatever the type."""
-
-
-@dataclass(frozen=True)
-class Product:
-    """What an instruction says of the product."""
-
-    n: int
-    k: int
-    kinds: tuple[str, str, str]
-    """Types of D, A and B."""
-    negate: bool = False
-    """Whether the product is subtracted: one of the two signs is negative."""
-    transposed: tuple[bool, bool] = (False, False)
-    """Whether A and B are MN-major."""
-    saturate: bool = False
-
-    @property
-    def shape(self) -> Shape:
-        """The part of one warp."""
-        return Shape(WARP_ROWS, self.n, self.k)
-
-    @property
-    def result_registers(self) -> int:
-        return WARP_ROWS * self.n // (32 * elements_per_register(self.kinds[0]))
+DEPTH_BYTES = 32
+"""Bytes of the k axis that one instruction takes, for every type."""
 
 
-def operand(chunks: np.ndarray, kind: str, transposed: bool) -> np.ndarray:
-    """The elements of an operand as float64 [rows of A or columns of B, k], out of its chunks (uint8 [..., ..., 16])."""
-    elements = np.ascontiguousarray(chunks).view(STORAGE[kind])
-    if transposed:
-        elements = np.ascontiguousarray(elements.swapaxes(1, 2))
-        elements = elements.reshape(-1, elements.shape[-1])
-    else:
-        elements = elements.reshape(len(elements), -1)
-    return values_of(elements, kind)
+def operand_of_registers(registers: np.ndarray, kind: str) -> np.ndarray:
+    """A from four registers per lane, float64 [16 * warps, k]: the fragment of `mma.sync` with 16 rows."""
+    matrix = matrix_a(registers, kind, 16)
+    return matrix.reshape(-1, matrix.shape[-1])
 
 
-def operand_of_registers(product: Product, registers: np.ndarray) -> np.ndarray:
-    """A as float64 [warps, 16, k] out of registers [warps, 4, 32]."""
-    return values_of(to_matrix("a", product.shape, product.kinds[1], registers), product.kinds[1])
+def accumulator(registers: np.ndarray, kind: str) -> np.ndarray:
+    """D as float64 [16 * warps, n]."""
+    count, warps, _ = registers.shape
+    parts = elements(np.ascontiguousarray(registers), kind)
+    if kind == "f16":
+        return parts.reshape(count // 2, 2, warps, 8, 4, 2).transpose(2, 1, 3, 0, 4, 5).reshape(16 * warps, -1)
+    return parts.reshape(count // 4, 2, 2, warps, 8, 4).transpose(3, 1, 4, 0, 5, 2).reshape(16 * warps, -1)
 
 
-def multiply(product: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
-    """Registers of D, [warps, registers, 32], for A [warps, 16, k], B [n, k] and the registers of C (None: zero)."""
-    total = a @ b.T
-    if product.negate:
-        total = -total
-    kind = product.kinds[0]
-    if c is not None:
-        total = total + values_of(to_matrix("c", product.shape, kind, c), kind)
-    return to_registers("c", product.shape, kind, bits_of(total, kind, product.saturate))
+def accumulator_registers(matrix: np.ndarray, kind: str) -> np.ndarray:
+    """The registers that hold elements [16 * warps, n] of D."""
+    warps, columns = len(matrix) // 16, matrix.shape[1]
+    parts = matrix.reshape(warps, 2, 8, columns // 8, 4, 2)
+    if kind == "f16":
+        return np.ascontiguousarray(parts.transpose(3, 1, 0, 2, 4, 5)).view(np.uint32).reshape(columns // 4, warps, 32)
+    return parts.transpose(3, 1, 5, 0, 2, 4).reshape(columns // 2, warps, 32)
+
+
+def multiply(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, scale_a: int = 1, scale_b: int = 1) -> np.ndarray:
+    """`a @ b.T + c` in float64: A [rows, k], B [n, k], and C [rows, n] or None for zero."""
+    with np.errstate(all="ignore"):
+        product = a @ b.T
+        if scale_a * scale_b < 0:
+            product = -product
+        return product if c is None else product + c

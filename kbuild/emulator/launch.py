@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.landing import Landing, Late, landing_named
+from kbuild.emulator.asyncp.timing import Late, Timing, timing_named
 from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.findings import EmulationError, Fault, Finding
 from kbuild.emulator.memory import (
@@ -31,7 +31,7 @@ Argument = Any
 
 QUANTUM = 4096
 """Turns that a cluster gets before the next one is started beside it."""
-STEP_BUDGET = 50_000_000
+STEP_BUDGET = 10_000_000
 
 
 @dataclass
@@ -56,12 +56,12 @@ def run(
     ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
     arguments: Sequence[Argument], *,
     schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), landing: str = "late",
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str = "late",
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
-    access; `landing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
+    access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
     that cannot be run and EmulationError for arguments that do not fit the kernel.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
@@ -79,7 +79,7 @@ def run(
         values.append(argument if array is None else arrays[-1][1])
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
     launch.observers = list(observers)
-    launch.landing = landing_named(landing)
+    launch.timing = timing_named(timing)
     findings = launch.run()
     outputs = [
         None if entry is None else heap.bytes(entry[1], entry[0].nbytes).copy().view(entry[0].dtype).reshape(entry[0].shape)
@@ -105,7 +105,7 @@ class Launch:
         self.steps = 0
         self.printed: list[str] = []
         self.observers: list[Observer] = []
-        self.landing: Landing = Late()
+        self.timing: Timing = Late()
         """When asynchronous copies take effect."""
         self.global_memory = heap
         self.shared_base = shared_base

@@ -54,7 +54,7 @@ class CopyGroups:
     """The copies of a CTA's threads.  An agent of the CTA."""
 
     def __init__(self, cta: Any) -> None:
-        self.landing = cta.launch.landing
+        self.timing = cta.launch.timing
         self.pending: list[Copy] = []
         self.committed = np.zeros(32 * cta.warp_count, np.int64)
         """Groups that each thread has committed."""
@@ -65,7 +65,7 @@ class CopyGroups:
         """Begin copies; they belong to the group that each thread commits next."""
         copy.groups = self.committed[copy.threads].copy()
         self.pending.append(copy)
-        for _ in range(self.landing.ready(len(self.pending))):
+        for _ in range(self.timing.ready(len(self.pending))):
             self.land()
 
     def commit(self, threads: np.ndarray) -> None:
@@ -104,6 +104,10 @@ class CopyGroups:
         self.pending.pop(0).land()
         self._tell()
         return True
+
+    def finish(self) -> None:
+        """The CTA has ended; what nobody waited for, nobody has read."""
+        self.pending.clear()
 
     def _tell(self) -> None:
         """Tell those whose copies have all landed; a thread's later copies count too, which only delays it."""

@@ -18,6 +18,7 @@ from kbuild.emulator.optable import (
     integers,
     moves,
     tensor_rows,
+    wgmma_rows,
 )
 from kbuild.emulator.optable.row import Bound, Effects, Form, Lanes, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError
@@ -26,7 +27,7 @@ __all__ = ["TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of
 
 TABLE: tuple[Row, ...] = tuple(
     row
-    for module in (integers, bits, floats, convert, moves, access, collectives, control, tensor_rows, async_rows)
+    for module in (integers, bits, floats, convert, moves, access, collectives, control, tensor_rows, async_rows, wgmma_rows)
     for row in module.ROWS
 )
 

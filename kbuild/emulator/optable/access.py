@@ -32,18 +32,19 @@ def address_of(operand: Operand) -> tuple[View, int]:
     return View(operand.base, "address"), operand.offset
 
 
-def at(base: np.ndarray, offset: int) -> np.ndarray:
-    """Addresses plus an offset."""
+def offset_by(base: np.ndarray, offset: int) -> np.ndarray:
+    """Addresses some bytes further on, of the same width."""
     return base + base.dtype.type(offset) if offset > 0 else base - base.dtype.type(-offset) if offset else base
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """The elements of an operand that may be a vector."""
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def _vector(form: Form, operand: Operand, instruction: Instruction) -> tuple[tuple[Operand, ...], int]:
     """The elements of a load or store and the bytes it moves per lane."""
-    items = _items(operand)
+    items = items_of(operand)
     if len(items) != int(form.choose("v2", "v4", "v8", default="v1")[1:]):
         raise PtxError(f"{instruction.name} with {len(items)} registers")
     size = len(items) * form.dtype.itemsize
@@ -67,7 +68,7 @@ def _load(form: Form, instruction: Instruction) -> Bound:
     base, offset = address_of(address)
 
     def function(warps: Any, start: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
-        found = warps.memory.load(space, at(start, offset), size, where, (warps, instruction))
+        found = warps.memory.load(space, offset_by(start, offset), size, where, (warps, instruction))
         if count == 1:
             np.copyto(out[0], found.view(dtype), where=where, casting="unsafe")
             return
@@ -105,7 +106,7 @@ def _store(form: Form, instruction: Instruction) -> Bound:
                 elements[:, column] = value
             data = elements.view(whole)
             data = data if size == 16 else data.ravel()
-        warps.memory.store(space, at(start, offset), data, size, where, (warps, instruction))
+        warps.memory.store(space, offset_by(start, offset), data, size, where, (warps, instruction))
 
     bits = f"b{8 * dtype.itemsize}"
     return Bound(function, (base, *(View(item, bits, fit="low") for item in items)))
@@ -152,21 +153,21 @@ def _atomic(form: Form, instruction: Instruction) -> Bound:
     base, offset = address_of(operands[0])
     size = form.dtype.itemsize
     update = _update(form)
-    lists = [_items(operand) for operand in operands[1:]]
+    lists = [items_of(operand) for operand in operands[1:]]
     if any(len(items) != len(lists[0]) for items in lists):
         raise PtxError(f"{instruction.name} has vectors of different lengths")
     width, count = len(lists[0]), len(lists)
     bits = f"b{8 * size}"
     sources = tuple(View(item, bits) for items in lists for item in items)
     targets = tuple(
-        View(item, bits) for item in (_items(instruction.operands[0]) if returns else ()) if not isinstance(item, Sink)
+        View(item, bits) for item in (items_of(instruction.operands[0]) if returns else ()) if not isinstance(item, Sink)
     )
 
     def function(warps: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
         for element in range(width):
             values = [views[number * width + element] for number in range(count)]
             old = warps.memory.atomic(
-                space, at(start, offset + element * size), size, update, values, where, (warps, instruction)
+                space, offset_by(start, offset + element * size), size, update, values, where, (warps, instruction)
             )
             if targets:
                 np.copyto(views[count * width + element], old, where=where)

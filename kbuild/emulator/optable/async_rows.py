@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.asyncp.cp_async import Copy, CopyGroups
-from kbuild.emulator.asyncp.landing import unit_of
-from kbuild.emulator.optable.access import address_of, at
+from kbuild.emulator.asyncp.timing import unit_of
+from kbuild.emulator.optable.access import address_of, offset_by
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Immediate, Instruction, PtxError
 
@@ -44,8 +44,8 @@ def _copy(form: Form, instruction: Instruction) -> Bound:
             if (bytes_read == size).all():
                 bytes_read = None
         copy = Copy(
-            convoy, instruction, threads_of(convoy, where), at(target, to_offset)[chosen].copy(),
-            at(start, offset)[chosen].copy(), size, bytes_read, np.empty(0, np.int64),
+            convoy, instruction, threads_of(convoy, where), offset_by(target, to_offset)[chosen].copy(),
+            offset_by(start, offset)[chosen].copy(), size, bytes_read, np.empty(0, np.int64),
         )  # fmt: skip
         unit_of(convoy.cta, CopyGroups).issue(copy)
 

@@ -1,136 +1,147 @@
-"""Matrix instructions of a warp: `mma.sync`, `ldmatrix`, `stmatrix` and `movmatrix`."""
+"""Products of small matrices by a warp, and the loads and stores that feed them."""
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.optable.access import address_of, at
+from kbuild.emulator import tensor
+from kbuild.emulator.optable.access import address_of, offset_by
 from kbuild.emulator.optable.collectives import whole_warps
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Instruction, Operand, PtxError, Vector
-from kbuild.emulator.tensor import ldmatrix, mma
 
+_ELEMENT = re.compile(r"(f16|bf16|tf32|f32|f64|e4m3|e5m2|[su](4|8|32)|b1)$")
 _WARP = Effects(collective="warp", aligned=True)
-_LANE = np.arange(32)
+_READS = Effects(reads=("shared",), collective="warp", aligned=True)
+_WRITES = Effects(writes=("shared",), collective="warp", aligned=True)
 
 
-def items(operand: Operand) -> tuple[Operand, ...]:
-    """The registers of an operand that may be a vector."""
+def _registers(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-def stacked(views: tuple[np.ndarray, ...], dtype: type = np.uint32) -> np.ndarray:
-    """Registers as [warps, registers, 32]."""
-    result = np.empty((len(views[0]) // 32, len(views), 32), dtype)
-    for index, view in enumerate(views):
-        result[:, index] = view.reshape(-1, 32)
-    return result
-
-
-def _mma(form: Form, instruction: Instruction) -> Bound:
-    shape = next(modifier for modifier in form.modifiers if modifier.startswith("m") and "k" in modifier)
-    kinds = form.types
-    assert len(kinds) == 4
-    lists = [items(operand) for operand in instruction.operands]
+def _product(form: Form, instruction: Instruction) -> Bound:
+    """`mma.sync`."""
+    shape = next(modifier for modifier in form.modifiers if modifier[0] == "m")
+    d, a, b, c = (modifier for modifier in form.modifiers if _ELEMENT.match(modifier))
+    operation = form.choose("and", "xor") if a == "b1" else ""
+    word = "b64" if a == "f64" else "b32"
+    lists = [_registers(operand) for operand in instruction.operands]
     if len(lists) != 4:
-        raise PtxError(f"{instruction.name} takes three fragments and gives one")
-    size = mma.Shape.named(shape)
-    for fragment, role, kind in zip(lists, "cabc", kinds):
-        expected = len(mma.fragment_places(role, size, kind))
-        if len(fragment) != expected:
-            raise PtxError(f"{instruction.name}: a fragment of {len(fragment)} registers, {expected} are needed")
-    saturate = form.has("satfinite")
-    width, dtype = ("b64", np.uint64) if kinds[0] == "f64" else ("b32", np.uint32)
-    ends = np.cumsum([len(fragment) for fragment in (*lists[1:], lists[0])]).tolist()
+        raise PtxError(f"{form.name} takes four lists of registers")
+    starts = np.cumsum([0] + [len(items) for items in (*lists[1:], lists[0])]).tolist()
 
     def function(*views: np.ndarray, where: Any = True) -> None:
-        whole_warps(len(views[0]), where)
-        a, b, c = (stacked(views[first:last], dtype) for first, last in zip([0, *ends], ends[:3]))  # type: ignore[arg-type]
-        result = mma.mma_sync(shape, kinds, a, b, c, saturate)  # type: ignore[arg-type]
-        for index, view in enumerate(views[ends[2] :]):
-            np.copyto(view, result[:, index].ravel(), where=where)
+        warps = whole_warps(len(views[0]), where)
+        fragments = [np.stack(views[first:last]).reshape(last - first, len(warps), 32) for first, last in pairwise(starts[:4])]
+        results = tensor.mma_sync(shape, (d, a, b, c), *fragments, saturate=form.has("satfinite"), operation=operation)
+        for view, result in zip(views[starts[3] :], results):
+            np.copyto(view, result.ravel(), where=where)
 
-    views = tuple(View(item, width) for fragment in (*lists[1:], lists[0]) for item in fragment)
+    _check_counts(form.name, shape, (d, a, b, c), tuple(map(len, lists)), operation)
+    views = tuple(View(item, word) for items in (*lists[1:], lists[0]) for item in items)
     return Bound(function, views, wants_warps=False)
 
 
-def _matrices(form: Form) -> int:
+@lru_cache
+def _check_counts(name: str, shape: str, types: tuple[str, str, str, str], counts: tuple[int, ...], operation: str) -> None:
+    """Raise PtxError unless the lists have as many registers as the shape needs: the arithmetic itself is asked."""
+    dtype = np.uint64 if types[1] == "f64" else np.uint32
+    a, b, c = (np.zeros((count, 1, 32), dtype) for count in counts[1:])
+    try:
+        found = tensor.mma_sync(shape, types, a, b, c, operation=operation)
+    except ValueError as error:
+        raise PtxError(f"{name}: {error}") from None
+    if len(found) != counts[0]:
+        raise PtxError(f"{name}: D has {len(found)} registers, not {counts[0]}")
+
+
+def _count(form: Form) -> int:
     return int(form.choose("x1", "x2", "x4")[1:])
 
 
-def _count(form: Form, operand: Operand, instruction: Instruction) -> tuple[Operand, ...]:
-    found = items(operand)
-    if len(found) != _matrices(form):
-        raise PtxError(f"{instruction.name} with {len(found)} registers")
-    return found
+def _row_lanes(warps: np.ndarray, count: int) -> np.ndarray:
+    """The lanes that give the addresses of rows, [warps taking part, matrices, 8]: matrix j, row r comes from lane 8j + r."""
+    return np.flatnonzero(warps)[:, None, None] * 32 + np.arange(8 * count).reshape(count, 8)
 
 
-def _rows(count: int, lanes: int, where: Any) -> np.ndarray:
-    """The lanes that give the address of a row."""
-    chosen = np.tile(count > _LANE // 8, lanes // 32)
-    return chosen if where is True else chosen & where
-
-
-def _load_matrix(form: Form, instruction: Instruction) -> Bound:
-    targets = _count(form, instruction.operands[0], instruction)
+def _load(form: Form, instruction: Instruction) -> Bound:
+    """`ldmatrix`."""
+    count, transposed = _count(form), form.has("trans")
+    targets = _registers(instruction.operands[0])
     base, offset = address_of(instruction.operands[1])
-    transposed, count = form.has("trans"), len(targets)
+    if len(targets) != count:
+        raise PtxError(f"{form.name} with {len(targets)} registers")
 
-    def function(warps: Any, start: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
-        whole_warps(len(start), where)
-        chosen = True if count == 4 and where is True else _rows(count, len(start), where)
-        found = warps.memory.load("shared", at(start, offset), 16, chosen, (warps, instruction))
-        rows = np.ascontiguousarray(found).view(np.uint8).reshape(-1, 4, 8, 16)[:, :count]
-        registers = ldmatrix.distribute(rows, transposed)
-        for index, target in enumerate(out):
-            np.copyto(target, registers[:, index].ravel(), where=where)
+    def function(convoy: Any, start: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
+        warps = whole_warps(len(start), where)
+        lanes = _row_lanes(warps, count)
+        site = (convoy, instruction, lanes.ravel())
+        rows = convoy.memory.load("shared", offset_by(start, offset)[lanes.ravel()], 16, True, site)
+        rows = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, count, 8, 16).swapaxes(0, 1)
+        registers = tensor.distribute_matrix(rows, transposed)
+        for target, values in zip(out, registers):
+            if where is True:
+                target[:] = values.ravel()
+            else:
+                target.reshape(-1, 32)[warps] = values
 
-    return Bound(function, (base, *(View(target, "b32") for target in targets)))
+    return Bound(function, (base, *(View(item, "b32") for item in targets)))
 
 
-def _store_matrix(form: Form, instruction: Instruction) -> Bound:
-    sources = _count(form, instruction.operands[1], instruction)
+def _store(form: Form, instruction: Instruction) -> Bound:
+    """`stmatrix`."""
+    count, transposed = _count(form), form.has("trans")
     base, offset = address_of(instruction.operands[0])
-    transposed, count = form.has("trans"), len(sources)
+    sources = _registers(instruction.operands[1])
+    if len(sources) != count:
+        raise PtxError(f"{form.name} with {len(sources)} registers")
 
-    def function(warps: Any, start: np.ndarray, *values: np.ndarray, where: Any = True) -> None:
-        whole_warps(len(start), where)
-        rows = np.zeros((len(start) // 32, 4, 8, 16), np.uint8)
-        rows[:, :count] = ldmatrix.collect(stacked(values), transposed)
-        chosen = True if count == 4 and where is True else _rows(count, len(start), where)
-        data = rows.view(np.uint64).reshape(-1, 2)
-        warps.memory.store("shared", at(start, offset), data, 16, chosen, (warps, instruction))
+    def function(convoy: Any, start: np.ndarray, *values: np.ndarray, where: Any = True) -> None:
+        warps = whole_warps(len(start), where)
+        lanes = _row_lanes(warps, count).ravel()
+        registers = np.stack(values).reshape(count, -1, 32)[:, warps]
+        rows = np.ascontiguousarray(tensor.collect_matrix(registers, transposed).swapaxes(0, 1)).view(np.uint64).reshape(-1, 2)
+        convoy.memory.store("shared", offset_by(start, offset)[lanes], rows, 16, True, (convoy, instruction, lanes))
 
-    return Bound(function, (base, *(View(source, "b32") for source in sources)))
+    return Bound(function, (base, *(View(item, "b32") for item in sources)))
 
 
-def _move_matrix(form: Form, instruction: Instruction) -> Bound:
+def _transpose(form: Form, instruction: Instruction) -> Bound:
+    """`movmatrix`."""
     target, source = instruction.operands
 
     def function(value: np.ndarray, out: np.ndarray, where: Any = True) -> None:
         whole_warps(len(value), where)
-        np.copyto(out, ldmatrix.transpose(value.reshape(-1, 32)).ravel(), where=where)
+        np.copyto(out, tensor.transpose_matrix(value.reshape(-1, 32)).ravel(), where=where)
 
     return Bound(function, (View(source, "b32"), View(target, "b32")), wants_warps=False)
 
 
-_SUM = "sum of a matrix product and a matrix"
-_SHARED = ("shared",)
+def _mma(forms: str, summary: str) -> Row:
+    return Row("mma.sync.aligned" + forms, "", summary, handler=_product, effects=_WARP)
+
+
+_BYTES = "{e4m3|e5m2}{e4m3|e5m2}"
+_MATRICES = "{x1|x2|x4}[trans]{shared|shared::cta}.b16"
 
 ROWS = [
-    Row("mma.sync.aligned{m16n8k16|m16n8k8}.row.col{f16|f32}.f16.f16{f16|f32}", "", _SUM, handler=_mma, effects=_WARP),
-    Row("mma.sync.aligned{m16n8k16|m16n8k8}.row.col.f32.bf16.bf16.f32", "", _SUM, handler=_mma, effects=_WARP),
-    Row("mma.sync.aligned{m16n8k8|m16n8k4}.row.col.f32.tf32.tf32.f32", "", _SUM, handler=_mma, effects=_WARP),
-    Row("mma.sync.aligned{m8n8k16|m16n8k16|m16n8k32}.row.col[satfinite].s32{s8|u8}{s8|u8}.s32", "", _SUM, handler=_mma,
-        effects=_WARP),
-    Row("mma.sync.aligned{m16n8k32|m16n8k16}.row.col{f16|f32}{e4m3|e5m2}{e4m3|e5m2}{f16|f32}", "", _SUM, handler=_mma,
-        effects=_WARP),
-    Row("mma.sync.aligned{m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.f64.f64.f64.f64", "", _SUM, handler=_mma, effects=_WARP),
-    Row("ldmatrix.sync.aligned.m8n8{x1|x2|x4}[trans]{shared|shared::cta}.b16", "", "loads 8 x 8 matrices", handler=_load_matrix,
-        effects=Effects(reads=_SHARED, collective="warp", aligned=True)),
-    Row("stmatrix.sync.aligned.m8n8{x1|x2|x4}[trans]{shared|shared::cta}.b16", "", "stores 8 x 8 matrices", handler=_store_matrix,
-        effects=Effects(writes=_SHARED, collective="warp", aligned=True)),
-    Row("movmatrix.sync.aligned.m8n8.trans.b16", "", "transposes an 8 x 8 matrix", handler=_move_matrix, effects=_WARP),
-]  # fmt: skip
+    _mma("{m16n8k8|m16n8k16}.row.col.f32.f16.f16.f32", "product of halves, summed as floats"),
+    _mma("{m16n8k8|m16n8k16}.row.col.f16.f16.f16.f16", "product of halves"),
+    _mma("{m16n8k8|m16n8k16}.row.col.f32.bf16.bf16.f32", "product of bfloat16, summed as floats"),
+    _mma("{m16n8k4|m16n8k8}.row.col.f32.tf32.tf32.f32", "product of TensorFloat-32"),
+    _mma("{m16n8k16|m16n8k32}.row.col.f32" + _BYTES + ".f32", "product of 8-bit floats, summed as floats"),
+    _mma("{m16n8k16|m16n8k32}.row.col.f16" + _BYTES + ".f16", "product of 8-bit floats, summed as halves"),
+    _mma("{m8n8k16|m16n8k16|m16n8k32}.row.col[satfinite].s32{s8|u8}{s8|u8}.s32", "product of bytes"),
+    _mma("{m8n8k32|m16n8k32|m16n8k64}.row.col[satfinite].s32{s4|u4}{s4|u4}.s32", "product of half bytes"),
+    _mma("{m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.f64.f64.f64.f64", "product of doubles"),
+    _mma("{m8n8k128|m16n8k128|m16n8k256}.row.col.s32.b1.b1.s32{and|xor}.popc", "product of bits"),
+    Row("ldmatrix.sync.aligned.m8n8" + _MATRICES, "", "load 8 by 8 matrices", handler=_load, effects=_READS),
+    Row("stmatrix.sync.aligned.m8n8" + _MATRICES, "", "store 8 by 8 matrices", handler=_store, effects=_WRITES),
+    Row("movmatrix.sync.aligned.m8n8.trans.b16", "", "transpose a matrix", handler=_transpose, effects=_WARP),
+]

@@ -1,1 +1,29 @@
-"""Matrix instructions as functions of fragments: registers of warps in, registers out."""
+"""What the tensor cores and the matrix moves do, as pure functions of numpy arrays.
+
+Registers of a warp are `uint32[registers, warps, 32]` (`uint64` for f64): the lanes of `warps` consecutive warps that execute the
+same instruction.  `g` is a lane's group, `lane // 4`, and `t` its place in the group, `lane % 4`, as in the PTX manual's figures.
+"""
+
+from kbuild.emulator.tensor.descriptor import Descriptor, operand_addresses
+from kbuild.emulator.tensor.elements import ELEMENT_BITS, elements, finish
+from kbuild.emulator.tensor.matrices import collect_matrix, distribute_matrix, transpose_matrix
+from kbuild.emulator.tensor.mma import mma_sync
+from kbuild.emulator.tensor.swizzle import swizzle
+from kbuild.emulator.tensor.wgmma import accumulator, accumulator_registers, multiply, operand_of_registers
+
+__all__ = [
+    "ELEMENT_BITS",
+    "Descriptor",
+    "accumulator",
+    "accumulator_registers",
+    "collect_matrix",
+    "distribute_matrix",
+    "elements",
+    "finish",
+    "mma_sync",
+    "multiply",
+    "operand_addresses",
+    "operand_of_registers",
+    "swizzle",
+    "transpose_matrix",
+]

@@ -1,132 +1,93 @@
-"""`mma.sync`: the fragments of the PTX ISA's figures, and the product of small matrices.
+"""`mma.sync`: D = A * B + C on the registers of a warp.
 
-Registers come as [warps, registers, 32 lanes]; matrices are [warps, rows, columns].  Products are summed in binary64 and rounded
-once, which is what the hardware approximates; integers are exact.
+In every shape `m{8,16}n8kK`, a register of A or B holds W consecutive elements of the k axis, W being how many fit.  Lane (g, t)
+holds for A the rows g and, in every second register, g + 8, for B the column g; along k it begins at `W * t`, and at `4 * W` more
+for each further register (for A: pair of registers).  Of C and D it holds the columns 2t and 2t + 1 of rows g and g + 8.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+import re
 
 import numpy as np
 
-from kbuild.emulator import fp
-from kbuild.emulator.findings import Fault
+from kbuild.emulator.tensor.elements import ELEMENT_BITS, elements, finish
 
-STORAGE = {
-    "f64": np.dtype("u8"), "f32": np.dtype("u4"), "s32": np.dtype("u4"), "tf32": np.dtype("u4"), "f16": np.dtype("u2"),
-    "bf16": np.dtype("u2"), "e4m3": np.dtype("u1"), "e5m2": np.dtype("u1"), "s8": np.dtype("u1"), "u8": np.dtype("u1"),
-}  # fmt: skip
-"""The bits of one element of each type."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Rows of A, columns of B and the length of the sums."""
-
-    m: int
-    n: int
-    k: int
-
-    @staticmethod
-    def named(text: str) -> Shape:
-        """The shape that a modifier such as `m16n8k16` names."""
-        m, rest = text[1:].split("n")
-        n, k = rest.split("k")
-        return Shape(int(m), int(n), int(k))
-
-
-def elements_per_register(kind: str) -> int:
-    """How many elements of a type one register of a fragment holds; a binary64 number has a 64-bit register of its own."""
-    return max(4 // STORAGE[kind].itemsize, 1)
-
-
-@lru_cache(maxsize=256)
-def fragment_places(role: str, shape: Shape, kind: str) -> np.ndarray:
-    """For each register, lane and element of a fragment the place in its matrix: [registers, 32, elements], row * width + column.
-
-    `role` is `a`, `b` or `c`.  Lane 4 g + t; within a row of A (a column of B) four lanes hold the elements of a register
-    side by side; in C they hold pairs.
-    """
-    per = elements_per_register(kind)
-    rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n), "c": (shape.m, shape.n)}[role]
-    registers = rows * columns // (32 * per)
-    register, lane, element = np.ix_(range(registers), range(32), range(per))
-    group, thread = lane // 4, lane % 4
-    halves = rows // 8 if role == "a" else 1
-    if role == "a":
-        row = group + 8 * (register % halves)
-        column = per * thread + element + 4 * per * (register // halves)
-    elif role == "b":
-        row = per * thread + element + 4 * per * register
-        column = group + 0 * register
-    else:
-        index = register * per + element
-        row = group + 8 * (index // 2)
-        column = 2 * thread + index % 2
-    return np.ascontiguousarray(np.broadcast_to(row * columns + column, (registers, 32, per)))
-
-
-@lru_cache(maxsize=256)
-def _positions(role: str, shape: Shape, kind: str) -> np.ndarray:
-    """For each place of the matrix the position among the fragment's elements."""
-    places = fragment_places(role, shape, kind).ravel()
-    positions = np.empty(places.size, np.intp)
-    positions[places] = np.arange(places.size)
-    return positions
-
-
-def to_matrix(role: str, shape: Shape, kind: str, registers: np.ndarray) -> np.ndarray:
-    """The matrix that a fragment holds, in the elements' storage: [warps, rows, columns]."""
-    rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n), "c": (shape.m, shape.n)}[role]
-    positions = _positions(role, shape, kind)
-    elements = np.ascontiguousarray(registers).view(STORAGE[kind]).reshape(len(registers), -1)
-    if elements.shape[1] != positions.size:
-        raise Fault("unsupported", f"a fragment {role} of {kind} has {registers.shape[1]} registers")
-    return elements[:, positions].reshape(-1, rows, columns)
-
-
-def to_registers(role: str, shape: Shape, kind: str, matrix: np.ndarray) -> np.ndarray:
-    """A matrix in the elements' storage as a fragment: [warps, registers, 32]."""
-    places = fragment_places(role, shape, kind)
-    elements = matrix.reshape(len(matrix), -1)[:, places.ravel()]
-    word = np.dtype("u8") if kind == "f64" else np.dtype("u4")
-    return np.ascontiguousarray(elements).view(word).reshape(len(matrix), len(places), 32)
-
-
-def values_of(bits: np.ndarray, kind: str) -> np.ndarray:
-    """Elements as float64."""
-    if kind in ("s8", "s32"):
-        return bits.view({"s8": np.int8, "s32": np.int32}[kind]).astype(np.float64)
-    if kind == "u8":
-        return bits.astype(np.float64)
-    if kind in ("f16", "f32", "f64"):
-        return bits.view({"f16": np.float16, "f32": np.float32, "f64": np.float64}[kind]).astype(np.float64)
-    return fp.widen(bits, kind).astype(np.float64)
-
-
-def bits_of(values: np.ndarray, kind: str, saturate: bool = False) -> np.ndarray:
-    """float64 numbers as elements: floats are rounded to nearest, integers wrap or are clamped."""
-    if kind == "s32":
-        if saturate:
-            values = np.clip(values, -(2.0**31), 2.0**31 - 1)
-        return (values.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
-    if kind == "f64":
-        return values.view(np.uint64)
-    found = values.astype({"f16": np.float16, "f32": np.float32}[kind]).view(STORAGE[kind])
-    missing = np.isnan(values)
-    if missing.any():
-        found[missing] = fp.FORMATS[kind].nan
-    return found
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 
 
 def mma_sync(
-    shape: str, kinds: tuple[str, str, str, str], a: np.ndarray, b: np.ndarray, c: np.ndarray, saturate: bool = False
-) -> np.ndarray:
-    """D = A B + C on fragments [warps, registers, 32]; `kinds` are the types of D, A, B and C."""
-    size = Shape.named(shape)
-    left = values_of(to_matrix("a", size, kinds[1], a), kinds[1])
-    right = values_of(to_matrix("b", size, kinds[2], b), kinds[2])
-    total = left @ right + values_of(to_matrix("c", size, kinds[3], c), kinds[3])
-    return to_registers("c", size, kinds[0], bits_of(total, kinds[0], saturate))
+    shape: str, types: tuple[str, str, str, str], a: np.ndarray, b: np.ndarray, c: np.ndarray, saturate: bool = False,
+    operation: str = "",
+) -> np.ndarray:  # fmt: skip
+    """The registers of D.
+
+    `shape` such as `m16n8k16` with A stored by rows and B by columns; `types` of D, A, B and C.  `a`, `b` and `c` are registers
+    [registers, warps, 32].  `operation` is `xor` or `and` for one-bit elements: the number of ones of the combination is added.
+    Raises ValueError where shape, types and numbers of registers do not belong together.
+    """
+    rows, columns, depth = shape_of(shape)
+    kind_d, kind_a, kind_b, kind_c = types
+    if columns != 8 or rows not in (8, 16):
+        raise ValueError(f"the fragments of {shape} are not known")
+    for name, found, kind, size in (("A", a, kind_a, rows * depth), ("B", b, kind_b, 8 * depth), ("C", c, kind_c, rows * 8)):
+        width = 64 if found.dtype.itemsize == 8 else 32
+        needed = size * ELEMENT_BITS[kind] // (32 * width)
+        if len(found) != needed:
+            raise ValueError(f"{name} of {shape} with {kind} has {needed} registers, not {len(found)}")
+    left, right = matrix_a(a, kind_a, rows), matrix_b(b, kind_b)
+    if operation:
+        product = _count_ones(left, right, operation)
+    else:
+        with np.errstate(all="ignore"):
+            product = left @ right
+    return registers_of_d(finish(product + matrix_c(c, kind_c, rows), kind_d, saturate), kind_d)
+
+
+def shape_of(shape: str) -> tuple[int, int, int]:
+    """M, N and K of a shape's name.  Raises ValueError for other words."""
+    match = _SHAPE.match(shape)
+    if match is None:
+        raise ValueError(f"{shape} is no shape")
+    rows, columns, depth = map(int, match.groups())
+    return rows, columns, depth
+
+
+def matrix_a(registers: np.ndarray, kind: str, rows: int) -> np.ndarray:
+    """A as float64 [warps, rows, k]."""
+    count, warps, _ = registers.shape
+    parts = elements(np.ascontiguousarray(registers), kind).reshape(count // (rows // 8), rows // 8, warps, 8, 4, -1)
+    return parts.transpose(2, 1, 3, 0, 4, 5).reshape(warps, rows, -1)
+
+
+def matrix_b(registers: np.ndarray, kind: str) -> np.ndarray:
+    """B as float64 [warps, k, 8]."""
+    count, warps, _ = registers.shape
+    parts = elements(np.ascontiguousarray(registers), kind).reshape(count, warps, 8, 4, -1)
+    return parts.transpose(1, 0, 3, 4, 2).reshape(warps, -1, 8)
+
+
+def matrix_c(registers: np.ndarray, kind: str, rows: int) -> np.ndarray:
+    """C as float64 [warps, rows, 8]."""
+    warps = registers.shape[1]
+    parts = elements(np.ascontiguousarray(registers), kind)
+    if kind == "f16":
+        return parts.reshape(rows // 8, warps, 8, 4, 2).transpose(1, 0, 2, 3, 4).reshape(warps, rows, 8)
+    return parts.reshape(rows // 8, 2, warps, 8, 4).transpose(2, 0, 3, 4, 1).reshape(warps, rows, 8)
+
+
+def registers_of_d(matrix: np.ndarray, kind: str) -> np.ndarray:
+    """The registers that hold a matrix of elements [warps, rows, 8]."""
+    warps, rows, _ = matrix.shape
+    parts = matrix.reshape(warps, rows // 8, 8, 4, 2)
+    if kind == "f16":
+        return np.ascontiguousarray(parts.transpose(1, 0, 2, 3, 4)).view(np.uint32).reshape(rows // 8, warps, 32)
+    return parts.transpose(1, 4, 0, 2, 3).reshape(rows // 4, warps, 32)
+
+
+def _count_ones(left: np.ndarray, right: np.ndarray, operation: str) -> np.ndarray:
+    """Dot products of bits: how often both are set, or how often they differ."""
+    both = left @ right
+    if operation == "and":
+        return both
+    return left.sum(-1, keepdims=True) + right.sum(-2, keepdims=True) - 2 * both

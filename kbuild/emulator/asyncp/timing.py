@@ -14,7 +14,7 @@ import numpy as np
 from kbuild.emulator.findings import EmulationError
 
 
-class Landing(Protocol):
+class Timing(Protocol):
     """Chooses how many of the operations that may land now do so."""
 
     def ready(self, pending: int) -> int:
@@ -46,13 +46,13 @@ class Random:
         return int(self.generator.integers(0, pending + 1)) if self.generator.integers(0, 2) else 0
 
 
-def landing_named(name: str) -> Landing:
-    """The landing of a name: `late`, `early` or `random(SEED)`.  Raises EmulationError for another."""
+def timing_named(name: str) -> Timing:
+    """The timing of a name: `late`, `early` or `random(SEED)`.  Raises EmulationError for another."""
     if name in ("late", "early"):
         return Late() if name == "late" else Early()
     found = re.fullmatch(r"random\((\d+)\)", name)
     if found is None:
-        raise EmulationError(f"unknown landing {name!r}", hint="known are late, early and random(SEED)")
+        raise EmulationError(f"unknown timing {name!r}", hint="known are late, early and random(SEED)")
     return Random(int(found.group(1)))
 
 

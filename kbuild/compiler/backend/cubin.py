@@ -8,9 +8,9 @@ import re
 import struct
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from kbuild.errors import ToolError
 
@@ -24,8 +24,7 @@ _WARNING = re.compile(r"ptxas.*(warning\s*:|Potential Performance Loss)", re.IGN
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _ELF_MACHINE_CUDA = 190
 
-@dataclass(frozen=True)
-class CubinFacts:
+class CubinFacts(NamedTuple):
     """What ptxas says of a kernel."""
 
     registers: int

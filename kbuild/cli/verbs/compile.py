@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import re
 import sys
 from pathlib import Path
@@ -45,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
         elif not options.quiet and stop == "cubin":
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
-        print(json.dumps(reports, indent=1))
+        from json import dumps  # Here, for most ask for none.
+
+        print(dumps(reports, indent=1))
     if errors:
         # The same mistake is found for each architecture; one telling is enough.
         raise ErrorGroup({(str(error), error.exit_code): error for error in errors}.values())

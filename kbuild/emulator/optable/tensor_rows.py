@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def _product(form: Form, instruction: Instruction) -> Bound:
     def function(*views: np.ndarray, where: Any = True) -> None:
         warps = whole_warps(len(views[0]), where)
         fragments = [
-            np.stack(views[first:last]).reshape(last - first, len(warps), 32) for first, last in zip(starts, starts[1:4])
+            np.stack(views[first:last]).reshape(last - first, len(warps), 32) for first, last in pairwise(starts[:4])
         ]
         results = tensor.mma_sync(shape, (d, a, b, c), *fragments, saturate=form.has("satfinite"), operation=operation)
         for view, result in zip(views[starts[3] :], results):

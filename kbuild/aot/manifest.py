@@ -41,7 +41,7 @@ class Package:
     version: str
     """Version of the wheel, as PEP 440 writes it."""
     archs: tuple[str, ...]
-    """Architectures to compile for, such as `sm_80`; with `+ptx` the PTX is shipped too, for GPUs newer than any cubin."""
+    """Architectures to compile for, of `sm_80` and `sm_90`; with `+ptx` the PTX is shipped too, for newer GPUs."""
     ptx_archs: tuple[str, ...] = ()
     """Those of `archs` that were written with `+ptx`."""
     summary: str = ""

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 from kbuild.aot.toolchain import find_ptxas
+from kbuild.cli.verbs.show import write
 from kbuild.compiler import driver
 from kbuild.errors import ErrorGroup, KbuildError, UsageError
+
+_EXAMPLES = {"-s": "write, for example, -s 'x=*fp32:16,n=i32'", "-c": "write, for example, -c BLOCK=1024,EVEN=true"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,7 +63,7 @@ def _pairs(text: str, flag: str) -> list[tuple[str, str]]:
     for item in re.split(r",(?=[^,=]*=)", text.strip(", ")) if text else ():
         name, equals, value = (part.strip() for part in item.partition("="))
         if not (equals and value and name.isidentifier()):
-            raise UsageError(f"{flag} {item!r}: expected NAME=VALUE")
+            raise UsageError(f"{flag} {item!r}: expected NAME={'TYPE' if flag == '-s' else 'VALUE'}", hint=_EXAMPLES[flag])
         if name in dict(pairs):
             raise UsageError(f"{flag} {text!r}: {name} is given twice")
         pairs.append((name, value))
@@ -90,8 +93,7 @@ def _write_stages(options: argparse.Namespace, artifact: driver.Artifact, arch: 
                 print(data, end="" if data.endswith("\n") else "\n")
             continue
         path = Path(options.output or ".") / f"{artifact.metadata.name}.{arch}.{stage}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        write(path, data if isinstance(data, bytes) else data.encode())
         files[stage] = str(path)
     return files
 

@@ -39,7 +39,13 @@ class Waiting(Protocol):
 class Agent(Protocol):
     """Something that works beside the warps, such as a copy engine."""
 
-    def land(self) -> bool: ...
+    def land(self) -> bool:
+        """Let one operation take effect; False where none is under way."""
+        ...
+
+    def finish(self) -> None:
+        """The CTA has ended.  Raises Fault for operations that should have been waited for."""
+        ...
 
 
 class Stop(Exception):
@@ -316,6 +322,16 @@ class Cta:
             self.live_warps = live
             self.barriers.warps_ended()
             self.cluster.barrier.warps_ended()
+        if live == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        """The last warp has ended."""
+        try:
+            for agent in self.agents:
+                agent.finish()
+        except Fault as fault:
+            raise Stop(Finding(fault.kind, fault.message, cta=self.index)) from None
 
     def wake(self) -> None:
         """Let convoys go on whose wait is over, and join those that one barrier released."""

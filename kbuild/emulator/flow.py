@@ -63,7 +63,7 @@ def _split(flat: Flat) -> tuple[list[Block], dict[str, int]]:
             form_of(statement)
             blocks[-1].branch, blocks[-1].guard = statement, statement.guard
         else:
-            effects = form_of(statement).row.effects
+            effects = form_of(statement).effects
             if effects.waits and statement.guard is not None and blocks[-1].instructions:
                 blocks.append(Block())  # so that warps which skip it can part from those that wait
             blocks[-1].instructions.append(statement)

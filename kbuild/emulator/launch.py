@@ -30,7 +30,7 @@ Argument = Any
 
 QUANTUM = 4096
 """Turns that a cluster gets before the next one is started beside it."""
-STEP_BUDGET = 50_000_000
+STEP_BUDGET = 10_000_000
 
 
 @dataclass
@@ -210,9 +210,9 @@ class Launch:
                     yield cluster
 
     def _shared(self) -> Space:
-        space = Space("shared", 0, self.shared_size)
-        space.state[: self.shared_base] = 0
-        space.base = 0
+        space = Space("shared", 0)
+        space.grow(self.shared_size)
+        space.make_live(self.shared_base, self.shared_size)
         return space
 
     def _cta(self, cluster: Cluster, index: tuple[int, int, int], rank: int, shared: list[Space]) -> Cta:

@@ -128,7 +128,7 @@ class _Decoder:
         return Step(
             bound.function, tuple(self.rows.slot(view) for view in bound.views), bound.wants_warps,
             None if guard is None else self.rows.slot(View(guard.register, "pred")), guard is not None and guard.negated,
-            instruction, form.row.effects,
+            instruction, form.effects,
         )  # fmt: skip
 
 
@@ -156,6 +156,8 @@ def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
     kept = [index for index, operand in enumerate(targets) if not isinstance(operand, Sink)]
     target_views = [View(targets[index], _type(form, result_keys[index]), fit="extend" if converts else "") for index in kept]
     if isinstance(function, np.ufunc) and len(targets) == len(kept) == 1:
+        if function in (np.maximum, np.minimum):  # these want their result by keyword
+            return Bound(_into(function), (*source_views, *target_views), wants_warps=False)
         return Bound(function, (*source_views, *target_views), wants_warps=False)
     several = len(targets) > 1 or result_keys[-1] == "cc?" or "cc?" in results
     return Bound(_storing(function, len(source_views), kept, several), (*source_views, *target_views), wants_warps=False)
@@ -163,6 +165,13 @@ def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
 
 def _type(form: Form, key: str) -> str:
     return "pred" if key.rstrip("?") == "cc" else form.operand_type(key)
+
+
+def _into(function: np.ufunc) -> Callable[..., None]:
+    def store(a: np.ndarray, b: np.ndarray, target: np.ndarray, where: Any = True) -> None:
+        function(a, b, out=target, where=where)
+
+    return store
 
 
 def _storing(function: Lanes, sources: int, kept: list[int], several: bool) -> Callable[..., None]:

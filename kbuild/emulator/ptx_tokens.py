@@ -33,7 +33,7 @@ class Cursor:
         self.tokens = [match[1] for match in matches]
         self.starts = [match.start(1) for match in matches]
         for index, match in enumerate(matches):
-            if match.lastindex == 2:
+            if match[2] is not None:
                 self.index = index
                 self.fail(f"unexpected character {match[1]!r}")
 

@@ -32,7 +32,8 @@ def address_of(operand: Operand) -> tuple[View, int]:
     return View(operand.base, "address"), operand.offset
 
 
-def _at(base: np.ndarray, offset: int) -> np.ndarray:
+def offset_by(base: np.ndarray, offset: int) -> np.ndarray:
+    """Addresses some bytes further on, of the same width."""
     return base + base.dtype.type(offset) if offset > 0 else base - base.dtype.type(-offset) if offset else base
 
 
@@ -66,7 +67,7 @@ def _load(form: Form, instruction: Instruction) -> Bound:
     base, offset = address_of(address)
 
     def function(warps: Any, start: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
-        found = warps.memory.load(space, _at(start, offset), size, where, (warps, instruction))
+        found = warps.memory.load(space, offset_by(start, offset), size, where, (warps, instruction))
         if count == 1:
             np.copyto(out[0], found.view(dtype), where=where, casting="unsafe")
             return
@@ -104,7 +105,7 @@ def _store(form: Form, instruction: Instruction) -> Bound:
                 elements[:, column] = value
             data = elements.view(whole)
             data = data if size == 16 else data.ravel()
-        warps.memory.store(space, _at(start, offset), data, size, where, (warps, instruction))
+        warps.memory.store(space, offset_by(start, offset), data, size, where, (warps, instruction))
 
     bits = f"b{8 * dtype.itemsize}"
     return Bound(function, (base, *(View(item, bits, fit="low") for item in items)))
@@ -165,7 +166,7 @@ def _atomic(form: Form, instruction: Instruction) -> Bound:
         for element in range(width):
             values = [views[number * width + element] for number in range(count)]
             old = warps.memory.atomic(
-                space, _at(start, offset + element * size), size, update, values, where, (warps, instruction)
+                space, offset_by(start, offset + element * size), size, update, values, where, (warps, instruction)
             )
             if targets:
                 np.copyto(views[count * width + element], old, where=where)

@@ -119,7 +119,7 @@ ROWS = [
     Row("membar{cta|gl|sys}", "", "memory fence", handler=_nothing, effects=_FENCE),
     Row("fence[sc|acq_rel|acquire|release]" + _LEVEL, "", "memory fence", handler=_nothing, effects=_FENCE),
     Row("fence.mbarrier_init.release.cluster", "", "makes initialised barriers visible", handler=_nothing, effects=_FENCE),
-    Row("fence.proxy{alias|async|async.global|async.shared::cta|async.shared::cluster}", "", "fence between proxies",
+    Row("fence.proxy.async[global|shared::cta|shared::cluster]", "", "fence between proxies",
         handler=_nothing, effects=_FENCE),
     Row("fence.proxy.tensormap::generic{release|acquire}" + _LEVEL, "", "fence for tensor maps", handler=_nothing,
         effects=_FENCE),

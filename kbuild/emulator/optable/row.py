@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -80,6 +80,13 @@ class Form:
     @property
     def name(self) -> str:
         return ".".join((self.opcode, *self.modifiers))
+
+    @property
+    def effects(self) -> Effects:
+        """What the row says; an access with an order is there for other warps to see, as an atomic one is."""
+        if any(order in self.modifiers for order in ("volatile", "acquire", "release", "relaxed", "mmio")):
+            return replace(self.row.effects, atomic=True)
+        return self.row.effects
 
     def has(self, modifier: str) -> bool:
         return modifier in self.modifiers

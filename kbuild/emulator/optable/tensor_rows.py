@@ -1,0 +1,149 @@
+"""Products of small matrices by a warp, and the loads and stores that feed them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator import tensor
+from kbuild.emulator.optable.access import address_of, offset_by
+from kbuild.emulator.optable.collectives import whole_warps
+from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
+from kbuild.emulator.ptx import Instruction, Operand, PtxError, Vector
+
+_ELEMENT = re.compile(r"(f16|bf16|tf32|f32|f64|e4m3|e5m2|[su](4|8|32)|b1)$")
+_WARP = Effects(collective="warp", aligned=True)
+_READS = Effects(reads=("shared",), collective="warp", aligned=True)
+_WRITES = Effects(writes=("shared",), collective="warp", aligned=True)
+
+
+def _registers(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _product(form: Form, instruction: Instruction) -> Bound:
+    """`mma.sync`."""
+    shape = next(modifier for modifier in form.modifiers if modifier[0] == "m")
+    d, a, b, c = (modifier for modifier in form.modifiers if _ELEMENT.match(modifier))
+    operation = form.choose("and", "xor") if a == "b1" else ""
+    word = "b64" if a == "f64" else "b32"
+    lists = [_registers(operand) for operand in instruction.operands]
+    if len(lists) != 4:
+        raise PtxError(f"{form.name} takes four lists of registers")
+    starts = np.cumsum([0] + [len(items) for items in (*lists[1:], lists[0])]).tolist()
+
+    def function(*views: np.ndarray, where: Any = True) -> None:
+        warps = whole_warps(len(views[0]), where)
+        fragments = [
+            np.stack(views[first:last]).reshape(last - first, len(warps), 32) for first, last in pairwise(starts[:4])
+        ]
+        results = tensor.mma_sync(shape, (d, a, b, c), *fragments, saturate=form.has("satfinite"), operation=operation)
+        for view, result in zip(views[starts[3] :], results):
+            np.copyto(view, result.ravel(), where=where)
+
+    _check_counts(form.name, shape, (d, a, b, c), tuple(map(len, lists)), operation)
+    views = tuple(View(item, word) for items in (*lists[1:], lists[0]) for item in items)
+    return Bound(function, views, wants_warps=False)
+
+
+@lru_cache
+def _check_counts(name: str, shape: str, types: tuple[str, str, str, str], counts: tuple[int, ...], operation: str) -> None:
+    """Raise PtxError unless the lists have as many registers as the shape needs: the arithmetic itself is asked."""
+    dtype = np.uint64 if types[1] == "f64" else np.uint32
+    a, b, c = (np.zeros((count, 1, 32), dtype) for count in counts[1:])
+    try:
+        found = tensor.mma_sync(shape, types, a, b, c, operation=operation)
+    except ValueError as error:
+        raise PtxError(f"{name}: {error}") from None
+    if len(found) != counts[0]:
+        raise PtxError(f"{name}: D has {len(found)} registers, not {counts[0]}")
+
+
+def _count(form: Form) -> int:
+    return int(form.choose("x1", "x2", "x4")[1:])
+
+
+def _row_lanes(warps: np.ndarray, count: int) -> np.ndarray:
+    """The lanes that give the addresses of rows, [warps taking part, matrices, 8]: matrix j, row r comes from lane 8j + r."""
+    return np.flatnonzero(warps)[:, None, None] * 32 + np.arange(8 * count).reshape(count, 8)
+
+
+def _load(form: Form, instruction: Instruction) -> Bound:
+    """`ldmatrix`."""
+    count, transposed = _count(form), form.has("trans")
+    targets = _registers(instruction.operands[0])
+    base, offset = address_of(instruction.operands[1])
+    if len(targets) != count:
+        raise PtxError(f"{form.name} with {len(targets)} registers")
+
+    def function(convoy: Any, start: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
+        warps = whole_warps(len(start), where)
+        lanes = _row_lanes(warps, count)
+        site = (convoy, instruction, lanes.ravel())
+        rows = convoy.memory.load("shared", offset_by(start, offset)[lanes.ravel()], 16, True, site)
+        rows = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, count, 8, 16).swapaxes(0, 1)
+        registers = tensor.distribute_matrix(rows, transposed)
+        for target, values in zip(out, registers):
+            if where is True:
+                target[:] = values.ravel()
+            else:
+                target.reshape(-1, 32)[warps] = values
+
+    return Bound(function, (base, *(View(item, "b32") for item in targets)))
+
+
+def _store(form: Form, instruction: Instruction) -> Bound:
+    """`stmatrix`."""
+    count, transposed = _count(form), form.has("trans")
+    base, offset = address_of(instruction.operands[0])
+    sources = _registers(instruction.operands[1])
+    if len(sources) != count:
+        raise PtxError(f"{form.name} with {len(sources)} registers")
+
+    def function(convoy: Any, start: np.ndarray, *values: np.ndarray, where: Any = True) -> None:
+        warps = whole_warps(len(start), where)
+        lanes = _row_lanes(warps, count).ravel()
+        registers = np.stack(values).reshape(count, -1, 32)[:, warps]
+        rows = np.ascontiguousarray(tensor.collect_matrix(registers, transposed).swapaxes(0, 1)).view(np.uint64).reshape(-1, 2)
+        convoy.memory.store("shared", offset_by(start, offset)[lanes], rows, 16, True, (convoy, instruction, lanes))
+
+    return Bound(function, (base, *(View(item, "b32") for item in sources)))
+
+
+def _transpose(form: Form, instruction: Instruction) -> Bound:
+    """`movmatrix`."""
+    target, source = instruction.operands
+
+    def function(value: np.ndarray, out: np.ndarray, where: Any = True) -> None:
+        whole_warps(len(value), where)
+        np.copyto(out, tensor.transpose_matrix(value.reshape(-1, 32)).ravel(), where=where)
+
+    return Bound(function, (View(source, "b32"), View(target, "b32")), wants_warps=False)
+
+
+def _mma(forms: str, summary: str) -> Row:
+    return Row("mma.sync.aligned" + forms, "", summary, handler=_product, effects=_WARP)
+
+
+_BYTES = "{e4m3|e5m2}{e4m3|e5m2}"
+_MATRICES = "{x1|x2|x4}[trans]{shared|shared::cta}.b16"
+
+ROWS = [
+    _mma("{m16n8k8|m16n8k16}.row.col.f32.f16.f16.f32", "product of halves, summed as floats"),
+    _mma("{m16n8k8|m16n8k16}.row.col.f16.f16.f16.f16", "product of halves"),
+    _mma("{m16n8k8|m16n8k16}.row.col.f32.bf16.bf16.f32", "product of bfloat16, summed as floats"),
+    _mma("{m16n8k4|m16n8k8}.row.col.f32.tf32.tf32.f32", "product of TensorFloat-32"),
+    _mma("{m16n8k16|m16n8k32}.row.col.f32" + _BYTES + ".f32", "product of 8-bit floats, summed as floats"),
+    _mma("{m16n8k16|m16n8k32}.row.col.f16" + _BYTES + ".f16", "product of 8-bit floats, summed as halves"),
+    _mma("{m8n8k16|m16n8k16|m16n8k32}.row.col[satfinite].s32{s8|u8}{s8|u8}.s32", "product of bytes"),
+    _mma("{m8n8k32|m16n8k32|m16n8k64}.row.col[satfinite].s32{s4|u4}{s4|u4}.s32", "product of half bytes"),
+    _mma("{m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.f64.f64.f64.f64", "product of doubles"),
+    _mma("{m8n8k128|m16n8k128|m16n8k256}.row.col.s32.b1.b1.s32{and|xor}.popc", "product of bits"),
+    Row("ldmatrix.sync.aligned.m8n8" + _MATRICES, "", "load 8 by 8 matrices", handler=_load, effects=_READS),
+    Row("stmatrix.sync.aligned.m8n8" + _MATRICES, "", "store 8 by 8 matrices", handler=_store, effects=_WRITES),
+    Row("movmatrix.sync.aligned.m8n8.trans.b16", "", "transpose a matrix", handler=_transpose, effects=_WARP),
+]

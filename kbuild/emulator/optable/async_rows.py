@@ -14,7 +14,7 @@ from kbuild.emulator.findings import Fault
 from kbuild.emulator.optable.access import address_of, space_of
 from kbuild.emulator.optable.places import active_lanes, count_view, number, shared_place
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
-from kbuild.emulator.ptx import Instruction, PtxError, Sink
+from kbuild.emulator.ptx import Address, Instruction, PtxError, Sink
 
 
 def _copy(form: Form, instruction: Instruction) -> Bound:
@@ -101,9 +101,8 @@ def _barrier_manage(form: Form, instruction: Instruction) -> Bound:
 def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
     """Arrivals, announcements of bytes, and both at once; gives the phase as the state."""
     arrives = form.has("arrive") or form.has("arrive_drop")
-    result, *operands = instruction.operands if arrives and len(instruction.operands) > 1 else (Sink(), *instruction.operands)
-    if not isinstance(result, Sink) and result is instruction.operands[-1]:
-        raise PtxError(f"{instruction.name} lacks an address")
+    gives = arrives and not isinstance(instruction.operands[0], Address)
+    result, operands = (instruction.operands[0] if gives else Sink()), instruction.operands[1 if gives else 0 :]
     view, offset = address_of(operands[0])
     generic, given = space_of(form) == "generic", tuple(map(count_view, operands[1:]))
     states = () if isinstance(result, Sink) else (View(result, "b64"),)
@@ -155,7 +154,7 @@ def _tell_passed(waits: Any, site: Any) -> None:
 
 
 def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
-    """`try_wait` stands until the phase is complete, or (so that a missing loop shows) comes back in vain once; `test_wait` looks."""
+    """`test_wait` looks; `try_wait` stands until the phase is complete, or comes back in vain once to show a missing loop."""
     target, address, state = instruction.operands[:3]
     view, offset = address_of(address)
     generic, parity, tries = space_of(form) == "generic", form.has("parity"), form.has("try_wait")
@@ -192,8 +191,8 @@ _WAIT = Effects(reads=("shared",), waits=True)
 _STATE = Effects(writes=("shared",))
 
 ROWS = [
-    Row("cp.async{ca|cg}{shared|shared::cta}.global[L2::cache_hint][L2::64B|L2::128B|L2::256B]", "", "copy global to shared memory",
-        handler=_copy, effects=_COPY),
+    Row("cp.async{ca|cg}{shared|shared::cta}.global[L2::cache_hint][L2::64B|L2::128B|L2::256B]", "",
+        "copy from global to shared memory", handler=_copy, effects=_COPY),
     Row("cp.async.commit_group", "", "end a group of copies", handler=_copy_commit),
     Row("cp.async.wait_group", "", "wait for all groups of copies but the last few", handler=_copy_wait,
         effects=Effects(writes=("shared",))),
@@ -210,6 +209,6 @@ ROWS = [
             (".complete_tx", "report bytes to an mbarrier"),
         )
     ),
-    Row(f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64", "", "see whether a phase is complete", handler=_barrier_wait,
-        effects=_WAIT),
+    Row(f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64", "", "see whether a phase is complete",
+        handler=_barrier_wait, effects=_WAIT),
 ]  # fmt: skip

@@ -117,7 +117,8 @@ def _bulk_load(form: Form, instruction: Instruction) -> Bound:
     inner = not form.has("global")
 
     def function(
-        warps: Any, start: np.ndarray, begin: np.ndarray, sizes: np.ndarray, bar: np.ndarray, *masks: np.ndarray, where: Any = True
+        warps: Any, start: np.ndarray, begin: np.ndarray, sizes: np.ndarray, bar: np.ndarray, *masks: np.ndarray,
+        where: Any = True,
     ) -> None:  # fmt: skip
         for lane in active_lanes(warps.size, where).tolist():
             count = int(sizes[lane])
@@ -236,15 +237,18 @@ ROWS = [
         handler=_bulk_load, effects=_LOAD),
     Row(f"cp.async.bulk.shared::cluster.shared::cta{_SIGNAL}", "", "bytes to shared memory of a CTA of the cluster",
         handler=_bulk_load, effects=Effects(reads=("shared",), writes=("shared",), asynchronous=True)),
-    Row(f"cp.async.bulk.global.shared::cta.bulk_group{_HINT}", "", "bytes from shared memory", handler=_bulk_store, effects=_STORE),
+    Row(f"cp.async.bulk.global.shared::cta.bulk_group{_HINT}", "", "bytes from shared memory", handler=_bulk_store,
+        effects=_STORE),
     Row(f"cp.reduce.async.bulk.global.shared::cta.bulk_group{_HINT}{{{'|'.join(_REDUCTIONS)}}}[noftz]"
-        "{f16|bf16|b32|u32|s32|b64|u64|s64|f32|f64}", "", "bytes combined with shared memory", handler=_bulk_store, effects=_STORE),
+        "{f16|bf16|b32|u32|s32|b64|u64|s64|f32|f64}", "", "bytes combined with shared memory", handler=_bulk_store,
+        effects=_STORE),
     Row(f"cp.async.bulk.prefetch.L2.global{_HINT}", "", "hint", handler=_nothing),
     Row("cp.async.bulk.commit_group", "", "end a group of bulk copies", handler=_group),
     Row("cp.async.bulk.wait_group[read]", "", "wait for all groups of bulk copies but the last few", handler=_group,
         effects=Effects(reads=("shared",), writes=("global",))),
-    Row(f"tensormap.replace.tile{{{'|'.join(_FIELDS)}}}{{global|shared::cta}}.b1024{{b32|b64}}", "", "set a field of a tensor map",
-        handler=_replace, effects=Effects(reads=("generic",), writes=("generic",))),
+    Row(f"tensormap.replace.tile{{{'|'.join(_FIELDS)}}}{{global|shared::cta}}.b1024{{b32|b64}}", "",
+        "set a field of a tensor map", handler=_replace, effects=Effects(reads=("generic",), writes=("generic",))),
     Row("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{cta|cluster|gpu|sys}.sync.aligned", "",
-        "publish a tensor map", handler=_publish, effects=Effects(reads=("shared",), writes=("global",), collective="warp", aligned=True)),
+        "publish a tensor map", handler=_publish,
+        effects=Effects(reads=("shared",), writes=("global",), collective="warp", aligned=True)),
 ]  # fmt: skip

@@ -111,13 +111,16 @@ _WARP = Effects(collective="warp", aligned=True)
 _HEAD = "wgmma.mma_async.sync.aligned"
 
 ROWS = [
-    Row(f"{_HEAD}{{{_names(16, _COLUMNS)}}}{{f32|f16}}.f16.f16", "", "product of a warpgroup", handler=_multiply, effects=_PRODUCT),
-    Row(f"{_HEAD}{{{_names(16, _COLUMNS)}}}.f32.bf16.bf16", "", "product of a warpgroup", handler=_multiply, effects=_PRODUCT),
-    Row(f"{_HEAD}{{{_names(8, _COLUMNS)}}}.f32.tf32.tf32", "", "product of a warpgroup", handler=_multiply, effects=_PRODUCT),
-    Row(f"{_HEAD}{{{_names(32, _COLUMNS)}}}{{f32|f16}}{{e4m3|e5m2}}{{e4m3|e5m2}}", "", "product of a warpgroup", handler=_multiply,
-        effects=_PRODUCT),
-    Row(f"{_HEAD}{{{_names(32, _COLUMNS)}}}.s32[satfinite]{{s8|u8}}{{s8|u8}}", "", "product of a warpgroup", handler=_multiply,
-        effects=_PRODUCT),
+    *(
+        Row(_HEAD + forms, "", "product of a warpgroup", handler=_multiply, effects=_PRODUCT)
+        for forms in (
+            f"{{{_names(16, _COLUMNS)}}}{{f32|f16}}.f16.f16",
+            f"{{{_names(16, _COLUMNS)}}}.f32.bf16.bf16",
+            f"{{{_names(8, _COLUMNS)}}}.f32.tf32.tf32",
+            f"{{{_names(32, _COLUMNS)}}}{{f32|f16}}{{e4m3|e5m2}}{{e4m3|e5m2}}",
+            f"{{{_names(32, _COLUMNS)}}}.s32[satfinite]{{s8|u8}}{{s8|u8}}",
+        )
+    ),
     Row("wgmma.fence.sync.aligned", "", "orders registers before products", handler=_for_warps(Products.fence), effects=_WARP),
     Row("wgmma.commit_group.sync.aligned", "", "end a group of products", handler=_for_warps(Products.commit), effects=_WARP),
     Row("wgmma.wait_group.sync.aligned", "", "wait for all groups of products but the last few", handler=_wait, effects=_WARP),

@@ -4,7 +4,7 @@
 
 Each request is a JSON object of a function, its signature, constants and options (one a line, gzip).  Every one runs in a
 process of its own, so that nothing it does stops the others.  The outcome is `ok`, `message` (an error for the kernel's
-author) or `crash` (ours: an internal error, an exception, a signal, or too long).
+author) or `crash` (ours: an internal error, an exception, a signal, or too long).  Times are processor seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,22 @@ import kbuild.language as tl
 from kbuild.errors import InternalError, KbuildError
 
 SECONDS = 60
-"""The longest a request may take."""
+"""The longest a request may take, by the clock."""
 DTYPES = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "int32": tl.int32, "int64": tl.int64,
-          "i32": tl.int32, "i64": tl.int64, "int8": tl.int8, "i8": tl.int8, "fp8e5": tl.float8e5, "fp8e4nv": tl.float8e4nv}  # fmt: skip
+          "i32": tl.int32, "i64": tl.int64, "int8": tl.int8, "i8": tl.int8,
+          "fp8e5": tl.float8e5, "fp8e4nv": tl.float8e4nv}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one request."""
+
+    kind: str
+    """`ok`, `message` or `crash`."""
+    text: str = ""
+    """The error."""
+    seconds: float = 0.0
+    """Processor time in the compiler, ptxas included."""
 
 
 def main() -> None:
@@ -47,23 +61,30 @@ def main() -> None:
     parser.add_argument("--only", default="", help="functions whose name contains this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--refused", action="store_true", help="replay the requests that Triton refused instead of the others")
     options = parser.parse_args()
     folders = {"liger": options.liger / "src", "tb": options.tritonbench / "data"}
-    requests = [json.loads(line) for file in options.requests for line in gzip.open(file, "rt")]
-    requests = [request for request in requests if options.only in request["name"] and not request["error"]]
+    requests = [request for file in options.requests for request in read(file) if bool(request["error"]) == options.refused]
+    requests = [request for request in requests if options.only in request["name"]]
     if options.one_each:
         requests = list({(request["file"], request["name"]): request for request in reversed(requests)}.values())
     work = [(arch, request) for arch in options.arch or ["sm_80", "sm_90"] for request in requests[:: options.every]]
     outcomes = replay(work, folders, options.stop, options.jobs)
     report(work, outcomes)
     if options.json:
-        rows = [{"arch": arch, "file": r["file"], "name": r["name"], "outcome": o[0], "text": o[1]} for (arch, r), o in zip(work, outcomes)]
+        rows = [{"arch": arch, "request": request, **asdict(outcome)} for (arch, request), outcome in zip(work, outcomes)]
         options.json.write_text(json.dumps(rows, indent=1))
 
 
-def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, jobs: int) -> list[tuple[str, str]]:
+def read(file: str) -> list[Any]:
+    """The requests of a file."""
+    with gzip.open(file, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, jobs: int) -> list[Outcome]:
     """The outcome of each request, `jobs` of them at a time, each in a fork of this process."""
-    outcomes: list[tuple[str, str]] = [("crash", "never ran")] * len(work)
+    outcomes = [Outcome("crash", "never ran")] * len(work)
     running: dict[int, tuple[int, int, float]] = {}
     waiting = list(range(len(work)))[::-1]
     while waiting or running:
@@ -81,7 +102,7 @@ def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, job
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 os.close(reader)
-                outcomes[index] = "crash", f"took more than {SECONDS} s"
+                outcomes[index] = Outcome("crash", f"took more than {SECONDS} s", SECONDS)
                 del running[reader]
         if sys.stderr.isatty():
             print(f"\r{len(work) - len(waiting) - len(running)}/{len(work)}", end="", file=sys.stderr)
@@ -102,16 +123,17 @@ def start(work: tuple[str, Any], folders: dict[str, Path], stop: str) -> tuple[i
         os._exit(0)
 
 
-def finish(reader: int, pid: int) -> tuple[str, str]:
+def finish(reader: int, pid: int) -> Outcome:
     """What a child sent; a crash if it died without a word."""
     with os.fdopen(reader, "rb") as pipe:
         data = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return pickle.loads(data) if data else ("crash", f"died with status {status}")
+    return pickle.loads(data) if data else Outcome("crash", f"died with status {status}")
 
 
-def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> tuple[str, str]:
+def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> Outcome:
     """Compile one request in this process."""
+    kind, text = "ok", ""
     try:
         folder, _, file = request["file"].partition("/")
         source = f"{folders[folder] / file}:{request['name']}"
@@ -119,12 +141,13 @@ def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> 
         chosen = {key: request["options"][key] for key in ("num_warps", "num_stages")}
         kbuild.compile(source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen)
     except InternalError as error:
-        return "crash", str(error)
+        kind, text = "crash", str(error)
     except KbuildError as error:
-        return "message", str(error)
+        kind, text = "message", str(error)
     except BaseException:
-        return "crash", traceback.format_exc()
-    return "ok", ""
+        kind, text = "crash", traceback.format_exc()
+    spent = os.times()
+    return Outcome(kind, text, spent.user + spent.system + spent.children_user + spent.children_system)
 
 
 def arguments_of(request: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -151,27 +174,35 @@ def value_of(value: Any) -> Any:
     return value
 
 
-def report(work: list[tuple[str, Any]], outcomes: list[tuple[str, str]]) -> None:
-    """Print the shares by architecture, by request and by function, and the commonest last lines of errors."""
-    print(f"{'':8} {'requests':>10} {'ok':>7} {'message':>8} {'crash':>6}   functions whose requests all compile")
+def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
+    """Print the shares by architecture, by request and by function, the commonest last lines of errors, and the slowest."""
+    header = f"{'':8} {'requests':>10} {'ok':>7} {'message':>8} {'crash':>6} {'median s':>9} {'p99 s':>7} {'total s':>8}"
+    print(f"{header}   functions whose requests all compile")
     for arch in dict.fromkeys(arch for arch, _ in work):
-        counts = Counter(outcome for (own, _), (outcome, _) in zip(work, outcomes) if own == arch)
+        own = [(request, outcome) for (of, request), outcome in zip(work, outcomes) if of == arch]
+        counts = Counter(outcome.kind for _, outcome in own)
         functions: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for (own, request), (outcome, _) in zip(work, outcomes):
-            if own == arch:
-                functions[request["file"], request["name"]].add(outcome)
+        for request, outcome in own:
+            functions[request["file"], request["name"]].add(outcome.kind)
         whole = sum(found == {"ok"} for found in functions.values())
-        total = sum(counts.values())
-        print(f"{arch:8} {total:10} {counts['ok'] / total:7.1%} {counts['message']:8} {counts['crash']:6}   {whole} of {len(functions)}")
-    reasons: dict[str, Counter[str]] = {"crash": Counter(), "message": Counter()}
-    for (_, request), (outcome, text) in zip(work, outcomes):
-        if outcome != "ok":
-            lines = [line for line in text.splitlines() if "error" in line.lower()] or text.splitlines()[-1:] or [""]
-            reasons[outcome][f"{lines[-1].strip()[:200]}   ({request['name']})"] += 1
-    for outcome, counter in reasons.items():
-        print(f"\n{outcome}, by reason:")
-        for reason, count in counter.most_common(60):
+        times = sorted(outcome.seconds for _, outcome in own)
+        print(
+            f"{arch:8} {len(own):10} {counts['ok'] / len(own):7.1%} {counts['message']:8} {counts['crash']:6} "
+            f"{times[len(own) // 2]:9.2f} {times[len(own) * 99 // 100]:7.2f} {sum(times):8.0f}   {whole} of {len(functions)}"
+        )
+    for kind in ("crash", "message"):
+        reasons: Counter[str] = Counter()
+        for (_, request), outcome in zip(work, outcomes):
+            if outcome.kind == kind:
+                lines = outcome.text.splitlines() or [""]
+                said = [line for line in lines if "error" in line.lower()] or lines
+                reasons[f"{said[-1].strip()[:200]}   ({request['name']})"] += 1
+        print(f"\n{kind}, by reason:")
+        for reason, count in reasons.most_common(60):
             print(f"{count:5}  {reason}")
+    print("\nslowest, in seconds:")
+    for (arch, request), outcome in sorted(zip(work, outcomes), key=lambda row: -row[1].seconds)[:15]:
+        print(f"{outcome.seconds:7.2f}  {arch} {request['file']}:{request['name']} (Triton: {request['seconds']})")
 
 
 if __name__ == "__main__":

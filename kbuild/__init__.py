@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
     """The public names, imported on first use: `kbuild --help` and a build with nothing to do need no compiler."""
     if name not in _HOMES:
         raise AttributeError(f"module 'kbuild' has no attribute {name!r}")
-    import importlib
+    import importlib  # Not for those who only ask for the version.
 
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value

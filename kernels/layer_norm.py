@@ -13,18 +13,21 @@ def layer_norm_kernel(
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     values = ()
-    total = 0.0
     for part in tl.static_range(PARTS):
         place = part * BLOCK + columns
-        loaded = tl.load(x + row * stride_x + place, mask=place < n_cols, other=0.0).to(tl.float32)
-        values = values + (loaded,)
-        total += tl.sum(loaded, axis=0)
-    row_mean = total / n_cols
-    squares = 0.0
+        loaded = tl.load(x + row * stride_x + place, mask=place < n_cols, other=0.0)
+        values = values + (loaded.to(tl.float32),)
+    total = values[0]
+    for part in tl.static_range(1, PARTS):
+        total += values[part]
+    row_mean = tl.sum(total, axis=0) / n_cols
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    centred = ()
     for part in tl.static_range(PARTS):
-        centred = tl.where(part * BLOCK + columns < n_cols, values[part] - row_mean, 0.0)
-        squares += tl.sum(centred * centred, axis=0)
-    row_rstd = 1.0 / tl.sqrt(squares / n_cols + eps)
+        difference = tl.where(part * BLOCK + columns < n_cols, values[part] - row_mean, 0.0)
+        squares += difference * difference
+        centred = centred + (difference,)
+    row_rstd = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / n_cols + eps)
     tl.store(mean + row, row_mean)
     tl.store(rstd + row, row_rstd)
     for part in tl.static_range(PARTS):
@@ -32,5 +35,5 @@ def layer_norm_kernel(
         inside = place < n_cols
         scale = tl.load(weight + place, mask=inside, other=0.0).to(tl.float32)
         shift = tl.load(bias + place, mask=inside, other=0.0).to(tl.float32)
-        result = (values[part] - row_mean) * row_rstd * scale + shift
+        result = centred[part] * row_rstd * scale + shift
         tl.store(y + row * stride_y + place, result.to(y.dtype.element_ty), mask=inside)

@@ -10,7 +10,7 @@ import pytest
 from zoo import CASES, Bits, Case
 
 import kbuild
-import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
+import kbuild.compiler.transforms
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.interp import run
 from kbuild.compiler.ir.passes import run_pipeline

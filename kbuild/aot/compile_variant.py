@@ -1,8 +1,8 @@
-"""Compiles one variant, in a process of its own, so that a crash of LLVM or ptxas costs that variant alone.
+"""Compiles one variant, in a process other than the build's, so that a crash of LLVM or ptxas costs that variant alone.
 
     python -m kbuild @compile .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
 
-or, in a build, a fork of `serve.py`.
+or, in a build, a worker of `serve.py`, which compiles one after another.
 It writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, from the cache if they are there, each only
 if it changes.  Nothing is imported here that a cache hit does without.
 """
@@ -125,4 +125,6 @@ def run(job: bytes) -> int:
         if settings.get("verbose"):
             traceback.print_exc(file=sys.stdout)
         return 1
+    finally:
+        os.chdir(build)  # Where a worker's next job expects to be.
     return 0

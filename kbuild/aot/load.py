@@ -21,6 +21,7 @@ from kbuild.aot.matrix import expand
 from kbuild.aot.positions import Path as KeyPath
 from kbuild.aot.positions import positions
 from kbuild.aot.reader import Reader, described, suggestion
+from kbuild.aot.schema import MANIFEST, PACKAGE
 from kbuild.errors import ErrorGroup, Loc, ManifestError
 
 MOST_VARIANTS = 10_000
@@ -36,7 +37,7 @@ def load(file: Path, display: str = "") -> Manifest:
     """
     display = display or str(file)
     reader = Reader(file, display, *_read(file, display))
-    reader.keys((), reader.table, ("schema", "package", "kernel"), ("schema", "package"))
+    reader.keys((), reader.table, MANIFEST.names, MANIFEST.required)
     schema = reader.get(("schema",), reader.table, int, 1)
     if schema != 1:
         reader.error(("schema",), f"schema {schema} is not known", "this kbuild reads schema = 1")
@@ -80,8 +81,7 @@ def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath,
 def _package(reader: Reader) -> Package:
     path: KeyPath = ("package",)
     table = reader.get(path, reader.table, dict, {})
-    required = ("name", "version", "archs") if "package" in reader.table else ()
-    reader.keys(path, table, ("name", "version", "archs", "summary", "license"), required)
+    reader.keys(path, table, PACKAGE.names, PACKAGE.required if "package" in reader.table else ())
     name = table.get("name", "package")
     reader.name((*path, "name"), name)
     version = reader.get((*path, "version"), table, str, "0")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.aot import expressions
+from kbuild.aot import expressions, schema
 from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Specialization, Value
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
@@ -19,18 +19,14 @@ from kbuild.errors import ManifestError
 MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
 
-KEYS = (
-    "name", "source", "function", "doc", "grid", "grid_args", "args", "matrix", "specialize", "config", "exclude", "op",
-)  # fmt: skip
-"""Keys of a `[[kernel]]`; docs/manifest.md explains them."""
-_TYPE = re.compile(r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)")
-_FACT = re.compile(r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*")
+_TYPE = re.compile(schema.TYPE)
+_FACT = re.compile(schema.FACT)
 
 
 def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kernel | None:
     """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
     before = len(reader.errors)
-    reader.keys(path, table, KEYS, ("name", "source", "grid", "args"))
+    reader.keys(path, table, schema.KERNEL.names, schema.KERNEL.required)
     if "name" in table:
         reader.name((*path, "name"), table["name"])
     source, function_name, function = _function(reader, path, table)

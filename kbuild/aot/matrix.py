@@ -1,7 +1,7 @@
 """From a manifest to its variants: pure, ordered, and every exclusion with its reason.
 
-The order is the order of dispatch: within one kernel and architecture a row that comes first is tried first, so the
-configurations stand as written and stronger specialisations stand before weaker ones.
+Within one kernel and architecture the configurations stand as written, and within one the specialisations; the order in
+which dispatch tries them is that of `tables.py`.
 """
 
 from __future__ import annotations
@@ -172,13 +172,17 @@ def _expand_kernel(kernel: Kernel, arch: str) -> Iterator[Variant | Excluded]:
 
 def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config, list[Specialization]]]:
     """The configurations of a point in order, each with the specialisations it is for."""
-    open_ones = list(kernel.specializations)
+    before: list[list[frozenset[Guard]]] = [[] for _ in kernel.specializations]
     for config in kernel.configs:
-        chosen = [one for one in open_ones if config.when.holds(facts | {"specialize": one.name})]
+        guards = frozenset(config.guards)
+        chosen = []
+        for one, earlier in zip(kernel.specializations, before):
+            # Dispatch would never look beyond a configuration that asks for these facts or for fewer.
+            if config.when.holds(facts | {"specialize": one.name}) and not any(known <= guards for known in earlier):
+                earlier.append(guards)
+                chosen.append(one)
         if chosen:
             yield config, chosen
-        if not config.guards:  # Dispatch would never look beyond it.
-            open_ones = [one for one in open_ones if one not in chosen]
 
 
 def _expand_config(

@@ -1,14 +1,15 @@
-"""Compiles variants in forks of one process that has loaded the compiler already.
+"""Compiles variants in a few processes that have loaded the compiler already.
 
-A process of its own keeps a crash of LLVM to its variant, but Python and the compiler's modules would take a tenth of a
-second to load for each.  So a build starts one server, which loads them once; ninja's steps are tiny clients (`client.py`),
-and each has the server fork a child that compiles with the client's own output:
+A process of its own for each variant keeps a crash of LLVM to it, but Python and the compiler's modules would take a tenth
+of a second to load every time.  So a build starts one server, which loads them once; ninja's steps are tiny clients
+(`client.py`), for each of which the server has a worker compile, with the client's own output:
 
-    client ── job, its stdout and stderr ──▶ server ── fork ──▶ child: compile_variant
-    client ◀── exit code, when the child has ended ── server
+    client ── job, its stdout and stderr ──▶ server ──▶ worker: compile_variant, one job after another
+    client ◀── exit code ── server ◀── exit code, or the end of the worker's connection
 
-The server ends with the build: when the pipe that is its standard input closes.  A client that goes away, because ninja
-was interrupted, takes its child along.
+Workers are forked when a job finds none idle.  One that crashes costs the variant it was at, and is not replaced before
+another is needed.  The server ends with the build: when the pipe that is its standard input closes.  A client that goes
+away, because ninja was interrupted, takes its worker along.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from kbuild.aot.plan import STATE
 
@@ -36,100 +39,133 @@ LONGEST_COMPILE = 900
 """Seconds after which a compilation is taken to hang; the slowest known take one hundredth."""
 
 
+@dataclass(eq=False)
+class Worker:
+    """A process that compiles."""
+
+    process: int
+    """Its number, which is that of its process group as well."""
+    connection: socket.socket
+    """Jobs go there, exit codes come back."""
+    client: socket.socket | None = None
+    """Who waits for the job it is at; None when it is idle."""
+
+
 class Server:
-    """One listening socket, and the children that compile."""
+    """One listening socket, and the workers that compile."""
 
     def __init__(self, listening: socket.socket, compile_job: Callable[[bytes], int]) -> None:
         self._compile_job = compile_job
         self._listening = listening
-        self._children: dict[int, socket.socket] = {}
+        self._workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
-        self._woken, self._wakeup = os.pipe()
 
     def run(self) -> None:
         """Serves until standard input closes."""
-        os.set_blocking(self._wakeup, False)
-        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        # Only ninja answers to the keyboard; its clients going away is what ends the children here.
+        # Only ninja answers to the keyboard; its clients going away is what ends the workers here.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for readable in (self._listening, self._woken, 0):
-            self._selector.register(readable, selectors.EVENT_READ)
+        self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
+        self._selector.register(0, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
-                if key.fileobj is self._listening:
-                    self._accept()
-                elif key.fileobj == self._woken:
-                    os.read(self._woken, 4096)
-                    self._reap()
-                elif key.fileobj == 0:
-                    self._end()
+                if key.fileobj == 0:
+                    for worker in list(self._workers):
+                        self._kill(worker)
                     return
-                else:
-                    self._client_left(key.fileobj)
+                key.data()
 
     def _accept(self) -> None:
-        """Takes a client's job and forks the child for it."""
+        """Takes a client's job and hands it to a worker."""
+        # First the worker: one that is started now must not inherit what comes with the job.
+        worker = next((worker for worker in self._workers if worker.client is None), None) or self._start()
         client, _ = self._listening.accept()
         job, descriptors, _, _ = socket.recv_fds(client, _LONGEST_JOB, 2)
-        if len(descriptors) != 2:
+        if len(descriptors) == 2:
+            worker.client = client
+            self._selector.register(client, selectors.EVENT_READ, partial(self._client_left, worker, client))
+            with suppress(OSError):  # A worker that has died says so by its connection.
+                socket.send_fds(worker.connection, [job], descriptors)
+        else:
             client.close()
-            return
-        child = os.fork()
-        if child == 0:
-            self._child(job, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._children[child] = client
-        self._selector.register(client, selectors.EVENT_READ)
 
-    def _child(self, job: bytes, descriptors: list[int]) -> None:
-        """Compiles in a process group of its own, for whatever it starts to end with it."""
-        code = 1
+    def _start(self) -> Worker:
+        ours, theirs = socket.socketpair()
+        process = os.fork()
+        if process == 0:
+            ours.close()
+            self._work(theirs)
+        theirs.close()
+        worker = Worker(process, ours)
+        self._workers.append(worker)
+        self._selector.register(ours, selectors.EVENT_READ, partial(self._answered, worker))
+        return worker
+
+    def _work(self, connection: socket.socket) -> NoReturn:
+        """Compiles, in a process group of its own, for whatever it starts to end with it."""
         try:
             os.setsid()
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            signal.alarm(LONGEST_COMPILE)
-            os.dup2(descriptors[0], 1)
-            os.dup2(descriptors[1], 2)
-            code = self._compile_job(job)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # What the server holds is not for workers: the end of a connection is how each hears of the other's death.
+            for key in list(self._selector.get_map().values()):
+                os.close(key.fd)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            while True:
+                job, descriptors, _, _ = socket.recv_fds(connection, _LONGEST_JOB, 2)
+                if not job:
+                    os._exit(0)
+                for output, descriptor in zip((1, 2), descriptors):
+                    os.dup2(descriptor, output)
+                    os.close(descriptor)
+                signal.alarm(LONGEST_COMPILE)
+                code = self._compile_job(job)
+                signal.alarm(0)
+                sys.stdout.flush()
+                sys.stderr.flush()
+                for output in (1, 2):  # ninja waits until no one can write there any more.
+                    os.dup2(nothing, output)
+                connection.send(bytes([code]))
         finally:
-            os._exit(code)
+            os._exit(1)
 
-    def _reap(self) -> None:
-        while self._children:
-            child, status = os.waitpid(-1, os.WNOHANG)
-            if child == 0:
-                return
-            client = self._children.pop(child)
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child, signal.SIGKILL)  # Whatever it started and left behind, such as a ptxas that hangs.
-            code = os.waitstatus_to_exitcode(status)
+    def _answered(self, worker: Worker) -> None:
+        """Passes the worker's exit code to its client; that of the process, if it has ended."""
+        if worker not in self._workers:  # It may just have been killed.
+            return
+        code = b""
+        with suppress(ConnectionError):
+            code = worker.connection.recv(1)
+        code = code or self._buried(worker)
+        client, worker.client = worker.client, None
+        if client is not None:
+            self._selector.unregister(client)
             with suppress(OSError):
-                client.send(bytes([code if code >= 0 else 128 - code]))
-            with suppress(KeyError):  # It may have left before.
-                self._selector.unregister(client)
+                client.send(code)
             client.close()
 
-    def _client_left(self, client: Any) -> None:
-        for child, known in self._children.items():
-            if known is client:
-                self._kill(child)
-        self._selector.unregister(client)
+    def _buried(self, worker: Worker) -> bytes:
+        self._selector.unregister(worker.connection)
+        worker.connection.close()
+        self._workers.remove(worker)
+        _, status = os.waitpid(worker.process, 0)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(worker.process, signal.SIGKILL)  # Whatever it started and left behind, such as a ptxas that hangs.
+        code = os.waitstatus_to_exitcode(status)
+        return bytes([code if code >= 0 else 128 - code])
 
-    def _end(self) -> None:
-        for child in self._children:
-            self._kill(child)
+    def _client_left(self, worker: Worker, client: socket.socket) -> None:
+        if worker.client is client:  # It may just have been answered.
+            self._selector.unregister(client)
+            client.close()
+            self._kill(worker)
 
-    def _kill(self, child: int) -> None:
-        # The group too, which is not there yet if the child has only just been forked.
+    def _kill(self, worker: Worker) -> None:
+        # The group too, which is not there yet if the worker has only just been forked.
         for kill in (os.kill, os.killpg):
             with suppress(ProcessLookupError, PermissionError):
-                kill(child, signal.SIGKILL)
+                kill(worker.process, signal.SIGKILL)
+        self._buried(worker)
 
 
 def main(arguments: list[str]) -> int:
@@ -141,9 +177,6 @@ def main(arguments: list[str]) -> int:
     with suppress(Exception):  # What is wrong with the compiler, each job tells by itself.
         for reference in (settings["compiler"], settings["source_digest"]):
             compile_variant.resolve(reference)
-        from kbuild.compiler.backend.cubin import ptxas_version  # Here, to load it in the server alone.
-
-        ptxas_version(settings["ptxas"])  # It is remembered, so that no child has to ask ptxas again.
     gc.freeze()
     with socket.socket(fileno=int(arguments[0])) as listening:
         Server(listening, compile_variant.run).run()

@@ -147,15 +147,18 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...])
 
 
 def _sorted_codes(codes: list[Code]) -> list[Code]:
-    """The best code for the device first; configurations as written; within one, the most specialised first."""
-    groups: dict[Variant, int] = {}
+    """The best code for the device first; for each point of the matrix the most specialised, then configurations as written.
 
-    def order(item: tuple[int, Code]) -> tuple[bool, int, bool, int, int, int]:
+    A configuration may be for weak specialisations alone: standing first, it must not take the calls that a stronger one fits.
+    Whether a variant came out as sm_90 or sm_90a says nothing about which is meant for a call.
+    """
+    points: dict[object, int] = {}
+
+    def order(item: tuple[int, Code]) -> tuple[bool, int, int, int, int]:
         index, code = item
-        plain = replace(code.variant, signature=tuple((name, type_.partition(":")[0]) for name, type_ in code.args))
         hints = sum({"16": 1, "1": 2}.get(type_.partition(":")[2], 0) for _, type_ in code.args)
         target = code.target
-        return target.ptx, -target.capability, not target.exact, groups.setdefault(plain, index), -hints, index
+        return target.ptx, -target.capability, points.setdefault(code.variant.matrix, index), -hints, index
 
     return [code for _, code in sorted(enumerate(codes), key=order)]
 

@@ -19,7 +19,6 @@ from kbuild.compiler.backend.cubin import CubinFacts, assemble
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Module
-from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.lower import lower_module
@@ -100,12 +99,16 @@ def compile(
             module = build_module(source, signature or {}, constexprs or {}, num_warps=num_warps, num_stages=num_stages)
         return run.from_module(module, "ttir")
     if start in ("ttir", "ttgir"):
+        from kbuild.compiler.ir.parser import parse_module  # Compiling Python needs none.
+
         return run.from_module(parse_module(text, str(source)), start)
     raise UsageError(f"cannot start from {source}", hint="start from a .py:function, a .ttir or a .ttgir")
 
 
 def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str = "<ir>", dump: str | Path | None = None) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's pipelines."""
+    from kbuild.compiler.ir.parser import parse_module  # As above.
+
     chosen = find_target(target)
     names: list[str] = []
     for item in split_pipeline(passes) if isinstance(passes, str) else passes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.asyncp.timing import Late, Timing, timing_named
 from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.findings import EmulationError, Fault, Finding
 from kbuild.emulator.memory import (
@@ -55,12 +56,13 @@ def run(
     ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
     arguments: Sequence[Argument], *,
     schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1),
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str | Timing = "late",
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
-    access.  Raises PtxError for text that cannot be run and EmulationError for arguments that do not fit the kernel.
+    access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
+    that cannot be run and EmulationError for arguments that do not fit the kernel.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
@@ -76,6 +78,7 @@ def run(
             arrays.append(None)
         values.append(argument if array is None else arrays[-1][1])
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
+    launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = list(observers)
     findings = launch.run()
     outputs = [
@@ -102,6 +105,8 @@ class Launch:
         self.steps = 0
         self.printed: list[str] = []
         self.observers: list[Observer] = []
+        self.timing: Timing = Late()
+        """When asynchronous operations take effect."""
         self.global_memory = heap
         self.shared_base = shared_base
         self._check_shape()
@@ -179,6 +184,7 @@ class Launch:
     def run(self) -> list[Finding]:
         """Run all CTAs; gives what was found, at most one thing that ended the run."""
         self.schedule.start()
+        self.timing.start()
         waiting, running = self._clusters(), []
         try:
             with np.errstate(all="ignore"):

@@ -2,7 +2,8 @@
 
 Loops run with concrete bounds, buffer numbers are numbers, and each event is a range of bytes.  Two accesses to the same
 bytes, one of which writes, must have a barrier between the completion of the first and the second; an asynchronous copy
-completes at the first wait that covers its group.
+completes at the first wait that covers its group, and so does the reading of an asynchronous product.  What a product reads
+was fenced by its writer before that barrier.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescSubslice,
     MemDescTrans,
 )
+from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
 
 COMPARE = {"slt": int.__lt__, "sgt": int.__gt__, "eq": int.__eq__, "ne": int.__ne__, "sge": int.__ge__, "ult": int.__lt__}
@@ -54,6 +56,8 @@ class Trace:
         self.time = 0
         self.groups: list[list[Event]] = []
         self.open: list[Event] = []
+        self.products: list[list[Event]] = []
+        self.fences: list[int] = []
         self.block(func.body)
 
     def block(self, block: Block) -> list[Any]:
@@ -111,6 +115,15 @@ class Trace:
                 finished = self.groups[: len(self.groups) - op.num]
                 for event in (event for group in finished for event in group if event.done is None):
                     event.done = self.time
+            case WarpGroupDot():
+                done = None if op.is_async else -1
+                tiles = [value for value in values[:2] if value is not None]
+                self.products.append([self.access(op, tile, False, done) for tile in tiles])
+            case WarpGroupDotWait():
+                for event in (e for product in self.products[: len(self.products) - op.pendings] for e in product):
+                    event.done = self.time if event.done is None else event.done
+            case FenceAsyncShared():
+                self.fences.append(self.time)
             case Barrier():
                 self.barriers.append(self.time)
             case _ if op.attributes.get("scratch") is not None:
@@ -125,6 +138,12 @@ class Trace:
         self.events.append(Event(self.time, *place, writes, op, self.time if done == -1 else done))
         return self.events[-1]
 
+    def is_ordered(self, done: int, second: Event) -> bool:
+        """Whether there is a barrier in between, and for products a fence before it."""
+        if isinstance(second.op, WarpGroupDot):
+            done = min((fence for fence in self.fences if fence > done), default=self.time)
+        return any(done < barrier < second.time for barrier in self.barriers)
+
     def races(self) -> list[str]:
         """All pairs that race, in words."""
         found = []
@@ -135,7 +154,7 @@ class Trace:
                     continue
                 if first.done is None or first.done > second.time:
                     found.append(f"{first.op} at {first.time} is not waited for before {second.op} at {second.time}")
-                elif not any(first.done < barrier < second.time for barrier in self.barriers):
+                elif not self.is_ordered(first.done, second):
                     found.append(f"no barrier between {first.op} at {first.done} and {second.op} at {second.time}")
         return found
 

@@ -159,7 +159,10 @@ def holds(info: Info, values: np.ndarray, unit: int) -> bool:
         rows = np.moveaxis(wide, axis, -1).reshape(-1, wide.shape[axis])
         groups = rows.reshape(-1, info.contiguity[axis])
         equal = rows.reshape(-1, info.constancy[axis])
+        first = rows.reshape(-1, info.prefixes[axis])
         if (np.diff(groups) != unit).any() or (np.diff(equal) != 0).any() or (groups[:, 0] % info.divisibility[axis]).any():
+            return False
+        if values.dtype == np.bool_ and (np.diff(first) > 0).any():
             return False
     return info.constant is None or bool((wide == info.constant).all())
 
@@ -175,7 +178,10 @@ def test_facts_hold_of_what_is_computed(seed: int) -> None:
         limit = tensors.build.add(Splat(bound, tensors.tensor())).result
         steps = tensors.build.add(MakeRange(0, 64, TensorType((64,), I32))).result
         for predicate in ("slt", "sle", "sgt", "sge", "eq", "ult"):
-            tensors.build.add(CmpI(tensors.values[-1], limit, predicate))
+            tensors.conditions.append(tensors.build.add(CmpI(tensors.values[-1], limit, predicate)).result)
+            earlier = tensors.conditions[int(tensors.random.integers(len(tensors.conditions)))]
+            if earlier.type == tensors.conditions[-1].type:
+                tensors.build.add(AndI(earlier, tensors.conditions[-1]))
             tensors.build.add(CmpI(steps, tensors.build.add(Splat(bound, steps.type)).result, predicate))
     tensors.build.add(Return(()))
     known = AxisInfo(tensors.function)

@@ -15,7 +15,7 @@ from kbuild.aot.manifest import Argument, Config, Guard, Kernel, Specialization
 from kbuild.aot.matrix import Excluded, Variant, expand
 
 
-def test_variants_stand_in_the_order_of_dispatch(project: Path) -> None:
+def test_variants_stand_as_written(project: Path) -> None:
     expansion = expand(load(project / "kernels.toml"), archs=["sm_90"])
     assert [variant.name for variant in expansion.variants][:4] == [
         "scale.sm_90.fp16.NEGATE=0.n=d16.BLOCK=1024,SCALE=2.0.n-le-1024.w8s3",
@@ -41,9 +41,20 @@ def test_a_configuration_for_one_architecture(project: Path) -> None:
     assert {variant.values["BLOCK"] for variant in expansion.variants} == {512}
 
 
+def test_a_configuration_that_another_always_precedes_is_not_built(project: Path) -> None:
+    """For fp16 the first configuration is taken wherever the second would apply."""
+    text = (project / "kernels.toml").read_text().replace('n = "<= 1024" }', 'n = "<= 1024", dtype = "fp16" }')
+    text = text.replace("BLOCK = 2048", 'when = { n = "<= 1024" }\nBLOCK = 256\n[[kernel.config]]\nBLOCK = 2048')
+    (project / "kernels.toml").write_text(text)
+    variants = expand(load(project / "kernels.toml"), archs=["sm_90"]).variants
+    found = {(dict(variant.matrix)["dtype"], variant.values["BLOCK"]) for variant in variants}
+    assert found == {("fp16", 1024), ("fp16", 2048), ("fp32", 256), ("fp32", 2048)}
+
+
 def test_specialisations_go_together(project: Path) -> None:
     manifest = load(project / "kernels.toml")
-    kernel = replace(manifest.kernels[0], specializations=(Specialization((("n", "1"), ("x", "16"))), Specialization()), configs=(Config(),))
+    both = (Specialization((("n", "1"), ("x", "16"))), Specialization())
+    kernel = replace(manifest.kernels[0], specializations=both, configs=(Config(),))
     found = [dict(variant.signature)["n"] for variant in expand(replace(manifest, kernels=(kernel,)), ["sm_80"]).variants]
     assert found[:3] == ["i32:1", "i32:16", "i32"]
 

@@ -1,4 +1,4 @@
-"""The server of compiles: children are told apart, and none outlives its client or the server."""
+"""The server of compiles: jobs are told apart, and no worker outlives its client or the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from kbuild.aot.serve import Server
 def compile_job(job: bytes) -> int:
     name, _, argument = job.decode().partition(" ")
     print(f"{name} {os.getpid() == os.getsid(0)}")
-    if name == "sleep":
+    if name == "who":
+        print(os.getpid())
+    elif name == "sleep":
         open(argument, "w").write(str(os.getpid()))
         os.system("exec sleep 100")
     elif name == "abort":
@@ -101,13 +103,19 @@ def test_codes_and_outputs_reach_their_clients(tmp_path: Path, server: subproces
     assert [(one.communicate()[0], one.returncode) for one in clients] == [(b"exit True\n", code) for code in range(20)]
 
 
+def test_a_worker_does_one_job_after_another(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
+    assert len({client(tmp_path, "who").communicate()[0] for _ in range(5)}) == 1
+    together = [client(tmp_path, "who") for _ in range(5)]
+    assert {one.wait(20) for one in together} == {0}
+
+
 @pytest.mark.parametrize("job, code", [("abort", 128 + signal.SIGABRT), ("raise", 1), ("alarm", 128 + signal.SIGALRM)])
-def test_a_child_that_dies_costs_itself(tmp_path: Path, server: subprocess.Popen[bytes], job: str, code: int) -> None:
+def test_a_worker_that_dies_costs_its_job(tmp_path: Path, server: subprocess.Popen[bytes], job: str, code: int) -> None:
     assert client(tmp_path, job).wait(20) == code
     assert client(tmp_path, "exit 0").wait(20) == 0
 
 
-def test_a_client_that_leaves_takes_its_child_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
+def test_a_client_that_leaves_takes_its_worker_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
     one = client(tmp_path, f"sleep {tmp_path}/one")
     process = sleeping(tmp_path, "one")
     one.kill()
@@ -115,7 +123,7 @@ def test_a_client_that_leaves_takes_its_child_along(tmp_path: Path, server: subp
     assert client(tmp_path, "exit 3").wait(20) == 3
 
 
-def test_the_server_takes_all_children_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
+def test_the_server_takes_all_workers_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
     client(tmp_path, f"sleep {tmp_path}/two")
     process = sleeping(tmp_path, "two")
     assert server.stdin is not None

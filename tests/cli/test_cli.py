@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild import cli, commands
+from kbuild import cli
 from kbuild.aot import build as builder
+from kbuild.cli import parser
 from tests.aot.conftest import KERNEL, MANIFEST
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +112,7 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
     (["biuld"], "invalid choice"),
     (["build", "--no-such"], "unrecognized arguments: --no-such"),
     (["build", "-j", "none"], "expected a number from 1, found 'none'"),
-    (["build", "-C", "nowhere"], "no directory nowhere"),
+    (["build", "-C", "nowhere"], "-C nowhere: no such directory"),
     (["build", "--arch", "sm_70"], "no architecture sm_70 in the manifest"),
     (["build", "scael"], "no kernel scael in the manifest\nhelp: did you mean \"scale\"?"),
     (["list", "scael"], "no kernel scael in the manifest"),
@@ -152,7 +153,7 @@ def test_a_directory_that_cannot_be_written(project: Path, capsys: pytest.Captur
 def test_an_unexpected_error_is_short_without_v(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "parser", lambda: 1 // 0)
+    monkeypatch.setattr(parser, "parser", lambda: 1 // 0)
     code, _, err = run(capsys, "list")
     assert code == 1 and err.startswith("kbuild broke: ZeroDivisionError") and "report it" in err and "Traceback" not in err
     assert "Traceback" in run(capsys, "list", "-v")[2]

@@ -80,11 +80,12 @@ def test_what_a_compile_does_not_need_is_not_loaded(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, *VECTOR_ADD, "-q", "-o", str(tmp_path)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "kbuild.compiler.backend.llvm" in loaded and not loaded & {"llvmlite", "numpy", "jinja2", "tomli", "ninja", "packaging", "asyncio"}
+    assert "kbuild.compiler.backend.llvm" in loaded
+    assert not loaded & {"llvmlite", "numpy", "jinja2", "tomli", "ninja", "packaging", "asyncio"}
 
 
 def test_a_build_with_nothing_to_compile_loads_no_compiler(tmp_path: Path) -> None:
-    code = "import sys; import kbuild.commands, kbuild.aot.build; print(*sys.modules)"
+    code = "import sys; import kbuild.cli.parser, kbuild.cli.verbs.build; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )

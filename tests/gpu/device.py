@@ -85,7 +85,8 @@ class Device:
     def _read(self, name: str, address: int, value: Any) -> Any:
         data = value.data if isinstance(value, Bits) else value
         padded = np.empty(data.nbytes + 2 * RED_ZONE, np.uint8)
-        self.call("cuMemcpyDtoH_v2", padded.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(address), ctypes.c_size_t(padded.nbytes))
+        place = padded.ctypes.data_as(ctypes.c_void_p)
+        self.call("cuMemcpyDtoH_v2", place, ctypes.c_uint64(address), ctypes.c_size_t(padded.nbytes))
         before, after = padded[:RED_ZONE], padded[RED_ZONE + data.nbytes :]
         assert (before == PATTERN).all() and (after == PATTERN).all(), f"the kernel wrote outside of {name}"
         result = padded[RED_ZONE : RED_ZONE + data.nbytes].view(data.dtype).reshape(data.shape).copy()

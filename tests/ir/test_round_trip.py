@@ -41,6 +41,9 @@ tt.func @tensors(%p: !tt.ptr<f32> {divisibility = 16}, %n: i32, %s: f32, %l: i64
   %block: !tt.ptr<tensor<8x8xf32>> = tt.make_tensor_ptr %p, shape=[%l, %l], strides=[%l, %l], offsets=[%n, %n] {order = [1, 0]}
   %12: !tt.ptr<tensor<8x8xf32>> = tt.advance %block, offsets=[%n, %pid]
   %13: tensor<8x8xf32> = tt.load %12 {boundary_check = [0, 1], padding = "zero"}
+  %desc: !tt.tensordesc<tensor<8x8xf32>> = tt.make_tensor_descriptor %p, shape=[%n, %n], strides=[%l, %l] {padding = "nan"}
+  %near: tensor<8x8xf32> = tt.descriptor_load %desc, indices=[%n, %pid]
+  tt.descriptor_store %desc, %near, indices=[%n, %n]
   %14: tensor<8x4xf32> = tt.dot %13, %x2, %x2 {input_precision = "ieee"}
   %15: f32 = tt.reduce %9 {axis = 0} combine(%16: f32, %17: f32) {
     %18: f32 = arith.addf %16, %17
@@ -89,6 +92,7 @@ GPU = """\
 #blocked = blocked{sizePerThread=[1,2], threadsPerWarp=[8,4], warpsPerCTA=[2,1], order=[1,0]}
 #shared1 = swizzled{vector=1, perPhase=2, maxPhase=8, order=[0,1]}
 #shared2 = linear{offset=[[0,1],[0,2],[0,0],[1,0],[2,1],[4,2],[8,0]]}
+#blocked1 = blocked{sizePerThread=[2,2], threadsPerWarp=[8,4], warpsPerCTA=[1,2], order=[1,0]}
 
 tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32) {
   %tile: !ttg.memdesc<16x8xf16, #shared> = ttg.local_alloc src=%x {offset = 0}
@@ -103,6 +107,10 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   ttg.async_commit_group
   ttg.async_wait {num = 0}
   ttg.local_dealloc %buffers
+  ttng.fence_async_shared
+  %c: tensor<16x16xf32, #blocked1> = arith.constant {value = 0.0}
+  %5: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot %0, %3, %c {atom = "m64n16k16.f16", is_async = true}
+  %6: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot_wait %5 {pendings = 1}
   tt.return
 }
 """

@@ -71,20 +71,30 @@ def table_of(rows, grid=("n",)):
     return tables.make_table(manifest_of(kernels), rows)
 
 
-def test_rows_are_ordered_by_code_then_as_written_then_by_specialisation():
+def test_rows_are_ordered_by_code_then_by_specialisation_then_as_written():
     def row(arch, hint, guards=(), block=64, compiled=""):
         return built(variant_of("f", arch, {"n": f"i32{hint}"}, constexprs={"BLOCK": block}, guards=guards), arch=compiled)
 
     small = (Guard("n", "<=", 8),)
     rows = [
         row("sm_80", ""), row("sm_80", ":16"), row("sm_90", "", small), row("sm_90", ":1", small),
-        row("sm_90", "", block=128), row("sm_90", ":16", block=128), row("sm_90", "", compiled="sm_90a"),
+        row("sm_90", "", block=128, compiled="sm_90a"), row("sm_90", ":16", block=128),
     ]  # fmt: skip
     assert [row.name for row in table_of(rows).kernels[0].rows] == [
-        "sm_90a BLOCK=64 num_warps=4", "sm_90 BLOCK=64 num_warps=4 n:1 if n <= 8", "sm_90 BLOCK=64 num_warps=4 if n <= 8",
-        "sm_90 BLOCK=128 num_warps=4 n:16", "sm_90 BLOCK=128 num_warps=4",
+        "sm_90 BLOCK=64 num_warps=4 n:1 if n <= 8", "sm_90 BLOCK=128 num_warps=4 n:16",
+        "sm_90 BLOCK=64 num_warps=4 if n <= 8", "sm_90a BLOCK=128 num_warps=4",
         "sm_80 BLOCK=64 num_warps=4 n:16", "sm_80 BLOCK=64 num_warps=4",
     ]  # fmt: skip
+
+
+def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
+    """As in the manifest of matmul: the slow general tile is written first, and never meant for aligned rows."""
+    any_value = variant_of("f", "sm_90", {"n": "i32"}, constexprs={"BLOCK": 16})
+    aligned = variant_of("f", "sm_90", {"n": "i32:16"}, constexprs={"BLOCK": 128})
+    kernel = table_of([built(any_value), built(aligned)]).kernels[0]
+    for hint, name in ((0, "sm_90 BLOCK=16 num_warps=4"), (dispatch.HINT_16, "sm_90 BLOCK=128 num_warps=4 n:16")):
+        facts = (dispatch.ALL_BITS, dispatch.ALL_BITS, dispatch.TYPES["i32"] | hint)
+        assert kernel.rows[dispatch.select(kernel, facts).row].name == name
 
 
 def test_many_levels_of_shared_memory_are_merged_upwards():

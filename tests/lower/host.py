@@ -16,7 +16,7 @@ from kbuild.compiler.ir.core import Block, Func, Op
 from kbuild.compiler.ir.types import FloatType
 from kbuild.compiler.lower import real
 from kbuild.compiler.lower.emit import Emitter
-from kbuild.compiler.lower.math import _FUNCTIONS
+from kbuild.compiler.lower.math import FORMULAS
 from kbuild.compiler.targets import find_target
 
 _DIVIDE = re.compile(r'call float asm "div\.full[^"]*", "=f,f,f"\(float ([^,]+), float ([^)]+)\)')
@@ -40,7 +40,8 @@ _ENGINES: list[object] = []
 def evaluate(row: type[Op], type_: FloatType, *arguments: np.ndarray) -> np.ndarray:
     """What a row's formula gives for arrays of float32 or float64."""
     kind = "double" if type_.bits == 64 else "float"
-    return run(lambda emit, names: _FUNCTIONS[row][0](real.Real(emit, type_), *names), kind, kind, arguments[0].dtype, *arguments)
+    write = FORMULAS[row].write
+    return run(lambda emit, names: write(real.Real(emit, type_), *names), kind, kind, arguments[0].dtype, *arguments)
 
 
 def run(

@@ -35,8 +35,34 @@ def test_unknown_alignment_is_element_by_element():
 def test_a_mask_that_cuts_anywhere_is_per_element():
     masked = MASK + pointers("x", "f32") + "  tt.store %x_p, %v, mask=%m\n"
     masked = masked.replace("  tt.store", "  %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}\n  tt.store")
-    assert ptx(masked, f"{X}, %n: i32").count("st.global.b32") == 8
+    text = ptx(masked.replace("slt", "ne"), f"{X}, %n: i32")
+    assert text.count("st.global.b32") == 8 and "v4" not in text
     assert ptx(masked, f"{X}, %n: i32 {{divisibility = 16}}").count("st.global.v4.b32") == 2
+
+
+def test_narrow_offsets_are_extended():
+    store = RANGE + """
+      %b: tensor<1024xi8, #b> = arith.trunci %r
+      %c: tensor<1024xi8, #b> = arith.addi %b, %b
+      %s: tensor<1024x!tt.ptr<f32>, #b> = tt.splat %x
+      %p: tensor<1024x!tt.ptr<f32>, #b> = tt.addptr %s, %c
+      %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}
+      tt.store %p, %v
+    """
+    assert "cvt.s64.s8" in ptx(store, X) or "cvt.s32.s8" in ptx(store, X)
+
+
+def test_the_end_of_a_tensor_is_accessed_element_by_element_the_rest_in_vectors():
+    copy = MASK + pointers("x", "f32") + pointers("y", "f32") + """
+      %o: tensor<1024xf32, #b> = arith.constant {value = 1.0}
+      %v: tensor<1024xf32, #b> = tt.load %x_p, mask=%m, other=%o
+      tt.store %y_p, %v, mask=%m
+    """
+    text = ptx(copy, f"{X}, {Y}, %n: i32")
+    for access in ("ld.global", "st.global"):
+        # A vector that is not whole has at most three elements.
+        assert text.count(f"{access}.v4.b32") == 2 and text.count(f"{access}.b32") == 6
+    assert_in_order(text, ["ld.global.v4.b32", "ld.global.b32", "selp", "st.global.v4.b32", "st.global.b32"])
 
 
 def test_other_is_what_the_registers_start_with():

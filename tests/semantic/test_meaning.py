@@ -170,9 +170,9 @@ def test_shapes():
 
 
 @kbuild.jit
-def blocks(x, out, rows, columns, M: tl.constexpr, N: tl.constexpr):
+def blocks(x, out, rows, columns, pitch, M: tl.constexpr, N: tl.constexpr):
     source = tl.make_block_ptr(x, (rows, columns), (columns, 1), (0, 0), (M, N), (1, 0))
-    target = tl.make_tensor_descriptor(out, [rows, columns], [columns, 1], [M, N])
+    target = tl.make_tensor_descriptor(out, [rows, columns], [pitch, 1], [M, N])
     for column in range(0, columns, N):
         tile = tl.load(source, boundary_check=(0, 1), padding_option="zero")
         target.store([0, column], tile + target.load([0, column]))
@@ -181,9 +181,10 @@ def blocks(x, out, rows, columns, M: tl.constexpr, N: tl.constexpr):
 
 def test_block_pointers_and_descriptors_keep_to_the_tensor():
     x = RNG.integers(0, 9, (5, 21)).astype(np.float32)
-    out = np.ones((5, 21), np.float32)
-    blocks.interpret[1](x, out, 5, 21, M=8, N=8)
-    np.testing.assert_array_equal(out, x + 1)
+    out = np.ones((5, 24), np.float32)
+    blocks.interpret[1](x, out, 5, 21, 24, M=8, N=8)
+    np.testing.assert_array_equal(out[:, :21], x + 1)
+    np.testing.assert_array_equal(out[:, 21:], 1)
 
 
 @kbuild.jit

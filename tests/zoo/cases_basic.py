@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from zoo.case import Bits, Case, bf16, numbers
 
 POISON = 12345.0
@@ -147,7 +146,8 @@ CASES = [
     *(Case(f"convert_fp32_{target}", "elementwise.py", "convert",
            lambda rng, storage=storage: {"x": rng.uniform(-100, 100, 200).astype(np.float32), "out": storage, "n": 200},
            _convert(target), {"BLOCK": 256})
-      for target, storage in (("float16", poisoned(200, dtype=np.float16)), ("bf16", Bits(poisoned(200, dtype=np.uint16), "bf16")),
+      for target, storage in (("float16", poisoned(200, dtype=np.float16)),
+                              ("bf16", Bits(poisoned(200, dtype=np.uint16), "bf16")),
                               ("int32", poisoned(200, dtype=np.int32)), ("int8", poisoned(200, dtype=np.int8)),
                               ("float64", poisoned(200, dtype=np.float64)))),
     Case("bits", "elementwise.py", "bits",
@@ -170,7 +170,8 @@ CASES = [
     _scan_case("scan_reverse", 16, 32, 1, True), _scan_case("scan_across_warps", 1, 1024, 1, False, 8),
     _scan_case("scan_columns_reverse", 128, 4, 0, True, 2),
     Case("scan_recurrence", "reductions.py", "scan_recurrence",
-         lambda rng: {"a": rng.choice([0.0, 1.0, -1.0], 256).astype(np.float32), "b": small_integers(rng, 256), "out": poisoned(256)},
+         lambda rng: {"a": rng.choice([0.0, 1.0, -1.0], 256).astype(np.float32), "b": small_integers(rng, 256),
+                      "out": poisoned(256)},
          _recurrence, {"BLOCK": 256}),
     *(Case(f"sum_in_loop_{n}", "reductions.py", "sum_in_loop",
            lambda rng, n=n: {"x": small_integers(rng, max(n, 1)), "out": poisoned(1), "n": n},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from zoo.case import Bits, Case, bf16, numbers
 from zoo.cases_basic import poisoned, small_integers
 
@@ -19,7 +18,9 @@ def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | B
     return values.astype(dtype)
 
 
-def _tile(name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")) -> Case:
+def _tile(
+    name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")
+) -> Case:
     out_type = np.int32 if dtype == "int8" else np.float32
     return Case(
         name, "products.py", "dot_tile",
@@ -41,7 +42,9 @@ def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: in
     )  # fmt: skip
 
 
-def _attention(name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int) -> Case:
+def _attention(
+    name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int
+) -> Case:
     z, h, scale = 2, 2, 0.125
 
     def make(rng):
@@ -71,17 +74,19 @@ def _attention(name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, b
 
 
 def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, int, int], transposed: bool = False, warps: int = 4,
-            stages: int = 3) -> Case:
+            stages: int = 3, a_transposed: bool = False) -> Case:
     def make(rng):
+        a = operand(rng, dtype, *((k, m) if a_transposed else (m, k)))
         b = operand(rng, dtype, *((n, k) if transposed else (k, n)))
         c = poisoned(m, n, dtype=np.float32 if dtype == "float32" else np.float16)
-        return {"a": operand(rng, dtype, m, k), "b": b, "c": bf16(c) if dtype == "bf16" else c, "M": m, "N": n, "K": k,
-                "stride_am": k, "stride_ak": 1, "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
+        return {"a": a, "b": b, "c": bf16(c) if dtype == "bf16" else c, "M": m, "N": n, "K": k,
+                "stride_am": 1 if a_transposed else k, "stride_ak": m if a_transposed else 1,
+                "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
                 "stride_cm": n, "stride_cn": 1}
 
     return Case(
         name, "matmul.py", "matmul_kernel", make,
-        lambda a, b, **_: {"c": numbers(a) @ (numbers(b).T if transposed else numbers(b))},
+        lambda a, b, **_: {"c": (numbers(a).T if a_transposed else numbers(a)) @ (numbers(b).T if transposed else numbers(b))},
         {"BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "GROUP_M": 4},
         grid=(-(-m // blocks[0]) * -(-n // blocks[1]),), num_warps=warps, num_stages=stages,
     )  # fmt: skip
@@ -94,6 +99,39 @@ def _block_pointers(name: str, m: int, n: int, k: int) -> Case:
                      "c": poisoned(m, n, dtype=np.float16), "M": m, "N": n, "K": k},
         lambda a, b, **_: {"c": numbers(a) @ numbers(b)},
         {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}, grid=(-(-m // 64), -(-n // 64)),
+    )  # fmt: skip
+
+
+def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int, int, int]) -> Case:
+    """A product of matrices whose rows lie further apart than they are long; what lies between is not touched."""
+    tile_m, tile_n, tile_k = tile
+
+    def expect(a, b, c, N, K, **_):
+        right = c.astype(np.float64)
+        right[:, :N] = numbers(a)[:, :K] @ numbers(b)[:, :K].T
+        return {"c": right}
+
+    return Case(
+        name, "products.py", "dot_descriptors",
+        lambda rng: {"a": operand(rng, "float16", m, pitch), "b": operand(rng, "float16", n, pitch),
+                     "c": poisoned(m, pitch, dtype=np.float16), "M": m, "N": n, "K": k, "lda": pitch, "ldb": pitch, "ldc": pitch},
+        expect, {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k}, grid=(-(-m // tile_m), -(-n // tile_n)),
+    )  # fmt: skip
+
+
+def _shift(name: str, dtype: str, rows: int, columns: int, pitch: int, up: int, left: int, tile: int) -> Case:
+    def expect(x, out, **_):
+        padded = np.zeros((rows + 2 * tile, columns + 2 * tile))
+        padded[tile : tile + rows, tile : tile + columns] = numbers(x)[:, :columns]
+        right = out.astype(np.float64)
+        right[:, :columns] = padded[tile + up : tile + up + rows, tile + left : tile + left + columns] + 1
+        return {"out": right}
+
+    return Case(
+        name, "products.py", "descriptor_shift",
+        lambda rng: {"x": small_integers(rng, rows, pitch).astype(dtype), "out": poisoned(rows, pitch, dtype=np.dtype(dtype)),
+                     "rows": rows, "columns": columns, "pitch": pitch, "up": up, "left": left},
+        expect, {"TILE": tile},
     )  # fmt: skip
 
 
@@ -116,19 +154,36 @@ CASES = [
          lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
          {"M": 64, "N": 64, "BLOCK_K": 32}),
     Case("dot_chain", "products.py", "dot_chain",
-         lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64), "c": operand(rng, "float16", 64, 32),
-                      "out": poisoned(64, 32)},
+         lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64),
+                      "c": operand(rng, "float16", 64, 32), "out": poisoned(64, 32)},
          lambda a, b, c, out: {"out": numbers(a) @ numbers(b) @ numbers(c)}, {"M": 64, "N": 64, "K": 32}),
     Case("dot_batch", "products.py", "dot_batch",
          lambda rng: {"a": operand(rng, "float16", 4, 16, 16), "b": operand(rng, "float16", 4, 16, 32), "c": poisoned(4, 16, 32)},
          lambda a, b, c: {"c": numbers(a) @ numbers(b)}, {"B": 4, "M": 16, "N": 32, "K": 16}),
     _block_pointers("block_pointers", 128, 128, 64), _block_pointers("block_pointers_ragged", 100, 90, 50),
+    _descriptors("descriptors", 128, 64, 96, 96, (64, 64, 32)),
+    _descriptors("descriptors_ragged", 100, 83, 77, 104, (64, 64, 32)),
+    _descriptors("descriptors_odd", 33, 31, 129, 136, (32, 32, 64)),
+    _shift("descriptor_shift", "float32", 40, 50, 52, -3, 5, 16),
+    _shift("descriptor_shift_fp16", "float16", 21, 37, 40, 2, -8, 16),
+    _shift("descriptor_shift_int8", "int8", 33, 45, 48, 0, -16, 32),
     _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)), _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
     _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)), _matmul("matmul_ragged", "float16", 77, 50, 83, (64, 32, 32)),
     _matmul("matmul_transposed", "float16", 128, 128, 128, (64, 64, 64), True),
     _matmul("matmul_transposed_tf32", "float32", 70, 64, 48, (64, 64, 16), True, stages=4),
     _matmul("matmul_large_tile", "float16", 256, 256, 192, (128, 128, 64), warps=8),
-    _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2), _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
+    _matmul("matmul_256_columns", "float16", 256, 512, 448, (128, 256, 64), warps=8),
+    _matmul("matmul_256_columns_transposed", "bf16", 128, 256, 320, (128, 256, 64), True, warps=8),
+    _matmul("matmul_four_stages", "float16", 256, 256, 576, (128, 128, 64), warps=4, stages=4),
+    _matmul("matmul_two_stages", "bf16", 128, 256, 320, (128, 128, 64), warps=4, stages=2),
+    _matmul("matmul_one_stage", "float16", 128, 128, 192, (128, 128, 64), warps=4, stages=1),
+    _matmul("matmul_warps_along_n", "float16", 64, 512, 256, (64, 256, 64), warps=8),
+    _matmul("matmul_deep_steps", "float16", 128, 128, 512, (64, 64, 128), True, stages=4),
+    _matmul("matmul_shallow_steps", "float16", 128, 128, 160, (128, 64, 16), stages=4),
+    _matmul("matmul_a_transposed", "float16", 256, 128, 192, (128, 64, 32), a_transposed=True),
+    _matmul("matmul_both_transposed", "bf16", 256, 256, 256, (256, 128, 64), True, warps=8, a_transposed=True),
+    _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2),
+    _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
     _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),
     _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
     _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),

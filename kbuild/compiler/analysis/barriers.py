@@ -155,7 +155,7 @@ class BarrierAnalysis:
         self._block(func.body, State())
         # The walk around loops has seen barriers that it then found not to be needed.
         between = {barrier for barriers in self.fences.values() for barrier in barriers}
-        self.fenced = {op for op in between if op in self.needed or op in self.scratch or isinstance(op, Barrier)}
+        self.fenced = between - {op for op in between - self.needed - self.scratch.keys() if not isinstance(op, Barrier)}
 
     # What each operation touches
 

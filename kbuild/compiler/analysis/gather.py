@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.layout import LinearLayout
@@ -14,8 +16,7 @@ MOST_CANDIDATES = 4
 """Registers per element that are worth shuffling; above, shared memory is faster."""
 
 
-@dataclass(frozen=True)
-class GatherPlan:
+class GatherPlan(NamedTuple):
     """Where an element of the source lies: in lane and register number, each an XOR of parts.
 
     One part comes from the bits of the index, one from each bit of the result's thread number, one from the register.
@@ -55,7 +56,7 @@ def plan_gather(op: Gather) -> GatherPlan | None:
     lane, register, warp = (tuple(1 << bit if own == dim else 0 for own, bit in owners) for dim in ("lane", "register", "warp"))
     axis = axis_bits(source.shape, op.axis)
     thread = (*columns.bases_of("lane"), *columns.bases_of("warp"))
-    if any(warp[bit] for bit in axis) or not _same_warp(columns, warp):
+    if any(warp[bit] for bit in axis) or not _stays_within("warp", columns, warp):
         return None
     plan = GatherPlan(
         index_lanes=tuple(lane[bit] for bit in axis),
@@ -64,7 +65,7 @@ def plan_gather(op: Gather) -> GatherPlan | None:
         thread_registers=tuple(apply(register, basis) for basis in thread),
         lanes=tuple(apply(lane, flat) for flat in columns.registers()),
         registers=tuple(apply(register, flat) for flat in columns.registers()),
-        local=not any(lane[bit] for bit in axis) and _same_lane(columns, lane),
+        local=not any(lane[bit] for bit in axis) and _stays_within("lane", columns, lane),
     )
     varying = 0
     for image in (*plan.index_registers, *plan.thread_registers):
@@ -89,24 +90,11 @@ def _owners(layout: LinearLayout) -> list[tuple[str, int]] | None:
     return [owners[1 << position] for position in range(layout.numel.bit_length() - 1)]
 
 
-def _same_warp(columns: LinearLayout, warp: tuple[int, ...]) -> bool:
-    """Whether the columns of a warp's results lie in the same warp of the source."""
-    own = 0
-    for image in warp:
-        own |= image
+def _stays_within(dim: str, columns: LinearLayout, images: tuple[int, ...]) -> bool:
+    """Whether the columns of a warp's (or lane's, by `dim`) results lie in the same warp (or lane) of the source."""
+    own = reduce(or_, images, 0)
     return all(
-        apply(warp, basis) == (1 << bit & own if dim == "warp" else 0)
-        for dim, bases in columns.bases
-        for bit, basis in enumerate(bases)
-    )
-
-
-def _same_lane(columns: LinearLayout, lane: tuple[int, ...]) -> bool:
-    own = 0
-    for image in lane:
-        own |= image
-    return all(
-        apply(lane, basis) == (1 << bit & own if dim == "lane" else 0)
-        for dim, bases in columns.bases
+        apply(images, basis) == (1 << bit & own if name == dim else 0)
+        for name, bases in columns.bases
         for bit, basis in enumerate(bases)
     )

@@ -46,7 +46,7 @@ def _machine(arch: str, feature: str) -> int:
     if not target:
         raise InternalError(f"LLVM has no target {TRIPLE}: {message.take()}")
     features = f"+{feature}".encode()
-    return llvm.LLVMPY_CreateTargetMachine(target, triple, arch.encode(), features, 3, b"default", b"default", 0, 0, b"")
+    return llvm.LLVMPY_CreateTargetMachine(target, triple, arch.encode(), features, 2, b"default", b"default", 0, 0, b"")
 
 
 def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | None = None) -> str:

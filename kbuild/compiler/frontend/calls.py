@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kbuild.compiler.frontend.attributes import Method, attribute
-from kbuild.compiler.frontend.expressions import iterable
+from kbuild.compiler.frontend.expressions import unpacked
 from kbuild.compiler.frontend.functions import Function, Parameter
 from kbuild.compiler.frontend.python import PYTHON
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, flatten, form, rebuild
@@ -42,12 +42,7 @@ class Reader(Visitor):
 @reads(ast.Call)
 def read_call(visitor: Visitor, node: ast.Call) -> Any:
     function = visitor.expression(node.func)
-    args: list[Any] = []
-    for item in node.args:
-        if isinstance(item, ast.Starred):
-            args.extend(iterable(visitor, item.value))
-        else:
-            args.append(visitor.expression(item))
+    args = unpacked(visitor, node.args)
     kwargs: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from kbuild.compiler.frontend import constexpr, modules
@@ -73,13 +74,18 @@ def _undefined(visitor: Visitor, node: ast.Name) -> None:
 
 @reads(ast.Tuple, ast.List)
 def read_tuple(visitor: Visitor, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
-    items: list[Any] = []
-    for item in node.elts:
-        if isinstance(item, ast.Starred):
-            items.extend(iterable(visitor, item.value))
+    return tuple(unpacked(visitor, node.elts))
+
+
+def unpacked(visitor: Visitor, nodes: Sequence[ast.expr]) -> list[Any]:
+    """The values of some expressions, with `*items` in the place of its items."""
+    values: list[Any] = []
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            values.extend(iterable(visitor, node.value))
         else:
-            items.append(visitor.expression(item))
-    return tuple(items)
+            values.append(visitor.expression(node))
+    return values
 
 
 def iterable(visitor: Visitor, node: ast.expr) -> tuple[Any, ...]:

@@ -114,18 +114,10 @@ def _try_range(
     parts = [part for name in carried for part in flatten(before[name])]
     block = Block([dtype.ir, *(part.value.type for part in parts)], [target])
     frame.values = _with_arguments(before, carried, block.arguments[1:])
-    frame.loops += 1
     with visitor.builder.inside(block):
         frame.values[target] = _induction(visitor, node, block.arguments[0], bounds, falling, dtype)
         frame.sites[target] = node.target
-        visitor.run_nested(node.body, False)
-        after, frame.values = frame.values, before
-        frame.loops -= 1
-        _check_poison(after, names)
-        changed = _constants_changed(visitor, node, before, after, names, carried)
-        yields = _yields(visitor, node, before, after, carried) if not changed else []
-        visitor.locate(node)
-        visitor.ctx.add(Yield(tuple(yields)))
+        changed, yields = _read_body(visitor, node, before, names, carried)
     if changed:
         _discard(block)
         _make_values(visitor, node, changed)
@@ -175,6 +167,24 @@ def _induction(
 def _check_poison(after: dict[str, Any], names: Sequence[str]) -> None:
     if any(after.get(name) is POISON for name in names):
         raise Poisoned
+
+
+def _read_body(
+    visitor: Visitor, node: ast.For | ast.While, before: dict[str, Any], names: Sequence[str], carried: list[str]
+) -> tuple[list[str], list[Value]]:
+    """Read the body into the current block, and end that with the carried values; the names that were constants and
+    change, and the values.  The names mean what they meant before the loop again."""
+    frame = visitor.frame
+    frame.loops += 1
+    visitor.run_nested(node.body, False)
+    after, frame.values = frame.values, before
+    frame.loops -= 1
+    _check_poison(after, names)
+    changed = _constants_changed(visitor, node, before, after, names, carried)
+    yields = _yields(visitor, node, before, after, carried) if not changed else []
+    visitor.locate(node)
+    visitor.ctx.add(Yield(tuple(yields)))
+    return changed, yields
 
 
 def _constants_changed(
@@ -328,16 +338,8 @@ def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:
         visitor.fail(node.test, f"`while {ast.unparse(node.test)}` never ends: the condition is known while compiling",
                      "let the condition depend on values of run time")  # fmt: skip
     frame.values = _with_arguments(before, carried, body.arguments)
-    frame.loops += 1
     with visitor.builder.inside(body):
-        visitor.run_nested(node.body, False)
-        after, frame.values = frame.values, before
-        frame.loops -= 1
-        _check_poison(after, names)
-        changed = _constants_changed(visitor, node, before, after, names, carried)
-        yields = _yields(visitor, node, before, after, carried) if not changed else []
-        visitor.locate(node)
-        visitor.ctx.add(Yield(tuple(yields)))
+        changed, _ = _read_body(visitor, node, before, names, carried)
     if changed:
         _discard(body)
         _discard(test)

@@ -13,6 +13,7 @@ from kbuild.compiler.ir.core import Value
 from kbuild.compiler.semantic.types import (
     BY_SIGNATURE_NAME,
     BY_TL_NAME,
+    INT1,
     INT32,
     INT64,
     BlockType,
@@ -23,7 +24,10 @@ from kbuild.compiler.semantic.types import (
 from kbuild.compiler.semantic.values import Descriptor, Tensor
 from kbuild.errors import CompileError, Loc, nearest
 
-_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:, *\d+ *)*)\]>(?::(\w*))?")
+DESCRIPTOR_ALIGNMENT = 16
+"""Bytes that divide the base and the strides of a tensor descriptor; its block's rows have at least as many."""
+MAX_DESCRIPTOR_RANK = 5
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class ArgumentType:
     one: bool = False
     """Equal to one, so that it is no parameter at all."""
     block: BlockType | None = None
-    """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last (i64)."""
+    """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last (i64).  The
+    promise is of the last size: of whole rows."""
 
     def parameters(self, name: str) -> list[tuple[str, ScalarType, int | None]]:
         """The parameters that the argument becomes: name, type, divisibility."""
@@ -45,9 +50,10 @@ class ArgumentType:
         if self.block is None:
             return [(name, self.dtype, self.divisibility)]
         rank = len(self.block.shape)
-        sizes = [(f"{name}_shape_{axis}", INT32, None) for axis in range(rank)]
-        strides = [(f"{name}_stride_{axis}", INT64, None) for axis in range(rank - 1)]
-        return [(name, self.dtype, 16), *sizes, *strides]
+        sizes = [(f"{name}_shape_{axis}", INT32, self.divisibility if axis == rank - 1 else None) for axis in range(rank)]
+        step = DESCRIPTOR_ALIGNMENT // self.block.element_ty.itemsize  # type: ignore[union-attr]
+        strides = [(f"{name}_stride_{axis}", INT64, step) for axis in range(rank - 1)]
+        return [(name, self.dtype, DESCRIPTOR_ALIGNMENT), *sizes, *strides]
 
     def value(self, values: list[Value], one: Tensor | None) -> Any:
         """What the parameter stands for in the kernel; takes its values from the front of the list."""
@@ -68,18 +74,33 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
     if descriptor:
         element = _element(descriptor.group(1), text, argument, loc)
         shape = tuple(int(size) for size in descriptor.group(2).split(","))
-        return ArgumentType(PointerType(element), block=BlockType(element, shape))
+        _check_block(element, shape, text, argument, loc)
+        promise = _promise(descriptor.group(3) or "", text, argument, loc)
+        return ArgumentType(PointerType(element), promise, block=BlockType(element, shape))
     name, _, promise = text.strip().partition(":")
     pointer, const = name.startswith("*"), name.startswith("*k")
     dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument, loc)
-    if promise and not promise.isdigit():
-        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number", loc,
-                           'write, for example, "i32:16"')
-    value = int(promise) if promise else 0
+    value = _promise(promise, text, argument, loc) or 0
     one = value == 1 and not pointer
     if one and not dtype.is_int():
         raise CompileError(f"argument {argument}: {text!r} says that it is 1, only integers can", loc)
     return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value > 1 else None, one)
+
+
+def _promise(promise: str, text: str, argument: str, loc: Loc | None) -> int | None:
+    if promise and not promise.isdigit():
+        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number", loc,
+                           'write, for example, "i32:16"')
+    return int(promise) if promise else None
+
+
+def _check_block(element: DType, shape: tuple[int, ...], text: str, argument: str, loc: Loc | None) -> None:
+    """What the copy engine asks of a descriptor's block."""
+    if any(size <= 0 or size & (size - 1) for size in shape) or len(shape) > MAX_DESCRIPTOR_RANK:
+        raise CompileError(f"argument {argument}: {text!r} has no possible block", loc,
+                           f"it has up to {MAX_DESCRIPTOR_RANK} dimensions, whose sizes are powers of two")
+    if shape[-1] * element.itemsize < DESCRIPTOR_ALIGNMENT or element == INT1:
+        raise CompileError(f"argument {argument}: a row of {text!r} has fewer than {DESCRIPTOR_ALIGNMENT} bytes", loc)
 
 
 def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:

@@ -11,8 +11,8 @@ import numpy as np
 
 from kbuild.compiler.interp.formats import Array, decode, encode, poison, round_to, value_dtype
 from kbuild.compiler.interp.machine import Machine, means
-from kbuild.compiler.ir.core import Block
-from kbuild.compiler.ir.types import FloatType, PointerType, TensorType, Type, bit_width, element_of, shape_of
+from kbuild.compiler.ir.core import Block, Value
+from kbuild.compiler.ir.types import DescriptorType, FloatType, PointerType, TensorType, Type, bit_width, element_of, shape_of
 from kbuild.compiler.ops.tensor import (
     Advance,
     Assert,
@@ -21,6 +21,8 @@ from kbuild.compiler.ops.tensor import (
     Barrier,
     Broadcast,
     Cat,
+    DescriptorLoad,
+    DescriptorStore,
     Dot,
     ExpandDims,
     Gather,
@@ -31,6 +33,7 @@ from kbuild.compiler.ops.tensor import (
     Join,
     Load,
     MakeRange,
+    MakeTensorDescriptor,
     MakeTensorPtr,
     Print,
     Reduce,
@@ -117,6 +120,9 @@ def cat(machine: Machine, op: Cat) -> Array:
 
 # Memory
 
+DESCRIPTOR_ALIGNMENT = 16
+"""Bytes."""
+
 
 @dataclass(frozen=True)
 class BlockPointer:
@@ -127,6 +133,8 @@ class BlockPointer:
     strides: tuple[int, ...]
     offsets: tuple[int, ...]
     tile: TensorType
+    padding: str = ""
+    """Of a descriptor: what is read beyond the tensor."""
 
     def addresses(self) -> Array:
         """The address of each element of the tile."""
@@ -164,6 +172,39 @@ def advance(machine: Machine, op: Advance) -> BlockPointer:
     pointer: BlockPointer = machine[op.ptr]
     moved = tuple(at + int(machine[by]) for at, by in zip(pointer.offsets, op.offsets))
     return replace(pointer, offsets=moved)
+
+
+@means(MakeTensorDescriptor)
+def make_tensor_descriptor(machine: Machine, op: MakeTensorDescriptor) -> BlockPointer:
+    """A block pointer at offset zero, held to what the copy engine asks for."""
+    assert isinstance(op.type, DescriptorType)
+    base, block = int(machine[op.base]), op.type.block
+    shape, strides = (tuple(int(machine[v]) for v in values) for values in (op.shape, op.strides))
+    size = max(bit_width(block), 8) // 8
+    pitches = {f"stride {axis} is {stride} elements": stride * size for axis, stride in enumerate(strides[:-1])}
+    for text, number in {f"the base is address {base:#x}": base, **pitches}.items():
+        if number % DESCRIPTOR_ALIGNMENT:
+            raise InterpretError(f"a tensor descriptor's base and strides are divisible by 16 bytes, {text}", op.loc)
+    return BlockPointer(base, shape, strides, (0,) * block.rank, block, op.padding)
+
+
+@means(DescriptorLoad)
+def descriptor_load(machine: Machine, op: DescriptorLoad) -> Array:
+    block = _block_at(machine, op.desc, op.indices)
+    type_ = op.results[0].type
+    filling = np.full(shape_of(type_), np.nan if block.padding == "nan" else 0, value_dtype(type_))
+    return masked_load(machine, block.addresses(), block.inside(range(block.tile.rank)), filling, type_, op.loc)
+
+
+@means(DescriptorStore)
+def descriptor_store(machine: Machine, op: DescriptorStore) -> None:
+    block = _block_at(machine, op.desc, op.indices)
+    inside = block.inside(range(block.tile.rank))
+    machine.memory.store(block.addresses()[inside], np.asarray(machine[op.src])[inside], op.src.type, op.loc)
+
+
+def _block_at(machine: Machine, descriptor: Value, indices: Sequence[Value]) -> BlockPointer:
+    return replace(machine[descriptor], offsets=tuple(int(machine[index]) for index in indices))
 
 
 @means(Load)

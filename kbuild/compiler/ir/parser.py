@@ -6,7 +6,7 @@ import re
 from typing import Any, NoReturn
 
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value, op_class
-from kbuild.compiler.ir.types import SCALARS, MemDescType, PointerType, TensorType, Type
+from kbuild.compiler.ir.types import SCALARS, DescriptorType, MemDescType, PointerType, TensorType, Type
 from kbuild.compiler.layout import LinearLayout, parse_layout
 from kbuild.errors import CompileError, InternalError, KbuildError, Loc, register_source
 
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
       | (?P<value>%[\w.$]+)
       | (?P<symbol>@[\w.$]+)
       | (?P<string>"(?:[^"\\]|\\.)*")
-      | (?P<type>!tt\.ptr|!ttg\.memdesc|tensor(?=<))
+      | (?P<type>!tt\.ptr|!tt\.tensordesc|!ttg\.memdesc|tensor(?=<))
       | (?P<number>-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf\b|nan\b|\d+))
       | (?P<word>[A-Za-z_][\w.]*)
       | (?P<mark>[-(){}\[\]<>=,:])""",
@@ -100,6 +100,13 @@ class _Parser:
             pointee = self.type()
             self.expect(">")
             return PointerType(pointee)
+        if head == "!tt.tensordesc":
+            self.advance()
+            block = self.type()
+            if not isinstance(block, TensorType):
+                self.fail("a tensor descriptor describes blocks of type tensor<…>")
+            self.expect(">")
+            return DescriptorType(block)
         match = _SHAPE.match(self.text, self.position)
         assert match is not None
         self.position = match.end()

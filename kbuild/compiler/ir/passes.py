@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.printer import print_module
@@ -26,8 +26,7 @@ from kbuild.errors import InternalError, KbuildError, UsageError
 PassFunction = TypeVar("PassFunction", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(NamedTuple):
     """A registered pass."""
 
     name: str
@@ -102,10 +101,10 @@ def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLo
                 verify(function)
         except KbuildError as error:
             if isinstance(error, InternalError):
-                raise _failed(text, before, log, error) from error
+                raise _failed(text, target, before, log, error) from error
             raise
         except Exception as error:
-            raise _failed(text, before, log, error) from error
+            raise _failed(text, target, before, log, error) from error
         if log.seconds is not None:
             log.seconds[entry.name] = log.seconds.get(entry.name, 0.0) + time.perf_counter() - started
         log.number += 1
@@ -114,13 +113,13 @@ def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLo
             path.write_text(print_module(module, locations=True))
 
 
-def _failed(text: str, before: str, log: PassLog, error: Exception) -> InternalError:
+def _failed(text: str, target: Any, before: str, log: PassLog, error: Exception) -> InternalError:
     if log.dump is None:
         advice = "compile again with --dump DIR for the input of the pass and the command that repeats it"
     else:
         path = log.dump / f"{log.number:02}_before_failure.ttgir"
         path.write_text(before)
-        advice = f"repeat with: kbuild opt {path} -p '{text}'"
+        advice = f"repeat with: kbuild opt {path} -p '{text}' --arch {target.arch}"
     loc = error.loc if isinstance(error, KbuildError) else None
     message = error.message if isinstance(error, KbuildError) else f"{type(error).__name__}: {error}"
     return InternalError(f"pass {text} failed: {message}", loc, advice)

@@ -1,4 +1,4 @@
-"""The types of the IR: scalars, pointers, tensors, and descriptors of shared memory.
+"""The types of the IR: scalars, pointers, tensors, and descriptors of tensors in global and in shared memory.
 
 Types are frozen values with one text each, in Triton's and MLIR's spelling: `f32`, `!tt.ptr<f16>`,
 `tensor<128x64xf16, #blocked>`, `!ttg.memdesc<3x128x64xf16, #shared>`.  Integers carry no sign; operations do.
@@ -6,6 +6,7 @@ Types are frozen values with one text each, in Triton's and MLIR's spelling: `f3
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,10 +78,7 @@ class TensorType(Type):
 
     @property
     def numel(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def __hash__(self) -> int:
         # Without the layout, whose hash takes longer than the comparisons it would save.
@@ -97,6 +95,16 @@ class TensorType(Type):
 
     def __str__(self) -> str:
         return type_text(self, {})
+
+
+@dataclass(frozen=True)
+class DescriptorType(Type):
+    """A tensor in global memory that is read and written in blocks (`tl.make_tensor_descriptor`)."""
+
+    block: TensorType
+
+    def __str__(self) -> str:
+        return f"!tt.tensordesc<{self.block}>"
 
 
 @dataclass(frozen=True)

@@ -2,51 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.layout.shared import shared_access
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.index import owns
 from kbuild.compiler.lower.literals import GLOBAL_POINTER, SHARED_POINTER, memory_bits
 from kbuild.compiler.lower.lowering import lower
-from kbuild.compiler.lower.memory import vector_width
+from kbuild.compiler.lower.memory import axis_info, vector_axis, vector_width
 from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.shared import descriptor, thread_offset
+from kbuild.compiler.ops.elementwise import AndI
 from kbuild.compiler.ops.gpu import AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait
 from kbuild.errors import InternalError
 
 
 @lower(AsyncCopyGlobalToLocal)
 def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
-    """One instruction per vector; a masked one copies no bytes and fills the place with zeros."""
+    """One instruction per vector; it copies the bytes that the mask lets through and fills the rest with zeros."""
     assert isinstance(op.dst.type, MemDescType)
     if op.other is not None:
         raise InternalError("cp.async fills masked places with zeros only", op.loc)
     source, element_bits = layout(op.src.type), memory_bits(op.dst.type)
     size = element_bits // 8
-    width = vector_width(emit, op.src, op.mask)
+    width = vector_width(emit, op.src, op.mask, cut=True)
     access = shared_access(source, op.dst.type.layout, element_bits, width * element_bits)
     if access.vector * size not in (4, 8, 16):
         raise InternalError(f"cp.async of {access.vector * size} bytes", op.loc)
     pointer, start = descriptor(emit, op.dst)
     place = thread_offset(emit, pointer, access.lane, access.warp, size)
-    mask = emit.registers(op.mask) if op.mask is not None else None
+    count = _copied(emit, op.mask, vector_axis(emit, op.src, access.vector), access.vector) if op.mask is not None else None
     with emit.when(owns(emit, source)):
         for group, offset in zip(access.groups, access.offsets):
             target = place.address(emit, (offset ^ start) * size)
             base, constant = address(emit, op.src, group[0])
             if constant:
                 base = emit.instruction(f"getelementptr i8, {GLOBAL_POINTER} {base}, i64 {constant}")
-            _copy(emit, target, base, access.vector * size, mask[group[0]] if mask is not None else None)
+            copied = emit.mul(count(group), str(size)) if count is not None else None
+            _copy(emit, target, base, access.vector * size, copied)
 
 
-def _copy(emit: Emitter, target: str, source: str, size: int, condition: str | None) -> None:
-    """16 bytes bypass the L1 cache (`.cg`), smaller copies can't (`.ca`)."""
+def _copied(emit: Emitter, mask: Value, axis: int, vector: int) -> Callable[[Sequence[int]], str]:
+    """How many elements a mask lets through, all of them first, of a vector along an axis, given by its registers.
+
+    A conjunction with what does not vary in a vector, such as a row's, is taken apart: columns are counted once.
+    """
+    masks = emit.registers(mask)
+    if axis_info(emit).mask_alignment(mask, axis) >= vector:
+        return lambda group: emit.select(masks[group[0]], str(vector), "0", "i32")
+    if isinstance(mask.op, AndI):
+        for uniform, varying in ((mask.op.lhs, mask.op.rhs), (mask.op.rhs, mask.op.lhs)):
+            if axis_info(emit).mask_alignment(uniform, axis) >= vector:
+                whole, inner = emit.registers(uniform), _copied(emit, varying, axis, vector)
+                return lambda group: emit.select(whole[group[0]], inner(group), "0", "i32")
+
+    def sum_of(group: Sequence[int]) -> str:
+        count = "0"
+        for register in group:
+            count = emit.add(count, emit.select(masks[register], "1", "0", "i32"))
+        return count
+
+    return sum_of
+
+
+def _copy(emit: Emitter, target: str, source: str, size: int, copied: str | None) -> None:
+    """16 bytes bypass the L1 cache (`.cg`), smaller copies can't (`.ca`); `copied` is the register of how many to read."""
     name = f"llvm.nvvm.cp.async.{'cg' if size == 16 else 'ca'}.shared.global.{size}"
     operands = [(SHARED_POINTER, target), (GLOBAL_POINTER, source)]
-    if condition is not None:
+    if copied is not None:
         name += ".s"
-        operands.append(("i32", emit.select(condition, str(size), "0", "i32")))
+        operands.append(("i32", copied))
     emit.call(name, "void", operands, effect=True)
 
 

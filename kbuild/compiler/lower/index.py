@@ -7,6 +7,7 @@ register's part is a constant to add, which addresses take as an immediate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from kbuild.compiler.layout import LinearLayout
@@ -26,7 +27,7 @@ def flat_coordinate(emit: Emitter, layout: LinearLayout, register: int) -> tuple
     return _at(emit, thread, layout.bases_of("register"), register)
 
 
-def linear(emit: Emitter, source: str, images: tuple[int, ...]) -> str:
+def linear(emit: Emitter, source: str, images: Sequence[int]) -> str:
     """The sum (XOR) of the images of the bits that are set in an i32 register."""
     shifts: dict[int, int] = {}
     for bit, image in enumerate(images):

@@ -1,14 +1,15 @@
 """Mathematical functions, as formulas over the approximate instructions of the hardware and polynomials.
 
-Errors are stated against the exact value, in units of the last place (ulp) of f32; f64 functions are within 2 ulp
-unless said otherwise.  exp, exp2, sqrt, rsqrt and division are Triton's: fast, flushing subnormals.
-f16 and bf16 are computed in f32 and rounded once.  Trigonometric functions are in `trigonometry.py`.
+Each states its largest error against the exact value, in units of the last place (ulp); the tests hold it to that, and
+docs/numerics.md lists it.  exp, exp2, sqrt, rsqrt and division are Triton's: fast, flushing subnormals.  f16 and bf16 are
+computed in f32 and rounded once.  Trigonometric functions are in `trigonometry.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.types import FloatType, Type
@@ -18,7 +19,26 @@ from kbuild.compiler.ops import elementwise as rows
 from kbuild.errors import CompileError
 
 Function = Callable[..., str]
-_FUNCTIONS: dict[type[Op], tuple[Function, bool]] = {}
+
+
+@dataclass(frozen=True)
+class Formula:
+    """How a row of mathematics is computed."""
+
+    write: Function
+    """Writes it, given a `Real` and the operands."""
+    f32: float
+    """Largest error in single precision, in ulp."""
+    f64: float | None
+    """Largest error in double precision, in ulp; None where there is no formula."""
+
+    @property
+    def text(self) -> str:
+        """What it computes, in words."""
+        return self.write.__doc__ or ""
+
+
+FORMULAS: dict[type[Op], Formula] = {}
 
 LOG2_E = 1.4426950408889634
 LN_2, LN_2_TAIL = 0.6931471805599453, 2.3190468138462996e-17
@@ -46,45 +66,45 @@ _EXPM1_F64 = tuple(1 / math.factorial(n) for n in range(3, 15))
 _ATANH_F64 = tuple(1 / n for n in range(3, 27, 2))
 
 
-def function(*classes: type[Op], f64: bool = True) -> Callable[[Function], Function]:
-    """Register the formula of a row; `f64` says whether it holds in double precision, too."""
+def function(row: type[Op], f32: float, f64: float | None) -> Callable[[Function], Function]:
+    """Register the formula of a row, with its errors in ulp."""
 
-    def register(formula: Function) -> Function:
-        _FUNCTIONS.update(dict.fromkeys(classes, (formula, f64)))
-        return formula
+    def register(write: Function) -> Function:
+        FORMULAS[row] = Formula(write, f32, f64)
+        return write
 
     return register
 
 
 def has_math(cls: type[Op]) -> bool:
     """Whether a row is computed by a formula."""
-    return cls in _FUNCTIONS
+    return cls in FORMULAS
 
 
 def math_function(op: rows.Elementwise, element: Type) -> Callable[[Emitter, Sequence[str]], str]:
     """What writes a row's formula for f32 or f64.  Raises `CompileError` where there is none for the type."""
-    formula, f64 = _FUNCTIONS[type(op)]
+    formula = FORMULAS[type(op)]
     assert isinstance(element, FloatType)
-    if element.bits == 64 and not f64:
+    if element.bits == 64 and formula.f64 is None:
         raise CompileError(f"{op.op_name} is not supported in float64", op.loc, "convert the argument to float32")
-    return lambda emit, operands: formula(Real(emit, element), *operands)
+    return lambda emit, operands: formula.write(Real(emit, element), *operands)
 
 
 # Exponentials
 
 
-@function(rows.Exp)
+@function(rows.Exp, f32=2, f64=2)
 def exp(m: Real, x: str) -> str:
-    """f32: 2 + |x| / 8 ulp, as in Triton: the exponent x·log2(e) is rounded."""
+    """e^x, as in Triton: the exponent x·log2(e) is rounded, which adds |x| / 8 ulp in f32."""
     if not m.double:
         return exp2(m, m.mul(x, LOG2_E))
     count, p = _exp_parts(m, clamp(m, x, -746.0, 710.0))
     return m.scale(m.add(p, 1.0), count)
 
 
-@function(rows.Exp2)
+@function(rows.Exp2, f32=2, f64=2)
 def exp2(m: Real, x: str) -> str:
-    """f32: 2 ulp (ex2.approx.ftz)."""
+    """2^x; f32 by ex2.approx.ftz."""
     if not m.double:
         return m.call("llvm.nvvm.ex2.approx.ftz.f", x)
     x = clamp(m, x, -1076.0, 1025.0)
@@ -111,9 +131,9 @@ def _expm1_reduced(m: Real, f: str) -> str:
     return m.fma(m.add(tail, 0.5), square, f)
 
 
-@function(rows.ExpM1)
+@function(rows.ExpM1, f32=2, f64=2)
 def expm1(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
+    """e^x - 1."""
     limit = 710.0 if m.double else 89.0
     count, p = _exp_parts(m, clamp(m, x, -40.0, limit))
     # Half of the power, for 2^n itself overflows before the result does.
@@ -130,9 +150,9 @@ def _half_exp(m: Real, x: str) -> str:
     return m.mul(m.fma(p, power, power), 2.0**19)
 
 
-@function(rows.Sinh)
+@function(rows.Sinh, f32=3, f64=4)
 def sinh(m: Real, x: str) -> str:
-    """f32: 3 ulp."""
+    """Hyperbolic sine."""
     magnitude = m.absolute(x)
     e = expm1(m, magnitude)
     small = m.mul(m.add(e, m.div(e, m.add(e, 1.0))), 0.5)
@@ -141,16 +161,16 @@ def sinh(m: Real, x: str) -> str:
     return m.with_sign(m.select(m.compare("olt", magnitude, 1.0), small, large), x)
 
 
-@function(rows.Cosh)
+@function(rows.Cosh, f32=3, f64=2)
 def cosh(m: Real, x: str) -> str:
-    """f32: 3 ulp."""
+    """Hyperbolic cosine."""
     half = _half_exp(m, m.absolute(x))
     return m.add(half, m.div(0.25, half))
 
 
-@function(rows.Tanh)
+@function(rows.Tanh, f32=2, f64=3)
 def tanh(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
+    """Hyperbolic tangent."""
     magnitude = m.absolute(x)
     if m.double:
         e = expm1(m, clamp(m, m.mul(magnitude, 2.0), 0.0, 44.0))
@@ -162,9 +182,9 @@ def tanh(m: Real, x: str) -> str:
     return m.select(m.compare("olt", magnitude, 0.6), small, m.with_sign(large, x))
 
 
-@function(rows.FastTanh)
+@function(rows.FastTanh, f32=4096, f64=3)
 def fast_tanh(m: Real, x: str) -> str:
-    """f32: relative error 2^-11 (tanh.approx)."""
+    """Hyperbolic tangent by one instruction in f32, tanh.approx: relative error 2^-11."""
     return tanh(m, x) if m.double else m.emit.call("llvm.tanh.f32", "float", [("float", x)], flags="afn")
 
 
@@ -199,29 +219,29 @@ def _log_of(m: Real, x: str, combine: Callable[[str, str], str]) -> str:
     return m.select(m.compare("olt", x, 0.0), NAN, m.select(m.compare("uno", x, x), x, result))
 
 
-@function(rows.Log)
+@function(rows.Log, f32=1, f64=2)
 def log(m: Real, x: str) -> str:
-    """f32: 1 ulp."""
+    """Natural logarithm."""
     high, low = m.split_constant(LN_2, LN_2_TAIL)
     return _log_of(m, x, lambda l, e: m.fma(e, high, m.fma(e, low, l)))
 
 
-@function(rows.Log2)
+@function(rows.Log2, f32=2, f64=3)
 def log2(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
+    """Logarithm to base 2."""
     return _log_of(m, x, lambda l, e: m.fma(l, LOG2_E, e))
 
 
-@function(rows.Log10)
+@function(rows.Log10, f32=3, f64=3)
 def log10(m: Real, x: str) -> str:
-    """f32: 3 ulp."""
+    """Logarithm to base 10."""
     high, low = m.split_constant(LOG10_2, LOG10_2_TAIL)
     return _log_of(m, x, lambda l, e: m.fma(e, high, m.fma(l, LOG10_E, m.mul(e, low))))
 
 
-@function(rows.Log1P)
+@function(rows.Log1P, f32=2, f64=3)
 def log1p(m: Real, x: str) -> str:
-    """f32: 2 ulp.  log(1 + x), corrected for what rounding 1 + x lost."""
+    """log(1 + x), corrected for what rounding 1 + x lost."""
     sum_ = m.add(x, 1.0)
     lost = m.sub(x, m.sub(sum_, 1.0))
     proper = m.both(m.compare("ogt", sum_, 0.0), m.compare("olt", sum_, INFINITY))
@@ -232,21 +252,21 @@ def log1p(m: Real, x: str) -> str:
 # Roots and powers
 
 
-@function(rows.Sqrt)
+@function(rows.Sqrt, f32=1, f64=0.5)
 def sqrt(m: Real, x: str) -> str:
-    """f32: 1 ulp (sqrt.approx.ftz); f64 correctly rounded."""
+    """Square root; f32 by sqrt.approx.ftz, f64 correctly rounded."""
     return m.sqrt(x) if m.double else m.call("llvm.nvvm.sqrt.approx.ftz.f", x)
 
 
-@function(rows.RSqrt)
+@function(rows.RSqrt, f32=2, f64=2)
 def rsqrt(m: Real, x: str) -> str:
-    """f32: 2 ulp (rsqrt.approx.ftz)."""
+    """1 / √x; f32 by rsqrt.approx.ftz."""
     return m.div(1.0, m.sqrt(x)) if m.double else m.call("llvm.nvvm.rsqrt.approx.ftz.f", x)
 
 
-@function(rows.PowF, f64=False)
+@function(rows.PowF, f32=4, f64=None)
 def power(m: Real, x: str, y: str) -> str:
-    """f32: 4 ulp, with C's special cases.  exp2(y · log2|x|), the logarithm as a sum of two numbers."""
+    """x^y with C's special cases: exp2(y · log2|x|), the logarithm as a sum of two numbers."""
     magnitude = m.absolute(x)
     log_high, log_low = _log2_exact(m, magnitude)
     # From 2^128 or 2^-150 on, more changes nothing; the limit keeps infinities out of the differences below.
@@ -318,9 +338,9 @@ def _power_special(m: Real, x: str, y: str, magnitude: str, result: str) -> str:
     return m.select(m.either(one, minus_one), 1.0, result)
 
 
-@function(rows.Erf, f64=False)
+@function(rows.Erf, f32=3, f64=None)
 def erf(m: Real, x: str) -> str:
-    """f32: 3 ulp."""
+    """The error function."""
     magnitude = m.absolute(x)
     square = m.mul(x, x)
     small = m.mul(m.polynomial(square, _ERF_SMALL), x)

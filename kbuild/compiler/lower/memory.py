@@ -4,20 +4,22 @@ Plain accesses are LLVM loads and stores; those with a mask or a hint are predic
 
     @p ld.global.cg.v4.b32 {$0, $1, $2, $3}, [$8 + 64];          the outputs start as `other`, tied to inputs
 
+Where a mask lets through the first elements of a vector only, as at the end of a tensor, the vector is accessed whole by the
+threads that have all of it, and element by element by the others.
 Each element of a replicated tensor is stored by one thread; loads are done by every thread that holds a copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import PointerType, TensorType, Type, element_of
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.index import owns
-from kbuild.compiler.lower.literals import GLOBAL_POINTER, constant, memory_bits
+from kbuild.compiler.lower.literals import GLOBAL_POINTER, constant, llvm_type, memory_bits
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
@@ -28,8 +30,7 @@ from kbuild.errors import InternalError
 MAX_VECTOR_BITS = 128
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """The form of one vector access."""
 
     words: int
@@ -81,8 +82,9 @@ def axis_info(emit: Emitter) -> AxisInfo:
     return emit.axis_info
 
 
-def vector_width(emit: Emitter, pointer: Value, mask: Value | None) -> int:
-    """How many consecutive registers one access may cover: they are neighbours in memory, aligned, and share a mask."""
+def vector_width(emit: Emitter, pointer: Value, mask: Value | None, cut: bool = False) -> int:
+    """How many consecutive registers one access may cover: they are neighbours in memory, aligned, and share a mask; or
+    with `cut` have one that lets through the first ones only."""
     if not isinstance(pointer.type, TensorType):
         return 1
     own, size = layout(pointer.type), memory_bits(pointee_of(pointer)) // 8
@@ -93,9 +95,18 @@ def vector_width(emit: Emitter, pointer: Value, mask: Value | None) -> int:
         width = min(own.contiguous_per_thread(axis), known.contiguity[axis], MAX_VECTOR_BITS // 8 // size)
         width = min(width, max(1, known.divisibility[axis] // size))
         if masked is not None:
-            width = min(width, masked.constancy[axis])
+            width = min(width, (masked.prefixes if cut else masked.constancy)[axis])
         widest = max(widest, 1 << (width.bit_length() - 1))
     return widest
+
+
+def vector_axis(emit: Emitter, pointer: Value, width: int) -> int:
+    """The axis along which registers are neighbours in memory, `width` of them."""
+    own, known = layout(pointer.type), axis_info(emit).get(pointer)
+    fitting = [axis for axis in range(own.rank) if min(own.contiguous_per_thread(axis), known.contiguity[axis]) >= width]
+    if not fitting:
+        raise InternalError(f"no {width} neighbours in memory are neighbours in a thread", pointer.op.loc if pointer.op else None)
+    return fitting[0]
 
 
 # Loads
@@ -104,7 +115,8 @@ def vector_width(emit: Emitter, pointer: Value, mask: Value | None) -> int:
 @lower(Load)
 def lower_load(emit: Emitter, op: Load) -> Sequence[str]:
     element = pointee_of(op.ptr)
-    width = vector_width(emit, op.ptr, op.mask)
+    width = vector_width(emit, op.ptr, op.mask, cut=not op.volatile)
+    cut = width > vector_width(emit, op.ptr, op.mask)
     masks = emit.registers(op.mask) if op.mask is not None else None
     others = emit.registers(op.other) if op.other is not None else None
     count = layout(op.ptr.type).size("register") if isinstance(op.ptr.type, TensorType) else 1
@@ -113,9 +125,12 @@ def lower_load(emit: Emitter, op: Load) -> Sequence[str]:
     def element_of_vector(register: int) -> str:
         start = register - register % width
         if start not in vectors:
-            mask = masks[start] if masks is not None else "true"
-            other = others[start : start + width] if others is not None else [_zero(element)] * width
-            vectors[start] = _load_vector(emit, op, element, start, mask, list(other))
+            other = list(others[start : start + width]) if others is not None else [_zero(element)] * width
+            if cut and masks is not None:
+                vectors[start] = _load_cut(emit, op, element, start, masks[start : start + width], other)
+            else:
+                mask = masks[start] if masks is not None else "true"
+                vectors[start] = _load_vector(emit, op, element, start, mask, other)
         return vectors[start][register - start]
 
     registers = emit.lazy(count, element_of_vector)
@@ -124,6 +139,23 @@ def lower_load(emit: Emitter, op: Load) -> Sequence[str]:
 
 def _zero(element: Type) -> str:
     return "null" if isinstance(element, PointerType) else constant(0, element)
+
+
+def _load_cut(
+    emit: Emitter, op: Load, element: Type, start: int, masks: Sequence[str], other: Sequence[str]
+) -> list[str]:
+    """A vector whose mask may let through its first elements only.  All loads start before any is waited for."""
+    whole = masks[-1]
+    if whole == "true" or masks[0] == "false":
+        return _load_vector(emit, op, element, start, masks[0], list(other))
+    alone = emit.instruction(f"xor i1 {whole}, true")
+    vector = _load_vector(emit, op, element, start, whole, [_zero(element)] * len(masks))
+    kind = llvm_type(element)
+    found: list[str] = []
+    for place, mask in enumerate(masks[:-1]):
+        single = _load_vector(emit, op, element, start + place, emit.all_of([mask, alone]), [other[place]])
+        found.append(emit.select(whole, vector[place], single[0], kind))
+    return [*found, emit.select(whole, vector[-1], other[-1], kind)]
 
 
 def _load_vector(emit: Emitter, op: Load, element: Type, start: int, mask: str, other: list[str]) -> list[str]:
@@ -214,19 +246,29 @@ def _dotted(cache: str) -> str:
 @lower(Store)
 def lower_store(emit: Emitter, op: Store) -> None:
     element = pointee_of(op.ptr)
-    width = vector_width(emit, op.ptr, op.mask)
+    width = vector_width(emit, op.ptr, op.mask, cut=True)
+    cut = width > vector_width(emit, op.ptr, op.mask)
     values = emit.registers(op.value)
     masks = emit.registers(op.mask) if op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
     for start in range(0, len(values), width):
         if start not in unique:
             continue
-        mask = emit.all_of([owner, masks[start] if masks is not None else None])
-        if mask != "false":
-            # The values first: what their loads compute for addresses, the store's own addresses may share.
-            words = _packed(emit, values[start : start + width], element)
+        own = masks[start : start + width] if masks is not None else ["true"]
+        whole = emit.all_of([owner, own[-1] if cut else own[0]])
+        # The values first: what their loads compute for addresses, the store's own addresses may share.
+        words = _packed(emit, values[start : start + width], element)
+        if whole != "false":
             base, offset = address(emit, op.ptr, start)
-            _store_vector(emit, op, access_of(element, width), base, offset, mask, words)
+            _store_vector(emit, op, access_of(element, width), base, offset, whole, words)
+        if cut and own[-1] != "true" and own[0] != "false":
+            alone = emit.instruction(f"xor i1 {own[-1]}, true")
+            for place, mask in enumerate(own[:-1]):
+                base, offset = address(emit, op.ptr, start + place)
+                word = _packed(emit, values[start + place : start + place + 1], element)
+                guard = emit.all_of([owner, mask, alone])
+                if guard != "false":
+                    _store_vector(emit, op, access_of(element, 1), base, offset, guard, word)
 
 
 def writers(emit: Emitter, type_: Type) -> tuple[str, frozenset[int] | range]:

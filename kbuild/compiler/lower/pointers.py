@@ -73,7 +73,7 @@ def _offset_parts(emit: Emitter, value: Value, register: int, depth: int) -> Par
                     return scaled
             case ExtSI() if element_of(op.type) == I64 and element_of(op.src.type) == I32:
                 base, constant = offset_parts(emit, op.src, register, depth + 1)
-                return _extended(emit, base), constant
+                return _extended(emit, base, "i32"), constant
             case Splat() | Hint():
                 return offset_parts(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
             case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
@@ -109,8 +109,8 @@ def _scaled(emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: in
     return emit.mul(first[0], str(second[1]), _kind(lhs)), first[1] * second[1]
 
 
-def _extended(emit: Emitter, register: str) -> str:
-    return emit.instruction(f"sext i32 {register} to i64") if register[0] == "%" else register
+def _extended(emit: Emitter, register: str, kind: str) -> str:
+    return emit.instruction(f"sext {kind} {register} to i64") if register[0] == "%" and kind != "i64" else register
 
 
 def address(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
@@ -124,12 +124,11 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
         match op:
             case AddPtr(pointer, offset):
                 base, constant = address(emit, pointer, register, depth + 1)
-                moved, more = offset_parts(emit, offset, register)
+                moved, more = _wide_offset(emit, offset, register)
                 pointee = element_of(value.type)
                 assert isinstance(pointee, PointerType)
                 size = memory_bits(pointee.pointee) // 8
                 if moved != "0":
-                    moved = _extended(emit, moved) if _kind(offset) == "i32" else moved
                     kind = memory_type(pointee.pointee)
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
                 return base, constant + more * size
@@ -140,6 +139,17 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
             case _:
                 pass
     return emit.registers(value)[register], 0
+
+
+def _wide_offset(emit: Emitter, offset: Value, register: int) -> Parts:
+    """An offset in 64 bits plus a constant.  Narrow integers are taken as they are: their sums may well wrap around."""
+    kind = _kind(offset)
+    if kind in ("i32", "i64"):
+        base, constant = offset_parts(emit, offset, register)
+    else:
+        found = emit.registers(offset)[register]
+        base, constant = (found, 0) if found[0] == "%" else ("0", int(found))
+    return _extended(emit, base, kind), constant
 
 
 @lower(AddPtr)

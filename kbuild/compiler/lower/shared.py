@@ -8,7 +8,7 @@ is XORed only where it meets bits of the thread's part, and is an immediate of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType, Type
@@ -32,8 +32,7 @@ from kbuild.compiler.ops.gpu import (
 from kbuild.errors import InternalError
 
 
-@dataclass(frozen=True)
-class ThreadOffset:
+class ThreadOffset(NamedTuple):
     """Where a thread's accesses lie: byte offsets that are XOR sums of lane and warp parts and of a constant."""
 
     pointer: str
@@ -166,7 +165,8 @@ def lower_memdesc_subslice(emit: Emitter, op: MemDescSubslice) -> Sequence[str]:
 def offset_of(shared: LinearLayout, coordinates: Sequence[int]) -> int:
     """The offset, in elements, at which a shared layout keeps the element of some coordinates."""
     wanted = shared.flatten(coordinates)
-    place = LinearLayout.make(shared.shape, register=[1 << bit for bit in range((shared.numel - 1).bit_length())], lane=[], warp=[])
+    row_major = [1 << bit for bit in range((shared.numel - 1).bit_length())]
+    place = LinearLayout.make(shared.shape, register=row_major, lane=[], warp=[])
     images = shared.solve(place).part("register", "offset")
     result = 0
     for bit, image in enumerate(images):

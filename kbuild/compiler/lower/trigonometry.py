@@ -152,22 +152,22 @@ def _quarter(m: Real, r: str, count: str) -> str:
     return m.select(emit.compare("ne", emit.and_(count, "2"), "0"), m.negate(value), value)
 
 
-@function(rows.Sin)
+@function(rows.Sin, f32=2, f64=2)
 def sin(m: Real, x: str) -> str:
-    """f32: 2 ulp; f64: to 2^-52 of 1, for |x| up to a million."""
+    """Sine; f64 to 2^-52 of 1, for |x| up to a million."""
     return _quarter(m, *_reduce(m, x))
 
 
-@function(rows.Cos)
+@function(rows.Cos, f32=2, f64=2)
 def cos(m: Real, x: str) -> str:
-    """f32: 2 ulp; f64 as for sin."""
+    """Cosine; f64 as for sine."""
     r, count = _reduce(m, x)
     return _quarter(m, r, m.emit.add(count, "1"))
 
 
-@function(rows.Tan)
+@function(rows.Tan, f32=4, f64=4)
 def tan(m: Real, x: str) -> str:
-    """f32: 4 ulp."""
+    """Tangent; f64 as for sine."""
     r, count = _reduce(m, x)
     sine, cosine = _sin_reduced(m, r), _cos_reduced(m, r)
     odd = m.emit.compare("ne", m.emit.and_(count, "1"), "0")
@@ -177,9 +177,9 @@ def tan(m: Real, x: str) -> str:
 # Inverses
 
 
-@function(rows.ATan, f64=False)
+@function(rows.ATan, f32=2, f64=None)
 def atan(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
+    """Arc tangent."""
     magnitude = m.absolute(x)
     return m.with_sign(_atan_ratio(m, magnitude, m.register(1.0)), x)
 
@@ -194,9 +194,9 @@ def _atan_ratio(m: Real, y: str, x: str) -> str:
     return m.select(swapped, turned, angle)
 
 
-@function(rows.ATan2, f64=False)
+@function(rows.ATan2, f32=3, f64=None)
 def atan2(m: Real, y: str, x: str) -> str:
-    """f32: 3 ulp, with C's special cases."""
+    """The angle of the point (x, y), with C's special cases."""
     a, b = m.absolute(y), m.absolute(x)
     # Scaled, so that the quotient of huge numbers does not vanish; 0/0 and inf/inf have the angles of 0/1 and 1/1.
     huge = m.either(m.compare("ogt", a, 2.0**120), m.compare("ogt", b, 2.0**120))
@@ -212,18 +212,18 @@ def atan2(m: Real, y: str, x: str) -> str:
     return m.select(m.compare("uno", x, y), NAN, result)
 
 
-@function(rows.ASin, f64=False)
+@function(rows.ASin, f32=3, f64=None)
 def asin(m: Real, x: str) -> str:
-    """f32: 3 ulp."""
+    """Arc sine."""
     magnitude = m.absolute(x)
     inner, outer = _asin_parts(m, magnitude)
     turned = m.fma(outer, -2.0, m.register(_PI_HALF_HIGH))
     return m.with_sign(m.select(m.compare("ogt", magnitude, 0.5), turned, inner), x)
 
 
-@function(rows.ACos, f64=False)
+@function(rows.ACos, f32=2, f64=None)
 def acos(m: Real, x: str) -> str:
-    """f32: 2 ulp."""
+    """Arc cosine."""
     magnitude = m.absolute(x)
     inner, outer = _asin_parts(m, magnitude)
     doubled = m.add(outer, outer)

@@ -42,7 +42,8 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
     columns = sorted({column for _, column in where if column % atom.n == 0})
     sums = list(emit.registers(op.c))
-    left = _SharedOperand(emit, op.a, 0, atom, result) if isinstance(op.a.type, MemDescType) else _RegisterOperand(emit, op.a, atom)
+    in_shared = isinstance(op.a.type, MemDescType)
+    left = _SharedOperand(emit, op.a, 0, atom, result) if in_shared else _RegisterOperand(emit, op.a, atom)
     right = _SharedOperand(emit, op.b, 1, atom, result)
     emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
     for row, column in product(rows, columns):
@@ -73,10 +74,10 @@ class _SharedOperand:
         self.transposed, self.element_bytes, self.k = transposed, bit_width(type_) // 8, atom.k
         self.depth = type_.tile_shape[depth]
         # Lane 0 of each group's first warp holds D's element at the origin of what the group computes.
-        groups = [result.unflatten(basis)[index] for basis in result.bases_of("warp")[2:]]
-        self.base = self._base(emit, pointer, [self.tile.offset(origin, 0, self.element_bytes) for origin in groups])
+        groups = tuple(result.unflatten(basis)[index] for basis in result.bases_of("warp")[2:])
+        self.base = self._base(emit, pointer, tuple(self.tile.offset(origin, 0, self.element_bytes) for origin in groups))
 
-    def _base(self, emit: Emitter, pointer: str, groups: Sequence[int]) -> str:
+    def _base(self, emit: Emitter, pointer: str, groups: tuple[int, ...]) -> str:
         """The descriptor of the group's part of the tile."""
         address = emit.instruction(f"ptrtoint {SHARED_POINTER} {pointer} to i32")
         if any(groups):

@@ -6,7 +6,7 @@ Where operands have layouts, `infer` derives the layout of the result; where it 
 from __future__ import annotations
 
 from kbuild.compiler.ir.core import PURE, Block, Op, Trait, Value
-from kbuild.compiler.ir.types import I32, PointerType, TensorType, Type, element_of, like
+from kbuild.compiler.ir.types import I32, DescriptorType, PointerType, TensorType, Type, element_of, like
 from kbuild.compiler.layout import LinearLayout, slice_of
 from kbuild.errors import InternalError
 
@@ -22,6 +22,8 @@ def _tensor(value: Value) -> TensorType:
 
 
 class GetProgramId(Op, name="tt.get_program_id", traits=PURE):
+    """The number of this program along an axis of the grid."""
+
     axis: int
 
     def infer(self) -> list[Type]:
@@ -29,6 +31,8 @@ class GetProgramId(Op, name="tt.get_program_id", traits=PURE):
 
 
 class GetNumPrograms(Op, name="tt.get_num_programs", traits=PURE):
+    """The size of the grid along an axis."""
+
     axis: int
 
     def infer(self) -> list[Type]:
@@ -192,6 +196,8 @@ class Load(Op, name="tt.load", traits=READS):
 
 
 class Store(Op, name="tt.store", traits=WRITES):
+    """`value` to the pointees of `ptr` where `mask` holds; `boundary_check` as for `tt.load`."""
+
     ptr: Value
     value: Value
     mask: Value | None = None
@@ -251,6 +257,37 @@ class Advance(Op, name="tt.advance", traits=PURE):
 
     def infer(self) -> list[Type]:
         return [self.ptr.type]
+
+
+class MakeTensorDescriptor(Op, name="tt.make_tensor_descriptor", traits=PURE):
+    """A tensor of `shape` (i32 each) and `strides` (i64, in elements, the last one is 1) at `base`, to be read and written
+    in blocks.  What the hardware's copy engine asks for holds: base and strides are divisible by 16 bytes."""
+
+    base: Value
+    shape: tuple[Value, ...]
+    strides: tuple[Value, ...]
+    type: Type
+    padding: str = "zero"
+    """What is read beyond the tensor: `zero` or `nan`."""
+
+
+class DescriptorLoad(Op, name="tt.descriptor_load", traits=READS):
+    """The block at `indices` (i32); padding beyond the tensor."""
+
+    desc: Value
+    indices: tuple[Value, ...]
+
+    def infer(self) -> list[Type]:
+        assert isinstance(self.desc.type, DescriptorType), f"{self.desc} is no tensor descriptor"
+        return [self.desc.type.block]
+
+
+class DescriptorStore(Op, name="tt.descriptor_store", traits=WRITES):
+    """Writes the block at `indices` (i32), as far as it lies in the tensor."""
+
+    desc: Value
+    src: Value
+    indices: tuple[Value, ...]
 
 
 # Products, reductions, scans
@@ -348,6 +385,8 @@ class Assert(Op, name="tt.assert", traits=WRITES):
 
 
 class Print(Op, name="tt.print", traits=WRITES):
+    """Prints `prefix` and the elements of `args`, each with its program and index; `signed` says so of each argument."""
+
     args: tuple[Value, ...]
     prefix: str
     hexadecimal: bool = False

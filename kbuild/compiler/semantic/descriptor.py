@@ -1,23 +1,27 @@
 """Tensor descriptors: a tensor in memory that is read and written in blocks, by their offsets.
 
-A block that reaches beyond the tensor is padded when read and cut when written.  Here a descriptor is a block pointer made
-where it is used.
+A block that reaches beyond the tensor is padded when read and cut when written.  Variables hold a descriptor's parts; the
+operation that describes the tensor stands beside each use.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.types import DescriptorType, TensorType
+from kbuild.compiler.ops.tensor import DescriptorLoad, DescriptorStore, MakeTensorDescriptor
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context
-from kbuild.compiler.semantic.memory import load, make_block_ptr, store
+from kbuild.compiler.semantic.memory import index_values
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import static_shape
-from kbuild.compiler.semantic.types import INT64, BlockType, DType, PointerType
+from kbuild.compiler.semantic.types import INT1, INT32, INT64, BlockType, DType, PointerType
 from kbuild.compiler.semantic.values import Descriptor, Tensor, describe, shape_text
 
 MIN_ROW_BYTES = 16
+PADDINGS = ("", "zero", "nan")
 
 
 @builtin()
@@ -36,25 +40,41 @@ def make_tensor_descriptor(ctx: Context, base, shape, strides, block_shape, padd
     if block[-1] * element.itemsize < MIN_ROW_BYTES:
         ctx.error(f"a row of the block has {block[-1]} elements of {element}, at least {MIN_ROW_BYTES} bytes are needed",
                   "block_shape")  # fmt: skip
-    sizes = tuple(to_tensor(ctx, item, "shape") for item in shape)
-    wide = tuple(cast_to(ctx, to_tensor(ctx, item, "strides"), INT64) for item in strides[:-1])
-    return Descriptor.make(BlockType(element, block), str(padding_option), (base, *sizes, *wide, ctx.constant(1, INT64)))
+    if element == INT1:
+        ctx.error("there are no tensor descriptors of truth values", "base", hint="use a pointer to int8")
+    if padding_option not in PADDINGS or (padding_option == "nan" and not element.is_floating()):
+        allowed = '"zero", or for floating point "nan"'
+        ctx.error(f"padding_option is {describe(padding_option)}; it is {allowed}", "padding_option")
+    sizes = tuple(_scalar(ctx, item, "shape", INT32) for item in shape)
+    wide = tuple(_scalar(ctx, item, "strides", INT64) for item in strides[:-1])
+    return Descriptor.make(BlockType(element, block), padding_option or "zero", (base, *sizes, *wide, ctx.constant(1, INT64)))
 
 
-def _block_pointer(ctx: Context, descriptor: Descriptor, offsets: Any) -> Tensor:
+def _scalar(ctx: Context, value: Any, name: str, dtype: DType) -> Tensor:
+    """A size or stride in the type that descriptors have for it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ctx.constant(value, dtype)
+    if not isinstance(value, Tensor) or value.shape or not value.dtype.is_int():
+        ctx.error(f"{name} has {describe(value)}; its items are integer scalars", name)
+    return cast_to(ctx, value, dtype)
+
+
+def _described(ctx: Context, descriptor: Descriptor, offsets: Any) -> tuple[Value, tuple[Value, ...]]:
+    """The descriptor's value and the offsets in i32."""
     if not isinstance(offsets, tuple) or len(offsets) != descriptor.rank:
         ctx.error(f"offsets is {describe(offsets)}, the block has {descriptor.rank} dimensions", "offsets")
-    order = tuple(reversed(range(descriptor.rank)))
-    shape = descriptor.block.shape
-    return make_block_ptr(ctx, descriptor.base, descriptor.sizes, descriptor.strides, offsets, shape, order)
+    sizes, strides = (tuple(item.value for item in items) for items in (descriptor.sizes, descriptor.strides))
+    block = descriptor.block.ir
+    assert isinstance(block, TensorType)
+    made = MakeTensorDescriptor(descriptor.base.value, sizes, strides, DescriptorType(block), descriptor.padding)
+    return ctx.add(made).result, tuple(item.value for item in index_values(ctx, offsets, "offsets", wide=False))
 
 
 @builtin("descriptor", "load")
 def load_block(ctx: Context, descriptor, offsets):
     """The block at `offsets`; what lies beyond the tensor is zero, or NaN with `padding_option="nan"`."""
-    pointer = _block_pointer(ctx, descriptor, offsets)
-    padding = descriptor.padding if descriptor.padding == "nan" else "zero"
-    return load(ctx, pointer, boundary_check=tuple(range(descriptor.rank)), padding_option=padding)
+    op = DescriptorLoad(*_described(ctx, descriptor, offsets))
+    return ctx.tensor(op, descriptor.block.element_ty, descriptor.block.shape)
 
 
 @builtin("descriptor", "store")
@@ -64,8 +84,9 @@ def store_block(ctx: Context, descriptor, offsets, value):
     if value.shape != descriptor.block.shape:
         ctx.error(f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block has shape "
                   f"{shape_text(descriptor.block.shape)}", "value")  # fmt: skip
-    pointer = _block_pointer(ctx, descriptor, offsets)
-    store(ctx, pointer, cast_to(ctx, value, descriptor.block.element_ty), boundary_check=tuple(range(descriptor.rank)))
+    value = cast_to(ctx, value, descriptor.block.element_ty)
+    described, offsets = _described(ctx, descriptor, offsets)
+    ctx.add(DescriptorStore(described, value.value, offsets))
 
 
 @builtin()

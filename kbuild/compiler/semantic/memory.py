@@ -210,7 +210,7 @@ def _store_block(
     ctx.add(Store(pointer.value, value.value, boundary_check=checked, **options))
 
 
-def _index_values(ctx: Context, items: Any, name: str, wide: bool) -> tuple[Tensor, ...]:
+def index_values(ctx: Context, items: Any, name: str, wide: bool) -> tuple[Tensor, ...]:
     """Sizes, strides or offsets as i64 (`wide`) or i32 scalars."""
     target = INT64 if wide else INT32
     values = []
@@ -248,7 +248,7 @@ def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, ord
     for size in sizes:
         if size <= 0 or size & (size - 1):
             ctx.error(f"block_shape has {size}, which is no power of two", "block_shape")
-    values = [_index_values(ctx, *item) for item in ((shape, "shape", True), (strides, "strides", True),
+    values = [index_values(ctx, *item) for item in ((shape, "shape", True), (strides, "strides", True),
                                                      (offsets, "offsets", False))]  # fmt: skip
     fastest = _static_ints(ctx, order, "order")
     if sorted(fastest) != list(range(len(fastest))):
@@ -270,7 +270,7 @@ def advance(ctx: Context, base, offsets):
         ctx.error(f"tl.advance moves block pointers, {ctx.name('base')} is {describe(base)}", "base",
                   hint="add the offset to a plain pointer")  # fmt: skip
     rank = len(base.dtype.element_ty.shape)  # type: ignore[union-attr]
-    values = _index_values(ctx, offsets, "offsets", wide=False)
+    values = index_values(ctx, offsets, "offsets", wide=False)
     if len(values) != rank:
         ctx.error(f"offsets has {len(values)} items, the block has {rank} dimensions", "offsets")
     return ctx.tensor(Advance(base.value, tuple(item.value for item in values)), base.dtype)

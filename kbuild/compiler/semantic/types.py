@@ -6,6 +6,7 @@ Names and predicates are those of `triton.language`, since kernels ask for them 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,10 +226,7 @@ class BlockType(TypeBase):
 
     @property
     def numel(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def get_block_shapes(self) -> tuple[int, ...]:
         return self.shape

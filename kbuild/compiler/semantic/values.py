@@ -6,6 +6,7 @@ strings, None, tuples, dtypes, functions.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +30,7 @@ class Tensor:
 
     @property
     def numel(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def is_block_pointer(self) -> bool:

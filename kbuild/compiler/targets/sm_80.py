@@ -6,6 +6,7 @@ from kbuild.compiler.targets.target import Target, register_target
 TENSOR_PIPELINE = (
     "inline",
     "rewrite_tensor_pointer",
+    "rewrite_tensor_descriptor_to_pointer",
     "canonicalize",
     "combine",
     "reorder_broadcast",

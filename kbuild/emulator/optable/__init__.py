@@ -7,15 +7,28 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kbuild.emulator.optable import access, bits, collectives, control, convert, floats, integers, moves, tensor_rows
+from kbuild.emulator.optable import (
+    access,
+    async_rows,
+    bits,
+    bulk_rows,
+    collectives,
+    control,
+    convert,
+    floats,
+    integers,
+    moves,
+    tensor_rows,
+    wgmma_rows,
+)
 from kbuild.emulator.optable.row import Bound, Effects, Form, Lanes, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError
 
 __all__ = ["TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of", "reference"]
 
-TABLE: tuple[Row, ...] = tuple(
-    row for module in (integers, bits, floats, convert, moves, access, collectives, control, tensor_rows) for row in module.ROWS
-)
+_COMPUTING = (integers, bits, floats, convert, moves, access, collectives, control, tensor_rows)
+_ASYNCHRONOUS = (async_rows, bulk_rows, wgmma_rows)
+TABLE: tuple[Row, ...] = tuple(row for module in _COMPUTING + _ASYNCHRONOUS for row in module.ROWS)
 
 _BY_OPCODE: dict[str, list[Row]] = {}
 for _row in TABLE:

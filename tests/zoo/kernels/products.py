@@ -85,3 +85,24 @@ def dot_block_pointers(a, b, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.conste
         b_tile = tl.advance(b_tile, (TILE_K, 0))
     c_tile = tl.make_block_ptr(c, (M, N), (N, 1), (row, column), (TILE_M, TILE_N), (1, 0))
     tl.store(c_tile, total.to(c.dtype.element_ty), boundary_check=(0, 1))
+
+
+@triton.jit
+def dot_descriptors(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    row, column = tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N
+    left = tl.make_tensor_descriptor(a, [M, K], [lda, 1], [TILE_M, TILE_K])
+    right = tl.make_tensor_descriptor(b, [N, K], [ldb, 1], [TILE_N, TILE_K])
+    out = tl.make_tensor_descriptor(c, [1, M, N], [M * ldc, ldc, 1], [1, TILE_M, TILE_N])
+    acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+    for k in range(0, K, TILE_K):
+        acc += tl.dot(left.load([row, k]), right.load([column, k]).T)
+    out.store([0, row, column], acc.to(tl.float16)[None, :, :])
+
+
+@triton.jit
+def descriptor_shift(x, out, rows, columns, pitch, up, left, TILE: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [rows, columns], [pitch, 1], [TILE, TILE])
+    target = tl.make_tensor_descriptor(out, [rows, columns], [pitch, 1], [TILE, TILE])
+    for row in range(0, rows, TILE):
+        for column in range(0, columns, TILE):
+            target.store([row, column], source.load([row + up, column + left]) + 1)

@@ -3,7 +3,8 @@
 Coalescing, vector width, and the width of masked accesses follow from it.  The facts are Triton's: along an axis,
 `contiguity` n says that aligned groups of n neighbours hold consecutive numbers (addresses, for pointers), `constancy` n
 that they hold equal ones, and `divisibility` d that d divides the first number of every group of consecutive ones: for
-pointers in bytes.  All are powers of two.
+pointers in bytes.  All are powers of two.  Of masks, `prefix` n says that in aligned groups of n neighbours the true ones
+come first, as where an index is compared with the size of a tensor.
 
     tt.make_range 0 … 128                    contiguity 128, divisibility 2^31, constancy 1
     tt.splat of a pointer hinted with 16     contiguity 1, divisibility 16, constancy 128
@@ -15,9 +16,8 @@ Division and remainder are taken to be of numbers that are not negative, as offs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import FloatType, PointerType, TensorType, Type, bit_width, element_of, is_pointer, shape_of
@@ -28,8 +28,7 @@ MAX_DIVISOR = 1 << 31
 """The divisibility of zero."""
 
 
-@dataclass(frozen=True)
-class Info:
+class Info(NamedTuple):
     """Facts along each axis; a scalar has one axis of size one."""
 
     contiguity: tuple[int, ...]
@@ -37,11 +36,18 @@ class Info:
     constancy: tuple[int, ...]
     constant: int | None = None
     """The number that all elements are, if known."""
+    prefix: tuple[int, ...] = ()
+    """Of masks; empty says no more than `constancy`."""
 
     def divisibility_at(self, axis: int, group: int, unit: int = 1) -> int:
         """A factor of the first number of each group of `group` neighbours, where consecutive numbers differ by `unit`."""
         divisor = self.divisibility[axis]
         return divisor if group >= self.contiguity[axis] else gcd(divisor, group * unit)
+
+    @property
+    def prefixes(self) -> tuple[int, ...]:
+        """How many neighbours along each axis hold no false before a true."""
+        return tuple(map(max, self.prefix, self.constancy)) if self.prefix else self.constancy
 
 
 Transfer = Callable[[Any, "AxisInfo"], Info]
@@ -97,7 +103,8 @@ def joined(first: Info, second: Info, unit: int) -> Info:
         for axis, group in enumerate(contiguity)
     )
     constancy = tuple(gcd(a, b) for a, b in zip(first.constancy, second.constancy))
-    return Info(contiguity, divisibility, constancy, first.constant if first.constant == second.constant else None)
+    prefix = tuple(gcd(a, b) for a, b in zip(first.prefixes, second.prefixes))
+    return Info(contiguity, divisibility, constancy, first.constant if first.constant == second.constant else None, prefix)
 
 
 class AxisInfo:
@@ -133,6 +140,10 @@ class AxisInfo:
     def mask_alignment(self, mask: Value, axis: int = -1) -> int:
         """How many neighbours along an axis a mask lets through or stops together."""
         return self.get(mask).constancy[axis]
+
+    def mask_prefix(self, mask: Value, axis: int = -1) -> int:
+        """How many neighbours along an axis a mask lets through from the first one on."""
+        return self.get(mask).prefixes[axis]
 
     def order(self, pointer: Value) -> tuple[int, ...]:
         """The axes, the one with the most consecutive addresses first; of equal ones the last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 
 from kbuild.compiler.analysis.axis_info.facts import (
@@ -96,23 +97,27 @@ def expand_dims(op: ExpandDims, known: AxisInfo) -> Info:
         (*src.divisibility[:axis], shared, *src.divisibility[axis:]),
         (*src.constancy[:axis], 1, *src.constancy[axis:]),
         src.constant,
+        (*src.prefixes[:axis], 1, *src.prefixes[axis:]),
     )
 
 
 @transfer(Broadcast)
 def broadcast(op: Broadcast, known: AxisInfo) -> Info:
     src = known.get(op.src)
-    sizes = zip(shape_of(op.src.type), shape_of(op.type), src.constancy)
-    return Info(src.contiguity, src.divisibility, tuple(c if old == new else new for old, new, c in sizes), src.constant)
+    sizes = list(zip(shape_of(op.src.type), shape_of(op.type)))
+    constancy, prefix = (
+        tuple(fact if old == new else new for (old, new), fact in zip(sizes, facts)) for facts in (src.constancy, src.prefixes)
+    )
+    return Info(src.contiguity, src.divisibility, constancy, src.constant, prefix)
 
 
 @transfer(Trans)
 def trans(op: Trans, known: AxisInfo) -> Info:
     src = known.get(op.src)
-    contiguity, divisibility, constancy = (
-        tuple(facts[axis] for axis in op.order) for facts in (src.contiguity, src.divisibility, src.constancy)
+    contiguity, divisibility, constancy, prefix = (
+        tuple(facts[axis] for axis in op.order) for facts in (src.contiguity, src.divisibility, src.constancy, src.prefixes)
     )
-    return Info(contiguity, divisibility, constancy, src.constant)
+    return Info(contiguity, divisibility, constancy, src.constant, prefix)
 
 
 @transfer(Reshape)
@@ -123,9 +128,9 @@ def reshape(op: Reshape, known: AxisInfo) -> Info:
         return unknown(op.type)
     rest = len(shape) - 1
     group = gcd(src.contiguity[-1], shape[-1])
-    last = Info((group,), (src.divisibility_at(-1, group),), (gcd(src.constancy[-1], shape[-1]),))
     ones = (1,) * rest
-    return Info((*ones, *last.contiguity), (*ones, *last.divisibility), (*ones, *last.constancy), src.constant)
+    constancy, prefix = ((*ones, gcd(facts[-1], shape[-1])) for facts in (src.constancy, src.prefixes))
+    return Info((*ones, group), (*ones, src.divisibility_at(-1, group)), constancy, src.constant, prefix)
 
 
 @transfer(ExtSI, ExtUI, TruncI, IntToPtr, PtrToInt, Bitcast, ConvertLayout)
@@ -281,12 +286,15 @@ def _shift(amount: Info, op: Binary) -> int:
 
 @transfer(AndI)
 def bitwise_and(op: AndI, known: AxisInfo) -> Info:
-    """A mask of low bits is a remainder; one without low bits rounds down; truth values agree where both agree."""
+    """A mask of low bits is a remainder; one without low bits rounds down; truth values agree where both agree, and come
+    first where they do in both."""
     a, b = known.get(op.lhs), known.get(op.rhs)
     if folded := _folded(op, a, b):
         return folded
     mask = b.constant
-    if element_of(op.lhs.type) != I1 and mask is not None:
+    if element_of(op.lhs.type) == I1:
+        return replace(_agreeing(a, b), prefix=_common(a.prefixes, b.prefixes))
+    if mask is not None:
         if mask > 0 and mask & (mask + 1) == 0:
             return _remaining(a, Info(b.contiguity, (mask + 1,) * len(b.contiguity), b.constancy, mask + 1))
         step = Info(b.contiguity, (power_of_two_in(mask),) * len(b.contiguity), b.constancy)
@@ -314,16 +322,28 @@ def _agreeing(a: Info, b: Info) -> Info:
 
 @transfer(CmpI)
 def compare(op: CmpI, known: AxisInfo) -> Info:
-    """Of an aligned group of consecutive numbers all or none are less than a multiple of the group's size."""
+    """Of an aligned group of consecutive numbers all or none are less than a multiple of the group's size; the first ones
+    are less than any number."""
     a, b = known.get(op.lhs), known.get(op.rhs)
     axes = range(len(a.contiguity))
     constancy = list(_common(a.constancy, b.constancy))
+    prefix = constancy[:]
     for axis in axes:
         if op.predicate in ("slt", "sge", "ult", "uge"):
             constancy[axis] = max(constancy[axis], _aligned_group(a, b, axis))
         elif op.predicate in ("sgt", "sle", "ugt", "ule"):
             constancy[axis] = max(constancy[axis], _aligned_group(b, a, axis))
-    return Info((1,) * len(axes), (1,) * len(axes), tuple(constancy))
+        if op.predicate in ("slt", "sle", "ult", "ule"):
+            prefix[axis] = _rising_group(a, b, axis, op.predicate[0] == "u")
+        elif op.predicate in ("sgt", "sge", "ugt", "uge"):
+            prefix[axis] = _rising_group(b, a, axis, op.predicate[0] == "u")
+    return Info((1,) * len(axes), (1,) * len(axes), tuple(constancy), None, tuple(prefix))
+
+
+def _rising_group(a: Info, b: Info, axis: int, unsigned: bool) -> int:
+    """How many consecutive numbers are compared with the same one.  Without sign, a group must not pass from -1 to 0."""
+    group = gcd(a.contiguity[axis], b.constancy[axis])
+    return gcd(group, a.divisibility[axis]) if unsigned else group
 
 
 @transfer(Select)

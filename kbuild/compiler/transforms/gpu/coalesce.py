@@ -14,7 +14,7 @@ with #blocked1 = blocked{sizePerThread=[4] …}.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
@@ -33,8 +33,7 @@ MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """A load, store or atomic on a tensor of pointers, and what its pointers allow."""
 
     op: Op
@@ -79,8 +78,11 @@ def find_accesses(func: Func) -> list[Access]:
         vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], max(1, widest // bits))
         mask: Value | None = getattr(op, "mask", None)
         if mask is not None:
-            # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.
-            vector = min(vector, info.get(mask).constancy[order[0]])
+            # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.  Where the
+            # mask cuts off the end of a tensor, most threads access whole vectors.
+            masked = info.get(mask)
+            atomic = isinstance(op, AtomicRMW | AtomicCAS)
+            vector = min(vector, (masked.constancy if atomic else masked.prefixes)[order[0]])
         accesses.append(Access(op, type_.shape, order, bits, vector))
     return accesses
 

@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module, Op, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import erase_dead
-from kbuild.compiler.ir.types import I1, I32, I64, IntType, PointerType, TensorType, Type, bit_width
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, AndI, CmpI, Constant, ExtSI, MulI, Select
-from kbuild.compiler.ops.tensor import Advance, Broadcast, ExpandDims, Load, MakeRange, MakeTensorPtr, Splat, Store
+from kbuild.compiler.ir.types import I1, I32, I64, PointerType, TensorType, Type
+from kbuild.compiler.ops.elementwise import AddI, AndI, CmpI, Constant, Select
+from kbuild.compiler.ops.tensor import Advance, Load, MakeTensorPtr, Splat, Store
 from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.common.splitting import Splitting
+from kbuild.compiler.transforms.tensor.blocks import addresses, coordinates, extended, spread
 
 
 @tensor_pass
@@ -38,8 +39,7 @@ def rewrite_tensor_pointer(module: Module, target: Target) -> None:
             erase_dead(function.body)
 
 
-@dataclass(frozen=True)
-class BlockPointer:
+class BlockPointer(NamedTuple):
     """The parts of a block pointer: base; shape and strides in i64; offsets in i32 or i64."""
 
     base: Value
@@ -74,7 +74,7 @@ class _BlockPointers(Splitting):
         build = Builder.before(op)
         match op:
             case MakeTensorPtr():
-                shape, strides = ([_extended(build, v) for v in values] for values in (op.shape, op.strides))
+                shape, strides = ([extended(build, v) for v in values] for values in (op.shape, op.strides))
                 self.parts[op.results[0]] = BlockPointer(op.base, tuple(shape), tuple(strides), op.offsets).parts
             case Advance():
                 pointer = BlockPointer.of(self.parts[op.ptr])
@@ -92,54 +92,29 @@ class _BlockPointers(Splitting):
         tile = tile_of(op.ptr.type)
         assert tile is not None
         pointer = BlockPointer.of(self.parts[op.ptr])
-        indices = [_indices(build, tile, axis, pointer.offsets[axis]) for axis in range(tile.rank)]
+        indices = _indices(build, tile, pointer)
         mask = _mask(build, tile, pointer, indices, op.boundary_check)
         other = None
         if mask is not None and op.padding:
             filling = 0 if op.padding == "zero" else math.nan
             other = build.add(Constant.of(filling, tile)).result
-        load = Load(_addresses(build, tile, pointer, indices), mask, other, (), "", op.cache, op.eviction, op.volatile)
-        op.replace_by(build.add(load))
+        pointers = addresses(build, tile, pointer.base, pointer.strides, indices)
+        op.replace_by(build.add(Load(pointers, mask, other, (), "", op.cache, op.eviction, op.volatile)))
 
     def _store(self, op: Store, build: Builder) -> None:
         tile = tile_of(op.ptr.type)
         assert tile is not None
         pointer = BlockPointer.of(self.parts[op.ptr])
-        indices = [_indices(build, tile, axis, pointer.offsets[axis]) for axis in range(tile.rank)]
+        indices = _indices(build, tile, pointer)
         mask = _mask(build, tile, pointer, indices, op.boundary_check)
-        build.add(Store(_addresses(build, tile, pointer, indices), op.value, mask, (), op.cache, op.eviction))
+        pointers = addresses(build, tile, pointer.base, pointer.strides, indices)
+        build.add(Store(pointers, op.value, mask, (), op.cache, op.eviction))
         op.erase()
 
 
-def _extended(build: Builder, value: Value) -> Value:
-    """An integer in 64 bits."""
-    if bit_width(value.type) == 64:
-        return value
-    type_ = value.type.with_element(I64) if isinstance(value.type, TensorType) else I64
-    return build.add(ExtSI(value, type_)).result
-
-
-def _indices(build: Builder, tile: TensorType, axis: int, offset: Value) -> Value:
-    """The tensor's coordinates along an axis, in i64 and the tile's rank, of size one along the other axes."""
-    size = tile.shape[axis]
-    steps = _extended(build, build.add(MakeRange(0, size, TensorType((size,), I32))).result)
-    start = build.add(Splat(_extended(build, offset), steps.type)).result
-    indices = build.add(AddI(start, steps)).result
-    for other in range(tile.rank):
-        if other != axis:
-            indices = build.add(ExpandDims(indices, other)).result
-    return indices
-
-
-def _addresses(build: Builder, tile: TensorType, pointer: BlockPointer, indices: Sequence[Value]) -> Value:
-    """The tile's pointers."""
-    total: Value | None = None
-    for index, stride in zip(indices, pointer.strides):
-        offset = build.add(MulI(index, build.add(Splat(stride, index.type)).result)).result
-        spread = _spread(build, offset, tile, I64)
-        total = spread if total is None else build.add(AddI(total, spread)).result
-    base = build.add(Splat(pointer.base, tile.with_element(pointer.base.type))).result
-    return base if total is None else build.add(AddPtr(base, total)).result
+def _indices(build: Builder, tile: TensorType, pointer: BlockPointer) -> list[Value]:
+    """The tile's coordinates in the tensor along each axis, in i64."""
+    return [coordinates(build, tile, axis, extended(build, offset)) for axis, offset in enumerate(pointer.offsets)]
 
 
 def _mask(
@@ -152,12 +127,6 @@ def _mask(
         zero = build.add(Constant.of(0, index.type)).result
         size = build.add(Splat(pointer.shape[axis], index.type)).result
         low, high = build.add(CmpI(index, zero, "sge")).result, build.add(CmpI(index, size, "slt")).result
-        inside = _spread(build, build.add(AndI(low, high)).result, tile, I1)
+        inside = spread(build, build.add(AndI(low, high)).result, tile, I1)
         total = inside if total is None else build.add(AndI(total, inside)).result
     return total
-
-
-def _spread(build: Builder, value: Value, tile: TensorType, element: IntType) -> Value:
-    """A value of size one along some axes in the tile's shape."""
-    type_ = tile.with_element(element)
-    return value if value.type == type_ else build.add(Broadcast(value, type_)).result

@@ -41,7 +41,8 @@ def _shared_layout(type_: TensorType, layout: LinearLayout, readers: Sequence[Li
 
 
 def can_copy(load: Load, tile: MemDescType, info: AxisInfo) -> bool:
-    """Whether cp.async can do a load: are enough neighbours in memory neighbours in the tile, under one mask?"""
+    """Whether cp.async can do a load: are enough neighbours in memory neighbours in the tile, under a mask that
+    cuts off at most the last of them?"""
     type_ = load.result.type
     assert isinstance(type_, TensorType) and type_.layout is not None
     bits = bit_width(type_)
@@ -51,7 +52,7 @@ def can_copy(load: Load, tile: MemDescType, info: AxisInfo) -> bool:
     width = 1
     for axis in range(type_.rank):
         aligned = max(1, pointers.divisibility[axis] * 8 // bits)
-        together = mask.constancy[axis] if mask is not None else aligned
+        together = mask.prefixes[axis] if mask is not None else aligned
         width = max(width, min(type_.layout.contiguous_per_thread(axis), pointers.contiguity[axis], aligned, together))
     width = min(width, shared_access(type_.layout, tile.layout, bits).vector)
     return width * bits >= MIN_COPY_BITS

@@ -1,0 +1,131 @@
+"""The keys of `kernels.toml`, table by table: what the loader takes, and what docs/schema.json and docs/reference.md say.
+
+Each key names the field of manifest.py that it fills; the field's doc string is the key's description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.aot.manifest import ARCHS, Argument, Axis, Condition, Config, Kernel, Manifest, Package, Specialization
+
+TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)"
+"""An argument's type: a pointer or not, an element type or `{axis}`, hints."""
+FACT = r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*"
+"""A comparison of a run-time argument with an integer."""
+
+Shape = Mapping[str, Any]
+"""A fragment of JSON Schema."""
+
+_TEXT: Shape = {"type": "string"}
+_VALUE: Shape = {"type": ["boolean", "number", "string"]}
+_CHOICE: Shape = {"anyOf": [_VALUE, {"type": "array", "items": _VALUE, "minItems": 1}]}
+_ARCH: Shape = {"enum": list(ARCHS)}
+_ARCH_CHOICE: Shape = {"anyOf": [_ARCH, {"type": "array", "items": _ARCH, "minItems": 1}]}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a table."""
+
+    name: str
+    """The key; `<…>` for any name of a kind."""
+    fills: tuple[type, str]
+    """The class and field of manifest.py that its value goes to."""
+    shape: Shape | Table
+    """What it may be."""
+    required: bool = False
+    repeated: bool = False
+    """Whether it is an array of such tables."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the manifest."""
+
+    header: str
+    """How it is written."""
+    describes: type
+    """The class of manifest.py that it becomes."""
+    keys: tuple[Key, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys that have a fixed name."""
+        return tuple(key.name for key in self.keys if not key.name.startswith("<"))
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Those without which the table is not complete."""
+        return tuple(key.name for key in self.keys if key.required)
+
+
+WHEN = Table("when = { … }", Condition, (
+    Key("arch", (Condition, "choices"), _ARCH_CHOICE),
+    Key("specialize", (Specialization, "name"), _CHOICE),
+    Key("<axis>", (Condition, "choices"), _CHOICE),
+    Key("<argument>", (Config, "guards"), {"type": "string", "pattern": f"^{FACT}(,{FACT})*$"}),
+))  # fmt: skip
+
+EXCLUDE = Table("[[kernel.exclude]]", Condition, (
+    Key("arch", (Condition, "choices"), _ARCH_CHOICE),
+    Key("<axis>", (Condition, "choices"), _CHOICE),
+))  # fmt: skip
+
+SPECIALIZE = Table("[[kernel.specialize]]", Specialization, (
+    Key("name", (Specialization, "name"), _TEXT),
+    Key("<argument>", (Specialization, "hints"), {"enum": [16, 1]}),
+))  # fmt: skip
+
+CONFIG = Table("[[kernel.config]]", Config, (
+    Key("when", (Config, "when"), WHEN),
+    Key("num_warps", (Config, "num_warps"), {"enum": [1, 2, 4, 8, 16, 32]}),
+    Key("num_stages", (Config, "num_stages"), {"type": "integer", "minimum": 1, "maximum": 16}),
+    Key("<constexpr>", (Config, "constexprs"), _VALUE),
+))  # fmt: skip
+
+ARGS = Table("[kernel.args]", Argument, (
+    Key("<argument>", (Argument, "type"), {"type": "string", "pattern": f"^{TYPE}$"}),
+))  # fmt: skip
+
+GRID_ARGS = Table("[kernel.grid_args]", Argument, (Key("<name>", (Kernel, "grid_args"), {"enum": ["i32", "i64"]}),))
+
+MATRIX = Table("[kernel.matrix]", Axis, (
+    Key("<axis>", (Axis, "values"), {"type": "array", "items": _VALUE, "minItems": 1, "uniqueItems": True}),
+))  # fmt: skip
+
+KERNEL = Table("[[kernel]]", Kernel, (
+    Key("name", (Kernel, "name"), _TEXT, True),
+    Key("source", (Kernel, "source"), {"type": "string", "pattern": r"\.py$"}, True),
+    Key("function", (Kernel, "function"), _TEXT),
+    Key("doc", (Kernel, "doc"), _TEXT),
+    Key("grid", (Kernel, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}, True),
+    Key("args", (Kernel, "args"), ARGS, True),
+    Key("grid_args", (Kernel, "grid_args"), GRID_ARGS),
+    Key("matrix", (Kernel, "matrix"), MATRIX),
+    Key("specialize", (Kernel, "specializations"), SPECIALIZE, repeated=True),
+    Key("config", (Kernel, "configs"), CONFIG, repeated=True),
+    Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
+    Key("op", (Kernel, "op"), {"type": "object"}),
+))  # fmt: skip
+
+PACKAGE = Table("[package]", Package, (
+    Key("name", (Package, "name"), _TEXT, True),
+    Key("version", (Package, "version"), _TEXT, True),
+    Key("archs", (Package, "archs"), {
+        "type": "array", "items": {"enum": [arch + suffix for arch in ARCHS for suffix in ("", "+ptx")]}, "minItems": 1,
+    }, True),
+    Key("summary", (Package, "summary"), _TEXT),
+    Key("license", (Package, "license"), _TEXT),
+))  # fmt: skip
+
+MANIFEST = Table("", Manifest, (
+    Key("schema", (Manifest, "schema"), {"const": 1}, True),
+    Key("package", (Manifest, "package"), PACKAGE, True),
+    Key("kernel", (Manifest, "kernels"), KERNEL, repeated=True),
+))  # fmt: skip
+
+TABLES = (MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE)
+"""All of them, in the order in which a manifest is read."""

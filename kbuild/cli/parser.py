@@ -1,0 +1,123 @@
+"""The grammar of the command line: its verbs and their options.  What a verb does is in its module of `verbs`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kbuild import __version__
+from kbuild.errors import UsageError
+
+_EXAMPLES = """\
+examples:
+  kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
+  kbuild build --arch sm_90 matmul              one kernel for one architecture
+  kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
+                                                one function, and what the compiler makes of it
+  kbuild list -v                                the variants of kernels.toml, with registers and spills
+
+variables:
+  KBUILD_CACHE_DIR, KBUILD_DISABLE_CACHE=1      where cubins are kept (~/.cache/kbuild), or that they are not
+  KBUILD_PTXAS, CC                              the assembler and the C compiler to use
+  KBUILD_DUMP                                   as compile --dump
+  MAX_JOBS, SOURCE_DATE_EPOCH, NO_COLOR, CI     as everywhere
+
+exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manifest is wrong, 130 interrupted
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells mistakes as kbuild tells all others."""
+
+    def error(self, message: str) -> Any:
+        raise UsageError(message, hint=f"{self.prog} --help lists what there is")
+
+
+def run(words: list[str], environment: Mapping[str, str]) -> int:
+    """Runs one command line; the exit code.  Raises KbuildError for what the user can mend."""
+    options = parser().parse_args(words)
+    options.environment = environment
+    if not Path(options.directory).is_dir():
+        raise UsageError(f"-C {options.directory}: no such directory")
+    module = importlib.import_module(f"kbuild.cli.verbs.{options.module}")
+    verb: Callable[[argparse.Namespace], int] = module.run
+    return verb(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    top = _Parser(
+        prog="kbuild",
+        description="Compiles Triton-language GPU kernels ahead of time and packs them into wheels.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"kbuild {__version__}")
+    verbs = top.add_subparsers(metavar="VERB", title="verbs; `kbuild VERB --help` says more", required=True, parser_class=_Parser)
+
+    def verb(name: str, text: str, applying: str, module: str = "") -> argparse.ArgumentParser:
+        """One verb; of the options of all verbs, help names those that apply."""
+        added = verbs.add_parser(name, help=text, description=text)
+        added.set_defaults(module=module or name)
+        _add_common(added, applying.split())
+        return added
+
+    building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
+    build = verb("build", "Compile the kernels of kernels.toml and make the wheel.", building)
+    build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
+    build.add_argument("--lineinfo", action="store_true", help="let cubins refer to source lines, for profilers")
+    wheel = verb("wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build")
+    wheel.set_defaults(kernels=[], lineinfo=False, only_path=True)
+    _add_compile(verb("compile", "Compile one function with one signature.", "-C -v -q --json --dry-run --arch -o"))
+    _add_opt(verb("opt", "Run passes over IR and print the result.", "-C -v --arch -o"))
+    listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
+    listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    verb("clean", "Remove what builds made here; the cache stays.", "-C -q --dry-run -o")
+    verb("doctor", "Say which tools would be used, and what is missing.", "--json")
+    return top
+
+
+def _add_common(added: argparse.ArgumentParser, applying: list[str]) -> None:
+    """The options that every verb takes.  Where one means nothing, it is taken all the same, and help is silent on it."""
+
+    def add(*flags: str, help: str, **how: Any) -> None:
+        added.add_argument(*flags, help=help if flags[0] in applying else argparse.SUPPRESS, **how)
+
+    add("-C", dest="directory", default=".", metavar="DIR", help="the project's directory (default: the current one)")
+    add("-j", dest="jobs", type=_positive, metavar="N", help="steps at a time (default: MAX_JOBS, or as many as processors)")
+    add("-k", "--keep-going", action="store_true", help="go on with other variants when one fails")
+    add("-v", "--verbose", action="store_true", help="say more, and where kbuild broke if it does")
+    add("-q", "--quiet", action="store_true", help="say nothing but errors")
+    add("--json", action="store_true", help="print the result as JSON")
+    add("--dry-run", action="store_true", help="say what would be done")
+    add("--arch", dest="archs", action="append", default=[], metavar="ARCH", help="only this architecture (repeatable)")
+    add("-o", dest="output", metavar="DIR", help="where to put the wheel (default: dist), or what is compiled")
+    add("--no-cache", action="store_true", help="neither read nor write the cache of cubins")
+    add("--color", choices=("auto", "always", "never"), default="auto", help="whether to draw (default: on terminals)")
+
+
+def _add_compile(compile_: argparse.ArgumentParser) -> None:
+    add = compile_.add_argument
+    add("source", metavar="FILE:FUNCTION", help="the kernel, or a .ttir or .ttgir file to start from")
+    add("-s", "--signature", action="append", default=[], metavar="NAME=TYPE,...", help="run-time arguments: X=*fp32:16,n=i32")
+    add("-c", "--constexpr", action="append", default=[], metavar="NAME=VALUE,...", help="compile-time arguments: BLOCK=1024")
+    add("--num-warps", type=_positive, default=4, metavar="N", help="warps per program (default 4)")
+    add("--num-stages", type=_positive, default=3, metavar="N", help="depth of pipelines (default 3)")
+    add("--emit", default="", metavar="STAGE,...", help="what to write: ttir, ttgir, llir, ptx, cubin (default cubin)")
+    add("--dump", metavar="DIR", help="write the IR after each pass there")
+    add("--lineinfo", action="store_true", help="let the cubin refer to source lines")
+
+
+def _add_opt(opt: argparse.ArgumentParser) -> None:
+    add = opt.add_argument
+    add("file", metavar="FILE", help="a .ttir or .ttgir file, or - for standard input")
+    add("-p", "--passes", required=True, metavar="PASS,...", help="passes in order; `tensor`, `gpu`: a pipeline")
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 100_000):
+        raise argparse.ArgumentTypeError(f"expected a number from 1, found {text!r}")
+    return int(text)

@@ -1,0 +1,104 @@
+"""`kbuild build` and `kbuild wheel`: the whole project, with progress and a summary."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from kbuild.aot import build as builder
+from kbuild.aot.cache import usable
+from kbuild.aot.environment import cache_directory, epoch, number
+from kbuild.aot.progress import Bar, Lines, Progress
+from kbuild.cli.verbs.show import size_of, warnings_of
+from kbuild.errors import ErrorGroup, KbuildError, ToolError
+
+MOST_WARNINGS = 20
+"""Lines of warnings that a build prints."""
+
+
+def run(options: argparse.Namespace) -> int:
+    started = time.monotonic()
+    only_path = getattr(options, "only_path", False)
+    plain = options.environment.get("CI") or options.color == "never" or not sys.stderr.isatty()
+    progress = Progress() if options.quiet else Bar() if not plain or options.color == "always" else Lines()
+    project = Path(options.directory)
+    asked = builder.Options(
+        project=project,
+        environment=options.environment,
+        archs=tuple(options.archs),
+        kernels=tuple(options.kernels),
+        jobs=options.jobs or number(options.environment, "MAX_JOBS") or 0,
+        keep_going=options.keep_going,
+        lineinfo=options.lineinfo,
+        verbose=options.verbose,
+        dry_run=options.dry_run,
+        cache=_cache(options),
+        dist=Path(options.output) if options.output else None,
+        epoch=epoch(options.environment),
+        display=(project / builder.MANIFEST).as_posix(),
+    )
+    result = builder.build(asked, progress)
+    if options.json:
+        print(json.dumps(_result_json(result, time.monotonic() - started), indent=1))
+    elif only_path and result.wheel:
+        print(result.wheel)
+    elif options.dry_run:
+        print("\n".join(job.variant.name for job in result.jobs))
+    if not options.quiet and not options.dry_run:
+        progress.message(_summary(result, project / builder.BUILD, time.monotonic() - started))
+    if result.failures:
+        raise ErrorGroup([*result.failures, _failed(result, options.keep_going)])
+    return 0
+
+
+def _cache(options: argparse.Namespace) -> Path | None:
+    directory = None if options.no_cache else cache_directory(options.environment)
+    if directory is not None and (why := usable(directory)):
+        print(f"warning: building without a cache: {why}", file=sys.stderr)
+        return None
+    return directory
+
+
+def _failed(result: builder.Result, keep_going: bool) -> KbuildError:
+    variants = sum(1 for failure in result.failures)
+    left = len(result.jobs) - len(result.facts) - variants
+    text = f"{variants} of {len(result.jobs)} variants failed"
+    return ToolError(text, hint="" if keep_going or left <= 0 else f"-k builds the {left} that were not tried")
+
+
+def _summary(result: builder.Result, build: Path, seconds: float) -> str:
+    cubins = sum(fact["size"] for fact in result.facts)
+    fresh = len(result.compiled)
+    done = f"{fresh - result.cached} compiled, {result.cached} from the cache" if fresh else "nothing had to be compiled"
+    new, older = [], 0
+    for fact in result.facts:
+        warnings = warnings_of(fact)
+        if fact["name"] in result.compiled:
+            new += [f"warning: {fact['name']}: {warning}" for warning in warnings]
+        else:
+            older += bool(warnings)
+    lines = new[:MOST_WARNINGS]
+    if len(new) > MOST_WARNINGS:
+        lines.append(f"and {len(new) - MOST_WARNINGS} warnings more; kbuild list -v shows them all")
+    if older:
+        lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
+    lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {done}; {seconds:.1f} s")
+    if result.wheel:
+        lines.append(f"wheel: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
+    return "\n".join(lines)
+
+
+def _result_json(result: builder.Result, seconds: float) -> dict[str, object]:
+    return {
+        "variants": len(result.jobs),
+        "compiled": list(result.compiled),
+        "cached": result.cached,
+        "failed": [failure.message.splitlines()[0] for failure in result.failures],
+        "facts": list(result.facts),
+        "wheel": str(result.wheel) if result.wheel else None,
+        "wheel_bytes": result.wheel.stat().st_size if result.wheel else None,
+        "seconds": round(seconds, 3),
+    }

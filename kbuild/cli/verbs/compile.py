@@ -1,0 +1,110 @@
+"""`kbuild compile`: one function with one signature, to any stage."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+from kbuild.aot.toolchain import find_ptxas
+from kbuild.compiler import driver
+from kbuild.errors import ErrorGroup, KbuildError, UsageError
+
+
+def run(options: argparse.Namespace) -> int:
+    emitted = [stage for stage in options.emit.split(",") if stage] or ["cubin"]
+    for stage in emitted:
+        if stage not in driver.STAGES:
+            raise UsageError(f"--emit {stage}: no such stage", hint=f"stages: {', '.join(driver.STAGES)}")
+    signature = dict(item for text in options.signature for item in _pairs(text, "-s"))
+    constexprs = {name: _value(value) for text in options.constexpr for name, value in _pairs(text, "-c")}
+    dump = options.dump or options.environment.get("KBUILD_DUMP") or None
+    stop = max(emitted, key=driver.STAGES.index)
+    ptxas = find_ptxas(options.environment).path if stop == "cubin" else None
+    source = str(Path(options.directory, options.source))
+    if options.dry_run:
+        print(f"would compile {source} for {', '.join(options.archs or ['sm_90'])} to {stop}")
+        return 0
+    errors: list[KbuildError] = []
+    reports: list[dict[str, object]] = []
+    for arch in options.archs or ["sm_90"]:
+        try:
+            artifact = driver.compile(
+                source, signature=signature, constexprs=constexprs, target=arch, num_warps=options.num_warps,
+                num_stages=options.num_stages, lineinfo=options.lineinfo, ptxas=ptxas, dump=dump, stop=stop,
+            )  # fmt: skip
+        except KbuildError as error:
+            errors.append(error)
+            continue
+        files = _write_stages(options, artifact, arch, emitted)
+        if options.json:
+            reports.append(_artifact_json(artifact, arch, files))
+        elif not options.quiet and stop == "cubin":
+            print(_artifact_line(artifact, files), file=sys.stderr)
+    if options.json:
+        from json import dumps  # Here, for most ask for none.
+
+        print(dumps(reports, indent=1))
+    if errors:
+        # The same mistake is found for each architecture; one telling is enough.
+        raise ErrorGroup({(str(error), error.exit_code): error for error in errors}.values())
+    return 0
+
+
+def _pairs(text: str, flag: str) -> list[tuple[str, str]]:
+    """`a=1,b=(2, 3)` as pairs."""
+    pairs: list[tuple[str, str]] = []
+    # A comma before a name and `=` separates; others belong to a value.
+    for item in re.split(r",(?=[^,=]*=)", text.strip(", ")) if text else ():
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not (equals and value and name.isidentifier()):
+            raise UsageError(f"{flag} {item!r}: expected NAME=VALUE")
+        if name in dict(pairs):
+            raise UsageError(f"{flag} {text!r}: {name} is given twice")
+        pairs.append((name, value))
+    return pairs
+
+
+def _value(text: str) -> object:
+    """A compile-time value: a Python literal, true, false, none, or the text itself."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _write_stages(options: argparse.Namespace, artifact: driver.Artifact, arch: str, emitted: list[str]) -> dict[str, str]:
+    """Writes the stages asked for: to files in `-o`; without it texts are printed, and the cubin lies in this directory."""
+    files: dict[str, str] = {}
+    for stage in driver.STAGES:
+        if stage not in emitted:
+            continue
+        data = artifact.asm[stage]
+        if options.output is None and stage != "cubin":
+            if not options.json:
+                print(data, end="" if data.endswith("\n") else "\n")
+            continue
+        path = Path(options.output or ".") / f"{artifact.metadata.name}.{arch}.{stage}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        files[stage] = str(path)
+    return files
+
+
+def _artifact_json(artifact: driver.Artifact, arch: str, files: dict[str, str]) -> dict[str, object]:
+    from kbuild.aot.compile_variant import compile_facts  # Here, for it brings the cache and all that a build needs.
+
+    facts = compile_facts(artifact.metadata) | {"target": arch, "files": files}
+    return facts | {"stage_seconds": {stage: round(seconds, 4) for stage, seconds in artifact.metadata.stage_seconds.items()}}
+
+
+def _artifact_line(artifact: driver.Artifact, files: dict[str, str]) -> str:
+    facts = artifact.metadata
+    spills = f"spills {facts.spill_stores} bytes" if facts.spill_stores or facts.spill_loads else "no spills"
+    size = len(artifact.asm["cubin"])
+    return f"{files['cubin']}: {size:,} bytes, {facts.registers} registers, {spills}, {facts.shared:,} bytes of shared memory"

@@ -1,0 +1,40 @@
+"""`kbuild list`: the variants that the manifest asks for, and what is known of those that are built."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from kbuild.aot.build import BUILD, MANIFEST, expand_known
+from kbuild.aot.load import load
+from kbuild.cli.verbs.show import size_of, warnings_of
+
+
+def run(options: argparse.Namespace) -> int:
+    project = Path(options.directory)
+    manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
+    expansion = expand_known(manifest, options.archs, options.kernels)
+    rows: list[dict[str, Any]] = []
+    for variant in expansion.variants:
+        facts = project / BUILD / variant.arch / variant.kernel / f"{variant.file_name}.json"
+        known = json.loads(facts.read_bytes()) if facts.is_file() else {}
+        rows.append({"name": variant.name, "variant": str(variant), "built": known or None})
+    if options.json:
+        excluded = [
+            {"kernel": e.kernel, "arch": e.arch, "matrix": dict(e.matrix), "reason": e.reason} for e in expansion.excluded
+        ]
+        print(json.dumps({"variants": rows, "excluded": excluded}, indent=1))
+        return 0
+    for row in rows:
+        built = row["built"]
+        facts = [size_of(built["size"]), f"{built['registers']} registers", *warnings_of(built)] if built else []
+        print("  ".join([row["name"], ", ".join(facts)]).rstrip() if options.verbose else row["name"])
+    for excluded in expansion.excluded if options.verbose else ():
+        values = ", ".join(f"{name} = {value}" for name, value in excluded.matrix)
+        print(f"not {excluded.kernel}.{excluded.arch} {values}: {excluded.reason}")
+    if not options.quiet:
+        print(f"{len(rows)} variants, {len(expansion.excluded)} excluded", file=sys.stderr)
+    return 0

@@ -1,0 +1,28 @@
+"""`kbuild opt`: passes over the text of IR."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from kbuild.compiler.driver import opt
+from kbuild.errors import UsageError
+
+
+def run(options: argparse.Namespace) -> int:
+    if len(options.archs) > 1:
+        raise UsageError("opt takes one --arch")
+    path = Path(options.directory, options.file)
+    try:
+        text = sys.stdin.read() if options.file == "-" else path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+    printed = opt(text, options.passes, *options.archs, file=str(path))
+    if options.output:
+        written = Path(options.output, "out.ttgir" if options.file == "-" else path.name)
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(printed)
+    else:
+        print(printed, end="" if printed.endswith("\n") else "\n")
+    return 0

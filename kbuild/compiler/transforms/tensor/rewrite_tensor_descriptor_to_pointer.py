@@ -1,0 +1,128 @@
+"""Loads and stores through tensor descriptors become loads and stores through tensors of pointers with masks, for targets
+without a copy engine for tensors.
+
+    Before:  %d: !tt.tensordesc<tensor<8x64xf16>> = tt.make_tensor_descriptor %x, shape=[%m, %n], strides=[%s, %one]
+             %v: tensor<8x64xf16> = tt.descriptor_load %d, indices=[%i, %j]
+    After:   %row: tensor<8x1xi32> = expand_dims(splat(%i) + make_range 0 … 8);  %column: tensor<1x64xi32> likewise
+             %mask: tensor<8x64xi1> = broadcast(%row <u splat(%m)) and broadcast(%column <u splat(%n))
+             %stride: i64 = tt.hint %s {divisibility = [8]}
+             %p: tensor<8x64x!tt.ptr<f16>> = tt.addptr splat(%x), broadcast(%row in i64 * splat(%stride)) + …
+             %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
+
+One unsigned comparison stops negative coordinates too.  What descriptors promise of bases and strides becomes hints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Module, Op, Value
+from kbuild.compiler.ir.passes import tensor_pass
+from kbuild.compiler.ir.rewrite import erase_dead
+from kbuild.compiler.ir.types import I1, I32, I64, DescriptorType, PointerType, TensorType, Type, bit_width
+from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant, Select
+from kbuild.compiler.ops.tensor import DescriptorLoad, DescriptorStore, Hint, Load, MakeTensorDescriptor, Splat, Store
+from kbuild.compiler.targets import Target
+from kbuild.compiler.transforms.common.splitting import Splitting
+from kbuild.compiler.transforms.tensor.blocks import addresses, coordinates, extended, spread
+
+ALIGNMENT = 16
+"""Bytes that divide a descriptor's base and strides."""
+
+
+@tensor_pass
+def rewrite_tensor_descriptor_to_pointer(module: Module, target: Target) -> None:
+    for function in module.functions.values():
+        if any(isinstance(op, MakeTensorDescriptor) for op in function.body.walk()):
+            _Descriptors().visit(function.body)
+            erase_dead(function.body)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A descriptor taken apart: base, sizes in i32, strides in i64, and as an i1 whether NaN is beyond."""
+
+    base: Value
+    shape: tuple[Value, ...]
+    strides: tuple[Value, ...]
+    nan: Value
+
+    @staticmethod
+    def of(values: Sequence[Value]) -> Parts:
+        rank = (len(values) - 2) // 2
+        return Parts(values[0], tuple(values[1 : 1 + rank]), tuple(values[1 + rank : -1]), values[-1])
+
+
+class _Descriptors(Splitting):
+    def part_types(self, value: Value) -> Sequence[Type] | None:
+        if not isinstance(value.type, DescriptorType):
+            return None
+        block = value.type.block
+        return [PointerType(block.element), *[I32] * block.rank, *[I64] * block.rank, I1]
+
+    def parts_as(self, value: Value, types: Sequence[Type], build: Builder) -> Sequence[Value]:
+        return self.parts[value]
+
+    def operation(self, op: Op) -> None:
+        build = Builder.before(op)
+        match op:
+            case MakeTensorDescriptor():
+                self.parts[op.results[0]] = _parts(build, op)
+            case Select() if op.true_value in self.parts:
+                pairs = zip(self.parts[op.true_value], self.parts[op.false_value])
+                self.parts[op.results[0]] = [a if a is b else build.add(Select(op.condition, a, b)).result for a, b in pairs]
+            case DescriptorLoad():
+                block = op.results[0].type
+                assert isinstance(block, TensorType)
+                parts = Parts.of(self.parts[op.desc])
+                pointers, mask = _access(build, block, parts, op.indices)
+                op.replace_by(build.add(Load(pointers, mask, _filling(build, block, parts.nan))))
+            case DescriptorStore():
+                assert isinstance(op.src.type, TensorType)
+                pointers, mask = _access(build, op.src.type, Parts.of(self.parts[op.desc]), op.indices)
+                build.add(Store(pointers, op.src, mask))
+                op.erase()
+
+
+def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
+    """The parts of a descriptor, with what it promises of them."""
+    assert isinstance(op.type, DescriptorType)
+    size = max(bit_width(op.type.block), 8) // 8
+    strides = [_promised(build, stride, max(ALIGNMENT // size, 1)) for stride in op.strides[:-1]]
+    nan = build.add(Constant.of(int(op.padding == "nan"), I1)).result
+    return (_promised(build, op.base, ALIGNMENT), *op.shape, *strides, op.strides[-1], nan)
+
+
+def _promised(build: Builder, value: Value, divisor: int) -> Value:
+    """A value that is known to be divisible.  Arguments of the kernel carry their own hints, constants need none."""
+    if value.op is None or isinstance(value.op, Constant) or divisor == 1:
+        return value
+    return build.add(Hint(value, divisibility=(divisor,))).result
+
+
+def _access(build: Builder, block: TensorType, parts: Parts, indices: Sequence[Value]) -> tuple[Value, Value]:
+    """The pointers of a block, and which of them lie in the tensor."""
+    # Addresses in 64 bits from the start: the part that all threads share can then be split off.
+    wide = [coordinates(build, block, axis, extended(build, index)) for axis, index in enumerate(indices)]
+    pointers = addresses(build, block, parts.base, parts.strides, wide)
+    places = [coordinates(build, block, axis, index) for axis, index in enumerate(indices)]
+    mask: Value | None = None
+    for place, size in zip(places, parts.shape):
+        limit = build.add(Splat(size, place.type)).result
+        inside = spread(build, build.add(CmpI(place, limit, "ult")).result, block, I1)
+        mask = inside if mask is None else build.add(AndI(mask, inside)).result
+    assert mask is not None, "a block has at least one axis"
+    return pointers, mask
+
+
+def _filling(build: Builder, block: TensorType, nan: Value) -> Value:
+    """What is read beyond the tensor."""
+    zeros = build.add(Constant.of(0, block)).result
+    if isinstance(nan.op, Constant) and not nan.op.value:
+        return zeros
+    nans = build.add(Constant.of(math.nan, block)).result
+    condition = build.add(Splat(nan, block.with_element(I1))).result
+    return build.add(Select(condition, nans, zeros)).result

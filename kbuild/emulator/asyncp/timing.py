@@ -1,0 +1,72 @@
+"""When asynchronous operations take effect: the adversary.
+
+PTX promises only that an operation takes effect between its issue and the wait for it.  A kernel that is right is right for every
+choice; `early` hides missing waits, `late` lays them bare, `random` mixes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kbuild.emulator.findings import EmulationError
+
+
+class Timing:
+    """All at once, when issued."""
+
+    name = "early"
+    adversarial = False
+    """Whether what is under way must be kept apart from what has taken effect."""
+
+    def lands_at_issue(self) -> bool:
+        """Whether an operation just issued takes effect right away."""
+        return True
+
+    def choose(self, count: int) -> int:
+        """Which of several operations (oldest first, at least one) lands next."""
+        return 0
+
+    def start(self) -> None:
+        """A new launch begins."""
+
+
+class Late(Timing):
+    """Not before somebody must wait; the last one issued first."""
+
+    name, adversarial = "late", True
+
+    def lands_at_issue(self) -> bool:
+        return False
+
+    def choose(self, count: int) -> int:
+        return count - 1
+
+
+class Random(Timing):
+    """At issue, or later in any order."""
+
+    adversarial = True
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.name = f"random({seed})"
+        self.start()
+
+    def start(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+
+    def lands_at_issue(self) -> bool:
+        return bool(self.random.integers(2))
+
+    def choose(self, count: int) -> int:
+        return int(self.random.integers(count))
+
+
+def timing_named(text: str) -> Timing:
+    """`early`, `late` or `random(seed)`.  Raises EmulationError for others."""
+    if text in ("early", "late"):
+        return Timing() if text == "early" else Late()
+    name, _, rest = text.partition("(")
+    if name == "random" and rest.endswith(")") and rest[:-1].isdigit():
+        return Random(int(rest[:-1]))
+    raise EmulationError(f"unknown timing {text!r}", hint="known are early, late and random(SEED)")

@@ -1,0 +1,62 @@
+"""The shipped kernels whose products warpgroups compute: code for Hopper alone, nothing serialised, no spills."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import kbuild
+
+KERNELS = Path(__file__).parents[2] / "kernels"
+POINTERS = {"a": "*{}:16", "b": "*{}:16", "c": "*{}:16", "M": "i32", "N": "i32:16", "K": "i32:16"}
+LAYOUTS = {
+    "row": {"stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1"},
+    "column": {"stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:1", "stride_bn": "i32:16"},
+}
+C = {"stride_cm": "i32:16", "stride_cn": "i32:1"}
+ATTENTION = {
+    **dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32", "sm_scale": "fp32",
+    **dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16"), "n_heads": "i32", "n_ctx": "i32",
+}  # fmt: skip
+
+
+def matmul(dtype: str, layout: str, blocks: tuple[int, int, int], warps: int, stages: int) -> kbuild.Artifact:
+    signature = {name: text.format(dtype) for name, text in POINTERS.items()} | LAYOUTS[layout] | C
+    constexprs = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), blocks), GROUP_M=8)
+    return kbuild.compile(
+        f"{KERNELS}/matmul.py:matmul_kernel", signature=signature, constexprs=constexprs, target="sm_90", num_warps=warps,
+        num_stages=stages,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("dtype", "blocks", "warps", "stages"),
+    [
+        ("fp16", (128, 256, 64), 8, 3),
+        ("bf16", (128, 128, 64), 4, 4),
+        ("fp16", (64, 64, 64), 4, 4),
+        ("bf16", (128, 128, 32), 8, 3),
+    ],
+)
+def test_matmul(dtype: str, blocks: tuple[int, int, int], warps: int, stages: int, layout: str) -> None:
+    artifact = matmul(dtype, layout, blocks, warps, stages)
+    assert artifact.metadata.arch == "sm_90a" and artifact.metadata.spill_stores == 0
+    assert re.findall(r"wgmma.wait_group.sync.aligned (\d)", artifact.asm["ptx"]) == ["1", "0"]
+    assert artifact.asm["ptx"].count("bar.sync") == 3, "one in the loop, two to store the result through shared memory"
+
+
+def test_few_rows_stay_with_single_warps() -> None:
+    assert matmul("fp16", "row", (16, 64, 128), 4, 4).metadata.arch == "sm_90"
+
+
+@pytest.mark.parametrize(("depth", "warps"), [(64, 4), (128, 8)])
+def test_attention(depth: int, warps: int) -> None:
+    constexprs = {"HEAD_DIM": depth, "IS_CAUSAL": True, "BLOCK_M": 128, "BLOCK_N": 64}
+    artifact = kbuild.compile(
+        f"{KERNELS}/flash_attention.py:flash_attention_kernel", signature=ATTENTION, constexprs=constexprs, target="sm_90",
+        num_warps=warps, num_stages=2,
+    )  # fmt: skip
+    assert artifact.metadata.arch == "sm_90a" and artifact.metadata.spill_stores == 0

@@ -56,7 +56,7 @@ def run(
     ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
     arguments: Sequence[Argument], *,
     schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str = "late",
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str | Timing = "late",
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
@@ -78,8 +78,8 @@ def run(
             arrays.append(None)
         values.append(argument if array is None else arrays[-1][1])
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
+    launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = list(observers)
-    launch.timing = timing_named(timing)
     findings = launch.run()
     outputs = [
         None if entry is None else heap.bytes(entry[1], entry[0].nbytes).copy().view(entry[0].dtype).reshape(entry[0].shape)
@@ -106,7 +106,7 @@ class Launch:
         self.printed: list[str] = []
         self.observers: list[Observer] = []
         self.timing: Timing = Late()
-        """When asynchronous copies take effect."""
+        """When asynchronous operations take effect."""
         self.global_memory = heap
         self.shared_base = shared_base
         self._check_shape()
@@ -184,6 +184,7 @@ class Launch:
     def run(self) -> list[Finding]:
         """Run all CTAs; gives what was found, at most one thing that ended the run."""
         self.schedule.start()
+        self.timing.start()
         waiting, running = self._clusters(), []
         try:
             with np.errstate(all="ignore"):

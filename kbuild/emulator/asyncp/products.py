@@ -7,7 +7,7 @@ queue of its own.  Products of one warp take effect in the order of their issue.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,22 @@ class Shape:
     saturate: bool = False
 
 
+@dataclass(frozen=True)
+class Registers:
+    """The names of the registers of one instruction."""
+
+    d: tuple[str, ...]
+    a: tuple[str, ...] = ()
+
+    @cached_property
+    def of_d(self) -> frozenset[str]:
+        return frozenset(self.d)
+
+    @cached_property
+    def of_a(self) -> frozenset[str]:
+        return frozenset(self.a)
+
+
 @lru_cache(maxsize=1024)
 def _addresses(bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
     """Addresses of rows `first` to `first + extent` of an operand in shared memory.  Raises Fault for a wrong descriptor."""
@@ -53,6 +69,7 @@ class Product(Operation):
     """One `wgmma.mma_async` of some warps of a warpgroup, with the lanes of its registers."""
 
     shape: Shape
+    names: Registers
     warps: tuple[int, ...]
     """Numbers in the warpgroup, 0 to 3, in order."""
     d: list[np.ndarray]
@@ -83,8 +100,9 @@ class Products:
         """What each warp has issued since its warpgroup last agreed."""
 
     def issue(
-        self, site: Any, first: int, shape: Shape, d: list[np.ndarray], a: list[np.ndarray] | int, b: int, accumulates: bool
-    ) -> None:
+        self, site: Any, first: int, shape: Shape, names: Registers, d: list[np.ndarray], a: list[np.ndarray] | int, b: int,
+        accumulates: bool,
+    ) -> None:  # fmt: skip
         """Begin the product of consecutive warps of one warpgroup, from warp `first` of the CTA on."""
         count = len(d[0]) // 32
         if not all(self.fenced[first : first + count]):
@@ -92,7 +110,7 @@ class Products:
         self._agree(site, first, count, (shape, a if isinstance(a, int) else "registers", b, accumulates))
         if not self.timing.adversarial and not hears(self.memory.observers, "issued"):
             inner = tuple((first + index) % 4 for index in range(count))
-            product = Product("product", site, (), (), shape, inner, d, a, b, _stack(d) if accumulates else None)
+            product = Product("product", site, (), (), shape, names, inner, d, a, b, _stack(d) if accumulates else None)
             self._compute(product)
             _spread(product.result, d)
             return
@@ -100,15 +118,16 @@ class Products:
             lanes = slice(32 * index, 32 * index + 32)
             own = [view[lanes] for view in d]
             left = a if isinstance(a, int) else [view[lanes] for view in a]
-            self._issue_one((site[0], site[1], site[2][lanes]), first + index, shape, own, left, b, accumulates)
+            self._issue_one((site[0], site[1], site[2][lanes]), first + index, shape, names, own, left, b, accumulates)
 
     def _issue_one(
-        self, site: Any, warp: int, shape: Shape, d: list[np.ndarray], a: list[np.ndarray] | int, b: int, accumulates: bool
-    ) -> None:
+        self, site: Any, warp: int, shape: Shape, names: Registers, d: list[np.ndarray], a: list[np.ndarray] | int, b: int,
+        accumulates: bool,
+    ) -> None:  # fmt: skip
         queue = self.queues[warp]
-        product = Product("product", site, self._reads(shape, warp % 4, a, b), (), shape, (warp % 4,), d, a, b)
+        product = Product("product", site, self._reads(shape, warp % 4, a, b), (), shape, names, (warp % 4,), d, a, b)
         product.group = self.committed[warp]
-        owner = self._owner(queue, d, a)
+        owner = self._owner(queue, names)
         if accumulates:
             product.before = _stack(d) if owner is None else owner
         tell(self.memory.observers, "issued", product)
@@ -139,7 +158,7 @@ class Products:
                 product = queue[0]
                 self._compute(product)
                 del queue[0]
-                if not product.spread and not any(_same(product.d, other.d) for other in queue):
+                if not product.spread and not any(product.names.d == other.names.d for other in queue):
                     _spread(product.result, product.d)
                 tell(self.memory.observers, "awaited", product, 32 * warp + np.arange(32), False, site)
 
@@ -174,17 +193,15 @@ class Products:
         for other in group:
             del other[:agreed]
 
-    def _owner(self, queue: list[Product], d: list[np.ndarray], a: list[np.ndarray] | int) -> Product | None:
+    def _owner(self, queue: list[Product], names: Registers) -> Product | None:
         """The last product under way with the same accumulator.  Raises Fault where products share registers otherwise."""
-        mine, owner = _places(d), None
-        left = set() if isinstance(a, int) else set(_places(a))
+        owner = None
         for other in queue:
-            theirs = _places(other.d)
-            if left & set(theirs):
+            if names.of_a & other.names.of_d:
                 raise Fault("wgmma-registers", "a register of A is the accumulator of a product that has not been waited for")
-            if mine == theirs:
+            if names.d == other.names.d:
                 owner = other
-            elif set(mine) & set(theirs):
+            elif names.of_d & other.names.of_d:
                 raise Fault(
                     "wgmma-registers", "an accumulator shares registers with that of a product that has not been waited for"
                 )
@@ -238,12 +255,3 @@ def _spread(registers: np.ndarray | None, views: list[np.ndarray]) -> None:
     assert registers is not None
     for view, values in zip(views, registers.reshape(len(views), -1)):
         view[:] = values.view(view.dtype)
-
-
-def _places(views: list[np.ndarray]) -> list[int]:
-    """Where the lanes of registers lie: the identity of the registers."""
-    return [view.__array_interface__["data"][0] for view in views]
-
-
-def _same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    return _places(one) == _places(other)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.asyncp import agent_of
-from kbuild.emulator.asyncp.products import Products, Shape
+from kbuild.emulator.asyncp.products import Products, Registers, Shape
 from kbuild.emulator.findings import Fault
 from kbuild.emulator.optable.collectives import whole_warps
 from kbuild.emulator.optable.places import number
@@ -46,6 +46,7 @@ def _multiply(form: Form, instruction: Instruction) -> Bound:
     left = tuple(View(item, "b32") for item in a.items) if isinstance(a, Vector) else (View(a, "b64"),)
     if len(d.items) != count or len(left) not in (1, 4):
         raise PtxError(f"{instruction.name} needs {count} registers for D and 4 for A")
+    names = Registers(tuple(map(str, d.items)), tuple(map(str, a.items)) if isinstance(a, Vector) else ())
     views = (*(View(item, "b32") for item in d.items), *left, View(b, "b64"), View(scale, "pred"))
 
     def function(warps: Any, *lanes: np.ndarray, where: Any = True) -> None:
@@ -55,7 +56,7 @@ def _multiply(form: Form, instruction: Instruction) -> Bound:
             right, accumulates = _uniform(own[-2], "descriptor of B"), bool(_uniform(own[-1], "scale-d"))
             operand = own[count:-2] if len(left) == 4 else _uniform(own[count], "descriptor of A")
             site = (warps, instruction, np.arange(32 * first, 32 * last))
-            products.issue(site, warps.first + first, shape, own[:count], operand, right, accumulates)
+            products.issue(site, warps.first + first, shape, names, own[:count], operand, right, accumulates)
 
     return Bound(function, views)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.asyncp.mbarrier import Barriers
-from kbuild.emulator.asyncp.operation import Extent, Operation, hears, tell
+from kbuild.emulator.asyncp.operation import Extent, Operation, tell
 from kbuild.emulator.asyncp.timing import Timing
 from kbuild.emulator.asyncp.tma import reduce_elements
 from kbuild.emulator.findings import Fault
@@ -88,20 +88,18 @@ class Transfers:
         if not self.stores:
             return
         limits = {thread: self.committed.get(thread, 0) - allowed for thread in threads.tolist()}
+        remaining = []
         for transfer in self.stores:
-            if transfer.group >= limits.get(transfer.thread, -1):
-                continue
-            self._take(transfer)
-            transfer.read_awaited = True
-            if not only_reads:
-                self._put(transfer)
-            tell(self.memory.observers, "awaited", transfer, np.array([transfer.thread]), only_reads, site)
-        keep = hears(self.memory.observers, "awaited") and only_reads
-        self.stores = [
-            transfer
-            for transfer in self.stores
-            if transfer.group >= limits.get(transfer.thread, -1) or not transfer.written or keep
-        ]  # fmt: skip
+            due = transfer.group < limits.get(transfer.thread, -1)
+            if due and not (only_reads and transfer.read_awaited):
+                self._take(transfer)
+                transfer.read_awaited = True
+                if not only_reads:
+                    self._put(transfer)
+                tell(self.memory.observers, "awaited", transfer, np.array([transfer.thread]), only_reads, site)
+            if only_reads or not due:
+                remaining.append(transfer)
+        self.stores = remaining
 
     def land(self) -> bool:
         """Let one load take effect.  False where none is under way."""
@@ -112,7 +110,10 @@ class Transfers:
 
     def finish(self) -> None:
         """The CTA has ended: its stores complete.  Raises Fault for what still uses its shared memory."""
+        own = self.memory.spaces["shared"]
         for transfer in self.loads:
+            if all(extent.space is not own for extent in transfer.writes):
+                continue
             raise Fault("bulk-unfinished", f"the CTA ends while a copy into its shared memory is under way: {transfer.site[1]}")
         for transfer in self.stores:
             if not transfer.read_awaited:

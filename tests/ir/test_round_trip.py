@@ -93,8 +93,9 @@ GPU = """\
 #shared1 = swizzled{vector=1, perPhase=2, maxPhase=8, order=[0,1]}
 #shared2 = linear{offset=[[0,1],[0,2],[0,0],[1,0],[2,1],[4,2],[8,0]]}
 #blocked1 = blocked{sizePerThread=[2,2], threadsPerWarp=[8,4], warpsPerCTA=[1,2], order=[1,0]}
+#shared3 = swizzled{vector=1, perPhase=1, maxPhase=1, order=[0]}
 
-tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32) {
+tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32, %c1: i1, %map: !tt.tensordesc<tensor<16x8xf16>> {tensor_map = [0, 1, 2, 3], swizzle = 32}) {
   %tile: !ttg.memdesc<16x8xf16, #shared> = ttg.local_alloc src=%x {offset = 0}
   %0: tensor<16x8xf16, #blocked> = ttg.local_load %tile
   %1: tensor<16x8xf16, #linear> = ttg.convert_layout %0 {scratch = 256}
@@ -111,6 +112,13 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   %c: tensor<16x16xf32, #blocked1> = arith.constant {value = 0.0}
   %5: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot %0, %3, %c {atom = "m64n16k16.f16", is_async = true}
   %6: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot_wait %5 {pendings = 1}
+  %barriers: !ttg.memdesc<3 x 1xi64, #shared3> = ttg.local_alloc
+  ttng.init_barrier %barriers
+  %7: !ttg.memdesc<1xi64, #shared3> = ttg.memdesc_index %barriers, %i
+  ttng.barrier_expect %7, %c1 {bytes = 256}
+  ttng.async_tma_copy_global_to_local %map, %2, %7, %c1, indices=[%i, %i]
+  ttng.wait_barrier %7, %i, tiles=[%2]
+  ttng.inval_barrier %barriers, tiles=[%buffers]
   tt.return
 }
 """

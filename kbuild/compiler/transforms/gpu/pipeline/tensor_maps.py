@@ -59,4 +59,7 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
         if other == hints and argument.type == DescriptorType(box):
             return argument
     func.argument_hints = (*known, hints)
-    return func.body.add_argument(DescriptorType(box), f"{func.arguments[sources[0]].hint or 'tensor'}_map")
+    name, taken = f"{func.arguments[sources[0]].hint or 'tensor'}_map", {argument.hint for argument in func.arguments}
+    while name in taken:
+        name += "_"
+    return func.body.add_argument(DescriptorType(box), name)

@@ -93,9 +93,8 @@ GPU = """\
 #shared1 = swizzled{vector=1, perPhase=2, maxPhase=8, order=[0,1]}
 #shared2 = linear{offset=[[0,1],[0,2],[0,0],[1,0],[2,1],[4,2],[8,0]]}
 #blocked1 = blocked{sizePerThread=[2,2], threadsPerWarp=[8,4], warpsPerCTA=[1,2], order=[1,0]}
-#shared3 = swizzled{vector=1, perPhase=1, maxPhase=1, order=[0]}
 
-tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32, %c1: i1, %map: !tt.tensordesc<tensor<16x8xf16>> {tensor_map = [0, 1, 2, 3], swizzle = 32}) {
+tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32) {
   %tile: !ttg.memdesc<16x8xf16, #shared> = ttg.local_alloc src=%x {offset = 0}
   %0: tensor<16x8xf16, #blocked> = ttg.local_load %tile
   %1: tensor<16x8xf16, #linear> = ttg.convert_layout %0 {scratch = 256}
@@ -112,12 +111,23 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   %c: tensor<16x16xf32, #blocked1> = arith.constant {value = 0.0}
   %5: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot %0, %3, %c {atom = "m64n16k16.f16", is_async = true}
   %6: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot_wait %5 {pendings = 1}
-  %barriers: !ttg.memdesc<3 x 1xi64, #shared3> = ttg.local_alloc
+  tt.return
+}
+"""
+
+COPIES = """\
+#shared = swizzled{vector=8, perPhase=4, maxPhase=2, order=[1,0]}
+#shared1 = swizzled{vector=1, perPhase=1, maxPhase=1, order=[0]}
+
+tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<16x16xf16>> {tensor_map = [0, 1, 1, 1]}) {
+  %buffers: !ttg.memdesc<3 x 16x16xf16, #shared> = ttg.local_alloc
+  %barriers: !ttg.memdesc<3 x 1xi64, #shared1> = ttg.local_alloc
   ttng.init_barrier %barriers
-  %7: !ttg.memdesc<1xi64, #shared3> = ttg.memdesc_index %barriers, %i
-  ttng.barrier_expect %7, %c1 {bytes = 256}
-  ttng.async_tma_copy_global_to_local %map, %2, %7, %c1, indices=[%i, %i]
-  ttng.wait_barrier %7, %i, tiles=[%2]
+  %0: !ttg.memdesc<1xi64, #shared1> = ttg.memdesc_index %barriers, %i
+  ttng.barrier_expect %0, %c {bytes = 512}
+  %1: !ttg.memdesc<16x16xf16, #shared> = ttg.memdesc_index %buffers, %i
+  ttng.async_tma_copy_global_to_local %map, %1, %0, %c, indices=[%i, %i]
+  ttng.wait_barrier %0, %i, tiles=[%1]
   ttng.inval_barrier %barriers, tiles=[%buffers]
   tt.return
 }
@@ -171,7 +181,7 @@ def test_text_survives_parsing_and_printing(text: str) -> None:
 
 
 def test_every_operation_is_in_a_text_above() -> None:
-    mentioned = set(re.findall(r"[a-z]+\.[a-z_0-9.]+", TENSORS + CONTROL + GPU + elementwise_text()))
+    mentioned = set(re.findall(r"[a-z]+\.[a-z_0-9.]+", TENSORS + CONTROL + GPU + COPIES + elementwise_text()))
     assert not registered_ops().keys() - mentioned
 
 

@@ -292,7 +292,8 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
     for _ in range(2):
         world.package.product(x, 300, 200, 208)
         address = (1 << 40) + 0x100
-        assert list(world.driver.last.map[:8]) == [address, 200, 300, 2 * 208, 64, 128, 6, 3], "columns come first, in bytes the pitch"
+        columns_first = [200, 300, 2 * 208, 64, 128]
+        assert list(world.driver.last.map[:8]) == [address, *columns_first, 6, 3]
         assert list(world.driver.last.params[:5]) == [address, 300, 200, 208, address]
     assert world.driver.count("encode") == 1
     world.package.product(x, 301, 200, 208)
@@ -300,7 +301,8 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
 
 
 @pytest.mark.parametrize(
-    ("address", "rows", "columns", "stride"), [(0x108, 8, 8, 8), (0x100, 8, 8, 12), (0x100, 8, 0, 8), (0x100, 8, 8, -8), (0x100, 8, 8, 0)]
+    ("address", "rows", "columns", "stride"),
+    [(0x108, 8, 8, 8), (0x100, 8, 8, 12), (0x100, 8, 0, 8), (0x100, 8, 8, -8), (0x100, 8, 8, 0)],
 )
 def test_what_no_tensor_map_describes_is_told(world, address, rows, columns, stride):
     with pytest.raises(world.package.LaunchError, match=f"x, {rows} x {columns} elements with rows {stride} elements apart"):

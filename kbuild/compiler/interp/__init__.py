@@ -17,8 +17,8 @@ from kbuild.compiler.interp import elementwise, gpu, nvidia, tensor  # noqa: F40
 from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_to, value_dtype
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory
-from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.interp.nvidia import TensorMap
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.types import DescriptorType, Type, bit_width, is_float, is_pointer, is_tensor, pointee_of, shape_of
 from kbuild.errors import InterpretError
 

@@ -10,7 +10,8 @@ without a copy engine for tensors.
              %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
 
 The load keeps the descriptor, where it is made from the kernel's arguments: the pass `pipeline` may have it done by the
-hardware's copy engine.  One unsigned comparison stops negative coordinates too.  What descriptors promise of bases and strides becomes hints.
+hardware's copy engine.  One unsigned comparison stops negative coordinates too.  What descriptors promise of bases and strides
+becomes hints.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
                                                             ttg.async_wait {num = 0}
 
 `loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps` those that the
-copy engine (TMA) can: where it can do all of them, mbarriers take the place of the groups and their waits.  `schedule` how early they go,
+copy engine (TMA) can: where it can do all of them, mbarriers take the place of the groups.  `schedule` says how early they go,
 `expand` rewrites the loop.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.timing import Late, Timing, timing_named
+from kbuild.emulator.asyncp.timing import Timing, timing_named
 from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.findings import EmulationError, Fault, Finding
 from kbuild.emulator.memory import (
@@ -55,14 +55,15 @@ class Report:
 def run(
     ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
     arguments: Sequence[Argument], *,
-    schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str = "late",
+    schedule: str | Schedule = "lockstep", timing: str | Timing = "early",
+    observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1),
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
-    `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
-    access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
-    that cannot be run and EmulationError for arguments that do not fit the kernel.
+    `timing` says when asynchronous operations take effect.  `shared_bytes` is the dynamic shared memory; `shared_base` the offset
+    of shared memory in its window.  Observers hear of every access.  Raises PtxError for text that cannot be run and
+    EmulationError for arguments that do not fit the kernel.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
@@ -78,8 +79,8 @@ def run(
             arrays.append(None)
         values.append(argument if array is None else arrays[-1][1])
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
+    launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = list(observers)
-    launch.timing = timing_named(timing)
     findings = launch.run()
     outputs = [
         None if entry is None else heap.bytes(entry[1], entry[0].nbytes).copy().view(entry[0].dtype).reshape(entry[0].shape)
@@ -104,9 +105,8 @@ class Launch:
         self.warps = -(-self.threads // 32)
         self.steps = 0
         self.printed: list[str] = []
+        self.timing = Timing()
         self.observers: list[Observer] = []
-        self.timing: Timing = Late()
-        """When asynchronous copies take effect."""
         self.global_memory = heap
         self.shared_base = shared_base
         self._check_shape()
@@ -184,6 +184,7 @@ class Launch:
     def run(self) -> list[Finding]:
         """Run all CTAs; gives what was found, at most one thing that ended the run."""
         self.schedule.start()
+        self.timing.start()
         waiting, running = self._clusters(), []
         try:
             with np.errstate(all="ignore"):
@@ -215,9 +216,9 @@ class Launch:
                     yield cluster
 
     def _shared(self) -> Space:
-        space = Space("shared", 0, self.shared_size)
-        space.state[: self.shared_base] = 0
-        space.base = 0
+        space = Space("shared", 0)
+        space.grow(self.shared_size)
+        space.make_live(self.shared_base, self.shared_size)
         return space
 
     def _cta(self, cluster: Cluster, index: tuple[int, int, int], rank: int, shared: list[Space]) -> Cta:

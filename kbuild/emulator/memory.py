@@ -25,6 +25,7 @@ CTA_SHIFT = 24
 POISON = 0xFF
 """What fresh memory holds: NaN in every float type, -1 in every integer type."""
 
+_SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 _OUTSIDE, _LIVE, _FREED = 0, 1, 2
 
 
@@ -51,6 +52,8 @@ class Space:
         self.state = np.zeros(0, np.uint8)
         self.names: list[tuple[int, int, str]] = []
         """First byte, size and name of each allocation, for reports."""
+        self.live: list[tuple[int, int]] = []
+        """First and last (exclusive) byte of runs of live memory, for quick checks."""
         self._views: dict[int, np.ndarray] = {}
         self.grow(size, live)
 
@@ -59,10 +62,16 @@ class Space:
         offset, rounded = len(self.data), -(-size // 16) * 16
         self.data = np.concatenate([self.data, np.full(rounded, POISON, np.uint8)])
         self.state = np.concatenate([self.state, np.zeros(rounded, np.uint8)])
-        if live:
-            self.state[offset : offset + size] = _LIVE
         self._views.clear()
+        if live:
+            self.make_live(offset, offset + size)
         return offset
+
+    def make_live(self, start: int, end: int) -> None:
+        """Let the bytes from `start` to before `end` be touched."""
+        self.state[start:end] = _LIVE
+        if start < end:
+            self.live.insert(0, (start, end))
 
     def view(self, size: int) -> np.ndarray:
         """The bytes as elements of `size` bytes."""
@@ -73,6 +82,15 @@ class Space:
 
     def check(self, offsets: np.ndarray, size: int) -> None:
         """Raise Fault unless all of these (int64, at least one) are aligned and inside live memory."""
+        first, last = int(np.minimum.reduce(offsets)), int(np.maximum.reduce(offsets)) + size
+        if size == 1 or not int(np.bitwise_or.reduce(offsets)) & (size - 1):
+            for start, end in self.live:
+                if start <= first and last <= end:
+                    return
+        self._check_each(offsets, size)
+
+    def _check_each(self, offsets: np.ndarray, size: int) -> None:
+        """As `check`, without the quick way for offsets that lie in one run of live memory."""
         last = offsets + (size - 1)
         state = self.state
         if size > 1 and (offsets & (size - 1)).any():
@@ -111,7 +129,7 @@ class Heap(Space):
         """Address of `size` fresh bytes, a multiple of 256 plus `skew`."""
         room = skew + size + RED_ZONE
         offset = self.grow(-(-room // 256) * 256) + skew
-        self.state[offset : offset + size] = _LIVE
+        self.make_live(offset, offset + size)
         self.names.append((offset, size, name))
         return self.base + offset
 
@@ -120,6 +138,7 @@ class Heap(Space):
         for start, size, _ in self.names:
             if start == address - self.base and self.state[start : start + 1].tolist() != [_FREED]:
                 self.state[start : start + size] = _FREED
+                self.live.remove((start, start + size))
                 return
         raise Fault("bad-free", f"{address:#x} is not the start of an allocation")
 
@@ -146,6 +165,7 @@ class Memory:
         self, heap: Heap, shared: Space, local: Local, const: Space, param: Space, peers: list[Space] | None = None
     ) -> None:
         self.spaces: dict[str, Space] = {"global": heap, "shared": shared, "local": local, "const": const, "param": param}
+        self.heap = heap
         self.local = local
         self.peers = peers if peers is not None else [shared]
         """Shared memory of every CTA of the cluster, by rank."""
@@ -160,6 +180,8 @@ class Memory:
             if len(lanes):
                 result[lanes] = self.load(space, addresses[lanes], size, True, (site[0], site[1], lanes))
             return result
+        if space == "global":
+            return self._read(self.heap, addresses.astype(np.int64) - GLOBAL_BASE, size, site)
         parts = self._locate(space, addresses, site)
         if len(parts) == 1:
             return self._read(*parts[0][:2], size, site).reshape(shape)
@@ -172,7 +194,7 @@ class Memory:
         space.check(offsets, size)
         for observer in self.observers:
             observer.accessed("load", space, offsets, size, _lanes(site, len(offsets)), None, site)
-        found = space.view(size)[offsets // size]
+        found = space.view(size)[offsets >> _SHIFTS[size]]
         return found.view(np.uint64).reshape(-1, 2) if size == 16 else found
 
     def store(self, space: str, addresses: np.ndarray, values: np.ndarray, size: int, where: Any, site: Any) -> None:
@@ -189,7 +211,7 @@ class Memory:
                 observer.accessed(
                     "store", part, offsets, size, _lanes(site, len(offsets)), data.view(np.uint8).reshape(-1, size), site
                 )
-            part.view(size)[offsets // size] = data.view("V16").ravel() if size == 16 else data
+            part.view(size)[offsets >> _SHIFTS[size]] = data.view("V16").ravel() if size == 16 else data
 
     def atomic(self, space: str, addresses: np.ndarray, size: int, update: Any, operands: list[np.ndarray], where: Any,
                site: Any) -> np.ndarray:  # fmt: skip
@@ -223,7 +245,7 @@ class Memory:
             return self._generic(addresses, site)
         if space == "shared":
             offsets = addresses.astype(np.int64)
-            if int(offsets.max()) < 1 << CTA_SHIFT:
+            if int(np.maximum.reduce(offsets)) < 1 << CTA_SHIFT:
                 return [(self.spaces["shared"], offsets, None)]
             return self._cluster(offsets)
         offsets = addresses.astype(np.int64)

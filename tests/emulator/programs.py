@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from kbuild.emulator.launch import Report, run
-
-from .emulated import at, kernel
+from .golden_program import Program, at
+from .products import PRODUCTS
 
 LANE = np.arange(32, dtype=np.uint32)
 OUT = at("out", 4) + "    st.global.b32 [%d0], %r0;\n"
-
-
-@dataclass(frozen=True)
-class Program:
-    name: str
-    body: str
-    expected: Mapping[str, np.ndarray]
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    threads: int = 32
-    shared: int = 0
-    module: str = ""
-    grid: tuple[int, ...] = (1,)
-    cluster: tuple[int, ...] = (1, 1, 1)
-
-    @property
-    def text(self) -> str:
-        return kernel(self.body, tuple(self.arrays), self.module, self.threads)
-
-    def run(self, **options: object) -> Report:
-        arrays = list(self.arrays.values())
-        return run(self.text, "test", self.grid, -(-self.threads // 32), self.shared, arrays, cluster=self.cluster, **options)  # type: ignore[arg-type]
 
 
 def lanes(name: str, body: str, expected: np.ndarray, **options: object) -> Program:
@@ -169,7 +144,7 @@ MEMORY = [
     atom.shared.inc.u32 %r3, [%r2], 20;
     red.shared.dec.u32 [%r2], 100;
     ld.shared.b32 %r0, [%r2];
-""", np.where(LANE >= 20, 100, np.minimum(np.maximum(LANE, 10), 20) ^ 1), shared=128),
+""", np.where(LANE >= 20, 100, np.clip(LANE, 10, 20) ^ 1), shared=128),
     Program("atomic floats", """
     atom.global.gpu.relaxed.add.f32 %r1, [%d_out], 0f3F800000;
     mov.b32 %r2, 0x3C003C00;
@@ -178,7 +153,7 @@ MEMORY = [
     red.global.add.noftz.v2.f16x2 [%d_out+16], {%r2, %r2};
     atom.global.add.v2.f32 {%r4, %r5}, [%d_out+24], {%r2, %r2};
 """,
-        {"out": np.array([0x42000000, 0x50005000, 0x3E803C00, 0x3E803C00, 0x50005000, 0x50005000, 0x3E803C00, 0x3E803C00], np.uint32)},
+        {"out": np.array([0x42000000, 0x50005000, *[0x3E803C00] * 2, *[0x50005000] * 2, *[0x3E803C00] * 2], np.uint32)},
         {"out": np.zeros(8, np.uint32)}),
 ]  # fmt: skip
 
@@ -282,4 +257,4 @@ $L_on:
         {"out": np.array([1, 0, 1, 0], np.uint32)}, {"out": np.zeros(4, np.uint32)}, shared=16, grid=(4,), cluster=(2, 1, 1)),
 ]  # fmt: skip
 
-PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL]
+PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL, *PRODUCTS]

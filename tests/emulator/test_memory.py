@@ -72,7 +72,8 @@ def test_local_memory_is_each_threads_own() -> None:
 
 
 def test_constants_and_globals_have_their_first_values() -> None:
-    module = ".const .align 4 .b32 table[3] = {7, 8, 9};\n.global .align 8 .u64 place = values;\n.global .b32 values[2] = {5, -1};\n"
+    module = ".const .align 4 .b32 table[3] = {7, 8, 9};\n.global .align 8 .u64 place = values;\n"
+    module += ".global .b32 values[2] = {5, -1};\n"
     body = """
     ld.const.b32 %r1, [table+8];
     ld.global.b64 %d1, [place];
@@ -99,7 +100,7 @@ def test_the_heap_tells_freed_memory_from_other() -> None:
         heap.check(np.array([first - heap.base]), 1)
     with pytest.raises(Fault, match="not the start"):
         heap.free(second + 1)
-    with pytest.raises(Fault, match="21 bytes at .* byte 0 of second .20 bytes"):
+    with pytest.raises(Fault, match=r"21 bytes at .* byte 0 of second .20 bytes"):
         heap.bytes(second, 21)
 
 
@@ -110,7 +111,8 @@ class Recorder:
         self.heard: list[tuple] = []
 
     def accessed(self, kind, space, offsets, size, lanes, data, site) -> None:
-        self.heard.append((kind, space.name, offsets.tolist(), size, lanes.tolist(), None if data is None else data.tolist(), site[0].first))
+        stored = None if data is None else data.tolist()
+        self.heard.append((kind, space.name, offsets.tolist(), size, lanes.tolist(), stored, site[0].first))
 
 
 def test_observers_hear_of_every_access() -> None:

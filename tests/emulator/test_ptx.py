@@ -109,7 +109,7 @@ def test_tensor_addresses_keep_their_coordinates() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(body: str, message: str) -> None:
-    with pytest.raises(PtxError, match=".*") as caught:
+    with pytest.raises(PtxError) as caught:
         load(kernel("    " + body))
     assert message in str(caught.value)
 

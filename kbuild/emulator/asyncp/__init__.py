@@ -1,1 +1,19 @@
-"""Memory operations that land later than their instruction: copies, tensor maps, transaction barriers."""
+"""Asynchronous operations: copies, mbarriers and products of warpgroups, and when they take effect."""
+
+from kbuild.emulator.asyncp.agent import Asynchronous, agent_of
+from kbuild.emulator.asyncp.operation import AsyncObserver, Extent, Operation
+from kbuild.emulator.asyncp.tensor_map import TensorMap, TensorMapError, replace
+from kbuild.emulator.asyncp.timing import Timing, timing_named
+
+__all__ = [
+    "AsyncObserver",
+    "Asynchronous",
+    "Extent",
+    "Operation",
+    "TensorMap",
+    "TensorMapError",
+    "Timing",
+    "agent_of",
+    "replace",
+    "timing_named",
+]

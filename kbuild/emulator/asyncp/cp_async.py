@@ -1,124 +1,148 @@
-"""`cp.async`: copies from global to shared memory that each thread collects into groups and waits for."""
+"""`cp.async`: copies from global to shared memory that each thread gathers in groups and waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.asyncp.operation import Extent, Operation, hears, tell
+from kbuild.emulator.asyncp.timing import Timing
+from kbuild.emulator.memory import Memory, Space
 
-@dataclass
-class Copy:
-    """The copies of one instruction that are under way, one entry per thread."""
 
-    convoy: Any
-    instruction: Any
+@dataclass(eq=False)
+class Copy(Operation):
+    """One `cp.async` of several threads; arrays have one entry per thread."""
+
     threads: np.ndarray
     destinations: np.ndarray
+    """Addresses in shared memory."""
     sources: np.ndarray
+    """Addresses in global memory."""
     size: int
-    filled: np.ndarray | None
-    """Bytes that come from the source, the rest being zero; None: all of them."""
+    amounts: np.ndarray
+    """Bytes read, at most `size`; the rest of the destination is zero."""
     groups: np.ndarray
-    """Number of the thread's group that each belongs to."""
-
-    def take(self, chosen: np.ndarray) -> Copy:
-        """Some of the entries."""
-        filled = None if self.filled is None else self.filled[chosen]
-        return Copy(self.convoy, self.instruction, self.threads[chosen], self.destinations[chosen], self.sources[chosen],
-                    self.size, filled, self.groups[chosen])  # fmt: skip
-
-    def land(self) -> None:
-        """Copy the bytes.  Raises Fault for addresses that are wrong."""
-        site = (self.convoy, self.instruction, self.threads - self.convoy.first_thread)
-        memory = self.convoy.memory
-        memory.store("shared", self.destinations, self._read(memory, site), self.size, True, site)
-
-    def _read(self, memory: Any, site: tuple) -> np.ndarray:
-        if self.filled is None:
-            return memory.load("global", self.sources, self.size, True, site)
-        data = np.zeros((len(self.threads), self.size), np.uint8)
-        for count in np.unique(self.filled).tolist():
-            chosen = np.flatnonzero(self.filled == count)
-            width = count & -count
-            for start in range(0, count, width or 1):
-                addresses = self.sources[chosen] + np.uint64(start)
-                found = memory.load("global", addresses, width, True, (site[0], site[1], site[2][chosen]))
-                data[chosen, start : start + width] = np.ascontiguousarray(found).view(np.uint8).reshape(-1, width)
-        return data.view(np.uint64).reshape(-1, 2) if self.size == 16 else data.view(f"u{self.size}").ravel()
+    """Number of the thread's group that the copy belongs to."""
+    flying: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    """Where it has not landed."""
+    awaited: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    """Where the thread has waited for it."""
 
 
 class CopyGroups:
-    """The copies of a CTA's threads.  An agent of the CTA."""
+    """The copies of the threads of one CTA."""
 
-    def __init__(self, cta: Any) -> None:
-        self.timing = cta.launch.timing
-        self.pending: list[Copy] = []
-        self.committed = np.zeros(32 * cta.warp_count, np.int64)
+    def __init__(self, memory: Memory, threads: int, timing: Timing) -> None:
+        self.memory = memory
+        self.timing = timing
+        self.committed = np.zeros(threads, np.int64)
         """Groups that each thread has committed."""
-        self.watchers: list[tuple[np.ndarray, Callable[[np.ndarray], None]]] = []
-        """Threads that asked to be told when their copies so far have landed, and whom to tell."""
+        self.pending: list[Copy] = []
+        self._arrivals: list[tuple[int, Callable[[], None]]] = []
+        """Threads that want something done once their copies so far have landed."""
 
-    def issue(self, copy: Copy) -> None:
-        """Begin copies; they belong to the group that each thread commits next."""
-        copy.groups = self.committed[copy.threads].copy()
-        self.pending.append(copy)
-        for _ in range(self.timing.ready(len(self.pending))):
-            self.land()
+    def issue(
+        self, site: Any, threads: np.ndarray, destinations: np.ndarray, sources: np.ndarray, size: int, amounts: np.ndarray
+    ) -> None:
+        """Begin copies of `size` (4, 8 or 16) bytes.  Raises Fault for addresses out of bounds or misaligned."""
+        shared = Extent(self.memory.spaces["shared"], destinations.astype(np.int64), size)
+        heap = self.memory.spaces["global"]
+        reading = amounts > 0
+        offsets = sources.astype(np.int64) - heap.base
+        source = Extent(heap, offsets[reading], size)
+        shared.check()
+        if (amounts[reading] == size).all():
+            source.check()
+        else:
+            source = _partial(heap, offsets[reading], amounts[reading], size)
+        count = len(threads)
+        copy = Copy(
+            "copy", site, (source,), (shared,), threads, destinations, sources, size, amounts, self.committed[threads],
+            np.ones(count, bool), np.zeros(count, bool),
+        )  # fmt: skip
+        observers = self.memory.observers
+        tell(observers, "issued", copy)
+        if self.timing.lands_at_issue():
+            self._land(copy, copy.flying.copy())
+        else:
+            shared.poison()
+        if copy.flying.any() or hears(observers, "awaited"):
+            self.pending.append(copy)
 
     def commit(self, threads: np.ndarray) -> None:
-        """End the open group of these threads and begin another."""
+        """`cp.async.commit_group`."""
         self.committed[threads] += 1
 
-    def wait(self, threads: np.ndarray, allowed: int | None) -> None:
-        """Land the copies of these threads but for those of the last `allowed` groups; None: all copies, in groups or not."""
-        limit = np.full(len(self.committed), -1)
-        limit[threads] = np.iinfo(np.int64).max if allowed is None else self.committed[threads] - allowed
-        rest = []
-        for copy in self.pending:
-            chosen = copy.groups < limit[copy.threads]
-            if chosen.all():
-                copy.land()
-                continue
-            if chosen.any():
-                copy.take(chosen).land()
-                copy = copy.take(~chosen)
-            rest.append(copy)
-        self.pending = rest
-        self._tell()
-
-    def when_landed(self, threads: np.ndarray, tell: Callable[[np.ndarray], None]) -> None:
-        """Call `tell(threads)` once all the copies that these threads have begun so far have landed."""
-        pending = list(self.pending)
-        if not any(np.isin(threads, copy.threads).any() for copy in pending):
-            tell(threads)
+    def wait(self, threads: np.ndarray, allowed: int | None, site: Any) -> None:
+        """Land all but the last `allowed` groups of these threads; None: everything, committed or not."""
+        if not self.pending:
             return
-        self.watchers.append((threads, tell))
+        limit = np.full(len(self.committed), -1, np.int64)
+        limit[threads] = self.committed[threads] + 1 if allowed is None else self.committed[threads] - allowed
+        for copy in self.pending:
+            due = ~copy.awaited & (copy.groups < limit[copy.threads])
+            if due.any():
+                self._land(copy, due & copy.flying)
+                copy.awaited |= due
+                tell(self.memory.observers, "awaited", copy, copy.threads[due], False, site)
+        self.pending = [copy for copy in self.pending if not copy.awaited.all()]
+        self._arrive()
+
+    def when_landed(self, thread: int, action: Callable[[], None]) -> None:
+        """Do something once all copies that a thread has issued so far have landed."""
+        if any(copy.flying[copy.threads == thread].any() for copy in self.pending):
+            self._arrivals.append((thread, action))
+        else:
+            action()
 
     def land(self) -> bool:
-        """Land the oldest copy.  False where there is none."""
-        if not self.pending:
+        """Land the copies of a thread for which something waits.  False where nothing does."""
+        if not self._arrivals:
             return False
-        self.pending.pop(0).land()
-        self._tell()
+        thread = self._arrivals[self.timing.choose(len(self._arrivals))][0]
+        for copy in self.pending:
+            self._land(copy, copy.flying & (copy.threads == thread))
+        self._arrive()
         return True
 
-    def finish(self) -> None:
-        """The CTA has ended; what nobody waited for, nobody has read."""
-        self.pending.clear()
+    def _arrive(self) -> None:
+        """Do what waited for copies that have landed now."""
+        waiting, self._arrivals = self._arrivals, []
+        for thread, action in waiting:
+            self.when_landed(thread, action)
 
-    def _tell(self) -> None:
-        """Tell those whose copies have all landed; a thread's later copies count too, which only delays it."""
-        if not self.watchers:
+    def _land(self, copy: Copy, due: np.ndarray) -> None:
+        """Move the bytes of some of a copy's threads."""
+        if not due.any():
             return
-        busy = np.zeros(len(self.committed), bool)
-        for copy in self.pending:
-            busy[copy.threads] = True
-        watchers, self.watchers = self.watchers, []
-        for threads, tell in watchers:
-            if busy[threads].any():
-                self.watchers.append((threads, tell))
-            else:
-                tell(threads)
+        copy.flying &= ~due
+        convoy, instruction, lanes = copy.site[0], copy.site[1], copy.site[2][due]
+        size, amounts, sources = copy.size, copy.amounts[due], copy.sources[due]
+        data = np.zeros((len(lanes), size), np.uint8)
+
+        def fetch(which: np.ndarray, first: int, width: int) -> None:
+            if which.any():
+                found = self.memory.load(
+                    "global", sources[which] + sources.dtype.type(first), width, True, (convoy, instruction, lanes[which])
+                )
+                data[which, first : first + width] = found.view(np.uint8).reshape(-1, width)
+
+        fetch(amounts == size, 0, size)
+        partial = (amounts > 0) & (amounts < size)
+        for byte in range(size if partial.any() else 0):
+            fetch(partial & (byte < amounts), byte, 1)
+        values = data if size == 16 else data.view(f"u{size}").ravel()
+        self.memory.store("shared", copy.destinations[due], values, size, True, (convoy, instruction, lanes))
+
+
+def _partial(heap: Space, offsets: np.ndarray, amounts: np.ndarray, size: int) -> Extent:
+    """The bytes that copies of different amounts read."""
+    Extent(heap, offsets[amounts == size], size).check()
+    places = offsets[:, None] + np.arange(size)
+    found = Extent(heap, places[np.arange(size) < amounts[:, None]], 1)
+    found.check()
+    return found

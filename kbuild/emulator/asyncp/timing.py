@@ -1,66 +1,72 @@
-"""When asynchronous operations take effect: as late as allowed, at once, or at random moments between.
+"""When asynchronous operations take effect: the adversary.
 
-Every unit of a CTA that has something under way is an agent of the CTA: the engine asks agents to land one operation where no
-warp can go on, so that a wait that is justified always ends.
+PTX promises only that an operation takes effect between its issue and the wait for it.  A kernel that is right is right for every
+choice; `early` hides missing waits, `late` lays them bare, `random` mixes.
 """
 
 from __future__ import annotations
-
-import re
-from typing import Any, Protocol
 
 import numpy as np
 
 from kbuild.emulator.findings import EmulationError
 
 
-class Timing(Protocol):
-    """Chooses how many of the operations that may land now do so."""
+class Timing:
+    """All at once, when issued."""
 
-    def ready(self, pending: int) -> int:
-        """How many of `pending` operations land now; called whenever an instruction of the unit is executed."""
-        ...
+    name = "early"
+    adversarial = False
+    """Whether what is under way must be kept apart from what has taken effect."""
 
+    def lands_at_issue(self) -> bool:
+        """Whether an operation just issued takes effect right away."""
+        return True
 
-class Late:
-    """Operations land only when something waits for them."""
-
-    def ready(self, pending: int) -> int:
+    def choose(self, count: int) -> int:
+        """Which of several operations (oldest first, at least one) lands next."""
         return 0
 
-
-class Early:
-    """Operations land with their instruction."""
-
-    def ready(self, pending: int) -> int:
-        return pending
+    def start(self) -> None:
+        """A new launch begins."""
 
 
-class Random:
-    """Operations land at random moments."""
+class Late(Timing):
+    """Not before somebody must wait; the last one issued first."""
+
+    name, adversarial = "late", True
+
+    def lands_at_issue(self) -> bool:
+        return False
+
+    def choose(self, count: int) -> int:
+        return count - 1
+
+
+class Random(Timing):
+    """At issue, or later in any order."""
+
+    adversarial = True
 
     def __init__(self, seed: int) -> None:
-        self.generator = np.random.default_rng(seed)
+        self.seed = seed
+        self.name = f"random({seed})"
+        self.start()
 
-    def ready(self, pending: int) -> int:
-        return int(self.generator.integers(0, pending + 1)) if self.generator.integers(0, 2) else 0
+    def start(self) -> None:
+        self.random = np.random.default_rng(self.seed)
 
+    def lands_at_issue(self) -> bool:
+        return bool(self.random.integers(2))
 
-def timing_named(name: str) -> Timing:
-    """The timing of a name: `late`, `early` or `random(SEED)`.  Raises EmulationError for another."""
-    if name in ("late", "early"):
-        return Late() if name == "late" else Early()
-    found = re.fullmatch(r"random\((\d+)\)", name)
-    if found is None:
-        raise EmulationError(f"unknown timing {name!r}", hint="known are late, early and random(SEED)")
-    return Random(int(found.group(1)))
+    def choose(self, count: int) -> int:
+        return int(self.random.integers(count))
 
 
-def unit_of(cta: Any, kind: type) -> Any:
-    """The CTA's unit of a kind, made at its first use."""
-    for agent in cta.agents:
-        if type(agent) is kind:
-            return agent
-    unit = kind(cta)
-    cta.agents.append(unit)
-    return unit
+def timing_named(text: str) -> Timing:
+    """`early`, `late` or `random(seed)`.  Raises EmulationError for others."""
+    if text in ("early", "late"):
+        return Timing() if text == "early" else Late()
+    name, _, rest = text.partition("(")
+    if name == "random" and rest.endswith(")") and rest[:-1].isdigit():
+        return Random(int(rest[:-1]))
+    raise EmulationError(f"unknown timing {text!r}", hint="known are early, late and random(SEED)")

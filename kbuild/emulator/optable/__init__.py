@@ -11,6 +11,7 @@ from kbuild.emulator.optable import (
     access,
     async_rows,
     bits,
+    bulk_rows,
     collectives,
     control,
     convert,
@@ -25,11 +26,9 @@ from kbuild.emulator.ptx import Instruction, PtxError
 
 __all__ = ["TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of", "reference"]
 
-TABLE: tuple[Row, ...] = tuple(
-    row
-    for module in (integers, bits, floats, convert, moves, access, collectives, control, tensor_rows, async_rows, wgmma_rows)
-    for row in module.ROWS
-)
+_COMPUTING = (integers, bits, floats, convert, moves, access, collectives, control, tensor_rows)
+_ASYNCHRONOUS = (async_rows, bulk_rows, wgmma_rows)
+TABLE: tuple[Row, ...] = tuple(row for module in _COMPUTING + _ASYNCHRONOUS for row in module.ROWS)
 
 _BY_OPCODE: dict[str, list[Row]] = {}
 for _row in TABLE:

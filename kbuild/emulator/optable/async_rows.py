@@ -1,80 +1,214 @@
-"""Copies that land later: `cp.async` and its groups."""
+"""`cp.async` and `mbarrier`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.cp_async import Copy, CopyGroups
-from kbuild.emulator.asyncp.timing import unit_of
-from kbuild.emulator.optable.access import address_of, offset_by
+from kbuild.emulator.asyncp import Asynchronous, agent_of
+from kbuild.emulator.asyncp.operation import tell
+from kbuild.emulator.findings import Fault
+from kbuild.emulator.optable.access import address_of, space_of
+from kbuild.emulator.optable.places import active_lanes, count_view, number, shared_place
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
-from kbuild.emulator.ptx import Immediate, Instruction, PtxError
-
-
-def threads_of(convoy: Any, where: Any) -> np.ndarray:
-    """The threads of a CTA that execute an instruction."""
-    lanes = np.arange(convoy.size) if where is True else np.flatnonzero(where)
-    return lanes + convoy.first_thread
-
-
-def number_of(instruction: Instruction, index: int) -> int:
-    """A literal operand."""
-    operand = instruction.operands[index] if index < len(instruction.operands) else None
-    if not isinstance(operand, Immediate):
-        raise PtxError(f"{instruction.name} needs a number as operand {index + 1}")
-    return operand.value
+from kbuild.emulator.ptx import Address, Instruction, PtxError, Sink
 
 
 def _copy(form: Form, instruction: Instruction) -> Bound:
-    destination, source = instruction.operands[:2]
-    size = number_of(instruction, 2)
-    if size not in ((16,) if form.has("cg") else (4, 8, 16)):
+    """`cp.async [shared], [global], size{, bytes read}{, cache policy}`."""
+    target, source, *rest = instruction.operands
+    (to, to_offset), (origin, origin_offset) = address_of(target), address_of(source)
+    size = number(rest[0])
+    if size not in (4, 8, 16) or (form.has("cg") and size != 16):
         raise PtxError(f"{instruction.name} cannot copy {size} bytes")
-    to, to_offset = address_of(destination)
-    origin, offset = address_of(source)
-    rest = instruction.operands[3:-1] if form.has("L2::cache_hint") else instruction.operands[3:]
+    rest = rest[1:-1] if form.has("L2::cache_hint") else rest[1:]
+    amount_views = tuple(map(count_view, rest))
 
-    def function(convoy: Any, target: np.ndarray, start: np.ndarray, *filled: np.ndarray, where: Any = True) -> None:
-        chosen = slice(None) if where is True else where
-        bytes_read = filled[0][chosen].astype(np.int64) if filled else None
-        if bytes_read is not None:
-            bytes_read = np.minimum(bytes_read, size)
-            if (bytes_read == size).all():
-                bytes_read = None
-        copy = Copy(
-            convoy, instruction, threads_of(convoy, where), offset_by(target, to_offset)[chosen].copy(),
-            offset_by(start, offset)[chosen].copy(), size, bytes_read, np.empty(0, np.int64),
+    def function(warps: Any, start: np.ndarray, begin: np.ndarray, *amounts: np.ndarray, where: Any = True) -> None:
+        lanes = active_lanes(warps.size, where)
+        moved = amounts[0][lanes].astype(np.int64) if amounts else np.full(len(lanes), size)
+        if (moved > size).any():
+            raise Fault("async-misuse", f"reads {int(moved.max())} bytes to fill {size}")
+        agent_of(warps.cta).copies.issue(
+            (warps, instruction, lanes), warps.first_thread + lanes, start[lanes].astype(np.int64) + to_offset,
+            begin[lanes].astype(np.int64) + origin_offset, size, moved,
         )  # fmt: skip
-        unit_of(convoy.cta, CopyGroups).issue(copy)
 
-    return Bound(function, (to, origin, *(View(operand, "u32") for operand in rest)))
-
-
-def _commit(form: Form, instruction: Instruction) -> Bound:
-    def function(convoy: Any, where: Any = True) -> None:
-        unit_of(convoy.cta, CopyGroups).commit(threads_of(convoy, where))
-
-    return Bound(function)
+    return Bound(function, (to, origin, *amount_views))
 
 
-def _wait(form: Form, instruction: Instruction) -> Bound:
-    allowed = None if form.has("wait_all") else number_of(instruction, 0)
-
-    def function(convoy: Any, where: Any = True) -> None:
-        unit_of(convoy.cta, CopyGroups).wait(threads_of(convoy, where), allowed)
+def _copy_commit(form: Form, instruction: Instruction) -> Bound:
+    def function(warps: Any, where: Any = True) -> None:
+        agent_of(warps.cta).copies.commit(warps.first_thread + active_lanes(warps.size, where))
 
     return Bound(function)
 
 
+def _copy_wait(form: Form, instruction: Instruction) -> Bound:
+    allowed = None if form.has("wait_all") else number(instruction.operands[0])
+
+    def function(warps: Any, where: Any = True) -> None:
+        lanes = active_lanes(warps.size, where)
+        agent_of(warps.cta).copies.wait(warps.first_thread + lanes, allowed, (warps, instruction, lanes))
+
+    return Bound(function)
+
+
+def _copy_arrive(form: Form, instruction: Instruction) -> Bound:
+    """`cp.async.mbarrier.arrive`: each thread arrives when its copies so far have landed."""
+    view, offset = address_of(instruction.operands[0])
+    generic = space_of(form) == "generic"
+
+    def function(warps: Any, start: np.ndarray, where: Any = True) -> None:
+        agent = agent_of(warps.cta)
+        for lane in active_lanes(warps.size, where).tolist():
+            owner, place = shared_place(warps, int(start[lane]) + offset, generic)
+            if not form.has("noinc"):
+                owner.barriers.more(place, 1)
+            site = (warps, instruction, np.array([lane]))
+            agent.copies.when_landed(warps.first_thread + lane, _arrival(owner, place, site))
+
+    return Bound(function, (view,))
+
+
+def _arrival(owner: Asynchronous, place: int, site: Any) -> Callable[[], None]:
+    def arrive() -> None:
+        phase = owner.barriers.arrive(place)
+        tell(owner.cta.memory.observers, "arrived", (owner.cta.shared, place), phase, site, None)
+
+    return arrive
+
+
+def _barrier_manage(form: Form, instruction: Instruction) -> Bound:
+    """`mbarrier.init` and `mbarrier.inval`."""
+    view, offset = address_of(instruction.operands[0])
+    generic, views = space_of(form) == "generic", tuple(map(count_view, instruction.operands[1:]))
+
+    def function(warps: Any, start: np.ndarray, *counts: np.ndarray, where: Any = True) -> None:
+        for lane in active_lanes(warps.size, where).tolist():
+            agent, place = shared_place(warps, int(start[lane]) + offset, generic)
+            if counts:
+                agent.barriers.init(place, int(counts[0][lane]))
+            else:
+                agent.barriers.invalidate(place)
+
+    return Bound(function, (view, *views))
+
+
+def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
+    """Arrivals, announcements of bytes, and both at once; gives the phase as the state."""
+    arrives = form.has("arrive") or form.has("arrive_drop")
+    gives = arrives and not isinstance(instruction.operands[0], Address)
+    result, operands = (instruction.operands[0] if gives else Sink()), instruction.operands[1 if gives else 0 :]
+    view, offset = address_of(operands[0])
+    generic, given = space_of(form) == "generic", tuple(map(count_view, operands[1:]))
+    states = () if isinstance(result, Sink) else (View(result, "b64"),)
+    transfer, completes = form.has("expect_tx"), form.has("complete_tx")
+    if (transfer or completes) and not given:
+        raise PtxError(f"{instruction.name} lacks a number of bytes")
+
+    def function(warps: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
+        for lane in active_lanes(warps.size, where).tolist():
+            agent, place = shared_place(warps, int(start[lane]) + offset, generic)
+            amount = int(views[0][lane]) if given else 1
+            if transfer:
+                agent.barriers.expect(place, amount)
+            if completes:
+                agent.barriers.complete(place, amount)
+            if arrives:
+                phase = agent.barriers.arrive(place, 1 if transfer else amount, form.has("arrive_drop"))
+                site = (warps, instruction, np.array([lane]))
+                tell(warps.memory.observers, "arrived", (agent.cta.shared, place), phase, site, None)
+                if states:
+                    views[-1][lane] = phase
+
+    return Bound(function, (view, *given, *states))
+
+
+@dataclass(frozen=True)
+class BarrierWait:
+    """Threads waiting for phases of mbarriers."""
+
+    waits: tuple[tuple[Asynchronous, int, int, int], ...]
+    """Owner, offset, phase and lane."""
+    site: Any
+
+    def ready(self) -> bool:
+        if not all(agent.barriers.at(place).phase > phase for agent, place, phase, _ in self.waits):
+            return False
+        _tell_passed(self.waits, self.site)
+        return True
+
+    def describe(self) -> str:
+        agent, place, _, _ = next(wait for wait in self.waits if wait[0].barriers.at(wait[1]).phase <= wait[2])
+        return f"waits {agent.barriers.describe(place)}"
+
+
+def _tell_passed(waits: Any, site: Any) -> None:
+    for agent, place, phase, lane in waits:
+        where = (site[0], site[1], np.array([lane]))
+        tell(agent.cta.memory.observers, "passed", (agent.cta.shared, place), phase, where)
+
+
+def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
+    """`test_wait` looks; `try_wait` stands until the phase is complete, or comes back in vain once to show a missing loop."""
+    target, address, state = instruction.operands[:3]
+    view, offset = address_of(address)
+    generic, parity, tries = space_of(form) == "generic", form.has("parity"), form.has("try_wait")
+
+    def function(warps: Any, start: np.ndarray, states: np.ndarray, out: np.ndarray, where: Any = True) -> Any:
+        own, site = agent_of(warps.cta), (warps, instruction)
+        open_waits, passed = [], []
+        for lane in active_lanes(warps.size, where).tolist():
+            agent, place = shared_place(warps, int(start[lane]) + offset, generic)
+            current, wanted = agent.barriers.at(place).phase, int(states[lane])
+            done = agent.barriers.passed(place, wanted & 1) if parity else agent.barriers.passed_token(place, wanted)
+            out[lane] = done
+            (passed if done else open_waits).append((agent, place, current - 1 if done else current, lane))
+        _tell_passed(passed, site)
+        if not open_waits:
+            return None
+        key = (warps.first, open_waits[0][1], open_waits[0][2])
+        if not tries or (own.timing.adversarial and key not in own.looked):
+            own.looked.add(key)
+            own.looked_in_vain()
+            return None
+        for _, _, _, lane in open_waits:
+            out[lane] = True
+        return BarrierWait(tuple(open_waits), site)
+
+    return Bound(function, (view, View(state, "u32" if parity else "b64"), View(target, "pred")))
+
+
+_ORDER = "[release|relaxed|acquire][cta|cluster]"
+_PLACE = "[shared|shared::cta|shared::cluster]"
 _COPY = Effects(reads=("global",), writes=("shared",), asynchronous=True)
-_PREFETCH = "[L2::64B|L2::128B|L2::256B]"
+_ARRIVE = Effects(reads=("shared",), writes=("shared",), atomic=True)
+_WAIT = Effects(reads=("shared",), waits=True)
+_STATE = Effects(writes=("shared",))
 
 ROWS = [
-    Row("cp.async{ca|cg}{shared|shared::cta}.global[L2::cache_hint]" + _PREFETCH, "", "copy of 4, 8 or 16 bytes per thread",
-        handler=_copy, effects=_COPY),
-    Row("cp.async.commit_group", "", "ends a group of copies", handler=_commit),
-    Row("cp.async.wait_group", "", "waits for all but the last groups", handler=_wait),
-    Row("cp.async.wait_all", "", "waits for all copies", handler=_wait),
+    Row("cp.async{ca|cg}{shared|shared::cta}.global[L2::cache_hint][L2::64B|L2::128B|L2::256B]", "",
+        "copy from global to shared memory", handler=_copy, effects=_COPY),
+    Row("cp.async.commit_group", "", "end a group of copies", handler=_copy_commit),
+    Row("cp.async.wait_group", "", "wait for all groups of copies but the last few", handler=_copy_wait,
+        effects=Effects(writes=("shared",))),
+    Row("cp.async.wait_all", "", "wait for all copies", handler=_copy_wait, effects=Effects(writes=("shared",))),
+    Row("cp.async.mbarrier.arrive[noinc][shared|shared::cta].b64", "", "arrive when all copies have landed", handler=_copy_arrive,
+        effects=_ARRIVE),
+    Row("mbarrier.init[shared|shared::cta].b64", "", "make an mbarrier", handler=_barrier_manage, effects=_STATE),
+    Row("mbarrier.inval[shared|shared::cta].b64", "", "end the use of an mbarrier", handler=_barrier_manage, effects=_STATE),
+    *(
+        Row(f"mbarrier{operation}{_ORDER}{_PLACE}.b64", "", summary, handler=_barrier_arrive, effects=_ARRIVE)
+        for operation, summary in (
+            ("{arrive|arrive_drop}[expect_tx]", "arrive at an mbarrier, perhaps announcing bytes"),
+            (".expect_tx", "announce bytes to an mbarrier"),
+            (".complete_tx", "report bytes to an mbarrier"),
+        )
+    ),
+    Row(f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64", "", "see whether a phase is complete",
+        handler=_barrier_wait, effects=_WAIT),
 ]  # fmt: skip

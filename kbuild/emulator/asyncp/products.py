@@ -1,0 +1,249 @@
+"""`wgmma.mma_async`: products of warpgroups under way, worked out one warp at a time.
+
+The rows of A and D that a warp owns depend on no other warp, and a wait orders only the warp that executes it; so each warp has a
+queue of its own.  Products of one warp take effect in the order of their issue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator import tensor
+from kbuild.emulator.asyncp.operation import Extent, Operation, hears, tell
+from kbuild.emulator.asyncp.timing import Timing
+from kbuild.emulator.findings import Fault
+from kbuild.emulator.memory import Memory
+from kbuild.emulator.tensor.descriptor import DescriptorError
+from kbuild.emulator.tensor.wgmma import DEPTH_BYTES
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one instruction computes."""
+
+    columns: int
+    """N."""
+    kind_d: str
+    kind_a: str
+    kind_b: str
+    scale_a: int = 1
+    scale_b: int = 1
+    transposed_a: bool = False
+    transposed_b: bool = False
+    saturate: bool = False
+
+
+@lru_cache(maxsize=1024)
+def _addresses(bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
+    """Addresses of rows `first` to `first + extent` of an operand in shared memory.  Raises Fault for a wrong descriptor."""
+    try:
+        descriptor = tensor.Descriptor.decode(bits)
+        found = tensor.operand_addresses(descriptor, first + extent, DEPTH_BYTES, tensor.ELEMENT_BITS[kind] // 8, transposed)
+    except DescriptorError as error:
+        raise Fault("wgmma-descriptor", str(error)) from None
+    return np.ascontiguousarray(found[first:])
+
+
+@dataclass(eq=False)
+class Product(Operation):
+    """One `wgmma.mma_async` of some warps of a warpgroup, with the lanes of its registers."""
+
+    shape: Shape
+    warps: tuple[int, ...]
+    """Numbers in the warpgroup, 0 to 3, in order."""
+    d: list[np.ndarray]
+    a: list[np.ndarray] | int
+    """Registers of A, or its descriptor."""
+    b: int
+    """Descriptor of B."""
+    before: np.ndarray | Product | None = None
+    """The accumulator: uint32 [registers, warps, 32], the product under way that makes it, or None for zero."""
+    result: np.ndarray | None = None
+    spread: bool = False
+    """Whether the registers hold the result already."""
+    group: int = 0
+
+
+class Products:
+    """The products of the warps of one CTA."""
+
+    def __init__(self, memory: Memory, warp_count: int, timing: Timing) -> None:
+        self.memory = memory
+        self.timing = timing
+        self.warp_count = warp_count
+        self.committed = [0] * warp_count
+        self.queues: list[list[Product]] = [[] for _ in range(warp_count)]
+        self.fenced = [False] * warp_count
+        """Warps that have executed `wgmma.fence`."""
+        self.issued: list[list[tuple[Any, ...]]] = [[] for _ in range(warp_count)]
+        """What each warp has issued since its warpgroup last agreed."""
+
+    def issue(
+        self, site: Any, first: int, shape: Shape, d: list[np.ndarray], a: list[np.ndarray] | int, b: int, accumulates: bool
+    ) -> None:
+        """Begin the product of consecutive warps of one warpgroup, from warp `first` of the CTA on."""
+        count = len(d[0]) // 32
+        if not all(self.fenced[first : first + count]):
+            raise Fault("wgmma-registers", "the first wgmma.mma_async of a warp without wgmma.fence before it")
+        self._agree(site, first, count, (shape, a if isinstance(a, int) else "registers", b, accumulates))
+        if not self.timing.adversarial and not hears(self.memory.observers, "issued"):
+            inner = tuple((first + index) % 4 for index in range(count))
+            product = Product("product", site, (), (), shape, inner, d, a, b, _stack(d) if accumulates else None)
+            self._compute(product)
+            _spread(product.result, d)
+            return
+        for index in range(count):
+            lanes = slice(32 * index, 32 * index + 32)
+            own = [view[lanes] for view in d]
+            left = a if isinstance(a, int) else [view[lanes] for view in a]
+            self._issue_one((site[0], site[1], site[2][lanes]), first + index, shape, own, left, b, accumulates)
+
+    def _issue_one(
+        self, site: Any, warp: int, shape: Shape, d: list[np.ndarray], a: list[np.ndarray] | int, b: int, accumulates: bool
+    ) -> None:
+        queue = self.queues[warp]
+        product = Product("product", site, self._reads(shape, warp % 4, a, b), (), shape, (warp % 4,), d, a, b)
+        product.group = self.committed[warp]
+        owner = self._owner(queue, d, a)
+        if accumulates:
+            product.before = _stack(d) if owner is None else owner
+        tell(self.memory.observers, "issued", product)
+        queue.append(product)
+        if self.timing.lands_at_issue() and all(other.result is not None for other in queue[:-1]):
+            self._compute(product)
+            _spread(product.result, d)
+            product.spread = True
+        elif self.timing.adversarial:
+            for view in d:
+                view[:] = view.dtype.type(0xFFFFFFFF)
+
+    def fence(self, warps: list[int]) -> None:
+        """`wgmma.fence`."""
+        for warp in warps:
+            self.fenced[warp] = True
+
+    def commit(self, warps: list[int]) -> None:
+        """`wgmma.commit_group`."""
+        for warp in warps:
+            self.committed[warp] += 1
+
+    def wait(self, warps: list[int], allowed: int, site: Any) -> None:
+        """All but the last `allowed` groups of these warps are complete: their accumulators hold the sums."""
+        for warp in warps:
+            queue = self.queues[warp]
+            while queue and queue[0].group < self.committed[warp] - allowed:
+                product = queue[0]
+                self._compute(product)
+                del queue[0]
+                if not product.spread and not any(_same(product.d, other.d) for other in queue):
+                    _spread(product.result, product.d)
+                tell(self.memory.observers, "awaited", product, 32 * warp + np.arange(32), False, site)
+
+    def finish(self) -> None:
+        """The CTA has ended.  Raises Fault where the warps of a warpgroup did not execute the same products."""
+        for warp, issued in enumerate(self.issued):
+            if issued:
+                raise Fault("wgmma-divergent", f"warp {warp} executed {issued[0][0]}, other warps of its warpgroup did not")
+
+    def in_flight(self, warp: int) -> list[Product]:
+        """The products of a warp that it has not waited for."""
+        return list(self.queues[warp])
+
+    def _agree(self, site: Any, first: int, count: int, what: tuple[Any, ...]) -> None:
+        """Note what warps issue; raise Fault when warps of one warpgroup issue different products."""
+        if first // 4 * 4 + 4 > self.warp_count:
+            raise Fault("wgmma-divergent", f"the CTA has {self.warp_count} warps, so warp {first} is in no whole warpgroup")
+        if count == 4:
+            if any(self.issued[first + index] for index in range(4)):
+                raise Fault("wgmma-divergent", "the warps of a warpgroup execute different products")
+            return
+        group = self.issued[first // 4 * 4 : first // 4 * 4 + 4]
+        for warp in range(first, first + count):
+            self.issued[warp].append((site[1], *what))
+            for other in group:
+                place = len(self.issued[warp]) - 1
+                if place < len(other) and other[place] != self.issued[warp][place]:
+                    raise Fault(
+                        "wgmma-divergent", "the warps of a warpgroup execute different products, or with different descriptors"
+                    )
+        agreed = min(map(len, group))
+        for other in group:
+            del other[:agreed]
+
+    def _owner(self, queue: list[Product], d: list[np.ndarray], a: list[np.ndarray] | int) -> Product | None:
+        """The last product under way with the same accumulator.  Raises Fault where products share registers otherwise."""
+        mine, owner = _places(d), None
+        left = set() if isinstance(a, int) else set(_places(a))
+        for other in queue:
+            theirs = _places(other.d)
+            if left & set(theirs):
+                raise Fault("wgmma-registers", "a register of A is the accumulator of a product that has not been waited for")
+            if mine == theirs:
+                owner = other
+            elif set(mine) & set(theirs):
+                raise Fault(
+                    "wgmma-registers", "an accumulator shares registers with that of a product that has not been waited for"
+                )
+        return owner
+
+    def _reads(self, shape: Shape, warp: int, a: list[np.ndarray] | int, b: int) -> tuple[Extent, ...]:
+        shared, found = self.memory.spaces["shared"], []
+        if isinstance(a, int):
+            found.append((_addresses(a, 16 * warp, 16, shape.kind_a, shape.transposed_a), shape.kind_a))
+        found.append((_addresses(b, 0, shape.columns, shape.kind_b, shape.transposed_b), shape.kind_b))
+        extents = tuple(Extent(shared, places.ravel(), tensor.ELEMENT_BITS[kind] // 8) for places, kind in found)
+        for extent in extents:
+            extent.check()
+        return extents
+
+    def _compute(self, product: Product) -> None:
+        """Read the operands as they are now and work out the sums."""
+        if product.result is not None:
+            return
+        shape = product.shape
+        if isinstance(product.a, int):
+            first, extent = 16 * product.warps[0], 16 * len(product.warps)
+            left = self._operand(product, product.a, first, extent, shape.kind_a, shape.transposed_a)
+        else:
+            left = tensor.operand_of_registers(_stack(product.a), shape.kind_a)
+        right = self._operand(product, product.b, 0, shape.columns, shape.kind_b, shape.transposed_b)
+        before = product.before.result if isinstance(product.before, Product) else product.before
+        c = None if before is None else tensor.accumulator(before, shape.kind_d)
+        total = tensor.multiply(left, right, c, shape.scale_a, shape.scale_b)
+        product.result = tensor.accumulator_registers(tensor.finish(total, shape.kind_d, shape.saturate), shape.kind_d)
+        product.before = None
+
+    def _operand(self, product: Product, bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
+        """Elements of an operand in shared memory, float64 [extent, k]."""
+        places = _addresses(bits, first, extent, kind, transposed)
+        shared, size = self.memory.spaces["shared"], tensor.ELEMENT_BITS[kind] // 8
+        flat = places.ravel()
+        shared.check(flat, size)
+        for observer in self.memory.observers:
+            observer.accessed("load", shared, flat, size, np.zeros(len(flat), np.int64), None, product.site)
+        return tensor.elements(shared.view(size)[places // size], kind)
+
+
+def _stack(views: list[np.ndarray]) -> np.ndarray:
+    """Lanes of registers as uint32 [registers, warps, 32]."""
+    return np.stack([view.view(np.uint32) for view in views]).reshape(len(views), -1, 32)
+
+
+def _spread(registers: np.ndarray | None, views: list[np.ndarray]) -> None:
+    """Write registers [registers, warps, 32] to their lanes."""
+    assert registers is not None
+    for view, values in zip(views, registers.reshape(len(views), -1)):
+        view[:] = values.view(view.dtype)
+
+
+def _places(views: list[np.ndarray]) -> list[int]:
+    """Where the lanes of registers lie: the identity of the registers."""
+    return [view.__array_interface__["data"][0] for view in views]
+
+
+def _same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return _places(one) == _places(other)

@@ -1,0 +1,73 @@
+"""The copy engine's arithmetic: which elements of an array and which bytes of shared memory a box stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kbuild.emulator import fp
+from kbuild.emulator.asyncp.tensor_map import SWIZZLES, TensorMap
+from kbuild.emulator.findings import Fault
+from kbuild.emulator.tensor.swizzle import swizzle
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """The elements of one box, in the order of shared memory before the swizzle; arrays are int64, one entry per element."""
+
+    inside: np.ndarray
+    """Which lie inside the array."""
+    sources: np.ndarray
+    """Address in global memory; of no meaning outside."""
+    places: np.ndarray
+    """Address in shared memory."""
+    size: int
+    """Bytes per element."""
+
+
+def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int) -> Box:
+    """The box that begins at some coordinates (innermost first, possibly outside) with its bytes at a shared-memory address.
+
+    Raises Fault for another number of coordinates than dimensions, and for an address that is not a multiple of 128.
+    """
+    if len(coordinates) != tensor_map.rank:
+        raise Fault("tma-misuse", f"{len(coordinates)} coordinates for a tensor map of rank {tensor_map.rank}")
+    if shared % 128:
+        raise Fault("misaligned", f"the box lies at shared address {shared:#x}, which is no multiple of 128")
+    shape = tensor_map.moved[::-1]  # outermost first, as numpy counts
+    inside = np.ones(shape, bool)
+    sources = np.full(shape, tensor_map.address, np.int64)
+    for dimension in range(tensor_map.rank):
+        step = tensor_map.steps[dimension] if dimension else 1
+        stride = tensor_map.strides[dimension - 1] if dimension else tensor_map.element_bytes
+        along = coordinates[dimension] + step * np.arange(tensor_map.moved[dimension])
+        view = along.reshape((-1,) + (1,) * dimension)
+        inside &= (view >= 0) & (view < tensor_map.sizes[dimension])
+        sources += view * stride
+    places = shared + np.arange(inside.size, dtype=np.int64) * tensor_map.element_bytes
+    return Box(inside.ravel(), sources.ravel(), swizzle(places, SWIZZLES[tensor_map.swizzle]), tensor_map.element_bytes)
+
+
+def fill_bits(tensor_map: TensorMap) -> int:
+    """What elements outside the array are loaded as."""
+    return fp.FORMATS[tensor_map.element].nan if tensor_map.fill_nan else 0
+
+
+def reduce_elements(operation: str, kind: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The bits of elements after a bulk reduction with `add`, `min`, `max`, `inc`, `dec`, `and`, `or` or `xor`."""
+    if operation in ("and", "or", "xor"):
+        return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[operation](old, new)
+    if operation == "inc":
+        return np.where(old >= new, 0, old + 1).astype(old.dtype)
+    if operation == "dec":
+        return np.where((old == 0) | (old > new), new, old - 1).astype(old.dtype)
+    apply = {"add": np.add, "min": np.fmin, "max": np.fmax}[operation]
+    if kind[0] in "us":
+        signed = old.dtype.str.replace("u", "i") if kind[0] == "s" else old.dtype
+        return apply(old.view(signed), new.view(signed)).view(old.dtype)
+    storage = fp.FORMATS[kind].storage
+    if kind == "bf16":
+        return fp.convert(apply(fp.decode(old, kind), fp.decode(new, kind)), "f32", kind)
+    return apply(old.view(storage), new.view(storage)).view(old.dtype)

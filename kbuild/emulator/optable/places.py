@@ -1,0 +1,45 @@
+"""What handlers of asynchronous instructions share: lanes that take part, and addresses in shared memory of a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.asyncp import Asynchronous, agent_of
+from kbuild.emulator.findings import Fault
+from kbuild.emulator.memory import CTA_SHIFT, SHARED_WINDOW, WINDOW_SIZE
+from kbuild.emulator.optable.row import View
+from kbuild.emulator.ptx import Immediate, Operand, PtxError
+
+
+def active_lanes(size: int, where: Any) -> np.ndarray:
+    """The lanes that execute an instruction, counted in the convoy."""
+    return np.arange(size) if where is True else np.flatnonzero(where)
+
+
+def shared_place(warps: Any, address: int, generic: bool = False) -> tuple[Asynchronous, int]:
+    """The agent of the CTA whose shared memory an address lies in, and the offset there.  Raises Fault for other addresses."""
+    if generic:
+        if address // WINDOW_SIZE != SHARED_WINDOW // WINDOW_SIZE:
+            raise Fault("out-of-bounds", f"the generic address {address:#x} does not lie in shared memory")
+        address -= SHARED_WINDOW
+    rank = (address >> CTA_SHIFT) - 1
+    if rank < 0:
+        return agent_of(warps.cta), address
+    ctas = warps.cta.cluster.ctas
+    if rank >= len(ctas):
+        raise Fault("out-of-bounds", f"shared address of CTA {rank} in a cluster of {len(ctas)}")
+    return agent_of(ctas[rank]), address & ((1 << CTA_SHIFT) - 1)
+
+
+def number(operand: Operand) -> int:
+    """An operand that must be a literal integer."""
+    if not isinstance(operand, Immediate):
+        raise PtxError(f"expected a number, found {operand}")
+    return operand.value
+
+
+def count_view(operand: Operand) -> View:
+    """The view of a 32-bit count."""
+    return View(operand, "u32")

@@ -12,8 +12,18 @@ Every message of kbuild points at a line of the user's kernel or at a key of the
 from __future__ import annotations
 
 import linecache
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+
+def shown_path(path: str) -> str:
+    """A path as messages show it: what lies below the working directory is named from there."""
+    try:
+        below = os.getcwd().rstrip(os.sep) + os.sep
+    except OSError:  # The directory has been removed.
+        return path
+    return path.removeprefix(below)
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Loc:
 
     def __str__(self) -> str:
         column = f":{self.column}" if self.column else ""
-        return f"{self.file}:{self.line}{column}"
+        return f"{shown_path(self.file)}:{self.line}{column}"
 
 
 class KbuildError(Exception):

@@ -58,9 +58,6 @@ LANGUAGE = ("compiler/library/standard.py", "compiler/library/random.py")
 """Files in the language itself: kernels are compiled from their text, and nobody imports them."""
 
 REWRITTEN = {
-    "tt.descriptor_load": "rewrite_tensor_descriptor_to_pointer",
-    "tt.descriptor_store": "rewrite_tensor_descriptor_to_pointer",
-    "tt.make_tensor_descriptor": "rewrite_tensor_descriptor_to_pointer",
     "tt.advance": "rewrite_tensor_pointer",
     "tt.make_tensor_ptr": "rewrite_tensor_pointer",
     **dict.fromkeys(

@@ -29,15 +29,21 @@ def compile_command(cc: Sequence[str], output: str, include: str) -> list[str]:
     return [*cc, *_FLAGS, f"-I{include}", SOURCE, "-o", output, "-ldl", "-lpthread"]
 
 
+def python_headers() -> str:
+    """The directory with Python.h; ToolError where there is none."""
+    include = sysconfig.get_path("include")
+    if not Path(include, "Python.h").exists():
+        raise ToolError(f"Python.h is not in {include}", hint="install Python's headers (python3-dev on Debian and Ubuntu)")
+    return include
+
+
 def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",)) -> Path:
     """Compile `launcher.c` in a package's directory to `_launcher.abi3.so` beside it, and give that path.
 
     `cc` is the compiler with arguments that come before all others.
     ToolError where the compiler or Python's headers are missing, or the compiler fails.
     """
-    include = sysconfig.get_path("include")
-    if not Path(include, "Python.h").exists():
-        raise ToolError(f"Python.h is not in {include}", hint="install Python's headers (python3-dev on Debian and Ubuntu)")
+    include = python_headers()
     library = package_dir / LIBRARY
     descriptor, temporary = tempfile.mkstemp(suffix=".so", prefix=".launcher-", dir=package_dir)
     os.close(descriptor)

@@ -41,9 +41,9 @@ class Package:
     version: str
     """Version of the wheel, as PEP 440 writes it."""
     archs: tuple[str, ...]
-    """Architectures to compile for, such as `sm_80`."""
+    """Architectures to compile for, of `sm_80` and `sm_90`; with `+ptx` the PTX is shipped too, for newer GPUs."""
     ptx_archs: tuple[str, ...] = ()
-    """Those of `archs` written with `+ptx`: their PTX is shipped too, for GPUs newer than any cubin."""
+    """Those of `archs` that were written with `+ptx`."""
     summary: str = ""
     """One line that says what the package is for."""
     license: str = ""
@@ -106,7 +106,7 @@ class Condition:
     """Which points of architecture and matrix something applies to; every entry has to hold."""
 
     choices: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    """Pairs of `arch`, `specialize` or an axis, and the values of it that are meant."""
+    """The values that are meant, by `arch`, `specialize` or axis."""
 
     def holds(self, point: dict[str, Value]) -> bool:
         """Whether the point (values by axis name, `arch`, and `specialize` where it may be named) is meant."""
@@ -121,7 +121,7 @@ class Specialization:
     """Hints that are promised together: one `[[kernel.specialize]]`."""
 
     hints: tuple[tuple[str, str], ...] = ()
-    """Pairs of argument and hint, over those of `args`."""
+    """What is promised of which argument, besides the hints in `args`: 16 divisible by it, 1 equal to it."""
     name: str = ""
     """What `when = { specialize = … }` of a configuration calls it."""
 
@@ -131,15 +131,15 @@ class Config:
     """Meta-parameters for some points of the matrix: one `[[kernel.config]]`."""
 
     when: Condition = Condition()
-    """Points of architecture, matrix and `specialize` that the configuration is for."""
+    """Where the configuration is for: points of architecture, matrix and `specialize`, and facts of run-time arguments."""
     guards: tuple[Guard, ...] = ()
-    """Facts of run-time arguments that have to hold; dispatch takes the first configuration whose facts do."""
+    """What has to hold of an integer argument, as `"<= 64"` or `"> 16, <= 64"`, for dispatch to take the configuration."""
     constexprs: tuple[tuple[str, Value], ...] = ()
     """Values of constexpr parameters, such as BLOCK_M."""
     num_warps: int = 4
-    """Warps per program: a power of two up to 32."""
+    """Warps per program: a power of two up to 32; 4 unless it is given."""
     num_stages: int = 3
-    """Depth of software pipelines: 1 to 16."""
+    """Depth of software pipelines: 1 to 16; 3 unless it is given."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Kernel:
     matrix: tuple[Axis, ...] = ()
     """Compile-time choices that the caller's arguments make; they multiply."""
     specializations: tuple[Specialization, ...] = (Specialization(),)
-    """Sets of hints to build together; first match first."""
+    """Sets of hints that are promised together; dispatch takes the strongest that a call keeps."""
     grid_args: tuple[Argument, ...] = ()
     """Integers that the grid needs and the kernel does not take; in the function of the package they follow its arguments."""
     configs: tuple[Config, ...] = (Config(),)

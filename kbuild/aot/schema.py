@@ -34,9 +34,11 @@ class Key:
     """The key; `<…>` for any name of a kind."""
     fills: tuple[type, str]
     """The class and field of manifest.py that its value goes to."""
-    shape: Shape
+    shape: Shape | Table
     """What it may be."""
     required: bool = False
+    repeated: bool = False
+    """Whether it is an array of such tables."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,6 @@ class Table:
         """Those without which the table is not complete."""
         return tuple(key.name for key in self.keys if key.required)
 
-    @property
-    def shape(self) -> Shape:
-        """The table as JSON Schema, without descriptions."""
-        named = {key.name: key.shape for key in self.keys if not key.name.startswith("<")}
-        others = [key.shape for key in self.keys if key.name.startswith("<")]
-        rest = others[0] if len(others) == 1 else {"anyOf": others} if others else False
-        return {"type": "object", "properties": named, "required": list(self.required), "additionalProperties": rest}
-
-
-def _tables(table: Table) -> Shape:
-    return {"type": "array", "items": table.shape}
-
 
 WHEN = Table("when = { … }", Condition, (
     Key("arch", (Condition, "choices"), _ARCH_CHOICE),
@@ -90,7 +80,7 @@ SPECIALIZE = Table("[[kernel.specialize]]", Specialization, (
 ))  # fmt: skip
 
 CONFIG = Table("[[kernel.config]]", Config, (
-    Key("when", (Config, "when"), WHEN.shape),
+    Key("when", (Config, "when"), WHEN),
     Key("num_warps", (Config, "num_warps"), {"enum": [1, 2, 4, 8, 16, 32]}),
     Key("num_stages", (Config, "num_stages"), {"type": "integer", "minimum": 1, "maximum": 16}),
     Key("<constexpr>", (Config, "constexprs"), _VALUE),
@@ -112,12 +102,12 @@ KERNEL = Table("[[kernel]]", Kernel, (
     Key("function", (Kernel, "function"), _TEXT),
     Key("doc", (Kernel, "doc"), _TEXT),
     Key("grid", (Kernel, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}, True),
-    Key("args", (Kernel, "args"), ARGS.shape, True),
-    Key("grid_args", (Kernel, "grid_args"), GRID_ARGS.shape),
-    Key("matrix", (Kernel, "matrix"), MATRIX.shape),
-    Key("specialize", (Kernel, "specializations"), _tables(SPECIALIZE)),
-    Key("config", (Kernel, "configs"), _tables(CONFIG)),
-    Key("exclude", (Kernel, "excludes"), _tables(EXCLUDE)),
+    Key("args", (Kernel, "args"), ARGS, True),
+    Key("grid_args", (Kernel, "grid_args"), GRID_ARGS),
+    Key("matrix", (Kernel, "matrix"), MATRIX),
+    Key("specialize", (Kernel, "specializations"), SPECIALIZE, repeated=True),
+    Key("config", (Kernel, "configs"), CONFIG, repeated=True),
+    Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
     Key("op", (Kernel, "op"), {"type": "object"}),
 ))  # fmt: skip
 
@@ -133,8 +123,8 @@ PACKAGE = Table("[package]", Package, (
 
 MANIFEST = Table("", Manifest, (
     Key("schema", (Manifest, "schema"), {"const": 1}, True),
-    Key("package", (Manifest, "package"), PACKAGE.shape, True),
-    Key("kernel", (Manifest, "kernels"), {"type": "array", "items": KERNEL.shape, "minItems": 1}),
+    Key("package", (Manifest, "package"), PACKAGE, True),
+    Key("kernel", (Manifest, "kernels"), KERNEL, repeated=True),
 ))  # fmt: skip
 
 TABLES = (MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE)

@@ -177,9 +177,6 @@ def main(arguments: list[str]) -> int:
     with suppress(Exception):  # What is wrong with the compiler, each job tells by itself.
         for reference in (settings["compiler"], settings["source_digest"]):
             compile_variant.resolve(reference)
-        from kbuild.compiler.backend.cubin import ptxas_version  # Here, to load it in the server alone.
-
-        ptxas_version(settings["ptxas"])  # It is remembered, so that no child has to ask ptxas again.
     gc.freeze()
     with socket.socket(fileno=int(arguments[0])) as listening:
         Server(listening, compile_variant.run).run()

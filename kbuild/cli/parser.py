@@ -58,11 +58,11 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"kbuild {__version__}")
     verbs = top.add_subparsers(metavar="VERB", title="verbs; `kbuild VERB --help` says more", required=True, parser_class=_Parser)
 
-    def verb(name: str, text: str, applying: str, module: str = "") -> argparse.ArgumentParser:
-        """One verb; of the options of all verbs, help names those that apply."""
+    def verb(name: str, text: str, applying: str, module: str = "", **meanings: str) -> argparse.ArgumentParser:
+        """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has its own."""
         added = verbs.add_parser(name, help=text, description=text)
         added.set_defaults(module=module or name)
-        _add_common(added, applying.split())
+        _add_common(added, applying.split(), meanings)
         return added
 
     building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
@@ -71,32 +71,42 @@ def parser() -> argparse.ArgumentParser:
     build.add_argument("--lineinfo", action="store_true", help="let cubins refer to source lines, for profilers")
     wheel = verb("wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build")
     wheel.set_defaults(kernels=[], lineinfo=False, only_path=True)
-    _add_compile(verb("compile", "Compile one function with one signature.", "-C -v -q --json --dry-run --arch -o"))
-    _add_opt(verb("opt", "Run passes over IR and print the result.", "-C -v --arch -o"))
+    _add_compile(verb(
+        "compile", "Compile one function with one signature.", "-C -v -q --json --dry-run --arch -o",
+        directory="the directory of FILE", archs="compile for this architecture (repeatable; default sm_90)",
+        output="where to write (default: texts to standard output, the cubin to the current directory)",
+    ))  # fmt: skip
+    _add_opt(verb(
+        "opt", "Run passes over IR and print the result.", "-C -v --arch -o",
+        directory="the directory of FILE", archs="the architecture (default sm_90)",
+        output="where to write a file of the same name (default: standard output)",
+    ))  # fmt: skip
     listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
-    verb("clean", "Remove what builds made here; the cache stays.", "-C -q --dry-run -o")
+    cleaning = "Remove what builds made here; the cache stays."
+    verb("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verb("doctor", "Say which tools would be used, and what is missing.", "--json")
     return top
 
 
-def _add_common(added: argparse.ArgumentParser, applying: list[str]) -> None:
+def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: Mapping[str, str]) -> None:
     """The options that every verb takes.  Where one means nothing, it is taken all the same, and help is silent on it."""
 
     def add(*flags: str, help: str, **how: Any) -> None:
-        added.add_argument(*flags, help=help if flags[0] in applying else argparse.SUPPRESS, **how)
+        text = meanings.get(how.get("dest", ""), help) if set(flags) & set(applying) else argparse.SUPPRESS
+        added.add_argument(*flags, help=text, **how)
 
     add("-C", dest="directory", default=".", metavar="DIR", help="the project's directory (default: the current one)")
     add("-j", dest="jobs", type=_positive, metavar="N", help="steps at a time (default: MAX_JOBS, or as many as processors)")
     add("-k", "--keep-going", action="store_true", help="go on with other variants when one fails")
-    add("-v", "--verbose", action="store_true", help="say more, and where kbuild broke if it does")
+    add("-v", "--verbose", action="store_true", help="say more; if kbuild itself fails, say where")
     add("-q", "--quiet", action="store_true", help="say nothing but errors")
     add("--json", action="store_true", help="print the result as JSON")
     add("--dry-run", action="store_true", help="say what would be done")
     add("--arch", dest="archs", action="append", default=[], metavar="ARCH", help="only this architecture (repeatable)")
-    add("-o", dest="output", metavar="DIR", help="where to put the wheel (default: dist), or what is compiled")
+    add("-o", dest="output", metavar="DIR", help="where to put the wheel (default: dist)")
     add("--no-cache", action="store_true", help="neither read nor write the cache of cubins")
-    add("--color", choices=("auto", "always", "never"), default="auto", help="whether to draw (default: on terminals)")
+    add("--color", choices=("auto", "always", "never"), default="auto", help="draw a bar of progress (default: on terminals)")
 
 
 def _add_compile(compile_: argparse.ArgumentParser) -> None:

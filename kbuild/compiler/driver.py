@@ -19,7 +19,6 @@ from kbuild.compiler.backend.cubin import CubinFacts, assemble
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Module
-from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.lower import lower_module
@@ -99,13 +98,15 @@ def compile(
         with run.timed("ttir"):
             module = build_module(source, signature or {}, constexprs or {}, num_warps=num_warps, num_stages=num_stages)
         return run.from_module(module, "ttir")
-    if start in ("ttir", "ttgir"):
-        return run.from_module(parse_module(text, str(source)), start)
-    raise UsageError(f"cannot start from {source}", hint="start from a .py:function, a .ttir or a .ttgir")
+    from kbuild.compiler.ir.parser import parse_module  # Compiling Python needs none.
+
+    return run.from_module(parse_module(text, str(source)), start)
 
 
 def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str = "<ir>", dump: str | Path | None = None) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's pipelines."""
+    from kbuild.compiler.ir.parser import parse_module  # As above.
+
     chosen = find_target(target)
     names: list[str] = []
     for item in split_pipeline(passes) if isinstance(passes, str) else passes:
@@ -133,10 +134,12 @@ def _later_stage(source: Any) -> tuple[str | None, str]:
     suffix = Path(source).suffix.lstrip(".") if isinstance(source, str | Path) else ""
     if suffix not in STAGES:
         return None, ""
+    if suffix not in ("ttir", "ttgir"):
+        raise UsageError(f"cannot start from {source}", hint="start from a .py:function, a .ttir or a .ttgir")
     try:
         return suffix, Path(source).read_text()
-    except OSError as error:
-        raise UsageError(f"cannot read {source}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {source}: {getattr(error, 'strerror', '') or 'it is not text'}") from None
 
 
 @dataclass
@@ -154,7 +157,10 @@ class _Compilation:
         self.seconds: dict[str, float] = {}
         self.asm: dict[str, Any] = {}
         if self.dump is not None:
-            self.dump.mkdir(parents=True, exist_ok=True)
+            try:
+                self.dump.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"cannot write to {self.dump}: {error.strerror}") from None
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

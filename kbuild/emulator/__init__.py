@@ -1,0 +1,12 @@
+"""Runs PTX on the CPU.
+
+`run` launches a kernel of a PTX text on numpy arrays and reports what it computed and what it did wrong: accesses outside of
+memory, collectives without all their threads, deadlocks, loops without end.  It knows PTX and nothing of the compiler.
+"""
+
+from kbuild.emulator.findings import EmulationError, Finding
+from kbuild.emulator.launch import Launch, Report, run
+from kbuild.emulator.program import Program, load
+from kbuild.emulator.ptx import PtxError
+
+__all__ = ["EmulationError", "Finding", "Launch", "Program", "PtxError", "Report", "load", "run"]

@@ -294,14 +294,6 @@ class Cta:
         """Let one asynchronous operation take effect.  False where none is under way."""
         return any(agent.land() for agent in self.agents)
 
-    def finish(self) -> None:
-        """All warps have ended: what works beside them must be done too.  Raises Stop where it is not."""
-        try:
-            for agent in self.agents:
-                agent.finish()
-        except Fault as fault:
-            raise Stop(Finding(fault.kind, fault.message, cta=self.index)) from None
-
     @property
     def shared(self) -> Space:
         return self.memory.spaces["shared"]
@@ -394,8 +386,6 @@ class Cluster:
             ready = self._ready()
             if not ready:
                 if all(convoy.done for cta in self.ctas for convoy in cta.convoys):
-                    for cta in self.ctas:
-                        cta.finish()
                     return True
                 if self._land():
                     continue

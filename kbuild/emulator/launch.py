@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.timing import Timing, timing_named
+from kbuild.emulator.asyncp.timing import Late, Timing, timing_named
 from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.findings import EmulationError, Fault, Finding
 from kbuild.emulator.memory import (
@@ -55,15 +55,14 @@ class Report:
 def run(
     ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
     arguments: Sequence[Argument], *,
-    schedule: str | Schedule = "lockstep", timing: str | Timing = "early",
-    observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1),
+    schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str | Timing = "late",
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
-    `timing` says when asynchronous operations take effect.  `shared_bytes` is the dynamic shared memory; `shared_base` the offset
-    of shared memory in its window.  Observers hear of every access.  Raises PtxError for text that cannot be run and
-    EmulationError for arguments that do not fit the kernel.
+    `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
+    access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
+    that cannot be run and EmulationError for arguments that do not fit the kernel.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
@@ -105,8 +104,9 @@ class Launch:
         self.warps = -(-self.threads // 32)
         self.steps = 0
         self.printed: list[str] = []
-        self.timing = Timing()
         self.observers: list[Observer] = []
+        self.timing: Timing = Late()
+        """When asynchronous operations take effect."""
         self.global_memory = heap
         self.shared_base = shared_base
         self._check_shape()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kbuild.aot import load_kernel
+from kbuild.aot import schema
 from kbuild.aot.load import load
 from kbuild.aot.manifest import ARCHS, DTYPES, Config, Package
 from kbuild.aot.matrix import expand
@@ -27,7 +27,7 @@ def test_the_example_loads(tmp_path: Path) -> None:
 def test_every_key_is_explained() -> None:
     package = {"ptx_archs": "archs"}
     keys = [package.get(name, name) for name in Package.__dataclass_fields__]
-    keys += load_kernel.KEYS
+    keys += [key.name for key in schema.KERNEL.keys]
     keys += [name for name in Config.__dataclass_fields__ if name not in ("guards", "constexprs")]
     for key in keys:
         assert f"`{key}`" in PAGE, key

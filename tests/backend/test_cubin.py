@@ -67,7 +67,7 @@ ptxas info    : Used 168 registers, used 2 barriers, 48 bytes cumulative stack s
 
 
 def test_facts_are_read_from_the_report():
-    facts = _facts(REPORT, find_ptxas())
+    facts = _facts(REPORT, "13.5.37")
     assert (facts.registers, facts.spill_stores, facts.spill_loads, facts.stack) == (168, 16, 20, 48)
     assert facts.barriers == 2 and facts.shared == 1024 and len(facts.warnings) == 1
 
@@ -75,4 +75,4 @@ def test_facts_are_read_from_the_report():
 def test_serialised_matrix_products_are_an_error():
     line = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x in 'k'"
     with pytest.raises(ToolError, match="C7510"):
-        _facts(REPORT + line, find_ptxas())
+        _facts(REPORT + line, "13.5.37")

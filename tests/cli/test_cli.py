@@ -118,7 +118,7 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
     (["list", "scael"], "no kernel scael in the manifest"),
     (["compile"], "the following arguments are required: FILE:FUNCTION"),
     (["compile", "x.py:f", "--emit", "sass"], "--emit sass: no such stage"),
-    (["compile", "x.py:f", "-s", "x"], "-s 'x': expected NAME=VALUE"),
+    (["compile", "x.py:f", "-s", "x"], "-s 'x': expected NAME=TYPE"),
     (["compile", "x.py:f", "-c", "1=2"], "-c '1=2': expected NAME=VALUE"),
 ])  # fmt: skip
 def test_a_wrong_command_line(project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
@@ -183,7 +183,7 @@ def test_clean_removes_what_was_built_and_nothing_else(project: Path, capsys: py
 
 def test_doctor(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, "doctor")
-    assert code == 0 and "nvidia-cuda-nvcc" in out and "missing" not in out
+    assert code == 0 and "nvidia-cuda-nvcc" in out and "missing" not in out and "Python.h" in out
     monkeypatch.setenv("CC", "no-such-compiler")
     code, out, _ = run(capsys, "doctor", "--json")
     rows = {row["name"]: row for row in json.loads(out)}

@@ -63,15 +63,50 @@ def test_dump(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words, message", [
-    (["opt", "no.ttir", "-p", "cse"], "no.ttir: No such file"),
-    (["compile", "no.py:f"], "no.py"),
-    (["compile", "kernels/vector_add.py:no_kernel"], "no_kernel"),
-    (VECTOR_ADD[:6], "BLOCK"),
+    (["opt", "no.ttir", "-p", "cse"], "error: no.ttir: No such file or directory"),
+    (["opt", "-C", "kernels", "no.ttir", "-p", "cse"], "error: kernels/no.ttir: No such file or directory"),
+    (["opt", "README.md", "-p", "cse"], "README.md:1:1: error: unexpected character '#'"),
+    (["opt", "README.md", "-p", "cse", "--arch", "sm_1"], "error: unknown architecture 'sm_1'\nhelp: known: sm_80, sm_90"),
+    (["compile", "no.py:f"], "error: no file no.py"),
+    (["compile", "kernels/vector_add.py"], "error: 'kernels/vector_add.py' names no function"),
+    (["compile", "kernels/vector_add.py:add_kernel"], "has no function add_kernel\nhelp: did you mean vector_add_kernel?"),
+    (["compile", "no.ttgir"], "error: cannot read no.ttgir: No such file or directory"),
+    (["compile", "no.ptx"], "error: cannot start from no.ptx"),
+    (VECTOR_ADD[:6], "kernels/vector_add.py:8:1: error: kernel vector_add_kernel is missing argument BLOCK"),
+    ([*VECTOR_ADD, "--arch", "sm_70"], "error: unknown architecture 'sm_70'\nhelp: known: sm_80, sm_90"),
+    ([*VECTOR_ADD, "--num-warps", "3"], "error: num_warps is 3"),
+    ([*VECTOR_ADD, "-o", "README.md"], "error: cannot write README.md/vector_add_kernel.sm_90.cubin: README.md is no directory"),
+    ([*VECTOR_ADD, "--dump", "README.md/x"], "error: cannot write to README.md/x: Not a directory"),
+    ([*VECTOR_ADD, "-c", "BLOCK=1,BLOCK=2"], "error: -c 'BLOCK=1,BLOCK=2': BLOCK is given twice"),
 ])  # fmt: skip
 def test_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert cli.main(words) in (1, 2)
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err and "kbuild broke" not in err
+
+
+@pytest.mark.parametrize("data, message", [
+    (b"\xca\xfe", "it is not text"),
+    (b"", ":1:1: error: expected tt.func"),
+    (b"tt.func @f() {", "error: "),
+])  # fmt: skip
+def test_unreadable_ir(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, message: str) -> None:
+    file = tmp_path / "k.ttgir"
+    file.write_bytes(data)
+    for words in (["compile", str(file)], ["opt", str(file), "-p", "cse"]):
+        assert cli.main(words) in (1, 2)
+        err = capsys.readouterr().err
+        assert message in err and "kbuild broke" not in err
+
+
+def test_values_with_commas(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(
+        "import kbuild\nimport kbuild.language as tl\n\n\n@kbuild.jit\ndef f(x, SHAPE: tl.constexpr, NAME: tl.constexpr):\n"
+        "    tl.static_assert(NAME == 'fast')\n    tl.store(x, SHAPE[0] * SHAPE[1])\n"
+    )
+    words = ["compile", "-C", str(tmp_path), "k.py:f", "-s", "x=*i32", "-c", "SHAPE=(4, 7),NAME=fast", "--emit", "ttir"]
+    assert cli.main(words) == 0
+    assert "value = 28" in capsys.readouterr().out
 
 
 def test_what_a_compile_does_not_need_is_not_loaded(tmp_path: Path) -> None:

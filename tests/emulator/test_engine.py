@@ -141,6 +141,18 @@ $join:
     np.testing.assert_array_equal(report.outputs[0], np.ones(64))
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_barrier_does_not_wait_for_warps_that_have_ended(schedule: str) -> None:
+    body = """
+    setp.ge.u32 %p1, %r_tid, 32;
+    @%p1 bra $end;
+    bar.sync 0;
+    mov.b32 %r0, 1;
+""" + OUT + "$end:\n"
+    report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, schedule=schedule).check()
+    np.testing.assert_array_equal(report.outputs[0], np.arange(64) < 32)
+
+
 @pytest.mark.parametrize("schedule", ["lockstep", "random(1)"])
 def test_a_barrier_that_not_all_reach_is_a_deadlock(schedule: str) -> None:
     found = findings("""

@@ -49,7 +49,7 @@ def test_the_number_of_warps_is_a_power_of_two(tmp_path):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("missing.py:k", "cannot read"),
+        ("missing.py:k", "no file"),
         ("k.py:other", "has no function other"),
         ("k.py", "names no function"),
         ("broken.py:k", "invalid syntax|was never closed"),

@@ -1,6 +1,6 @@
 """Builds the two wheels that test_package.py runs, for machines that have a GPU and no kbuild.
 
-    python tests/gpu/build_wheels.py FOLDER
+    python tests/gpu/build_wheels.py [FOLDER]        (build/test_wheels by default)
 
 One is the project's own, with cubins for sm_80 and sm_90.  The other holds sm_80 with its PTX alone: on a newer GPU the
 driver compiles that, so that what sm_80 runs is tested there as well.  Prints the environment variables that name them.
@@ -8,6 +8,7 @@ driver compiles that, so that what sm_80 runs is tested there as well.  Prints t
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -36,7 +37,7 @@ def with_sm_80_alone(manifest: str) -> str:
 
 
 def main(folder: Path) -> None:
-    """Builds both wheels into folders of their own under `folder`, replacing those of an earlier build."""
+    """Builds both wheels into folders of their own under an absolute path, replacing those of an earlier build."""
     for name in ("own", "sm_80"):
         shutil.rmtree(folder / name, ignore_errors=True)
     own = build(PROJECT, folder / "own")
@@ -45,10 +46,10 @@ def main(folder: Path) -> None:
         shutil.copytree(PROJECT / "kernels", project / "kernels")
         (project / "kernels.toml").write_text(with_sm_80_alone((PROJECT / "kernels.toml").read_text()))
         ptx = build(project, folder / "sm_80")
-    print(f"KBUILD_TEST_WHEEL={own} KBUILD_TEST_WHEEL_SM80={ptx}")
+    print(f"KBUILD_TEST_WHEEL={os.path.relpath(own)} KBUILD_TEST_WHEEL_SM80={os.path.relpath(ptx)}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) > 2:
         sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1] if len(sys.argv) == 2 else PROJECT / "build/test_wheels").resolve())

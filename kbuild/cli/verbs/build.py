@@ -22,7 +22,8 @@ MOST_WARNINGS = 20
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     only_path = getattr(options, "only_path", False)
-    plain = options.environment.get("CI") or options.color == "never" or not sys.stderr.isatty()
+    wished = any(options.environment.get(name) for name in ("CI", "NO_COLOR"))
+    plain = wished or options.color == "never" or not sys.stderr.isatty()
     progress = Progress() if options.quiet else Bar() if not plain or options.color == "always" else Lines()
     project = Path(options.directory)
     asked = builder.Options(

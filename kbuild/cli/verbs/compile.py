@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import re
 import sys
 from pathlib import Path
 
 from kbuild.aot.toolchain import find_ptxas
+from kbuild.cli.verbs.show import write
 from kbuild.compiler import driver
 from kbuild.errors import ErrorGroup, KbuildError, UsageError
+
+_EXAMPLES = {"-s": "write, for example, -s 'x=*fp32:16,n=i32'", "-c": "write, for example, -c BLOCK=1024,EVEN=true"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
         elif not options.quiet and stop == "cubin":
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
-        print(json.dumps(reports, indent=1))
+        from json import dumps  # Here, for most ask for none.
+
+        print(dumps(reports, indent=1))
     if errors:
         # The same mistake is found for each architecture; one telling is enough.
         raise ErrorGroup({(str(error), error.exit_code): error for error in errors}.values())
@@ -59,7 +63,7 @@ def _pairs(text: str, flag: str) -> list[tuple[str, str]]:
     for item in re.split(r",(?=[^,=]*=)", text.strip(", ")) if text else ():
         name, equals, value = (part.strip() for part in item.partition("="))
         if not (equals and value and name.isidentifier()):
-            raise UsageError(f"{flag} {item!r}: expected NAME=VALUE")
+            raise UsageError(f"{flag} {item!r}: expected NAME={'TYPE' if flag == '-s' else 'VALUE'}", hint=_EXAMPLES[flag])
         if name in dict(pairs):
             raise UsageError(f"{flag} {text!r}: {name} is given twice")
         pairs.append((name, value))
@@ -89,8 +93,7 @@ def _write_stages(options: argparse.Namespace, artifact: driver.Artifact, arch: 
                 print(data, end="" if data.endswith("\n") else "\n")
             continue
         path = Path(options.output or ".") / f"{artifact.metadata.name}.{arch}.{stage}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        write(path, data if isinstance(data, bytes) else data.encode())
         files[stage] = str(path)
     return files
 

@@ -5,37 +5,60 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 from kbuild import __version__
 from kbuild.aot import toolchain
 from kbuild.aot.cache import usable
+from kbuild.aot.cbuild import python_headers
 from kbuild.aot.environment import cache_directory
-from kbuild.errors import KbuildError
+from kbuild.errors import KbuildError, ToolError
+
+Row = tuple[str, str, bool]
+"""What was looked for, what was found, and whether that will do."""
 
 
 def run(options: argparse.Namespace) -> int:
-    rows: list[tuple[str, str, bool]] = [
-        ("kbuild", f"{__version__} in {Path(__file__).parents[2]}", True),
-        ("python", f"{sys.version.split()[0]} in {sys.executable}", sys.version_info >= (3, 10)),
+    rows = [
+        ("kbuild", f"{__version__}; {Path(__file__).parents[2]}", True),
+        ("python", f"{sys.version.split()[0]}; {sys.executable}", sys.version_info >= (3, 10)),
+        _found("ptxas", lambda: _program(toolchain.find_ptxas(options.environment))),
+        _found("llvmlite", lambda: _library(toolchain.find_llvm())),
+        _found("ninja", lambda: _program(toolchain.find_ninja(options.environment))),
+        _found("cc", lambda: _program(toolchain.find_cc(options.environment))),
+        _found("Python.h", python_headers),
+        _cache(cache_directory(options.environment)),
     ]
-    for name, find in (("ptxas", toolchain.find_ptxas), ("ninja", toolchain.find_ninja), ("cc", toolchain.find_cc)):
-        try:
-            tool = find(options.environment)
-            version = toolchain.version(tool)
-            rows.append((name, f"{version}; {tool.path} ({tool.origin})", not version.startswith("(")))
-        except KbuildError as error:
-            rows.append((name, f"{error.message}; {error.hint}", False))
-    try:
-        rows.append(("llvmlite", toolchain.find_llvm().path, True))
-    except KbuildError as error:
-        rows.append(("llvmlite", f"{error.message}; {error.hint}", False))
-    cache = cache_directory(options.environment)
-    why = usable(cache) if cache else "switched off"
-    rows.append(("cache", why or str(cache), not why or cache is None))
     if options.json:
         print(json.dumps([{"name": name, "found": text, "good": good} for name, text, good in rows], indent=1))
     else:
         for name, text, good in rows:
             print(f"{'ok     ' if good else 'missing'}  {name:9} {text}")
     return 0 if all(good for _, _, good in rows) else 1
+
+
+def _found(name: str, find: Callable[[], str]) -> Row:
+    try:
+        return name, find(), True
+    except KbuildError as error:
+        return name, "; ".join(text for text in (error.message, error.hint) if text), False
+
+
+def _program(tool: toolchain.Tool) -> str:
+    version = toolchain.version(tool)
+    if version.startswith("("):
+        raise ToolError(f"{tool.path} ({tool.origin}) does not run: {version[1:-1]}")
+    return f"{version}; {tool.path} ({tool.origin})"
+
+
+def _library(tool: toolchain.Tool) -> str:
+    return f"{metadata.version(tool.name)}; {tool.path}"
+
+
+def _cache(directory: Path | None) -> Row:
+    if directory is None:
+        return "cache", "switched off", True
+    why = usable(directory)
+    return "cache", f"building without one: {why}" if why else str(directory), not why

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from kbuild.cli.verbs.show import write
 from kbuild.compiler.driver import opt
 from kbuild.errors import UsageError
 
@@ -21,8 +22,7 @@ def run(options: argparse.Namespace) -> int:
     printed = opt(text, options.passes, *options.archs, file=str(path))
     if options.output:
         written = Path(options.output, "out.ttgir" if options.file == "-" else path.name)
-        written.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(printed)
+        write(written, printed.encode())
     else:
         print(printed, end="" if printed.endswith("\n") else "\n")
     return 0

@@ -1,8 +1,11 @@
-"""How facts of cubins are printed, by more than one verb."""
+"""What several verbs do alike: facts of cubins in words, and files written."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from kbuild.errors import UsageError
 
 
 def warnings_of(fact: dict[str, Any]) -> list[str]:
@@ -15,3 +18,14 @@ def warnings_of(fact: dict[str, Any]) -> list[str]:
 def size_of(count: int) -> str:
     """Bytes as people read them."""
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def write(path: Path, data: bytes) -> None:
+    """Writes a file that the user asked for, in directories made as needed; UsageError where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except FileExistsError:
+        raise UsageError(f"cannot write {path}: {path.parent} is no directory") from None
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None

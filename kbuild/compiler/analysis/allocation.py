@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.scratch import scratch_bytes
@@ -17,8 +17,7 @@ SWIZZLE_ALIGNMENT = 1024
 """Bytes: the period of the widest swizzle, eight rows of 128 bytes, which hardware computes from the address."""
 
 
-@dataclass(frozen=True)
-class Demand:
+class Demand(NamedTuple):
     """Shared memory that one operation wants."""
 
     op: Op

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.layout import LinearLayout
@@ -16,8 +16,7 @@ MOST_CANDIDATES = 4
 """Registers per element that are worth shuffling; above, shared memory is faster."""
 
 
-@dataclass(frozen=True)
-class GatherPlan:
+class GatherPlan(NamedTuple):
     """Where an element of the source lies: in lane and register number, each an XOR of parts.
 
     One part comes from the bits of the index, one from each bit of the result's thread number, one from the register.

@@ -9,7 +9,7 @@ issued, and an asynchronous product still reads: they count as uses up to the wa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
@@ -26,8 +26,7 @@ from kbuild.compiler.ops.gpu import (
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """The numbers of the first and the last operation, both included."""
 
     start: int

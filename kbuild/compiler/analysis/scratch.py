@@ -10,7 +10,7 @@ combining along it means combining registers, shuffling lanes, or an `Exchange` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.analysis.gather import plan_gather
 from kbuild.compiler.ir.core import Op, Value
@@ -26,8 +26,7 @@ REGION_ALIGNMENT = 16
 """Bytes; the regions of several values start at multiples of it, so that vector accesses are aligned."""
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(NamedTuple):
     """Partial values of all warps along an axis, published so that every thread can read those of its elements.
 
     Partial p of warp w is kept for element `elements[p] ^ lane part ^ warp part`, slot s, where s collects `warp_bits`
@@ -57,8 +56,7 @@ class Exchange:
         return 1 << len(self.warp_bits)
 
 
-@dataclass(frozen=True)
-class ReducePlan:
+class ReducePlan(NamedTuple):
     """Combine registers, then lanes, then warps; every holder of a copy of the result gets it."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -75,8 +73,7 @@ class ReducePlan:
         return self.exchange.bytes if self.exchange is not None else 0
 
 
-@dataclass(frozen=True)
-class ScanStep:
+class ScanStep(NamedTuple):
     """One or more bits of the axis: neighbouring segments of equal length become one.
 
     Each chunk knows the total of its segment and what comes before it (`before`, nothing at first).  In the later
@@ -93,8 +90,7 @@ class ScanStep:
     """warp: the totals of all segments; the slots are in the order of the axis, whatever the direction."""
 
 
-@dataclass(frozen=True)
-class ScanPlan:
+class ScanPlan(NamedTuple):
     """Scan each chunk of registers serially, merge segments bit by bit, then put `before` in front of every register."""
 
     chunks: tuple[tuple[int, ...], ...]

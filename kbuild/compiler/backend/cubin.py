@@ -8,9 +8,9 @@ import re
 import struct
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from kbuild.errors import ToolError
 
@@ -22,10 +22,10 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _SERIALIZED = re.compile(r"\(C75\d\d\)|wgmma\S* instructions are serialized")
 _WARNING = re.compile(r"ptxas.*(warning\s*:|Potential Performance Loss)", re.IGNORECASE)
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
+_STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 _ELF_MACHINE_CUDA = 190
 
-@dataclass(frozen=True)
-class CubinFacts:
+class CubinFacts(NamedTuple):
     """What ptxas says of a kernel."""
 
     registers: int
@@ -97,7 +97,9 @@ def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> 
         except OSError as error:
             raise ToolError(f"ptxas wrote no cubin for {arch}: {error.strerror}") from error
     check_cubin(cubin)
-    return cubin, _facts(report, tool)
+    stamp = _STAMP.search(cubin)
+    version = stamp[1].decode() if stamp else ptxas_version(tool)  # Which takes a process of its own.
+    return cubin, _facts(report, version)
 
 
 def check_cubin(cubin: bytes) -> None:
@@ -113,7 +115,7 @@ def check_cubin(cubin: bytes) -> None:
         raise ToolError(f"ptxas wrote a truncated cubin of {len(cubin)} bytes")
 
 
-def _facts(report: str, ptxas: str) -> CubinFacts:
+def _facts(report: str, version: str) -> CubinFacts:
     serialized = [line for line in report.splitlines() if _SERIALIZED.search(line)]
     if serialized:
         raise ToolError(f"ptxas gave up on asynchronous matrix products:\n{_indented(chr(10).join(serialized))}")
@@ -132,7 +134,7 @@ def _facts(report: str, ptxas: str) -> CubinFacts:
         stack=stack,
         shared=int(shared[1]) if shared else 0,
         barriers=int(barriers[1]) if barriers else 0,
-        ptxas_version=ptxas_version(ptxas),
+        ptxas_version=version,
         warnings=warnings,
     )
 

@@ -46,7 +46,7 @@ CLASSES = {
 _CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20}
 
 
-_ABSENT = {
+ABSENT = {
     "dot_scaled": "convert the operands to fp16 or bf16, multiply them by their scales, and use tl.dot",
     "map_elementwise": "call the function on tensors, with tl.where for its branches",
     "float8e4b15": "use tl.float8e4nv or tl.float8e5",
@@ -112,7 +112,7 @@ def _language(module: str, name: str) -> Any:
     # tl.math once held what libdevice holds.
     if module.endswith(".math") and name in TABLES["libdevice"]:
         return TABLES["libdevice"][name]
-    raise Unresolved(f"tl.{name} is not available: {_ABSENT[name]}" if name in _ABSENT else f"{module} has no {name}")
+    raise Unresolved(f"tl.{name} is not available: {ABSENT[name]}" if name in ABSENT else f"{module} has no {name}")
 
 
 def _package(module: str, name: str) -> Any:

@@ -16,7 +16,7 @@ from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.functions import Function, Plain, Unresolved, is_constexpr_annotation, make_function
 from kbuild.compiler.frontend.modules import Module
 from kbuild.compiler.semantic.values import NamedTuple
-from kbuild.errors import CompileError, Loc
+from kbuild.errors import CompileError, Loc, UsageError, nearest, shown_path
 
 Binding = ast.stmt | tuple[ast.stmt, ast.alias]
 _RESOLVING = object()
@@ -259,7 +259,7 @@ def load_module(path: str) -> SourceModule:
     try:
         facts = os.stat(path)
     except OSError as error:
-        raise CompileError(f"cannot read {path}: {error.strerror}") from None
+        raise CompileError(f"cannot read {shown_path(path)}: {error.strerror}") from None
     return _load(path, facts.st_mtime_ns, facts.st_size)
 
 
@@ -269,19 +269,21 @@ def _load(path: str, changed: int, size: int) -> SourceModule:
         with open(path, encoding="utf-8") as stream:
             return SourceModule(path, stream.read())
     except UnicodeDecodeError as error:
-        raise CompileError(f"{path} is not UTF-8 text: {error.reason}") from None
+        raise CompileError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None
 
 
 def find_function(path: str, name: str) -> Function:
     """The function of a file."""
+    if not os.path.isfile(path):
+        raise UsageError(f"no file {path}")
     module = load_module(os.path.abspath(path))
     try:
         found = module.resolve(name)
     except KeyError:
         functions = [key for key, values in module.bindings.items() if any(isinstance(v, ast.FunctionDef) for v in values)]
-        raise CompileError(
-            f"{path} has no function {name}", Loc(path, 1), f"it has {', '.join(functions)}" if functions else ""
-        ) from None
+        close = nearest(name, functions)
+        advice = f"did you mean {close}?" if close else f"it has {', '.join(functions)}" if functions else ""
+        raise CompileError(f"{path} has no function {name}", hint=advice) from None
     except Unresolved as error:
         raise CompileError(f"{name} of {path} cannot be read: {error}", Loc(path, 1)) from None
     if not isinstance(found, Function):

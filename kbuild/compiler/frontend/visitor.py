@@ -232,7 +232,7 @@ class Visitor:
             self.fail(node, f"`{name}` is not available while compiling: {error}")
 
 
-_ADVICE: dict[type[ast.AST], tuple[str, str]] = {
+NOT_IN_KERNELS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Break: ("`break` is not possible in a kernel", "put the condition into a `while`, or mask what is too much"),
     ast.Continue: ("`continue` is not possible in a kernel", "put the rest of the loop's body into an `if`"),
     ast.FunctionDef: ("a function inside a kernel is not possible", "move it to the module and decorate it with @triton.jit"),
@@ -256,9 +256,10 @@ _ADVICE: dict[type[ast.AST], tuple[str, str]] = {
     ast.YieldFrom: ("`yield` is not possible in a kernel", ""),
     ast.Await: ("`await` is not possible in a kernel", ""),
 }
+"""Syntax that kernels cannot use: message and advice."""
 
 
 def unsupported(node: ast.AST) -> tuple[str, str]:
     """Message and advice for syntax that kernels cannot use."""
-    found = _ADVICE.get(type(node))
+    found = NOT_IN_KERNELS.get(type(node))
     return found or (f"{type(node).__name__.lower()} is not possible in a kernel", "")

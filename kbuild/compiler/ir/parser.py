@@ -34,6 +34,7 @@ def parse_module(text: str, file: str = "<ir>") -> Module:
     blanked = _LAYOUT_LINE.sub(lambda match: " " * len(match[0]), text)
     parser = _Parser(blanked, file, aliases)
     module = Module()
+    module.add(parser.function())
     while parser.kind != "end":
         module.add(parser.function())
     return module

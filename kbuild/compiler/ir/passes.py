@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.printer import print_module
@@ -26,8 +26,7 @@ from kbuild.errors import InternalError, KbuildError, UsageError
 PassFunction = TypeVar("PassFunction", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(NamedTuple):
     """A registered pass."""
 
     name: str

@@ -9,9 +9,8 @@ lanes of one access hold goes to different banks, for the stores and for the loa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kbuild.compiler.layout import f2
 from kbuild.compiler.layout.linear import Conversion, LinearLayout, all_sums
@@ -49,8 +48,7 @@ def register_moves(source: LinearLayout, destination: LinearLayout) -> list[int]
 # -- within a warp -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Affine:
+class Affine(NamedTuple):
     """A number that is a constant XOR one image for each set bit of the lane, warp and block."""
 
     constant: int
@@ -63,8 +61,7 @@ class Affine:
         return self.constant ^ f2.apply(self.lane, lane) ^ f2.apply(self.warp, warp) ^ f2.apply(self.block, block)
 
 
-@dataclass(frozen=True)
-class ShuffleRound:
+class ShuffleRound(NamedTuple):
     """One exchange: every lane offers a register, and reads the offer of some lane into a destination register."""
 
     offer: Affine
@@ -79,8 +76,7 @@ class ShuffleRound:
     """Whether every taking lane reads its own offer, so that no instruction is needed."""
 
 
-@dataclass(frozen=True)
-class ShufflePlan:
+class ShufflePlan(NamedTuple):
     """Exchanges within warps that carry out a conversion.
 
     Registers travel in aligned groups of `vector`; the rounds name the first register of a group.  Destination
@@ -96,8 +92,7 @@ class ShufflePlan:
         return sum(not each.local for each in self.rounds)
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """A change of the destination register (or none) and what it changes of the source lane and register."""
 
     lane: int
@@ -247,16 +242,14 @@ class _Reads:
 # -- through shared memory -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SharedRound:
+class SharedRound(NamedTuple):
     """One trip through the scratch memory: all stores, a barrier, all loads (and a barrier before the next trip)."""
 
     stores: SharedAccess
     loads: SharedAccess
 
 
-@dataclass(frozen=True)
-class SharedPlan:
+class SharedPlan(NamedTuple):
     """How a tensor changes its layout by way of shared memory.
 
     Source registers that appear in no store are copies of others; destination registers that appear in no load are to
@@ -386,8 +379,7 @@ def _plan_rounds(
 def _in_round(access: SharedAccess, number: int, size: int, round_bits: int) -> SharedAccess:
     """The accesses of one round, with offsets inside the scratch memory."""
     kept = [index for index, offset in enumerate(access.offsets) if offset // size % (1 << round_bits) == number]
-    return replace(
-        access,
+    return access._replace(
         groups=tuple(access.groups[index] for index in kept),
         offsets=tuple(access.offsets[index] % size for index in kept),
         lane=tuple(image % size for image in access.lane),

@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from kbuild.compiler.layout import f2
 from kbuild.errors import InternalError
@@ -301,8 +302,7 @@ class LinearLayout:
         )
 
 
-@dataclass(frozen=True)
-class Conversion:
+class Conversion(NamedTuple):
     """A linear map from the places of a destination layout to the places of a source layout."""
 
     source_bits: tuple[tuple[str, int], ...]

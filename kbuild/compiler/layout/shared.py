@@ -12,7 +12,6 @@ All offsets count elements.  The banks are 32 words of 4 bytes; an access of 8 (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -39,8 +38,7 @@ def offset_map(register_layout: LinearLayout, shared_layout: LinearLayout) -> di
     return {dim: conversion.part(dim, "offset") for dim, _ in register_layout.bases}
 
 
-@dataclass(frozen=True)
-class SharedAccess:
+class SharedAccess(NamedTuple):
     """The vector loads or stores that move a distributed tensor from or to shared memory.
 
     Registers that appear in no group are copies; see `LinearLayout.representatives`.
@@ -120,8 +118,7 @@ def wavefronts(register_layout: LinearLayout, shared_layout: LinearLayout, eleme
     return len(access.groups) * (ideal + _extra_wavefronts(access.lane, element_bits, access.vector))
 
 
-@dataclass(frozen=True)
-class LdmatrixPlan:
+class LdmatrixPlan(NamedTuple):
     """The ldmatrix (or, with the same data rule, stmatrix) instructions that move a fragment.
 
     ldmatrix gives lane l = 4*g + t, in 32-bit register j, the elements 2*t and 2*t + 1 (of 16 bits) of row g of matrix

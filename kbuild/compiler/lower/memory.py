@@ -12,7 +12,7 @@ Each element of a replicated tensor is stored by one thread; loads are done by e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.core import Value
@@ -30,8 +30,7 @@ from kbuild.errors import InternalError
 MAX_VECTOR_BITS = 128
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """The form of one vector access."""
 
     words: int

@@ -8,7 +8,7 @@ is XORed only where it meets bits of the thread's part, and is an immediate of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType, Type
@@ -32,8 +32,7 @@ from kbuild.compiler.ops.gpu import (
 from kbuild.errors import InternalError
 
 
-@dataclass(frozen=True)
-class ThreadOffset:
+class ThreadOffset(NamedTuple):
     """Where a thread's accesses lie: byte offsets that are XOR sums of lane and warp parts and of a constant."""
 
     pointer: str

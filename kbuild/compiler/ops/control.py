@@ -97,4 +97,6 @@ class Call(Op, name="tt.call", traits=Trait.WRITES):
 
 
 class Return(Op, name="tt.return", traits=TERMINATOR):
+    """Ends a function with what it returns."""
+
     values: tuple[Value, ...]

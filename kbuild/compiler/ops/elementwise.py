@@ -1,7 +1,7 @@
 """Operations on single elements: one class of one or two lines each, the table of arithmetic and mathematics.
 
 The class keywords are the whole definition: `llvm` is the instruction (`add`) or intrinsic (`@llvm.maxnum`; empty where
-`lower/` or `backend/math.py` has a handler), `numpy` the name of the function that means the same in numpy (or in the
+`lower/` has a handler or formula), `numpy` the name of the function that means the same in numpy (or in the
 interpreter's own table), `fold` the meaning on Python numbers, for constant folding.
 """
 
@@ -195,7 +195,8 @@ class AbsI(Unary, name="math.absi", numpy="abs", fold=abs): ...
 class CountOnes(Unary, name="math.ctpop", llvm="@llvm.ctpop", numpy="bitwise_count"): ...
 
 
-class CountLeadingZeros(Unary, name="math.ctlz", numpy="ctlz"): ...
+class CountLeadingZeros(Unary, name="math.ctlz", numpy="ctlz"):
+    """How many zeros stand before the first one; all bits of zero."""
 
 
 class CmpI(Compare, name="arith.cmpi", numpy="cmpi"):

@@ -42,6 +42,8 @@ class LocalLoad(Op, name="ttg.local_load", traits=READS):
 
 
 class LocalStore(Op, name="ttg.local_store", traits=WRITES):
+    """A tile of registers into shared memory."""
+
     value: Value
     dst: Value
 

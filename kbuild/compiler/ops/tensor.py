@@ -22,6 +22,8 @@ def _tensor(value: Value) -> TensorType:
 
 
 class GetProgramId(Op, name="tt.get_program_id", traits=PURE):
+    """The number of this program along an axis of the grid."""
+
     axis: int
 
     def infer(self) -> list[Type]:
@@ -29,6 +31,8 @@ class GetProgramId(Op, name="tt.get_program_id", traits=PURE):
 
 
 class GetNumPrograms(Op, name="tt.get_num_programs", traits=PURE):
+    """The size of the grid along an axis."""
+
     axis: int
 
     def infer(self) -> list[Type]:
@@ -192,6 +196,8 @@ class Load(Op, name="tt.load", traits=READS):
 
 
 class Store(Op, name="tt.store", traits=WRITES):
+    """`value` to the pointees of `ptr` where `mask` holds; `boundary_check` as for `tt.load`."""
+
     ptr: Value
     value: Value
     mask: Value | None = None
@@ -379,6 +385,8 @@ class Assert(Op, name="tt.assert", traits=WRITES):
 
 
 class Print(Op, name="tt.print", traits=WRITES):
+    """Prints `prefix` and the elements of `args`, each with its program and index; `signed` says so of each argument."""
+
     args: tuple[Value, ...]
     prefix: str
     hexadecimal: bool = False

@@ -7,13 +7,12 @@ those formulas, with `k_width` as the only parameter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, Type, bit_width
 
 
-@dataclass(frozen=True)
-class MmaAtom:
+class MmaAtom(NamedTuple):
     """One instruction: D = A·B + C over an m×n×k tile, by one warp."""
 
     name: str

@@ -37,13 +37,14 @@ def offset_by(base: np.ndarray, offset: int) -> np.ndarray:
     return base + base.dtype.type(offset) if offset > 0 else base - base.dtype.type(-offset) if offset else base
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """The elements of an operand that may be a vector."""
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def _vector(form: Form, operand: Operand, instruction: Instruction) -> tuple[tuple[Operand, ...], int]:
     """The elements of a load or store and the bytes it moves per lane."""
-    items = _items(operand)
+    items = items_of(operand)
     if len(items) != int(form.choose("v2", "v4", "v8", default="v1")[1:]):
         raise PtxError(f"{instruction.name} with {len(items)} registers")
     size = len(items) * form.dtype.itemsize
@@ -152,14 +153,14 @@ def _atomic(form: Form, instruction: Instruction) -> Bound:
     base, offset = address_of(operands[0])
     size = form.dtype.itemsize
     update = _update(form)
-    lists = [_items(operand) for operand in operands[1:]]
+    lists = [items_of(operand) for operand in operands[1:]]
     if any(len(items) != len(lists[0]) for items in lists):
         raise PtxError(f"{instruction.name} has vectors of different lengths")
     width, count = len(lists[0]), len(lists)
     bits = f"b{8 * size}"
     sources = tuple(View(item, bits) for items in lists for item in items)
     targets = tuple(
-        View(item, bits) for item in (_items(instruction.operands[0]) if returns else ()) if not isinstance(item, Sink)
+        View(item, bits) for item in (items_of(instruction.operands[0]) if returns else ()) if not isinstance(item, Sink)
     )
 
     def function(warps: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:

@@ -16,9 +16,8 @@ Division and remainder are taken to be of numbers that are not negative, as offs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import FloatType, PointerType, TensorType, Type, bit_width, element_of, is_pointer, shape_of
@@ -29,8 +28,7 @@ MAX_DIVISOR = 1 << 31
 """The divisibility of zero."""
 
 
-@dataclass(frozen=True)
-class Info:
+class Info(NamedTuple):
     """Facts along each axis; a scalar has one axis of size one."""
 
     contiguity: tuple[int, ...]

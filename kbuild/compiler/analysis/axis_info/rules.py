@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd
 
 from kbuild.compiler.analysis.axis_info.facts import (
@@ -293,7 +292,7 @@ def bitwise_and(op: AndI, known: AxisInfo) -> Info:
         return folded
     mask = b.constant
     if element_of(op.lhs.type) == I1:
-        return replace(_agreeing(a, b), prefix=_common(a.prefixes, b.prefixes))
+        return _agreeing(a, b)._replace(prefix=_common(a.prefixes, b.prefixes))
     if mask is not None:
         if mask > 0 and mask & (mask + 1) == 0:
             return _remaining(a, Info(b.contiguity, (mask + 1,) * len(b.contiguity), b.constancy, mask + 1))

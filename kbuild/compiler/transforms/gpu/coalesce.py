@@ -14,7 +14,7 @@ with #blocked1 = blocked{sizePerThread=[4] …}.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
@@ -33,8 +33,7 @@ MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """A load, store or atomic on a tensor of pointers, and what its pointers allow."""
 
     op: Op

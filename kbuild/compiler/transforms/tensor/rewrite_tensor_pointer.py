@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module, Op, Value
@@ -39,8 +39,7 @@ def rewrite_tensor_pointer(module: Module, target: Target) -> None:
             erase_dead(function.body)
 
 
-@dataclass(frozen=True)
-class BlockPointer:
+class BlockPointer(NamedTuple):
     """The parts of a block pointer: base; shape and strides in i64; offsets in i32 or i64."""
 
     base: Value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType
@@ -33,8 +33,7 @@ EXPENSIVE = (Dot, WarpGroupDot, LocalAlloc, LocalLoad)
 """Operations that are not worth doing twice to know an address early."""
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(NamedTuple):
     """What computes some values of one iteration, and what that needs of the iteration before."""
 
     ops: tuple[Op, ...]

@@ -14,7 +14,7 @@ for one buffer more.  So that n stages still mean n buffers, the distance is one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ops.control import For
@@ -24,8 +24,7 @@ from kbuild.compiler.transforms.gpu.pipeline.loads import Slice, backward_slice
 MIN_STAGES = 2
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """Loads that are issued `lookahead` iterations early, and give their values `use` iterations early."""
 
     loads: tuple[Load, ...]
@@ -38,8 +37,7 @@ class Stage:
     asynchronous: bool
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """The stages of a loop, those issued earliest first."""
 
     stages: tuple[Stage, ...]

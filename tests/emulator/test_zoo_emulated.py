@@ -1,0 +1,51 @@
+"""Every case of the zoo: the compiler's own PTX, run by the emulator, gives what numpy says."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+from zoo import CASES, Bits
+
+import kbuild
+from kbuild.emulator import load, run
+
+ADVERSE = ["reverse", "random(1)", "starve(0)"]
+"""Schedules that run every warp on its own."""
+
+
+@lru_cache
+def compiled(name: str, arch: str) -> Any:
+    """The metadata and the program of a case."""
+    case = CASES[name]
+    signature = case.signature(case.make(np.random.default_rng(0)))
+    artifact = kbuild.compile(
+        case.source, signature=signature, constexprs=case.constexprs, target=arch, num_warps=case.num_warps,
+        num_stages=case.num_stages, stop="ptx",
+    )  # fmt: skip
+    return artifact.metadata, load(artifact.asm["ptx"], artifact.metadata.name)
+
+
+def check(name: str, arch: str, schedule: str) -> None:
+    """Run a case and compare its outputs with numpy's."""
+    case, (metadata, program) = CASES[name], compiled(name, arch)
+    arguments = case.make(np.random.default_rng(1))
+    given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
+    names = [key for key, _ in metadata.params]
+    report = run(program, None, case.grid, metadata.num_warps, metadata.shared, [given[key] for key in names], schedule=schedule)
+    outputs = {key: output for key, output in zip(names, report.check().outputs) if output is not None}
+    kinds = {key: value.type_name for key, value in arguments.items() if isinstance(value, Bits)}
+    case.check(arguments, {key: Bits(output, kinds[key]) if key in kinds else output for key, output in outputs.items()})
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", CASES)
+def test_case_is_right_in_lockstep(name: str, arch: str) -> None:
+    check(name, arch, "lockstep")
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=list(CASES))
+def test_case_is_right_whichever_warp_goes_first(number: int) -> None:
+    check(list(CASES)[number], "sm_80" if number % 2 else "sm_90", ADVERSE[number % len(ADVERSE)])

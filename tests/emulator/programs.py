@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .golden_async import ASYNCHRONOUS
 from .golden_program import Program, at
 from .products import PRODUCTS
 
@@ -257,4 +258,4 @@ $L_on:
         {"out": np.array([1, 0, 1, 0], np.uint32)}, {"out": np.zeros(4, np.uint32)}, shared=16, grid=(4,), cluster=(2, 1, 1)),
 ]  # fmt: skip
 
-PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL, *PRODUCTS]
+PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL, *PRODUCTS, *ASYNCHRONOUS]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from kbuild.emulator import tensor
-from kbuild.emulator.asyncp import TensorMap
+from kbuild.emulator.asyncp import TensorMap, timing_named
+from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.launch import Launch, Report, run
 from kbuild.emulator.memory import Heap
 from kbuild.emulator.program import load
@@ -152,15 +153,16 @@ wait:
 # Tensor copies
 
 
-def run_with_maps(body: str, maps: dict[str, TensorMap], heap: Heap, threads: int, shared: int, pointers: dict[str, int] | None = None,
-                  **options: str) -> None:  # fmt: skip
+def run_with_maps(
+    body: str, maps: dict[str, TensorMap], heap: Heap, threads: int, shared: int, pointers: dict[str, int] | None = None,
+    **options: str,
+) -> None:  # fmt: skip
     """Run a body whose parameters are tensor maps, at `%d_NAME`, and addresses."""
     pointers = pointers or {}
     parameters = [f".param .align 64 .b8 {name}[128]" for name in maps] + [f".param .u64 {name}" for name in pointers]
-    starts = "".join(
-        f"    .reg .b64 %d_{name}, %e_{name};\n    mov.b64 %e_{name}, {name};\n    cvta.param.u64 %d_{name}, %e_{name};\n"
-        for name in maps
-    ) + "".join(f"    .reg .b64 %d_{name};\n    ld.param.b64 %d_{name}, [{name}];\n" for name in pointers)
+    starts = "".join(f"    .reg .b64 %d_{name};\n" for name in (*maps, *pointers))
+    starts += "".join(f"    mov.b64 %d_{name}, {name};\n    cvta.param.u64 %d_{name}, %d_{name};\n" for name in maps)
+    starts += "".join(f"    ld.param.b64 %d_{name}, [{name}];\n" for name in pointers)
     text = f"""{HEADER}{BUFFER}
 .visible .entry test({", ".join(parameters)})
 {{{REGISTERS}{starts}    .reg .b32 %r_tid;
@@ -171,8 +173,6 @@ def run_with_maps(body: str, maps: dict[str, TensorMap], heap: Heap, threads: in
 """
     arguments = [value.encode() for value in maps.values()] + list(pointers.values())
     program = Launch(load(text), heap, arguments, (1,), threads, shared, schedule_named(options.get("schedule", "lockstep")))
-    from kbuild.emulator.asyncp import timing_named
-
     program.timing = timing_named(options.get("timing", "early"))
     findings = program.run()
     assert not findings, findings[0]
@@ -223,10 +223,12 @@ def test_a_map_made_by_the_kernel() -> None:
     heap.bytes(source, data.nbytes)[:] = data.view(np.uint8).ravel()
 
     def made(register: str, slot: int) -> str:
-        fields = [("global_address", "b64", register), ("rank", "b32", "1"), ("box_dim", "b32", "0, 64"), ("box_dim", "b32", "1, 16"),
-                  ("global_dim", "b32", "0, 64"), ("global_dim", "b32", "1, 16"), ("global_stride", "b64", "0, 128"),
-                  ("element_stride", "b32", "0, 1"), ("element_stride", "b32", "1, 1"), ("elemtype", "b32", "6"),
-                  ("interleave_layout", "b32", "0"), ("swizzle_mode", "b32", "3"), ("fill_mode", "b32", "0")]  # fmt: skip
+        fields = [
+            ("global_address", "b64", register), ("rank", "b32", "1"), ("box_dim", "b32", "0, 64"), ("box_dim", "b32", "1, 16"),
+            ("global_dim", "b32", "0, 64"), ("global_dim", "b32", "1, 16"), ("global_stride", "b64", "0, 128"),
+            ("element_stride", "b32", "0, 1"), ("element_stride", "b32", "1, 1"), ("elemtype", "b32", "6"),
+            ("interleave_layout", "b32", "0"), ("swizzle_mode", "b32", "3"), ("fill_mode", "b32", "0"),
+        ]  # fmt: skip
         text = "    mad.lo.u32 %r5, %r_tid, 4, %r1;\n    st.shared.b32 [%r5], 0;\n    bar.warp.sync -1;\n"
         for field, kind, value in fields:
             text += f"    @%p1 tensormap.replace.tile.{field}.shared::cta.b1024.{kind} [%r1], {value};\n"
@@ -251,7 +253,7 @@ def test_a_map_made_by_the_kernel() -> None:
 
 
 def product_kernel(columns: int, steps: int, registers: bool, wait: str = "wgmma.wait_group.sync.aligned 0;") -> str:
-    """D = A B^T for 16-bit A [64, 16 * steps] (in shared memory, or in registers by its fragments) and B [columns, 16 * steps]."""
+    """D = A B^T for halves A [64, 16 * steps] (in shared memory, or its fragments in registers) and B [columns, 16 * steps]."""
     d = ", ".join(f"%f{i}" for i in range(columns // 2))
     text = f"    .reg .f32 %f<{columns // 2}>;\n    .reg .b32 %a<{4 * steps}>;\n"
     text += """
@@ -276,10 +278,11 @@ fill:
         for i in range(4 * steps):
             text += at("fragments", 4 * 4 * steps) + f"    ld.global.b32 %a{i}, [%d0+{4 * i}];\n"
     text += "    wgmma.fence.sync.aligned;\n"
+    immediates = "1, 1, 0" if registers else "1, 1, 0, 0"
     for step in range(steps):
         a = "{" + ", ".join(f"%a{4 * step + i}" for i in range(4)) + "}" if registers else "%d3"
         text += f"    setp.ne.u32 %p2, {step}, 0;\n"
-        text += f"    wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{d}}}, {a}, %d4, %p2, 1, 1, {'0' if registers else '0, 0'};\n"
+        text += f"    wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{d}}}, {a}, %d4, %p2, {immediates};\n"
         text += "    add.u64 %d3, %d3, 2;\n    add.u64 %d4, %d4, 2;\n"
     text += f"    wgmma.commit_group.sync.aligned;\n    {wait}\n"
     for i in range(columns // 2):
@@ -383,8 +386,6 @@ done:
 
 
 def test_unknown_timings_are_named() -> None:
-    from kbuild.emulator.findings import EmulationError
-
     with pytest.raises(EmulationError, match="unknown timing 'soon'"):
         run(
             ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n ret;\n}\n",

@@ -46,7 +46,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 """Who sees whom.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the package itself."""
 
 HOMES = {
-    "llvmlite": ("compiler/backend/llvm.py",),
+    "llvmlite": (),
     "numpy": ("compiler/interp/", "emulator/"),
     "tomli": ("aot/load.py",),
     "jinja2": ("aot/rendering.py",),

@@ -152,8 +152,10 @@ wait:
 # Tensor copies
 
 
-def run_with_maps(body: str, maps: dict[str, TensorMap], heap: Heap, threads: int, shared: int, pointers: dict[str, int] | None = None,
-                  **options: str) -> None:  # fmt: skip
+def run_with_maps(
+    body: str, maps: dict[str, TensorMap], heap: Heap, threads: int, shared: int, pointers: dict[str, int] | None = None,
+    **options: str,
+) -> None:
     """Run a body whose parameters are tensor maps, at `%d_NAME`, and addresses."""
     pointers = pointers or {}
     parameters = [f".param .align 64 .b8 {name}[128]" for name in maps] + [f".param .u64 {name}" for name in pointers]
@@ -223,7 +225,8 @@ def test_a_map_made_by_the_kernel() -> None:
     heap.bytes(source, data.nbytes)[:] = data.view(np.uint8).ravel()
 
     def made(register: str, slot: int) -> str:
-        fields = [("global_address", "b64", register), ("rank", "b32", "1"), ("box_dim", "b32", "0, 64"), ("box_dim", "b32", "1, 16"),
+        fields = [("global_address", "b64", register), ("rank", "b32", "1"),
+                  ("box_dim", "b32", "0, 64"), ("box_dim", "b32", "1, 16"),
                   ("global_dim", "b32", "0, 64"), ("global_dim", "b32", "1, 16"), ("global_stride", "b64", "0, 128"),
                   ("element_stride", "b32", "0, 1"), ("element_stride", "b32", "1, 1"), ("elemtype", "b32", "6"),
                   ("interleave_layout", "b32", "0"), ("swizzle_mode", "b32", "3"), ("fill_mode", "b32", "0")]  # fmt: skip
@@ -251,7 +254,7 @@ def test_a_map_made_by_the_kernel() -> None:
 
 
 def product_kernel(columns: int, steps: int, registers: bool, wait: str = "wgmma.wait_group.sync.aligned 0;") -> str:
-    """D = A B^T for 16-bit A [64, 16 * steps] (in shared memory, or in registers by its fragments) and B [columns, 16 * steps]."""
+    """D = A B^T for 16-bit A [64, 16 * steps], in shared memory or in registers by its fragments, and B [columns, 16 * steps]."""
     d = ", ".join(f"%f{i}" for i in range(columns // 2))
     text = f"    .reg .f32 %f<{columns // 2}>;\n    .reg .b32 %a<{4 * steps}>;\n"
     text += """
@@ -279,7 +282,8 @@ fill:
     for step in range(steps):
         a = "{" + ", ".join(f"%a{4 * step + i}" for i in range(4)) + "}" if registers else "%d3"
         text += f"    setp.ne.u32 %p2, {step}, 0;\n"
-        text += f"    wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{d}}}, {a}, %d4, %p2, 1, 1, {'0' if registers else '0, 0'};\n"
+        orders = "0" if registers else "0, 0"
+        text += f"    wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{d}}}, {a}, %d4, %p2, 1, 1, {orders};\n"
         text += "    add.u64 %d3, %d3, 2;\n    add.u64 %d4, %d4, 2;\n"
     text += f"    wgmma.commit_group.sync.aligned;\n    {wait}\n"
     for i in range(columns // 2):

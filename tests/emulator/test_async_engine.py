@@ -114,9 +114,7 @@ def test_what_bulk_copies_get_wrong_is_named() -> None:
     ignored = BULK.replace("    @!%p2 bra LOOP;\n", "")
     wrong = bulk(ignored, timing="late")
     assert wrong.findings or (wrong.outputs[1] != 2 * np.arange(256)).any()
-    twice = BULK.replace(
-        "bar.sync 0;\n    mov.b32 %r9, 0;", "bar.sync 0;\n    mov.b32 %r9, 0;\n    mbarrier.init.shared.b64 [%r2], 1;"
-    )
+    twice = BULK.replace("    xor.b32 %r9, %r9, 1;", "    @%p1 mbarrier.init.shared.b64 [%r2], 1;\n    xor.b32 %r9, %r9, 1;")
     assert bulk(twice).findings[0].kind == "mbarrier-misuse"
 
 

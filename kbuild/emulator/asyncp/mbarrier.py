@@ -43,12 +43,12 @@ class Barriers:
         self._live: dict[int, Barrier] = {}
 
     def init(self, offset: int, count: int) -> None:
-        """`mbarrier.init`.  Raises Fault for a count out of range and for a barrier that is in use."""
+        """`mbarrier.init`.  Raises Fault for a count out of range and for a barrier that has been used and not invalidated."""
         self.shared.check(np.array([offset]), 8)
         if not 1 <= count <= LIMIT:
             raise Fault("mbarrier-misuse", f"an mbarrier cannot expect {count} arrivals; 1 to {LIMIT} are possible")
         old = self._live.get(offset)
-        if old is not None and self._word(offset) == old.word:
+        if old is not None and old != Barrier(old.expected, old.expected) and self._word(offset) == old.word:
             raise Fault("mbarrier-misuse", f"the mbarrier at {offset:#x} is initialised again without mbarrier.inval before it")
         self._live[offset] = Barrier(count, count)
         self._keep(offset)

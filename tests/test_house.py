@@ -47,7 +47,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 
 HOMES = {
     "llvmlite": ("compiler/backend/llvm.py",),
-    "numpy": ("compiler/interp/", "emulator/"),
+    "numpy": ("compiler/interp/", "emulator/", "aot/verify.py"),
     "tomli": ("aot/load.py",),
     "jinja2": ("aot/rendering.py",),
     "subprocess": ("compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py"),

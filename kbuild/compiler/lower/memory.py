@@ -224,7 +224,7 @@ def l2_policy(emit: Emitter, eviction: str) -> str:
     if eviction not in ("evict_first", "evict_last"):
         return ""
     with emit.at_entry():
-        return emit.asm(f"createpolicy.fractional.L2::{eviction}.b64 $0, 1.0;", "=l", [], ["i64"])[0]
+        return emit.asm(f"createpolicy.fractional.L2::{eviction}.b64 $0, 0f3F800000;", "=l", [], ["i64"])[0]
 
 
 def _dotted(cache: str) -> str:

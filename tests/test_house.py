@@ -47,6 +47,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 """Who sees whom.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the package itself."""
 
 HOMES = {
+    "llvmlite": (),
     "numpy": ("aot/verify.py", "compiler/interp/", "emulator/"),
     "tomli": ("aot/load.py",),
     "jinja2": ("aot/rendering.py",),

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
-from kbuild.aot.manifest import ARCHS
+from kbuild.aot.manifest import ARCHS, DTYPES
 from kbuild.compiler import interp
 from kbuild.compiler.ir.core import registered_ops
 from kbuild.compiler.ir.passes import Pass, parse_pass, registered_passes
 from kbuild.compiler.lower import unhandled_ops
+from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME
 from kbuild.compiler.targets import find_target, target_names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,8 +47,8 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 """Who sees whom.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the package itself."""
 
 HOMES = {
-    "llvmlite": ("compiler/backend/llvm.py",),
-    "numpy": ("compiler/interp/", "emulator/"),
+    "llvmlite": (),
+    "numpy": ("aot/verify.py", "compiler/interp/", "emulator/"),
     "tomli": ("aot/load.py",),
     "jinja2": ("aot/rendering.py",),
     "subprocess": ("compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py"),
@@ -225,5 +226,6 @@ def test_every_operation_has_a_meaning() -> None:
     assert sorted(without) == sorted(MEANINGLESS)
 
 
-def test_manifests_may_name_the_architectures_that_there_are() -> None:
+def test_manifests_may_name_what_there_is() -> None:
     assert list(ARCHS) == target_names()
+    assert {*DTYPES, "u1"} == set(BY_SIGNATURE_NAME)  # u1 is Triton's other word for i1.

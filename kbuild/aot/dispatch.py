@@ -32,6 +32,11 @@ HINT_16 = 1 << 62
 """Divisible by 16."""
 HINT_1 = 1 << 61
 """Equal to one."""
+TENSOR_MAP = "tensormap "
+"""What the type of a passed tensor map begins with; then come element, rows and columns of the box, bytes of the swizzle, and
+the arguments that are base, rows, columns and stride of rows of the tensor."""
+TENSOR_MAP_SOURCES = 4
+"""How many arguments a tensor map is made from."""
 ALL_BITS = (1 << 64) - 1
 FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
 NO_ROW, AMBIGUOUS = -1, -2
@@ -99,7 +104,7 @@ class Row:
     required: tuple[int, ...]
     """Bits required of each fact."""
     passed: tuple[tuple[int, str], ...]
-    """What the cubin takes: index of the parameter (-1: a null pointer) and its type."""
+    """What the cubin takes: index of the parameter (-1: a null pointer, or a tensor map) and its type."""
     constants: tuple[int, ...]
     """Values of the names in `KernelTable.constants`."""
 

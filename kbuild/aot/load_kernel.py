@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.aot import expressions, schema
+from kbuild.aot.load_verify import check_sizes, load_verify
 from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Specialization, Value
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
@@ -40,6 +41,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     _check_size(reader, path, args, matrix, len(specializations))
     excludes = tuple(_condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
     configs = _configs(reader, path, table, args, matrix, specializations, function)
+    verify = load_verify(reader, path, table, args, grid_args)
     if len(reader.errors) > before:
         return None
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
@@ -57,7 +59,9 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
         defaults=tuple((p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given),
         doc=reader.get((*path, "doc"), table, str, "") or function.doc,
         op=tuple(sorted(reader.get((*path, "op"), table, dict, {}).items())),
+        verify=verify,
     )
+    check_sizes(reader, path, verify, _integers(found))
     _check_grid(reader, (*path, "grid"), found)
     _check_reach(reader, path, found)
     return found if len(reader.errors) == before else None
@@ -349,21 +353,26 @@ def _meta_parameters(
     return values
 
 
-def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
-    if not 1 <= len(kernel.grid) <= 3:
-        reader.error(path, f"a grid has one to three expressions, not {len(kernel.grid)}")
+def _integers(kernel: Kernel) -> list[str]:
+    """The names that the kernel's expressions may use."""
     names = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
     names |= {axis.name for axis in kernel.matrix if isinstance(axis.values[0], int)}
     names |= {name for name, value in kernel.defaults if isinstance(value, int)}
     by_config = [{name for name, value in config.constexprs if isinstance(value, int)} for config in kernel.configs]
-    names |= set.intersection(*by_config) if by_config else set()
+    return sorted(names | (set.intersection(*by_config) if by_config else set()))
+
+
+def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
+    if not 1 <= len(kernel.grid) <= 3:
+        reader.error(path, f"a grid has one to three expressions, not {len(kernel.grid)}")
+    names = _integers(kernel)
     for index, text in enumerate(kernel.grid):
         key = (*path, index)
         if not isinstance(text, str):
             reader.error(key, f"expected an expression in quotes, found {described(text)}")
             continue
         try:
-            expressions.parse(text, sorted(names), "")
+            expressions.parse(text, names, "")
         except ManifestError as error:
             reader.error(key, ascii(error.message.removeprefix(": "))[1:-1], error.hint)
 

@@ -6,7 +6,7 @@ docs/manifest.md explains it all to authors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Value = bool | int | float | str | None
 """A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
@@ -143,6 +143,16 @@ class Config:
 
 
 @dataclass(frozen=True)
+class Verify:
+    """What `kbuild verify` launches a kernel with: table `[kernel.verify]`."""
+
+    sizes: tuple[tuple[str, str], ...]
+    """Elements that each pointer points to: expressions over integer arguments and constexprs."""
+    values: tuple[tuple[tuple[str, int | float], ...], ...]
+    """The launches, each with the values of all arguments that are no pointers; a variant takes those that fit its hints."""
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One kernel and all that is built of it: one `[[kernel]]`."""
 
@@ -172,6 +182,8 @@ class Kernel:
     """Doc string of the function in the package; the kernel's own when empty."""
     op: tuple[tuple[str, object], ...] = ()
     """Table `[kernel.op]`, reserved for operators on tensors."""
+    verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
+    """Launches that `kbuild verify` runs on the CPU; without the table none."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from kbuild.aot import dispatch, expressions
-from kbuild.aot.dispatch import HINT_1, HINT_16, TYPE_MASK, TYPES, KernelTable, Parameter
+from kbuild.aot.dispatch import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter
 
 if TYPE_CHECKING:
     from kbuild.aot.tables import Table
@@ -37,6 +37,12 @@ TORCH_DTYPES = {
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
+
+
+_TENSOR_MAP_TYPES = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "i8": (0, 1), "f8E4M3FN": (0, 1), "f8E5M2": (0, 1)}
+"""CUtensorMapDataType and bytes of an element, by its name in the compiler."""
+_TENSOR_MAP_SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}
+"""CUtensorMapSwizzle by its bytes."""
 
 
 def render(package_dir: Path, table: Table, templates: Path) -> list[Path]:
@@ -82,6 +88,7 @@ def _context(table: Table) -> dict[str, Any]:
     """What the templates name."""
     passed_lists: dict[tuple[tuple[int, str], ...], int] = {}
     kernels = [_kernel_context(kernel, passed_lists) for kernel in table.kernels]
+    maps = list(dict.fromkeys(type_ for passed in passed_lists for _, type_ in passed if type_.startswith(TENSOR_MAP)))
     return {
         "package": table.package,
         "version": table.version,
@@ -95,7 +102,9 @@ def _context(table: Table) -> dict[str, Any]:
         "max_passed": max(map(len, passed_lists), default=0) or 1,
         "max_slots": max(len(kernel.parameters) + len(kernel.options) + 2 for kernel in table.kernels),
         "max_facts": max(kernel.fact_count for kernel in table.kernels),
-        "passed_lists": [[_passed_context(place, type_) for place, type_ in passed] for passed in passed_lists],
+        "passed_lists": [[_passed_context(place, type_, maps) for place, type_ in passed] for passed in passed_lists],
+        "maps": [_map_context(text) for text in maps],
+        "max_maps": max((sum(type_.startswith(TENSOR_MAP) for _, type_ in passed) for passed in passed_lists), default=0) or 1,
         "types": list(TYPES.items()),
         "torch_dtypes": [(name, TYPES[type_]) for name, type_ in TORCH_DTYPES.items()],
         "type_mask": TYPE_MASK,
@@ -141,9 +150,19 @@ def _kernel_context(kernel: KernelTable, passed_lists: dict[tuple[tuple[int, str
     return _KernelContext(kernel, rows)
 
 
-def _passed_context(place: int, type_: str) -> dict[str, int]:
+def _passed_context(place: int, type_: str, maps: Sequence[str]) -> dict[str, int]:
     exponent, mantissa = _FLOAT_BITS.get(type_, (0, 0))
-    return {"parameter": place, "exponent": exponent, "mantissa": mantissa}
+    map_ = maps.index(type_) if type_ in maps else -1
+    return {"parameter": place, "exponent": exponent, "mantissa": mantissa, "map": map_}
+
+
+def _map_context(text: str) -> dict[str, int]:
+    """The fields of a tensor map, from its type."""
+    element, box_rows, box_columns, swizzle, *sources = text.removeprefix(TENSOR_MAP).split()
+    type_, size = _TENSOR_MAP_TYPES[element]
+    named = dict(zip(("base", "rows", "columns", "stride"), map(int, sources)))
+    box = {"box_rows": int(box_rows), "box_columns": int(box_columns)}
+    return {**named, **box, "type": type_, "element_bytes": size, "swizzle": _TENSOR_MAP_SWIZZLES[swizzle]}
 
 
 def c_string(text: str) -> str:

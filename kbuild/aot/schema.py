@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.aot.manifest import ARCHS, Argument, Axis, Condition, Config, Kernel, Manifest, Package, Specialization
+from kbuild.aot.manifest import ARCHS, Argument, Axis, Condition, Config, Kernel, Manifest, Package, Specialization, Verify
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
@@ -96,6 +96,15 @@ MATRIX = Table("[kernel.matrix]", Axis, (
     Key("<axis>", (Axis, "values"), {"type": "array", "items": _VALUE, "minItems": 1, "uniqueItems": True}),
 ))  # fmt: skip
 
+SIZES = Table("sizes = { … }", Verify, (Key("<argument>", (Verify, "sizes"), _TEXT),))
+
+VALUES = Table("values = [{ … }]", Verify, (Key("<argument>", (Verify, "values"), {"type": "number"}),))
+
+VERIFY = Table("[kernel.verify]", Verify, (
+    Key("sizes", (Verify, "sizes"), SIZES, True),
+    Key("values", (Verify, "values"), VALUES, True, repeated=True),
+))  # fmt: skip
+
 KERNEL = Table("[[kernel]]", Kernel, (
     Key("name", (Kernel, "name"), _TEXT, True),
     Key("source", (Kernel, "source"), {"type": "string", "pattern": r"\.py$"}, True),
@@ -109,6 +118,7 @@ KERNEL = Table("[[kernel]]", Kernel, (
     Key("config", (Kernel, "configs"), CONFIG, repeated=True),
     Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
     Key("op", (Kernel, "op"), {"type": "object"}),
+    Key("verify", (Kernel, "verify"), VERIFY),
 ))  # fmt: skip
 
 PACKAGE = Table("[package]", Package, (
@@ -127,5 +137,5 @@ MANIFEST = Table("", Manifest, (
     Key("kernel", (Manifest, "kernels"), KERNEL, repeated=True),
 ))  # fmt: skip
 
-TABLES = (MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE)
+TABLES = (MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE, VERIFY, SIZES, VALUES)
 """All of them, in the order in which a manifest is read."""

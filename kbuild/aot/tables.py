@@ -18,6 +18,8 @@ from kbuild.aot.dispatch import (
     DEVICE_FACTS,
     HINT_1,
     HINT_16,
+    TENSOR_MAP,
+    TENSOR_MAP_SOURCES,
     TYPES,
     KernelTable,
     Option,
@@ -316,7 +318,15 @@ def _row_name(code: Code) -> str:
 def _passed(code: Code) -> tuple[tuple[int, str], ...]:
     """What the cubin takes, by its own account; for what is no argument of the kernel's it gets a null pointer."""
     places = {name: index for index, (name, _) in enumerate(code.args)}
-    return tuple((places.get(name, -1), type_.partition(":")[0]) for name, type_ in code.facts["params"])
+    return tuple((places.get(name, -1), _passed_type(type_, places)) for name, type_ in code.facts["params"])
+
+
+def _passed_type(type_: str, places: Mapping[str, int]) -> str:
+    """A type without its hint; in that of a tensor map, the arguments by number."""
+    if not type_.startswith(TENSOR_MAP):
+        return type_.partition(":")[0]
+    words = type_.split()
+    return " ".join([*words[:-TENSOR_MAP_SOURCES], *(str(places[name]) for name in words[-TENSOR_MAP_SOURCES:])])
 
 
 def _check_identifier(name: str, where: str, reserved: tuple[str, ...] = ()) -> None:

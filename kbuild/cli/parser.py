@@ -19,6 +19,9 @@ examples:
                                                 one function, and what the compiler makes of it
   kbuild list -v                                the variants of kernels.toml, with registers and spills
 
+  kbuild verify -k                              the variants' PTX, run on the CPU and compared
+  kbuild run add.py:add_kernel -s 'x=*fp32,n=i32' -c BLOCK=64 --arg n=50,x=random:50
+
 variables:
   KBUILD_CACHE_DIR, KBUILD_DISABLE_CACHE=1      where cubins are kept (~/.cache/kbuild), or that they are not
   KBUILD_PTXAS, CC                              the assembler and the C compiler to use
@@ -83,6 +86,15 @@ def parser() -> argparse.ArgumentParser:
     ))  # fmt: skip
     listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    verifying = verb(
+        "verify", "Run the variants' PTX on the CPU, and compare with what the kernels mean.",
+        "-C -k -q --json --dry-run --arch",
+    )  # fmt: skip
+    verifying.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    _add_run(verb(
+        "run", "Run one kernel's PTX on the CPU.", "-C --json --arch",
+        directory="the directory of FILE", archs="compile for this architecture (default sm_90)",
+    ))  # fmt: skip
     cleaning = "Remove what builds made here; the cache stays."
     verb("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verb("doctor", "Say which tools would be used, and what is missing.", "--json")
@@ -109,16 +121,30 @@ def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: M
     add("--color", choices=("auto", "always", "never"), default="auto", help="draw a bar of progress (default: on terminals)")
 
 
-def _add_compile(compile_: argparse.ArgumentParser) -> None:
-    add = compile_.add_argument
+def _add_function(verb: argparse.ArgumentParser) -> None:
+    """One function and its specialisation."""
+    add = verb.add_argument
     add("source", metavar="FILE:FUNCTION", help="the kernel, or a .ttir or .ttgir file to start from")
     add("-s", "--signature", action="append", default=[], metavar="NAME=TYPE,...", help="run-time arguments: X=*fp32:16,n=i32")
     add("-c", "--constexpr", action="append", default=[], metavar="NAME=VALUE,...", help="compile-time arguments: BLOCK=1024")
     add("--num-warps", type=_positive, default=4, metavar="N", help="warps per program (default 4)")
     add("--num-stages", type=_positive, default=3, metavar="N", help="depth of pipelines (default 3)")
+
+
+def _add_compile(compile_: argparse.ArgumentParser) -> None:
+    _add_function(compile_)
+    add = compile_.add_argument
     add("--emit", default="", metavar="STAGE,...", help="what to write: ttir, ttgir, llir, ptx, cubin (default cubin)")
     add("--dump", metavar="DIR", help="write the IR after each pass there")
     add("--lineinfo", action="store_true", help="let the cubin refer to source lines")
+
+
+def _add_run(running: argparse.ArgumentParser) -> None:
+    _add_function(running)
+    add = running.add_argument
+    add("--arg", action="append", default=[], metavar="NAME=VALUE,...", help="n=1000; x=random:N, range:N, zeros:N, poison:N")
+    add("--grid", default="1", metavar="X,Y,Z", help="programs along each axis (default 1)")
+    add("--schedule", default="lockstep", metavar="ORDER", help="lockstep, round-robin, forward, reverse, random(N), starve(N)")
 
 
 def _add_opt(opt: argparse.ArgumentParser) -> None:

@@ -18,14 +18,17 @@ import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
 from kbuild.compiler.backend.cubin import CubinFacts, assemble
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.frontend import build_module
-from kbuild.compiler.ir.core import Module
+from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
+from kbuild.compiler.ir.types import DescriptorType
 from kbuild.compiler.lower import lower_module
 from kbuild.compiler.targets import Target, find_target
 from kbuild.errors import CompileError, UsageError
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
+TENSOR_MAP_TYPE = "tensormap"
+"""What the type of a parameter begins with that is a tensor map."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class Metadata:
     shared: int
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
-    """Name and type of each kernel parameter, in order."""
+    """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their type tells
+    element, rows and columns of the box, bytes of the swizzle, and the names of the parameters that are base, rows, columns
+    and stride of rows of the tensor: `tensormap f16 128 64 128 a M K stride`."""
     registers: int | None = None
     """Registers per thread; None before the stage `cubin`, like the four that follow."""
     spill_stores: int | None = None
@@ -129,6 +134,18 @@ def require_warps(num_warps: int) -> None:
         raise UsageError(f"num_warps is {num_warps!r}", hint="it must be a power of two from 1 to 32")
 
 
+def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
+    """Name and type of each parameter of a kernel."""
+    names = [argument.hint for argument in kernel.arguments]
+    types = [str(argument.type) for argument in kernel.arguments]
+    for argument in kernel.arguments:
+        if isinstance(argument.type, DescriptorType):
+            hints, block = kernel.argument_hints[argument.index], argument.type.block
+            words = [block.element, *block.shape, hints["swizzle"], *(names[index] for index in hints["tensor_map"])]
+            types[argument.index] = f"{TENSOR_MAP_TYPE} {' '.join(map(str, words))}"
+    return tuple(zip(names, types))
+
+
 def _later_stage(source: Any) -> tuple[str | None, str]:
     """The stage and text of a source that is a file of a later stage; (None, "") for Python."""
     suffix = Path(source).suffix.lstrip(".") if isinstance(source, str | Path) else ""
@@ -177,32 +194,30 @@ class _Compilation:
 
     def from_module(self, module: Module, start: str) -> Artifact:
         log = PassLog(self.dump)
-        kernel = module.kernel
-        parameters = tuple((value.hint, str(value.type)) for value in kernel.arguments)
         if start == "ttir":
             with self.timed("ttir"):
                 run_pipeline(module, self.target, self.target.tensor_pipeline, log)
             if self.keep("ttir", print_module(module)):
-                return self.finish(module, parameters)
+                return self.finish(module)
             with self.timed("ttgir"):
                 run_pipeline(module, self.target, self.target.gpu_pipeline, log)
         if self.keep("ttgir", print_module(module)):
-            return self.finish(module, parameters)
+            return self.finish(module)
         with self.timed("llir"):
             llir = lower_module(module, self.target, lineinfo=self.lineinfo)
         if self.keep("llir", llir):
-            return self.finish(module, parameters)
+            return self.finish(module)
         self.arch = code_arch(module, self.target)
         with self.timed("ptx"):
             ptx = to_ptx(llir, self.target, self.arch)
         if self.keep("ptx", ptx):
-            return self.finish(module, parameters)
+            return self.finish(module)
         with self.timed("cubin"):
             cubin, facts = assemble(ptx, self.arch, self.ptxas, lineinfo=self.lineinfo)
         self.asm["cubin"] = cubin
-        return self.finish(module, parameters, facts)
+        return self.finish(module, facts)
 
-    def finish(self, module: Module, parameters: tuple[tuple[str, str], ...], facts: CubinFacts | None = None) -> Artifact:
+    def finish(self, module: Module, facts: CubinFacts | None = None) -> Artifact:
         attrs = module.kernel.attrs
         metadata = Metadata(
             name=module.kernel.name,
@@ -211,7 +226,7 @@ class _Compilation:
             num_warps=attrs.get("num_warps", self.num_warps),
             num_stages=attrs.get("num_stages", self.num_stages),
             shared=attrs.get("shared", 0),
-            params=parameters,
+            params=_parameters(module.kernel),
             registers=facts.registers if facts else None,
             spill_stores=facts.spill_stores if facts else None,
             spill_loads=facts.spill_loads if facts else None,

@@ -204,13 +204,12 @@ class Convoy:
             self.stack.pop()
 
     def _exit(self) -> None:
-        """The lanes of the innermost level end."""
-        end = len(self.program.blocks)
-        while self.stack and self.stack[-1].block == end:
-            gone = self.stack.pop().mask
-            for entry in self.stack:
-                entry.mask = False if gone is True else (~gone if entry.mask is True else entry.mask & ~gone)
-            self.stack = [entry for entry in self.stack if entry.mask is not False and (entry.mask is True or entry.mask.any())]
+        """The lanes of the innermost level end.
+
+        No other level has these lanes: where one side of a branch can end, the end is where the sides would meet.
+        """
+        while self.stack and self.stack[-1].block == len(self.program.blocks):
+            self.stack.pop()
         if self.stack:
             self._join()
         self.cta.lanes_ended()
@@ -315,9 +314,11 @@ class Cta:
         """Some lanes have ended: count the warps that live, and tell the barriers."""
         live = 0
         for convoy in self.convoys:
-            if convoy.stack:
-                mask = convoy.stack[0].mask
-                live += convoy.count if mask is True else len(convoy.warps_in(mask))
+            masks = [entry.mask for entry in convoy.stack]
+            if any(mask is True for mask in masks):
+                live += convoy.count
+            elif masks:
+                live += len(convoy.warps_in(np.logical_or.reduce(masks)))
         if live != self.live_warps:
             self.live_warps = live
             self.barriers.warps_ended()

@@ -49,15 +49,18 @@ class Device:
 
     def launch(
         self, image: bytes, name: str, grid: Sequence[int], num_warps: int, shared: int,
-        arguments: Mapping[str, Any], types: Mapping[str, str],
+        arguments: Mapping[str, Any], types: Mapping[str, str], maps: Sequence[str] = (),
     ) -> dict[str, Any]:  # fmt: skip
-        """Run a kernel once and give back the arrays it was given, as they are afterwards.
+        """Run a kernel once and give back the arrays it was given, as they are afterwards.  `maps` are the types of the tensor
+        maps that it takes besides, as the compiler's metadata tells them.
 
         Raises RuntimeError for a driver error, AssertionError for a write into a red zone.
         """
         function = self.function(image, name, shared)
         buffers: dict[str, tuple[int, Any]] = {}
         values = [self._parameter(key, arguments[key], types[key], buffers) for key in types]
+        named = dict(zip(types, values))
+        values += [self._tensor_map(text, named) for text in maps]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
         x, y, z = (*grid, 1, 1)[:3]
         try:
@@ -81,6 +84,20 @@ class Device:
         buffers[name] = (address.value, value)
         self.call("cuMemcpyHtoD_v2", address, padded.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(padded.nbytes))
         return ctypes.c_uint64(address.value + RED_ZONE)
+
+    def _tensor_map(self, text: str, values: Mapping[str, Any]) -> Any:
+        """A CUtensorMap, at an address that 64 divides."""
+        _, element, rows, columns, swizzle, *sources = text.split()
+        kind, size = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4)}.get(element, (0, 1))
+        base, height, width, stride = (values[name].value for name in sources)
+        memory = (ctypes.c_uint8 * 192)()
+        place = (ctypes.c_uint8 * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
+        sizes, pitch = (ctypes.c_uint64 * 2)(width, height), (ctypes.c_uint64 * 1)(stride * size)
+        box, steps = (ctypes.c_uint32 * 2)(int(columns), int(rows)), (ctypes.c_uint32 * 2)(1, 1)
+        swizzles = {"32": 1, "64": 2, "128": 3}
+        self.call("cuTensorMapEncodeTiled", place, kind, 2, ctypes.c_void_p(base), sizes, pitch, box, steps,
+                  0, swizzles[swizzle], 2, 0)  # fmt: skip
+        return place
 
     def _read(self, name: str, address: int, value: Any) -> Any:
         data = value.data if isinstance(value, Bits) else value

@@ -19,5 +19,6 @@ def test_case_is_right_on_the_device(device, artifacts, name, arch):
     types = {key: text for key, text in case.signature(arguments).items() if not text.endswith(":1")}
     image = artifact.asm["cubin"] if arch == "sm_90" else artifact.asm["ptx"].encode()
     metadata = artifact.metadata
-    after = device.launch(image, metadata.name, case.grid, metadata.num_warps, metadata.shared, arguments, types)
+    maps = [text for _, text in metadata.params if text.startswith("tensormap ")]
+    after = device.launch(image, metadata.name, case.grid, metadata.num_warps, metadata.shared, arguments, types, maps)
     case.check(arguments, after)

@@ -115,6 +115,24 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
 }
 """
 
+COPIES = """\
+#shared = swizzled{vector=8, perPhase=4, maxPhase=2, order=[1,0]}
+#shared1 = swizzled{vector=1, perPhase=1, maxPhase=1, order=[0]}
+
+tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<16x16xf16>> {tensor_map = [0, 1, 1, 1]}) {
+  %buffers: !ttg.memdesc<3 x 16x16xf16, #shared> = ttg.local_alloc
+  %barriers: !ttg.memdesc<3 x 1xi64, #shared1> = ttg.local_alloc
+  ttng.init_barrier %barriers
+  %0: !ttg.memdesc<1xi64, #shared1> = ttg.memdesc_index %barriers, %i
+  ttng.barrier_expect %0, %c {bytes = 512}
+  %1: !ttg.memdesc<16x16xf16, #shared> = ttg.memdesc_index %buffers, %i
+  ttng.async_tma_copy_global_to_local %map, %1, %0, %c, indices=[%i, %i]
+  ttng.wait_barrier %0, %i, tiles=[%1]
+  ttng.inval_barrier %barriers, tiles=[%buffers]
+  tt.return
+}
+"""
+
 ELEMENTWISE = """\
 tt.func @elementwise(%i: i32, %l: i64, %f: f32, %h: f16, %c: i1, %p: !tt.ptr<f32>) {
   %0: f32 = arith.constant {value = -1.5e-07}
@@ -163,7 +181,7 @@ def test_text_survives_parsing_and_printing(text: str) -> None:
 
 
 def test_every_operation_is_in_a_text_above() -> None:
-    mentioned = set(re.findall(r"[a-z]+\.[a-z_0-9.]+", TENSORS + CONTROL + GPU + elementwise_text()))
+    mentioned = set(re.findall(r"[a-z]+\.[a-z_0-9.]+", TENSORS + CONTROL + GPU + COPIES + elementwise_text()))
     assert not registered_ops().keys() - mentioned
 
 

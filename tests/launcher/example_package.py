@@ -77,6 +77,16 @@ def softmax_rows() -> list[tuple]:
     return rows
 
 
+def product_rows() -> list[tuple]:
+    """A kernel whose cubin takes a tensor map of `x` besides its arguments."""
+    signature = {"x": "*fp16", "rows": "i32", "columns": "i64", "stride": "i32"}
+    variant, facts = built(variant_of("product", "sm_90", signature), "product^", arch="sm_90a")
+    map_ = ("x_map", "tensormap f16 128 64 128 x rows columns stride")
+    facts["params"] = [*facts["params"], map_]
+    facts["sha256"] = hashlib.sha256(image_of("product^", len(facts["params"]))).hexdigest()
+    return [(variant, facts)]
+
+
 def manifest_of(kernels: tuple[Kernel, ...], package: str = "example") -> Manifest:
     return Manifest(Package(package, "1.2", ("sm_80", "sm_90")), kernels)
 
@@ -91,9 +101,10 @@ def example_table() -> tuple[tables.Table, list[tuple]]:
         kernel_of("attention", ("cdiv(n_ctx, BLOCK_M)", "heads"), 'Attention, with a "quote" and a \\ backslash??/'),
         kernel_of("softmax", ("n_rows",), grid_args=(Argument("n_rows", "i32"),)),
         kernel_of("copy", ()),
+        kernel_of("product", ("rows",)),
     )
     copy = variant_of("copy", "sm_80", {"source": "*i8", "flag": "i1"})
-    rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy")]
+    rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows()]
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
     return tables.make_table(manifest_of(kernels), rows), rows
@@ -125,7 +136,7 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint), ("shared", ctypes.c_uint), ("stream", ctypes.c_uint64),
         ("context", ctypes.c_uint64), ("entry", ctypes.c_char * 64), ("image", ctypes.c_char * 64),
-        ("params", ctypes.c_uint64 * 16),
+        ("params", ctypes.c_uint64 * 16), ("map", ctypes.c_uint64 * 16),
     ]  # fmt: skip
 
     @property

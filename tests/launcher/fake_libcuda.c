@@ -11,12 +11,12 @@
 
 enum { MAX_LAUNCHES = 1 << 16, MAX_PARAMS = 16, MAX_FUNCTIONS = 256 };
 
-typedef struct { unsigned grid[3], block, shared; uint64_t stream; void *context; char entry[64]; char image[64]; uint64_t params[MAX_PARAMS]; } Launch;
+typedef struct { unsigned grid[3], block, shared; uint64_t stream; void *context; char entry[64]; char image[64]; uint64_t params[MAX_PARAMS]; uint64_t map[16]; } Launch;
 
 typedef struct { char entry[64], image[64]; int max_shared; void *context; } Function;
 
 static Launch launches[MAX_LAUNCHES];
-static int launch_count, load_count, push_count, sync_count;
+static int launch_count, load_count, push_count, sync_count, encode_count;
 static Function functions[MAX_FUNCTIONS];
 static int function_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -106,6 +106,19 @@ int cuFuncSetAttribute(Function *function, int attribute, int value) { if (attri
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = getenv("FAKE_CUDA_CAPTURING") != NULL; return 0; }
 int cuStreamSynchronize(void *stream) { (void)stream; __sync_fetch_and_add(&sync_count, 1); return 0; }
 
+/* The stand-in's tensor map holds what it was made from. */
+int cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *pitches,
+                           const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill)
+{
+    FAIL("cuTensorMapEncodeTiled");
+    if ((uintptr_t)map % 64 || rank != 2 || steps[0] != 1 || steps[1] != 1 || interleave || promotion != 2 || fill)
+        return 1;
+    __sync_fetch_and_add(&encode_count, 1);
+    uint64_t words[16] = { (uintptr_t)address, sizes[0], sizes[1], pitches[0], box[0], box[1], (uint64_t)type, (uint64_t)swizzle };
+    memcpy(map, words, sizeof words);
+    return 0;
+}
+
 int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned block, unsigned block_y, unsigned block_z,
                    unsigned shared, void *stream, void **params, void **extra)
 {
@@ -114,12 +127,14 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
     if ((int)shared > function->max_shared || !depth || stack[depth - 1] != function->context)
         return 400;
     Launch *launch = &launches[__sync_fetch_and_add(&launch_count, 1) % MAX_LAUNCHES];
-    *launch = (Launch){ { x, y, z }, block, shared, (uintptr_t)stream, stack[depth - 1], "", "", { 0 } };
+    *launch = (Launch){ { x, y, z }, block, shared, (uintptr_t)stream, stack[depth - 1], "", "", { 0 }, { 0 } };
     memcpy(launch->entry, function->entry, sizeof launch->entry);
     memcpy(launch->image, function->image, sizeof launch->image);
     const char *count = strrchr(function->image, '#'); /* the tests write the number of parameters at the end of an image */
     for (int i = 0; count && i < atoi(count + 1) && i < MAX_PARAMS; i++)
         launch->params[i] = *(uint64_t *)params[i];
+    if (count && strchr(function->image, '^')) /* and mark those whose last parameter is a tensor map */
+        memcpy(launch->map, params[atoi(count + 1) - 1], sizeof launch->map);
     return 0;
 }
 
@@ -128,3 +143,4 @@ int fake_launch_count(void) { return launch_count; }
 int fake_load_count(void) { return load_count; }
 int fake_push_count(void) { return push_count; }
 int fake_sync_count(void) { return sync_count; }
+int fake_encode_count(void) { return encode_count; }

@@ -285,3 +285,32 @@ def test_functions_look_like_python_ones(world):
         assert ast.get_docstring(function) == inspect.getdoc(getattr(world.package, function.name))
     assert inspect.getdoc(attention).startswith('Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n')
     assert "HEAD_DIM: 64 or 128" in attention.__doc__
+
+
+def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
+    x = Tensor("float16", 0x100)
+    for _ in range(2):
+        world.package.product(x, 300, 200, 208)
+        address = (1 << 40) + 0x100
+        columns_first = [200, 300, 2 * 208, 64, 128]
+        assert list(world.driver.last.map[:8]) == [address, *columns_first, 6, 3]
+        assert list(world.driver.last.params[:5]) == [address, 300, 200, 208, address]
+    assert world.driver.count("encode") == 1
+    world.package.product(x, 301, 200, 208)
+    assert (world.driver.last.map[2], world.driver.count("encode")) == (301, 2)
+
+
+@pytest.mark.parametrize(
+    ("address", "rows", "columns", "stride"),
+    [(0x108, 8, 8, 8), (0x100, 8, 8, 12), (0x100, 8, 0, 8), (0x100, 8, 8, -8), (0x100, 8, 8, 0)],
+)
+def test_what_no_tensor_map_describes_is_told(world, address, rows, columns, stride):
+    with pytest.raises(world.package.LaunchError, match=f"x, {rows} x {columns} elements with rows {stride} elements apart"):
+        world.package.product(Tensor("float16", address), rows, columns, stride)
+    assert world.driver.count() == 0
+
+
+def test_an_encoder_that_fails_is_told(world, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled=1")
+    with pytest.raises(world.package.DriverError, match="cuTensorMapEncodeTiled"):
+        world.package.product(Tensor("float16"), 8, 8, 8)

@@ -13,7 +13,11 @@ from kbuild.cli.verbs.show import write
 from kbuild.compiler import driver
 from kbuild.errors import ErrorGroup, KbuildError, UsageError
 
-_EXAMPLES = {"-s": "write, for example, -s 'x=*fp32:16,n=i32'", "-c": "write, for example, -c BLOCK=1024,EVEN=true"}
+_EXAMPLES = {
+    "-s": "write, for example, -s 'x=*fp32:16,n=i32'",
+    "-c": "write, for example, -c BLOCK=1024,EVEN=true",
+    "--arg": "write, for example, --arg n=1000,x=random:1000",
+}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -21,8 +25,7 @@ def run(options: argparse.Namespace) -> int:
     for stage in emitted:
         if stage not in driver.STAGES:
             raise UsageError(f"--emit {stage}: no such stage", hint=f"stages: {', '.join(driver.STAGES)}")
-    signature = dict(item for text in options.signature for item in _pairs(text, "-s"))
-    constexprs = {name: _value(value) for text in options.constexpr for name, value in _pairs(text, "-c")}
+    signature, constexprs = signature_of(options), constexprs_of(options)
     dump = options.dump or options.environment.get("KBUILD_DUMP") or None
     stop = max(emitted, key=driver.STAGES.index)
     ptxas = find_ptxas(options.environment).path if stop == "cubin" else None
@@ -56,18 +59,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pairs(text: str, flag: str) -> list[tuple[str, str]]:
+def signature_of(options: argparse.Namespace) -> dict[str, str]:
+    """Types of the run-time arguments, by name."""
+    return dict(item for text in options.signature for item in pairs(text, "-s"))
+
+
+def constexprs_of(options: argparse.Namespace) -> dict[str, object]:
+    """Values of the compile-time arguments, by name."""
+    return {name: _value(value) for text in options.constexpr for name, value in pairs(text, "-c")}
+
+
+def pairs(text: str, flag: str) -> list[tuple[str, str]]:
     """`a=1,b=(2, 3)` as pairs."""
-    pairs: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     # A comma before a name and `=` separates; others belong to a value.
     for item in re.split(r",(?=[^,=]*=)", text.strip(", ")) if text else ():
         name, equals, value = (part.strip() for part in item.partition("="))
         if not (equals and value and name.isidentifier()):
             raise UsageError(f"{flag} {item!r}: expected NAME={'TYPE' if flag == '-s' else 'VALUE'}", hint=_EXAMPLES[flag])
-        if name in dict(pairs):
+        if name in dict(found):
             raise UsageError(f"{flag} {text!r}: {name} is given twice")
-        pairs.append((name, value))
-    return pairs
+        found.append((name, value))
+    return found
 
 
 def _value(text: str) -> object:

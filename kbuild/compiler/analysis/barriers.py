@@ -8,6 +8,9 @@ Asynchronous copies are in flight until a wait that covers their group (each thr
 then on are writes that other threads see after a barrier.  Asynchronous products read until a wait that covers them.
 They see what threads wrote once each has passed a fence and then a barrier: `fenced` says which barriers need one.
 
+Copies by the copy engine are in flight until the wait for the mbarrier that counts them, which names their tiles; every thread
+waits there, so that no barrier has to follow.  They write over what threads wrote only after a fence and a barrier.
+
 Accesses to different buffers of one allocation do not conflict.  A buffer number is a constant, or a counter that a loop
 carries around from a constant start: `next = i + 1; next < n ? next : 0`.  A counter's value in iteration t is
 (offset + t) mod n, so two of one loop differ whenever their offsets do, and going around the back edge lowers all
@@ -37,7 +40,15 @@ from kbuild.compiler.ops.gpu import (
     MemDescSubslice,
     MemDescTrans,
 )
-from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.nvidia import (
+    AsyncTmaCopyGlobalToLocal,
+    BarrierExpect,
+    InitBarrier,
+    InvalBarrier,
+    WaitBarrier,
+    WarpGroupDot,
+    WarpGroupDotWait,
+)
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.errors import InternalError
 
@@ -145,10 +156,12 @@ class BarrierAnalysis:
     def __init__(self, func: Func) -> None:
         self.needed: set[Op] = set()
         self.fences: dict[Op, set[Op]] = {}
-        """For each product, the barriers that come between what it reads and the writing of it."""
+        """For each product or copy by the copy engine, the barriers that come between what it touches and the writing of it."""
         self.slots = SlotNumbers()
         self.reads: dict[Op, list[Access]] = {}
         self.writes: dict[Op, list[Access]] = {}
+        self.landing: dict[Op, list[Access]] = {}
+        """The tiles whose copies an operation has waited for."""
         self.scratch: dict[Op, Access] = {}
         self.relevant: set[Op] = set()
         self._collect(func)
@@ -184,13 +197,24 @@ class BarrierAnalysis:
         for view in views(allocation):
             access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None)
             for user in view.users:
-                if isinstance(user, LocalLoad | WarpGroupDot):
-                    self.reads.setdefault(user, []).append(access)
-                elif isinstance(user, LocalStore | AsyncCopyGlobalToLocal):
-                    self.writes.setdefault(user, []).append(access)
-                else:
-                    continue
-                self._mark(user)
+                touched = self._touched(user, view)
+                if touched is not None:
+                    touched.setdefault(user, []).append(access)
+                    self._mark(user)
+
+    def _touched(self, user: Op, view: Value) -> dict[Op, list[Access]] | None:
+        """Where to note what a use of shared memory touches; None for uses that touch nothing."""
+        if isinstance(user, LocalLoad | WarpGroupDot):
+            return self.reads
+        if isinstance(user, LocalStore | AsyncCopyGlobalToLocal | InitBarrier | BarrierExpect):
+            return self.writes
+        if isinstance(user, AsyncTmaCopyGlobalToLocal):
+            return self.writes if view is user.dst else self.reads
+        if isinstance(user, WaitBarrier | InvalBarrier) and view in user.tiles:
+            return self.landing
+        if isinstance(user, InvalBarrier):
+            return self.writes
+        return self.reads if isinstance(user, WaitBarrier) else None
 
     def _slot(self, view: Value) -> Slot | None:
         op = view.op
@@ -275,10 +299,21 @@ class BarrierAnalysis:
                 self._issue(op, reads, state)
             else:
                 state.reads.update(reads)
-            if isinstance(op, AsyncCopyGlobalToLocal):
+            if isinstance(op, AsyncTmaCopyGlobalToLocal):
+                self._fence(op, writes, state)
+            if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal):
                 state.flight.update(dict.fromkeys(writes, -1))
-            else:
+            elif not isinstance(op, BarrierExpect):  # the thread that writes the barrier then is the one that copies
                 state.write(writes)
+            if op in self.landing:
+                _land(state, self.landing[op], all_buffers=isinstance(op, InvalBarrier))
+
+    def _fence(self, op: Op, touched: list[Access], state: State) -> None:
+        """An operation that runs asynchronously starts to touch what threads may have written."""
+        self.fences[op] = set()
+        for access, places in state.unfenced.items():
+            if _any_conflict(access, touched):
+                self.fences[op] |= places
 
     def _issue(self, op: WarpGroupDot, reads: list[Access], state: State) -> None:
         """A product starts to read."""
@@ -286,10 +321,7 @@ class BarrierAnalysis:
         state.products.update(dict.fromkeys(reads, 0))
         if not op.is_async:
             _end_products(state, 0)
-        self.fences[op] = set()
-        for access, places in state.unfenced.items():
-            if _any_conflict(access, reads):
-                self.fences[op] |= places
+        self._fence(op, reads, state)
 
     def _check(self, op: Op, reads: list[Access], writes: list[Access], state: State) -> None:
         """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is on its way
@@ -312,6 +344,14 @@ def _end_products(state: State, pendings: int) -> None:
     ended = {access for access, age in state.products.items() if age >= pendings}
     state.reads |= ended
     state.products = {access: age for access, age in state.products.items() if access not in ended}
+
+
+def _land(state: State, tiles: Iterable[Access], all_buffers: bool) -> None:
+    """Copies by the copy engine have landed: those into one buffer of each tile, or into all."""
+    for tile in tiles:
+        for copy in list(state.flight):
+            if _surely_same(tile, copy) or (all_buffers and tile.owner is copy.owner):
+                del state.flight[copy]
 
 
 def _any_conflict(access: Access, others: Iterable[Access]) -> bool:

@@ -17,8 +17,9 @@ from kbuild.compiler.interp import elementwise, gpu, nvidia, tensor  # noqa: F40
 from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_to, value_dtype
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory
+from kbuild.compiler.interp.nvidia import TensorMap
 from kbuild.compiler.ir.core import Func, Module, Value
-from kbuild.compiler.ir.types import Type, is_float, is_pointer, is_tensor, pointee_of, shape_of
+from kbuild.compiler.ir.types import DescriptorType, Type, bit_width, is_float, is_pointer, is_tensor, pointee_of, shape_of
 from kbuild.errors import InterpretError
 
 __all__ = ["MEANINGS", "decode", "encode", "interpret", "meaning_of", "means", "run", "signature_of"]
@@ -37,22 +38,32 @@ def run(module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], gri
     """
     module = Module([module]) if isinstance(module, Func) else module
     kernel = module.kernel
+    maps = [value for value in kernel.arguments if isinstance(value.type, DescriptorType)]
+    parameters = kernel.arguments[: len(kernel.arguments) - len(maps)]
     if isinstance(arguments, Mapping):
-        missing = [argument.hint for argument in kernel.arguments if argument.hint not in arguments]
+        missing = [argument.hint for argument in parameters if argument.hint not in arguments]
         if missing:
             raise InterpretError(f"{kernel.name} lacks the arguments {', '.join(missing)}")
-        arguments = [arguments[argument.hint] for argument in kernel.arguments]
-    if len(arguments) != len(kernel.arguments):
-        raise InterpretError(f"{kernel.name} takes {len(kernel.arguments)} arguments, not {len(arguments)}")
-    arrays = [given for parameter, given in zip(kernel.arguments, arguments) if is_pointer(parameter.type) and given is not None]
-    for parameter, given in zip(kernel.arguments, arguments):
+        arguments = [arguments[argument.hint] for argument in parameters]
+    if len(arguments) != len(parameters):
+        raise InterpretError(f"{kernel.name} takes {len(parameters)} arguments, not {len(arguments)}")
+    arrays = [given for parameter, given in zip(parameters, arguments) if is_pointer(parameter.type) and given is not None]
+    for parameter, given in zip(parameters, arguments):
         _check_argument(parameter, given)
     memory = GlobalMemory(arrays)
     addresses = iter([memory.address_of(index) for index in range(len(arrays))])
-    values = [_argument(parameter.type, given, addresses) for parameter, given in zip(kernel.arguments, arguments)]
+    values = [_argument(parameter.type, given, addresses) for parameter, given in zip(parameters, arguments)]
+    values += [_tensor_map(argument, kernel.argument_hints[argument.index], values) for argument in maps]
     x, y, z = (*grid, 1, 1, 1)[:3]
     run_grid(module, memory, values, (int(x), int(y), int(z)))
     memory.write_back()
+
+
+def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]) -> TensorMap:
+    """The map that a launcher makes from other arguments."""
+    assert isinstance(argument.type, DescriptorType)
+    base, rows, columns, stride = (int(values[index]) for index in hints["tensor_map"])
+    return TensorMap(base, (rows, columns), stride * bit_width(argument.type.block) // 8)
 
 
 def _check_argument(parameter: Value, given: Any) -> None:

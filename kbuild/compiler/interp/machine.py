@@ -73,6 +73,8 @@ class Machine:
         self.copies: list[tuple[Tile, Array]] = []
         """Asynchronous copies issued and in no group yet, with the values they bring."""
         self.groups: list[list[tuple[Tile, Array]]] = []
+        self.counting: dict[tuple[int, int], Any] = {}
+        """Barriers in shared memory that count the bytes of copies, by where they are."""
         self.products: list[InFlight] = []
         """Asynchronous products issued and not waited for, oldest first."""
 

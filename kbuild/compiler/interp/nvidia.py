@@ -1,10 +1,13 @@
 """What the products of warpgroups mean to a program of one thread.
 
 They compute when they are issued, but show NaN until a wait covers them; and for good, if their tiles have changed by then.
-So a missing wait, or a buffer used again too early, changes the results.
+So a missing wait, or a buffer used again too early, changes the results.  Copies by the copy engine land when the barrier that
+counts their bytes is waited for, and their tiles show NaN until then.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,7 +15,18 @@ from kbuild.compiler.interp.formats import Array
 from kbuild.compiler.interp.machine import InFlight, Machine, means
 from kbuild.compiler.interp.memory import Tile
 from kbuild.compiler.interp.tensor import matrix_product
-from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ir.types import bit_width
+from kbuild.compiler.ops.nvidia import (
+    AsyncTmaCopyGlobalToLocal,
+    BarrierExpect,
+    FenceAsyncShared,
+    InitBarrier,
+    InvalBarrier,
+    WaitBarrier,
+    WarpGroupDot,
+    WarpGroupDotWait,
+)
+from kbuild.errors import InterpretError
 
 
 class Product(InFlight):
@@ -66,3 +80,84 @@ def end_products(machine: Machine, pendings: int) -> None:
 @means(FenceAsyncShared)
 def fence_async_shared(machine: Machine, op: FenceAsyncShared) -> None:
     pass
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A matrix in memory: address, sizes, and bytes from row to row."""
+
+    base: int
+    shape: tuple[int, int]
+    pitch: int
+
+
+@dataclass
+class Counting:
+    """A barrier: the parity of the phase under way, the bytes it waits for (None before any are expected), and the copies."""
+
+    phase: int = 0
+    expected: int | None = None
+    copies: list[tuple[Tile, Array]] = field(default_factory=list)
+
+
+def _places(tile: Tile) -> list[tuple[int, int]]:
+    return [(id(tile.data), tile.start + 8 * int(offset)) for offset in tile.offsets.reshape(-1)]
+
+
+def _counting(machine: Machine, tile: Tile, op: BarrierExpect | WaitBarrier | AsyncTmaCopyGlobalToLocal) -> Counting:
+    (place,) = _places(tile)
+    if place not in machine.counting:
+        raise InterpretError(f"{op.op_name} of a barrier that was not made", op.loc)
+    return machine.counting[place]
+
+
+@means(InitBarrier)
+def init_barrier(machine: Machine, op: InitBarrier) -> None:
+    for place in _places(machine[op.barriers]):
+        machine.counting[place] = Counting()
+
+
+@means(InvalBarrier)
+def inval_barrier(machine: Machine, op: InvalBarrier) -> None:
+    for place in _places(machine[op.barriers]):
+        barrier = machine.counting.pop(place)
+        if barrier.copies or barrier.expected is not None:
+            raise InterpretError("a barrier ends before the copies that it counts", op.loc)
+
+
+@means(BarrierExpect)
+def barrier_expect(machine: Machine, op: BarrierExpect) -> None:
+    barrier = _counting(machine, machine[op.barrier], op)
+    if machine[op.predicate]:
+        if barrier.expected is not None:
+            raise InterpretError("a barrier is used again before its phase was waited for", op.loc)
+        barrier.expected = op.bytes
+
+
+@means(WaitBarrier)
+def wait_barrier(machine: Machine, op: WaitBarrier) -> None:
+    """The phase completes now, as late as it may."""
+    barrier = _counting(machine, machine[op.barrier], op)
+    if int(machine[op.phase]) != barrier.phase:
+        return
+    if barrier.expected != sum(tile.type.tile_bytes for tile, _ in barrier.copies):
+        raise InterpretError("a wait that never ends: the bytes expected are not those copied", op.loc)
+    for tile, values in barrier.copies:
+        tile.write(values)
+    barrier.phase, barrier.expected, barrier.copies = barrier.phase ^ 1, None, []
+
+
+@means(AsyncTmaCopyGlobalToLocal)
+def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLocal) -> None:
+    barrier = _counting(machine, machine[op.barrier], op)
+    if not machine[op.predicate]:
+        return
+    tensor, tile, type_ = machine[op.desc], machine[op.dst], op.tile
+    row, column = (int(machine[index]) + np.arange(size) for index, size in zip(op.indices, type_.tile_shape))
+    inside = ((row >= 0) & (row < tensor.shape[0]))[:, None] & ((column >= 0) & (column < tensor.shape[1]))
+    addresses = tensor.base + row[:, None].astype(np.int64) * tensor.pitch + column * (bit_width(type_) // 8)
+    found = machine.memory.load(addresses[inside], type_.element, op.loc)
+    values = np.zeros(type_.tile_shape, found.dtype)
+    values[inside] = found
+    tile.spoil()
+    barrier.copies.append((tile, values))

@@ -16,6 +16,7 @@ from kbuild.compiler.lower import (
     scan,
     shapes,
     shared,
+    tma,
     trigonometry,
     wgmma,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "scan",
     "shapes",
     "shared",
+    "tma",
     "trigonometry",
     "unhandled_ops",
     "wgmma",

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 
 from kbuild.compiler.ir.core import Func
-from kbuild.compiler.ir.types import I1, PointerType, Type
+from kbuild.compiler.ir.types import I1, DescriptorType, PointerType, Type
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import llvm_type
 from kbuild.errors import Loc
@@ -15,6 +15,9 @@ TRIPLE = "nvptx64-nvidia-cuda"
 DATA_LAYOUT = "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 """That of NVPTX with 32-bit pointers to shared, constant and local memory."""
 SHARED = "@shared = external addrspace(3) global [0 x i8], align 1024"
+
+TENSOR_MAP = "[16 x i64]"
+"""A CUtensorMap.  As a constant of the grid it is read where it is, and not copied to the stack."""
 
 
 def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
@@ -52,6 +55,8 @@ def parameter_names(func: Func) -> list[str]:
 def _parameter(func: Func, index: int, name: str) -> str:
     argument = func.arguments[index]
     hints = func.argument_hints[index] if index < len(func.argument_hints) else {}
+    if isinstance(argument.type, DescriptorType):
+        return f'ptr byval({TENSOR_MAP}) align 64 "nvvm.grid_constant" {name}'
     divisibility = hints.get("divisibility", 1)
     aligned = isinstance(argument.type, PointerType) and divisibility >= 16 and not divisibility & (divisibility - 1)
     return f"{parameter_type(argument.type)}{f' align {divisibility}' if aligned else ''} {name}"

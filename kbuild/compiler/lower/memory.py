@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kbuild.compiler.analysis.access import access_width
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import PointerType, TensorType, Type, element_of
@@ -26,8 +27,6 @@ from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.words import from_word, per_word, to_word
 from kbuild.compiler.ops.tensor import Load, Store
 from kbuild.errors import InternalError
-
-MAX_VECTOR_BITS = 128
 
 
 class Access(NamedTuple):
@@ -87,17 +86,9 @@ def vector_width(emit: Emitter, pointer: Value, mask: Value | None, cut: bool = 
     with `cut` have one that lets through the first ones only."""
     if not isinstance(pointer.type, TensorType):
         return 1
-    own, size = layout(pointer.type), memory_bits(pointee_of(pointer)) // 8
-    known = axis_info(emit).get(pointer)
-    masked = axis_info(emit).get(mask) if mask is not None else None
-    widest = 1
-    for axis in range(own.rank):
-        width = min(own.contiguous_per_thread(axis), known.contiguity[axis], MAX_VECTOR_BITS // 8 // size)
-        width = min(width, max(1, known.divisibility[axis] // size))
-        if masked is not None:
-            width = min(width, (masked.prefixes if cut else masked.constancy)[axis])
-        widest = max(widest, 1 << (width.bit_length() - 1))
-    return widest
+    known = axis_info(emit)
+    masked = known.get(mask) if mask is not None else None
+    return access_width(layout(pointer.type), known.get(pointer), masked, memory_bits(pointee_of(pointer)), cut)
 
 
 def vector_axis(emit: Emitter, pointer: Value, width: int) -> int:
@@ -233,7 +224,7 @@ def l2_policy(emit: Emitter, eviction: str) -> str:
     if eviction not in ("evict_first", "evict_last"):
         return ""
     with emit.at_entry():
-        return emit.asm(f"createpolicy.fractional.L2::{eviction}.b64 $0, 1.0;", "=l", [], ["i64"])[0]
+        return emit.asm(f"createpolicy.fractional.L2::{eviction}.b64 $0, 0f3F800000;", "=l", [], ["i64"])[0]
 
 
 def _dotted(cache: str) -> str:

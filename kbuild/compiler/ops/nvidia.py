@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbuild.compiler.ir.core import Op, Trait, Value
-from kbuild.compiler.ir.types import Type
+from kbuild.compiler.ir.types import MemDescType, Type
 
 READS, WRITES = Trait.READS, Trait.WRITES
 
@@ -45,3 +45,51 @@ class WarpGroupDotWait(Op, name="ttng.warp_group_dot_wait", traits=WRITES | Trai
 class FenceAsyncShared(Op, name="ttng.fence_async_shared", traits=WRITES):
     """What the thread has written to shared memory is seen by the units that read it asynchronously, wgmma and TMA, once
     they start after a barrier."""
+
+
+class InitBarrier(Op, name="ttng.init_barrier", traits=WRITES):
+    """Makes barriers in shared memory (mbarrier) of all elements of `barriers`; each completes a phase when the bytes of an
+    `ttng.barrier_expect` have arrived."""
+
+    barriers: Value
+
+
+class InvalBarrier(Op, name="ttng.inval_barrier", traits=WRITES):
+    """Ends barriers, so that their memory may be used for something else.  Each copy into `tiles` that they count has been
+    waited for."""
+
+    barriers: Value
+    tiles: tuple[Value, ...] = ()
+
+
+class BarrierExpect(Op, name="ttng.barrier_expect", traits=WRITES):
+    """The barrier's phase completes when `bytes` have arrived from now on, where `predicate` holds."""
+
+    barrier: Value
+    predicate: Value
+    bytes: int
+
+
+class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
+    """Each thread waits until the barrier's phase of parity `phase` (i32, 0 for the first) is complete.  The copies that it
+    counts, into `tiles`, are seen then, and need no other barrier."""
+
+    barrier: Value
+    phase: Value
+    tiles: tuple[Value, ...] = ()
+
+
+class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", traits=READS | WRITES):
+    """The block at `indices` (i32) of the tensor map `desc` into the tile `dst`, zeros beyond the tensor, where `predicate`
+    holds; its bytes arrive at `barrier`."""
+
+    desc: Value
+    dst: Value
+    barrier: Value
+    predicate: Value
+    indices: tuple[Value, ...]
+
+    @property
+    def tile(self) -> MemDescType:
+        assert isinstance(self.dst.type, MemDescType)
+        return self.dst.type

@@ -184,6 +184,10 @@ class Load(Op, name="tt.load", traits=READS):
     eviction: str = ""
     """`evict_first`, `evict_last` or empty."""
     volatile: bool = False
+    desc: Value | None = None
+    """The tensor descriptor of which the pointers and the mask are a block: a copy engine can do the load by itself."""
+    indices: tuple[Value, ...] = ()
+    """Where in the descriptor's tensor the block is (i32 each)."""
 
     def infer(self) -> list[Type]:
         element = element_of(self.ptr.type)

@@ -15,7 +15,7 @@ SM_90 = register_target(
         atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
         wgmma_atoms=WGMMA,
         accelerated_arch="sm_90a",
-        features=frozenset({"wgmma", "cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion"}),
+        features=frozenset({"wgmma", "cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion", "tma"}),
         tensor_pipeline=TENSOR_PIPELINE,
         gpu_pipeline=GPU_PIPELINE,
     )

@@ -38,7 +38,9 @@ def _product(form: Form, instruction: Instruction) -> Bound:
 
     def function(*views: np.ndarray, where: Any = True) -> None:
         warps = whole_warps(len(views[0]), where)
-        fragments = [np.stack(views[first:last]).reshape(last - first, len(warps), 32) for first, last in pairwise(starts[:4])]
+        fragments = [
+            np.concatenate(views[first:last]).reshape(last - first, len(warps), 32) for first, last in pairwise(starts[:4])
+        ]
         results = tensor.mma_sync(shape, (d, a, b, c), *fragments, saturate=form.has("satfinite"), operation=operation)
         for view, result in zip(views[starts[3] :], results):
             np.copyto(view, result.ravel(), where=where)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kbuild.compiler.analysis.access import neighbours
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced
-from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Load
 from kbuild.compiler.transforms.gpu.carried import carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import MEMORY, converted, held_layout, is_pointwise, tensor_operands, tensor_type
@@ -73,16 +73,12 @@ def find_accesses(func: Func) -> list[Access]:
         order = tuple(sorted(range(type_.rank), key=lambda axis: (-facts.contiguity[axis], -axis)))
         assert isinstance(type_.element, PointerType)
         bits = max(8, bit_width(type_.element.pointee))
-        aligned = max(1, facts.divisibility[order[0]] * 8 // bits)
-        widest = ATOMIC_BITS if isinstance(op, AtomicRMW | AtomicCAS) else MAX_VECTOR_BITS
-        vector = min(facts.contiguity[order[0]], aligned, type_.shape[order[0]], max(1, widest // bits))
         mask: Value | None = getattr(op, "mask", None)
-        if mask is not None:
-            # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.  Where the
-            # mask cuts off the end of a tensor, most threads access whole vectors.
-            masked = info.get(mask)
-            atomic = isinstance(op, AtomicRMW | AtomicCAS)
-            vector = min(vector, (masked.constancy if atomic else masked.prefixes)[order[0]])
+        # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.  Where the mask
+        # cuts off the end of a tensor, most threads access whole vectors.
+        atomic = isinstance(op, AtomicRMW | AtomicCAS)
+        vector = neighbours(facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic)
+        vector = min(vector, type_.shape[order[0]], max(1, ATOMIC_BITS // bits) if atomic else vector)
         accesses.append(Access(op, type_.shape, order, bits, vector))
     return accesses
 

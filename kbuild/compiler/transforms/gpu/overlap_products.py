@@ -35,7 +35,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescSubslice,
     MemDescTrans,
 )
-from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
 
@@ -197,7 +197,7 @@ def _is_outside(allocation: Value, loop: For) -> bool:
 
 def _written(op: Op) -> Value | None:
     """The shared memory that an operation writes, or gives back."""
-    if isinstance(op, AsyncCopyGlobalToLocal | LocalStore):
+    if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal | LocalStore):
         return op.dst
     if isinstance(op, LocalDealloc):
         return op.src

@@ -9,7 +9,9 @@ without a copy engine for tensors.
              %p: tensor<8x64x!tt.ptr<f16>> = tt.addptr splat(%x), broadcast(%row in i64 * splat(%stride)) + …
              %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
 
-One unsigned comparison stops negative coordinates too.  What descriptors promise of bases and strides becomes hints.
+The load keeps the descriptor, where it is made from the kernel's arguments: the pass `pipeline` may have it done by the
+hardware's copy engine.  One unsigned comparison stops negative coordinates too.  What descriptors promise of bases and strides
+becomes hints.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ ALIGNMENT = 16
 def rewrite_tensor_descriptor_to_pointer(module: Module, target: Target) -> None:
     for function in module.functions.values():
         if any(isinstance(op, MakeTensorDescriptor) for op in function.body.walk()):
-            _Descriptors().visit(function.body)
+            _Descriptors(target.has("tma")).visit(function.body)
             erase_dead(function.body)
 
 
@@ -57,6 +59,10 @@ class Parts:
 
 
 class _Descriptors(Splitting):
+    def __init__(self, keep: bool) -> None:
+        super().__init__()
+        self.keep = keep
+
     def part_types(self, value: Value) -> Sequence[Type] | None:
         if not isinstance(value.type, DescriptorType):
             return None
@@ -79,7 +85,10 @@ class _Descriptors(Splitting):
                 assert isinstance(block, TensorType)
                 parts = Parts.of(self.parts[op.desc])
                 pointers, mask = _access(build, block, parts, op.indices)
-                op.replace_by(build.add(Load(pointers, mask, _filling(build, block, parts.nan))))
+                load = Load(pointers, mask, _filling(build, block, parts.nan))
+                if self.keep and isinstance(op.desc.op, MakeTensorDescriptor):
+                    load.desc, load.indices = op.desc, op.indices
+                op.replace_by(build.add(load))
             case DescriptorStore():
                 assert isinstance(op.src.type, TensorType)
                 pointers, mask = _access(build, op.src.type, Parts.of(self.parts[op.desc]), op.indices)

@@ -11,7 +11,8 @@
                                                             }
                                                             ttg.async_wait {num = 0}
 
-`loads` chooses the loads, `async_copy` those of them that the hardware can copy by itself, `schedule` how early they go,
+`loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps` those that the
+copy engine (TMA) can: where it can do all of them, mbarriers take the place of the groups.  `schedule` says how early they go,
 `expand` rewrites the loop.
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.scratch import scratch_bytes
-from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
@@ -30,6 +31,7 @@ from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, needs_o
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, buffers_of, fitting_stages, make_schedule
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma
 
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
@@ -52,14 +54,18 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
         for loop, plan in plans:
             if plan is not None:
                 expand(loop, *plan).num_stages = 1
+        for op in func.body.walk():
+            if isinstance(op, Load) and op.desc is not None:
+                op.desc, op.indices = None, ()
 
 
 def _plan(
     func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo
-) -> tuple[Schedule, dict[Load, MemDescType]] | None:
-    """How to pipeline a loop, and into what tiles its loads are copied; None when it stays as it is."""
+) -> tuple[Schedule, dict[Load, MemDescType], dict[Load, Value]] | None:
+    """How to pipeline a loop, into what tiles its loads are copied, and by what tensor maps; None when it stays as it is."""
     tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
-    tiles = {load: tile for load, tile in tiles.items() if can_copy(load, tile, info)}
+    by_tma = target.has("tma") and bool(tiles) and all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items())
+    tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
     pending = 1 if any(feeds_sum_in_place(load, loop) for load in tiles) else 0
     if buffers_of(num_stages, pending) * stage_bytes > target.shared_bytes // 2:
@@ -70,7 +76,8 @@ def _plan(
     held = _held([load for load in loads if load not in tiles])
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
-    return make_schedule(loop, list(tiles), held, num_stages, pending), tiles
+    maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
+    return make_schedule(loop, list(tiles), held, num_stages, pending, by_tma), tiles, maps
 
 
 def _held(loads: list[Load]) -> list[Load]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kbuild.compiler.analysis.access import access_width
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
@@ -49,11 +50,7 @@ def can_copy(load: Load, tile: MemDescType, info: AxisInfo) -> bool:
     if bits < 8:
         return False
     pointers, mask = info.get(load.ptr), info.get(load.mask) if load.mask is not None else None
-    width = 1
-    for axis in range(type_.rank):
-        aligned = max(1, pointers.divisibility[axis] * 8 // bits)
-        together = mask.prefixes[axis] if mask is not None else aligned
-        width = max(width, min(type_.layout.contiguous_per_thread(axis), pointers.contiguity[axis], aligned, together))
+    width = access_width(type_.layout, pointers, mask, bits, cut=True)
     width = min(width, shared_access(type_.layout, tile.layout, bits).vector)
     return width * bits >= MIN_COPY_BITS
 

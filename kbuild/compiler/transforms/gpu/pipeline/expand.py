@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import I1, I32, MemDescType, Type, is_tensor, like
+from kbuild.compiler.ir.types import I1, I32, I64, MemDescType, Type, is_tensor, like
+from kbuild.compiler.layout import unswizzled
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import AddI, AndI, CmpI, Constant, MulI, Select
+from kbuild.compiler.ops.elementwise import AddI, AndI, CmpI, Constant, MulI, Select, XOrI
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
@@ -22,6 +23,7 @@ from kbuild.compiler.ops.gpu import (
     LocalDealloc,
     MemDescIndex,
 )
+from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
 from kbuild.compiler.ops.tensor import Load, Splat
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, drop_unused_carried, yield_more
@@ -39,9 +41,10 @@ class _Progress:
     """Values loaded and not used yet, oldest first."""
 
 
-def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType]) -> For:
-    """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied."""
-    expansion = _Expansion(loop, schedule, tiles)
+def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]) -> For:
+    """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied, `maps` by what
+    tensor maps where the copy engine does it: for all of them, or for none."""
+    expansion = _Expansion(loop, schedule, tiles, maps)
     expansion.prologue()
     expansion.steady_state()
     expansion.epilogue()
@@ -49,8 +52,8 @@ def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType]) -> For
 
 
 class _Expansion:
-    def __init__(self, loop: For, schedule: Schedule, tiles: dict[Load, MemDescType]) -> None:
-        self.loop, self.schedule = loop, schedule
+    def __init__(self, loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]) -> None:
+        self.loop, self.schedule, self.maps = loop, schedule, maps
         self.builder = Builder.before(loop)
         self.progress = [
             _Progress(
@@ -61,6 +64,7 @@ class _Expansion:
             for stage in schedule.stages
         ]
         self.buffers = {load: self._allocate(load, tile) for load, tile in tiles.items()}
+        self.barriers = self._make_barriers() if maps else None
         self.early: dict[int, tuple[Value, Value]] = {}
 
     # The three parts
@@ -73,14 +77,16 @@ class _Expansion:
                 if iteration >= 0:
                     slot = self._integer(iteration) if progress.stage.asynchronous else None
                     self._issue(progress, *self._early(iteration), slot)
-            if self.buffers and time >= -self.schedule.distance:
-                self.builder.add(AsyncCommitGroup())
+            if time >= -self.schedule.distance:
+                self._commit()
 
     def steady_state(self) -> None:
         """Change the loop: wait for this iteration's copies, issue later ones, and use what has arrived."""
         steps = [self._times(self.loop.step, progress.stage.lookahead) for progress in self.progress]
         zero, one, count = (self._integer(value) for value in (0, 1, self.schedule.buffers))
         slots = [(zero, "read_slot"), (self._integer(self.schedule.distance), "write_slot")] if self.buffers else []
+        if self.barriers is not None:
+            slots.append((zero, "phase"))
         handed = slots + list(self._handed())
         self.loop, arguments = add_carried(self.loop, [value for value, _ in handed], [hint for _, hint in handed])
         slot_arguments = arguments[: len(slots)]
@@ -89,15 +95,22 @@ class _Expansion:
         held = {load: queue.pop(0) for p in self.progress if not p.stage.use for load, queue in p.queues.items()}
         reads: dict[Load, Value] = {}
         if self.buffers:
-            self.builder.add(AsyncWait(self.schedule.distance - 1))
+            if self.barriers is None:
+                self.builder.add(AsyncWait(self.schedule.distance - 1))
             reads = {load: self._at(load, MemDescIndex(buffer, slot_arguments[0])) for load, buffer in self.buffers.items()}
+            if self.barriers is not None:
+                barrier = self.builder.add(MemDescIndex(self.barriers, slot_arguments[0])).result
+                self.builder.add(WaitBarrier(barrier, slot_arguments[2], tuple(reads.values())))
         for progress, step in zip(self.progress, steps):
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
             self._issue(progress, iteration, predicate, slot_arguments[1] if progress.stage.asynchronous else None)
-        if self.buffers:
-            self.builder.add(AsyncCommitGroup())
-        following = [self._following(slot, zero, one, count) for slot in slot_arguments]
+        self._commit()
+        following = [self._following(slot, zero, one, count) for slot in slot_arguments[:2]]
+        if self.barriers is not None:
+            turned = self.builder.add(XOrI(slot_arguments[2], one)).result
+            wrapped = self.builder.add(CmpI(following[0], zero, "eq")).result
+            following.append(self.builder.add(Select(wrapped, turned, slot_arguments[2])).result)
         yield_more(self.loop, following + [value for value, _ in self._handed()])
         for load, buffer in reads.items():
             replace_uses(self.loop, load, buffer)
@@ -107,7 +120,9 @@ class _Expansion:
     def epilogue(self) -> None:
         """Wait for the copies of iterations that never come: even masked ones write zeros."""
         self.builder = Builder.after(self.loop)
-        if self.buffers:
+        if self.barriers is not None:
+            self.builder.add(InvalBarrier(self.barriers, tuple(self.buffers.values())))
+        elif self.buffers:
             self.builder.add(AsyncWait(0))
         for buffer in self.buffers.values():
             self.builder.add(LocalDealloc(buffer))
@@ -124,9 +139,20 @@ class _Expansion:
             copy = self.builder.add(op.clone(mapping))
             if isinstance(copy, Load):
                 copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
+        barrier = None
+        if slot is not None and self.barriers is not None:
+            barrier = self.builder.add(MemDescIndex(self.barriers, slot)).result
+            size = sum(_tile_bytes(self.buffers[load]) for load in stage.loads)
+            self.builder.add(BarrierExpect(barrier, predicate, size))
         for load in stage.loads:
             if slot is None:
                 progress.queues[load].append(mapping[load.result])
+            elif barrier is not None:
+                indices = tuple(mapping.get(index, index) for index in load.indices)
+                destination = self._at(load, MemDescIndex(self.buffers[load], slot))
+                copy = AsyncTmaCopyGlobalToLocal(self.maps[load], destination, barrier, predicate, indices)
+                copy.loc = load.loc
+                self.builder.add(copy)
             else:
                 self._copy(load, slot, mapping, predicate)
         progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
@@ -165,6 +191,18 @@ class _Expansion:
 
     # Small things
 
+    def _make_barriers(self) -> Value:
+        """A barrier for each set of buffers."""
+        type_ = MemDescType((self.schedule.buffers, 1), I64, unswizzled((1,), (0,)))
+        barriers = self.builder.add(LocalAlloc(type_), "barriers").result
+        self.builder.add(InitBarrier(barriers))
+        return barriers
+
+    def _commit(self) -> None:
+        """End a group of copies that are waited for as a group."""
+        if self.buffers and self.barriers is None:
+            self.builder.add(AsyncCommitGroup())
+
     def _allocate(self, load: Load, tile: MemDescType) -> Value:
         type_ = MemDescType((self.schedule.buffers, *tile.tile_shape), tile.element, tile.layout)
         return self._at(load, LocalAlloc(type_))
@@ -202,3 +240,8 @@ class _Expansion:
 
 def _named(hint: str, suffix: str) -> str:
     return f"{hint}_{suffix}" if hint else ""
+
+
+def _tile_bytes(buffers: Value) -> int:
+    assert isinstance(buffers.type, MemDescType)
+    return buffers.type.tile_bytes

@@ -67,22 +67,25 @@ def fitting_stages(num_stages: int, stage_bytes: int, other_bytes: int, limit: i
     return num_stages
 
 
-def make_schedule(loop: For, copied: Sequence[Load], held: Sequence[Load], num_stages: int, pending: int = 0) -> Schedule:
+def make_schedule(
+    loop: For, copied: Sequence[Load], held: Sequence[Load], num_stages: int, pending: int = 0, by_tma: bool = False
+) -> Schedule:
     """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in registers.
+    Copies `by_tma` have indices for addresses.
 
     Values held in registers take registers for every iteration that they are early, so they are early by one only.
     """
     stages: list[Stage] = []
     distance = buffers_of(num_stages, pending) - 1 - pending
     if copied:
-        direct = _union(loop, copied, frozenset())
+        direct = _union(loop, copied, frozenset(), by_tma=by_tma)
         tables = tuple(op for op in direct.ops if isinstance(op, Load))
         known: frozenset[Load] = frozenset()
         if tables and distance >= 2:
             distance //= 2
             known = frozenset(tables)
             stages.append(_register_stage(loop, tables, 2 * distance, distance))
-        stages.append(Stage(tuple(copied), distance, 0, _union(loop, copied, known), known, True))
+        stages.append(Stage(tuple(copied), distance, 0, _union(loop, copied, known, by_tma=by_tma), known, True))
     if held:
         stages.append(_register_stage(loop, held, 1, 0))
     return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, pending)
@@ -93,11 +96,12 @@ def _register_stage(loop: For, loads: Sequence[Load], lookahead: int, use: int) 
     return Stage(tuple(loads), lookahead, use, found, frozenset(), asynchronous=False)
 
 
-def _union(loop: For, loads: Sequence[Load], known: frozenset[Load], itself: bool = False) -> Slice:
+def _union(loop: For, loads: Sequence[Load], known: frozenset[Load], itself: bool = False, by_tma: bool = False) -> Slice:
     """The slice that all of the loads need, with or without the loads."""
     roots: list[Value] = []
     for load in loads:
-        roots.extend([load.result] if itself else [value for value in (load.ptr, load.mask) if value is not None])
+        address = load.indices if by_tma else [value for value in (load.ptr, load.mask) if value is not None]
+        roots.extend([load.result] if itself else address)
     found = backward_slice(loop, roots, known)
     assert found is not None, "loads were chosen by their slices"
     return found

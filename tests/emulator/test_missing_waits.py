@@ -1,0 +1,75 @@
+"""What a kernel must not do without: take one wait, group or barrier away from a pipelined loop, and its output is wrong.
+
+`early` timing hides the waits that are missing, so the same text gives the right answer there: the fault lies in the timing.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from zoo import CASES
+
+import kbuild
+from kbuild.emulator import run
+
+
+@lru_cache
+def kernel(name: str, arch: str) -> tuple[kbuild.Artifact, dict]:
+    """A case's PTX with arguments for it."""
+    case = CASES[name]
+    arguments = case.make(np.random.default_rng(1))
+    artifact = kbuild.compile(
+        case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch, num_warps=case.num_warps,
+        num_stages=case.num_stages, stop="ptx",
+    )  # fmt: skip
+    return artifact, arguments
+
+
+def without(text: str, opcode: str, number: int) -> str:
+    """The PTX without one of the instructions of a name."""
+    lines = text.split("\n")
+    places = [index for index, line in enumerate(lines) if line.strip().startswith(opcode)]
+    lines[places[number]] = ""
+    return "\n".join(lines)
+
+
+def outcome(name: str, arch: str, text: str, timing: str) -> str:
+    """`right`, `wrong`, or the kind of the first finding."""
+    case, (artifact, arguments) = CASES[name], kernel(name, arch)
+    names = [key for key, _ in artifact.metadata.params]
+    report = run(
+        text, artifact.metadata.name, case.grid, artifact.metadata.num_warps, artifact.metadata.shared,
+        [arguments[key] for key in names], schedule="lockstep" if timing == "early" else "round-robin", timing=timing,
+    )  # fmt: skip
+    if report.findings:
+        return report.findings[0].kind
+    try:
+        case.check(arguments, {key: output for key, output in zip(names, report.outputs) if output is not None})
+    except AssertionError:
+        return "wrong"
+    return "right"
+
+
+LOOP = ("dot_loop_256_stages3", "sm_80")
+PRODUCTS = ("matmul_fp16", "sm_90")
+MISSING = [
+    (*LOOP, "cp.async.wait_group", 0),
+    (*LOOP, "cp.async.wait_group", 1),
+    (*LOOP, "cp.async.commit_group", 0),
+    (*LOOP, "cp.async.commit_group", 2),
+    (*LOOP, "bar.sync", 0),
+    (*PRODUCTS, "wgmma.wait_group", 1),
+    (*PRODUCTS, "wgmma.commit_group", 0),
+]
+
+
+@pytest.mark.parametrize(("name", "arch", "opcode", "number"), MISSING)
+def test_late_operations_show_what_is_missing(name: str, arch: str, opcode: str, number: int) -> None:
+    text = kernel(name, arch)[0].asm["ptx"]
+    for timing in ("early", "late"):
+        assert outcome(name, arch, text, timing) == "right"
+    broken = without(text, opcode, number)
+    assert outcome(name, arch, broken, "early") == "right"
+    assert outcome(name, arch, broken, "late") != "right"

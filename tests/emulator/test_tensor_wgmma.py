@@ -82,6 +82,9 @@ def test_mn_major_operands(width: int, extent: int) -> None:
 def test_the_descriptor_of_a_common_tile_has_the_bits_that_compilers_emit() -> None:
     descriptor = tensor.Descriptor.decode(0x4000004000000000 | 0x2400 >> 4)
     assert descriptor == tensor.Descriptor(0x2400, 0, 1024, 128, 0)
+    assert [tensor.Descriptor.decode(mode << 62).width for mode in range(4)] == [16, 128, 64, 32]
+    fields = tensor.Descriptor.decode(0x4002_0020_0100_0040)
+    assert fields == tensor.Descriptor(0x400, leading=0x1000, stride=0x200, width=128, base_offset=1)
     for bits, message in ((1 << 30, "belong to no field"), (1 << 50, "not aligned to its swizzle pattern")):
         with pytest.raises(DescriptorError, match=message):
             tensor.operand_addresses(tensor.Descriptor.decode(bits | 1 << 62), 64, 32, 2, False)

@@ -33,6 +33,8 @@ def check(name: str, arch: str, schedule: str) -> None:
     case, (metadata, program) = CASES[name], compiled(name, arch)
     arguments = case.make(np.random.default_rng(1))
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
+    if any(type_.startswith("tensormap ") for _, type_ in metadata.params):
+        pytest.skip("takes tensor maps of its arrays, which the launcher encodes and a run of arrays alone cannot")
     names = [key for key, _ in metadata.params]
     report = run(program, None, case.grid, metadata.num_warps, metadata.shared, [given[key] for key in names], schedule=schedule)
     outputs = {key: output for key, output in zip(names, report.check().outputs) if output is not None}

@@ -23,6 +23,7 @@ from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.interp import run as interpret
 from kbuild.compiler.interp.formats import memory_dtype
 from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, loaded_arguments, module_of, pointee_of
+from kbuild.emulator import arguments_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator import run as emulate
 from kbuild.errors import KbuildError, UsageError
@@ -147,8 +148,8 @@ def run_ptx(
     schedule: str,
 ) -> Any:  # fmt: skip
     """The emulator's report on one launch."""
-    given = [_as_parameter(type_, arguments[name]) for name, type_ in types.items()]
     facts = artifact.metadata
+    given = arguments_of(facts.params, {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()})
     timing = schedule if schedule.startswith("random") else "late"
     return emulate(program, None, grid, facts.num_warps, facts.shared, given, schedule=schedule, timing=timing)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.arguments import Argument, place
 from kbuild.emulator.asyncp.timing import Late, Timing, timing_named
 from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.findings import EmulationError, Fault, Finding
@@ -25,9 +26,6 @@ from kbuild.emulator.program import Program, load
 from kbuild.emulator.ptx import Address, Special, Symbol, Variable
 from kbuild.emulator.registers import RegisterFile
 from kbuild.emulator.schedule import Schedule, schedule_named
-
-Argument = Any
-"""A numpy array (passed as the address of a copy of its bytes), an int, a float, or bytes for a parameter that is an array."""
 
 QUANTUM = 4096
 """Turns that a cluster gets before the next one is started beside it."""
@@ -62,28 +60,19 @@ def run(
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
     access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
-    that cannot be run and EmulationError for arguments that do not fit the kernel.
+    that cannot be run, EmulationError for arguments that do not fit the kernel, TensorMapError for maps that cannot be made.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
     heap = Heap()
-    values, arrays = [], []
-    for number, argument in enumerate(arguments):
-        array = np.ascontiguousarray(argument) if isinstance(argument, np.ndarray) else None
-        if array is not None:
-            address = heap.allocate(array.nbytes, f"argument {number}")
-            heap.bytes(address, array.nbytes)[:] = array.view(np.uint8).ravel() if array.ndim else array.tobytes()
-            arrays.append((array, address))
-        else:
-            arrays.append(None)
-        values.append(argument if array is None else arrays[-1][1])
+    values, addresses = place(heap, arguments)
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = list(observers)
     findings = launch.run()
     outputs = [
-        None if entry is None else heap.bytes(entry[1], entry[0].nbytes).copy().view(entry[0].dtype).reshape(entry[0].shape)
-        for entry in arrays
+        None if address is None else heap.bytes(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
+        for array, address in zip(arguments, addresses)
     ]  # fmt: skip
     return Report(outputs, findings, launch.steps, launch.printed)
 

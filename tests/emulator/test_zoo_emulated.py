@@ -10,7 +10,7 @@ import pytest
 from zoo import CASES, Bits
 
 import kbuild
-from kbuild.emulator import load, run
+from kbuild.emulator import arguments_of, load, run
 
 ADVERSE = ["reverse", "random(1)", "starve(0)"]
 """Schedules that run every warp on its own."""
@@ -33,11 +33,9 @@ def check(name: str, arch: str, schedule: str) -> None:
     case, (metadata, program) = CASES[name], compiled(name, arch)
     arguments = case.make(np.random.default_rng(1))
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
-    if any(type_.startswith("tensormap ") for _, type_ in metadata.params):
-        pytest.skip("takes tensor maps of its arrays, which the launcher encodes and a run of arrays alone cannot")
-    names = [key for key, _ in metadata.params]
-    report = run(program, None, case.grid, metadata.num_warps, metadata.shared, [given[key] for key in names], schedule=schedule)
-    outputs = {key: output for key, output in zip(names, report.check().outputs) if output is not None}
+    passed = arguments_of(metadata.params, given)
+    report = run(program, None, case.grid, metadata.num_warps, metadata.shared, passed, schedule=schedule)
+    outputs = {key: output for (key, _), output in zip(metadata.params, report.check().outputs) if output is not None}
     kinds = {key: value.type_name for key, value in arguments.items() if isinstance(value, Bits)}
     case.check(arguments, {key: Bits(output, kinds[key]) if key in kinds else output for key, output in outputs.items()})
 

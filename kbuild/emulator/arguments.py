@@ -1,0 +1,102 @@
+"""What a kernel is launched with: arrays, numbers, and tensor maps, which can be made once their arrays have addresses.
+
+    parameters  (a, *fp16) (M, i32) (K, i32) (lda, i64) (a_map, tensormap f16 64 64 128 a M K lda)
+    values      a: array, M: 100, K: 72, lda: 80
+    arguments   array, 100, 72, 80, TensorMapArgument(f16, box 64 x 64, swizzle of 128 bytes, array 0, 100 x 72, rows 80 apart)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.asyncp.tensor_map import SWIZZLES, TensorMap
+from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.memory import Heap
+
+TENSOR_MAP = "tensormap "
+"""What the type of a parameter begins with that is a tensor map; then come element, rows and columns of the box, bytes of the
+swizzle, and the names of the parameters that are base, rows, columns and stride of rows of the tensor."""
+
+_ELEMENTS = {"f16": "f16", "bf16": "bf16", "f32": "f32"}
+_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
+"""Other elements are single bytes."""
+
+
+@dataclass(frozen=True)
+class TensorMapArgument:
+    """A tensor map of a matrix in one of the other arguments."""
+
+    element: str
+    """Type of the elements, as the compiler names it; those that are no floats of 16 or 32 bits are copied as bytes."""
+    box: tuple[int, int]
+    """Rows and columns that one copy moves."""
+    swizzle: int
+    """Bytes of a swizzled row; 0 for none."""
+    base: int
+    """Number of the argument that is the array."""
+    shape: tuple[int, int]
+    """Rows and columns of the matrix."""
+    stride: int
+    """Elements from one row to the next."""
+
+    def at(self, address: int) -> TensorMap:
+        """The map of an array at an address.  Raises TensorMapError where the driver would refuse it."""
+        size = _ELEMENT_BYTES.get(self.element, 1)
+        mode = SWIZZLES.index(max(self.swizzle, SWIZZLES[0]))
+        return TensorMap(
+            address, _ELEMENTS.get(self.element, "u8"), self.shape[::-1], (self.stride * size,), self.box[::-1], (1, 1), mode
+        ).check()  # fmt: skip
+
+
+Argument = Any
+"""A numpy array (passed as the address of a copy of its bytes), an int, a float, bytes for a parameter that is an array, or a
+`TensorMapArgument`."""
+
+
+def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> list[Argument]:
+    """The arguments for a kernel's parameters (name and type each), from values by name; tensor maps are made from them.
+
+    Raises EmulationError for a parameter without a value.
+    """
+    names = [name for name, _ in parameters]
+
+    def value(name: str) -> Any:
+        if name not in values:
+            raise EmulationError(f"no value for the parameter {name}", hint=f"there are {', '.join(values)}")
+        return values[name]
+
+    def argument(name: str, type_: str) -> Argument:
+        if not type_.startswith(TENSOR_MAP):
+            return value(name)
+        element, rows, columns, swizzle, *sources = type_.removeprefix(TENSOR_MAP).split()
+        height, width, stride = (int(value(source)) for source in sources[1:])
+        box = int(rows), int(columns)
+        return TensorMapArgument(element, box, int(swizzle), names.index(sources[0]), (height, width), stride)
+
+    return [argument(name, type_) for name, type_ in parameters]
+
+
+def place(heap: Heap, arguments: Sequence[Argument]) -> tuple[list[Any], list[int | None]]:
+    """Copy arrays to the heap; what to pass for each argument, and the address of each that is an array.
+
+    Raises TensorMapError for tensor maps that the driver would refuse.
+    """
+    addresses: list[int | None] = []
+    for number, argument in enumerate(arguments):
+        if not isinstance(argument, np.ndarray):
+            addresses.append(None)
+            continue
+        address = heap.allocate(argument.nbytes, f"argument {number}")
+        heap.bytes(address, argument.nbytes)[:] = np.frombuffer(argument.tobytes(), np.uint8)
+        addresses.append(address)
+
+    def passed(argument: Argument, address: int | None) -> Any:
+        if isinstance(argument, TensorMapArgument):
+            return argument.at(addresses[argument.base] or 0).encode()
+        return argument if address is None else address
+
+    return [passed(*pair) for pair in zip(arguments, addresses)], addresses

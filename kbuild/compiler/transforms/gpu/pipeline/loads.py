@@ -45,7 +45,8 @@ class Slice(NamedTuple):
 def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
     """The loads worth pipelining, in order: those that feed a dot; with `without_dots`, all if there are none such.
 
-    Loops with inner loops, barriers or calls have none, nor do loads from arrays that the loop writes.
+    Loops with inner loops, barriers or calls have none, nor do loads from arrays that the loop writes, nor those that read the
+    same tile in each iteration.
     """
     written: list[Value | None] = []
     for op in loop.body.walk():
@@ -63,7 +64,16 @@ def _is_candidate(loop: For, load: Load, written: Sequence[Value | None]) -> boo
         return False
     if any(base is None or base is _base(load.ptr) for base in written):
         return False
-    return backward_slice(loop, (value for value in (load.ptr, load.mask) if value is not None)) is not None
+    roots = [value for value in (load.ptr, load.mask) if value is not None]
+    address = backward_slice(loop, roots)
+    return address is not None and _changes(loop, roots, address)
+
+
+def _changes(loop: For, roots: Sequence[Value], address: Slice) -> bool:
+    """Whether an address differs from one iteration to the next: a tile that stays the same comes from the cache after the
+    first time, and shared memory serves better for more of the others."""
+    used = [*roots, *(value for op in address.ops for value in op.operands)]
+    return any(value.op is None and value.block is loop.body for value in used)
 
 
 def _base(value: Value) -> Value | None:

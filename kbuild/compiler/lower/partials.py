@@ -149,3 +149,19 @@ def collect(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: i
             for slot in range(0, slots, width):
                 found += load_vector(emit, place.address(emit, (element * slots + slot) * size), width, type_)
     return [list(zip(*(column[element] for column in columns))) for element in exchange.elements]
+
+
+def collect_by_lane(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[Partial]:
+    """For each partial of this thread, what slot (lane modulo slots) of its element holds; all lanes have the same elements."""
+    slots = exchange.slots
+    lanes = [1 << bit if 1 << bit < slots else 0 for bit in range(len(exchange.lane_elements))]
+    warps = [element * slots for element in exchange.warp_elements]
+    columns: list[dict[int, str]] = []
+    for type_, offset in zip(types, exchange.offsets):
+        size = storage_bytes(type_)
+        place = thread_offset(emit, emit.shared_pointer(scratch + offset), lanes, warps, size)
+        columns.append({
+            element: load_vector(emit, place.address(emit, element * slots * size), 1, type_)[0]
+            for element in dict.fromkeys(exchange.elements)
+        })  # fmt: skip
+    return [tuple(column[element] for column in columns) for element in exchange.elements]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.compiler.analysis.scratch import ReducePlan, plan_reduce
+from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce
 from kbuild.compiler.ir.core import Block
 from kbuild.compiler.ir.types import IntType, Type
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import llvm_type
 from kbuild.compiler.lower.lowering import Results, lower
-from kbuild.compiler.lower.partials import Combine, Partial, collect, only_op, publish, shuffled
+from kbuild.compiler.lower.partials import Combine, Partial, collect, collect_by_lane, only_op, publish, shuffled
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.tensor import Reduce
 from kbuild.errors import InternalError
@@ -23,6 +23,9 @@ CHAINS = 4
 """Independent sums that a thread keeps: enough to hide the latency of an addition.  Longer chains than a balanced tree
 has let a product be contracted with the addition that takes it."""
 ALL_LANES = 31
+MANY_SLOTS = 16
+"""From so many warps on a thread does not read all of their partials: 32 threads would issue 32 times as many reads, and a
+shuffle costs less than what four reads of 16 bytes and their additions do."""
 
 _REDUX: dict[type, tuple[str, str]] = {
     rows.AddI: ("add", "zext"),
@@ -53,7 +56,7 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
             raise InternalError(f"{op.op_name} has no scratch memory", op.loc)
         publish(emit, plan.exchange, partials, combine.types, op.scratch)
         emit.barrier()
-        partials = [combine.tree(slots) for slots in collect(emit, plan.exchange, combine.types, op.scratch)]
+        partials = _over_warps(combine, plan.exchange, op.scratch)
     return Results([[partials[index][position] for index in plan.results] for position in range(len(op.srcs))])
 
 
@@ -81,6 +84,19 @@ def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> 
     if lanes and not combine.commutes and plan.exchange is None:
         # Of each segment of lanes that differ in the reduced bits, the lane in which these are 0.
         partials = shuffled(emit, partials, combine.types, 0, "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
+    return partials
+
+
+def _over_warps(combine: Combine, exchange: Exchange, scratch: int) -> list[Partial]:
+    """The slots of each partial's element combined: by each thread, or where they are many and the same for all lanes by a
+    warp together, a slot for each lane."""
+    emit = combine.emit
+    if exchange.slots < MANY_SLOTS or any(exchange.lane_elements) or not combine.commutes:
+        return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch)]
+    partials = collect_by_lane(emit, exchange, combine.types, scratch)
+    for bit in range(len(exchange.warp_bits)):
+        received = shuffled(emit, partials, combine.types, 1 << bit)
+        partials = [combine(own, other) for own, other in zip(partials, received)]
     return partials
 
 

@@ -19,7 +19,7 @@ from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Variant
-from kbuild.aot.plan import STATE, Job, manifest_digest
+from kbuild.aot.plan import LAUNCHER, STATE, Job, manifest_digest
 from kbuild.errors import KbuildError, ToolError, render
 
 SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "py.typed")
@@ -46,7 +46,7 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     shutil.rmtree(directory.parent, ignore_errors=True)
     table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built))
     tables.render(directory, table)
-    launcher = cbuild.build_launcher(directory, package["cc"])
+    launcher = cbuild.build_launcher(directory, package["cc"], build / LAUNCHER)
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))
     path = build / "wheel" / name

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import ninja, toolchain
+from kbuild.aot import cbuild, ninja, toolchain
 from kbuild.aot.cache import Cache
 from kbuild.aot.compile_variant import CACHED, resolve
 from kbuild.aot.files import templates_directory, write_atomic, write_if_changed
@@ -22,7 +22,7 @@ from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, tr
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Expansion, expand
-from kbuild.aot.plan import STATE, Job, Plan, plan
+from kbuild.aot.plan import LAUNCHER, STATE, Job, Plan, plan
 from kbuild.aot.progress import Progress
 from kbuild.aot.reader import suggestion
 from kbuild.aot.serve import LONGEST_COMPILE
@@ -120,7 +120,14 @@ def _run(options: Options, directory: Path, progress: Progress, lock: int | None
     program = toolchain.find_ninja(options.environment).path
     environment = _environment(options.environment)
     server = ninja.serving(directory, sys.executable, environment) if to_do > 1 else nullcontext()
+    try:
+        tool = toolchain.find_cc(options.environment)
+        cc = [tool.path, *tool.arguments]
+    except ToolError:
+        cc = []
     with server:
+        # The server takes as long to load the compiler as this takes.
+        ninja.prepare_client(directory, sys.executable, to_do, cc)
         held = (lock,) if lock is not None else ()
         return ninja.run(program, directory, (), environment, progress, options.jobs, options.keep_going, held)
 
@@ -155,10 +162,11 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
         package = {
             "archs": sorted(set(options.archs)) or list(manifest.package.archs),
             "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
-            "templates": tree_digest(templates_directory(), ["*.j2"]),
+            "templates": tree_digest(templates_directory(), ["*.j2", "*.c", "*.h"]),
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
+            "launcher": cbuild.core_command([cc.path, *cc.arguments], LAUNCHER),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
     sources = _source_digests(options, manifest, expansion)
@@ -272,11 +280,15 @@ def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> Kbu
 
 
 def _publish(directory: Path, dist: Path) -> Path:
-    """Puts the wheel where people look for it; the same bytes are left alone."""
+    """Puts the wheel where people look for it, instead of those with other tags; the same bytes are left alone."""
     record = json.loads((directory / STATE / "wheel.json").read_bytes())
     source = directory / record["wheel"]
     target = dist / source.name
     status = source.stat()
+    name, version, _ = source.name.split("-", 2)
+    for other in dist.glob(f"{name}-{version}-*.whl"):
+        if other != target:
+            other.unlink()
     with suppress(OSError):
         known = target.stat()
         if (known.st_size, known.st_mtime_ns) == (status.st_size, status.st_mtime_ns):

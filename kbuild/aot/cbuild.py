@@ -1,5 +1,7 @@
-"""Compiling a package's launcher: one C file to one shared library that any CPython from 3.10 on loads.
+"""Compiling a package's launcher to one shared library that any CPython from 3.10 on loads.
 
+The launcher proper, `launcher.c` among the templates, is the same for all packages: a build compiles it beside the kernels.
+What a package adds, `launcher_tables.c`, needs the facts of all cubins, and so comes last; it is short.
 The library is linked against the C library alone: Python's functions come from the process, the driver's by dlopen.
 """
 
@@ -12,21 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kbuild.aot import toolchain
+from kbuild.aot.files import templates_directory
 from kbuild.errors import ToolError
 
 LIBRARY = "_launcher.abi3.so"
-SOURCE = "launcher.c"
+TABLES = "launcher_tables.c"
 
 _FLAGS = (
-    "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra",
+    "-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra",
     "-fvisibility=hidden", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2",
-    "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--build-id=none", "-s",
 )  # fmt: skip
-
-
-def compile_command(cc: Sequence[str], output: str, include: str) -> list[str]:
-    """The compiler's command line, to be run in the package's directory: relative names keep the library the same everywhere."""
-    return [*cc, *_FLAGS, f"-I{include}", SOURCE, "-o", output, "-ldl", "-lpthread"]
+_LINK_FLAGS = ("-shared", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--build-id=none", "-s")
 
 
 def python_headers() -> str:
@@ -37,21 +35,32 @@ def python_headers() -> str:
     return include
 
 
-def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",)) -> Path:
-    """Compile `launcher.c` in a package's directory to `_launcher.abi3.so` beside it, and give that path.
+def core_command(cc: Sequence[str], output: str) -> list[str]:
+    """The command that compiles the launcher proper; ToolError where Python's headers are missing."""
+    return [*cc, *_FLAGS, f"-I{python_headers()}", "-c", str(templates_directory() / "launcher.c"), "-o", output]
 
-    `cc` is the compiler with arguments that come before all others.
-    ToolError where the compiler or Python's headers are missing, or the compiler fails.
+
+def link_command(cc: Sequence[str], core: str, output: str) -> list[str]:
+    """The command that compiles the tables and links the library, to be run in the package's directory.
+
+    Relative names keep the library the same everywhere; `core` is the launcher's object file.
     """
-    include = python_headers()
-    library = package_dir / LIBRARY
-    descriptor, temporary = tempfile.mkstemp(suffix=".so", prefix=".launcher-", dir=package_dir)
-    os.close(descriptor)
-    try:
-        toolchain.run(compile_command(cc, Path(temporary).name, include), package_dir)
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, library)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return library
+    return [*cc, *_FLAGS, *_LINK_FLAGS, f"-I{templates_directory()}", TABLES, core, "-o", output, "-ldl", "-lpthread"]
 
+
+def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",), core: Path | None = None) -> Path:
+    """Make `_launcher.abi3.so` in a package's directory from the `launcher_tables.c` there, and give its path.
+
+    `cc` is the compiler with arguments that come before all others, `core` the launcher's object file, which is compiled
+    first if there is none.  ToolError where the compiler or Python's headers are missing, or the compiler fails.
+    """
+    library = package_dir / LIBRARY
+    with tempfile.TemporaryDirectory(prefix=".launcher-", dir=package_dir) as folder:
+        if core is None:
+            core = Path(folder, "launcher.o").absolute()
+            toolchain.run(core_command(cc, str(core)), package_dir)
+        made = Path(folder, LIBRARY)
+        toolchain.run(link_command(cc, str(core.absolute()), str(made.relative_to(package_dir))), package_dir)
+        os.chmod(made, 0o755)
+        os.replace(made, library)
+    return library

@@ -2,6 +2,7 @@
 
 Run as `python -S -I client.py < job` in the build directory, a hundred times per build, so it imports nothing that Python
 has not loaded already: `_socket` is the part of `socket` that is built in, and loads in a twentieth of its time.
+`client.c` does the same where there is a C compiler and much to do.
 """
 
 import os

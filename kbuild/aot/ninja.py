@@ -16,6 +16,8 @@ from pathlib import Path
 
 from ninja.ninja_syntax import Writer
 
+from kbuild.aot.files import write_if_changed
+from kbuild.aot.identity import digest
 from kbuild.aot.plan import STATE, Plan
 from kbuild.aot.progress import Progress
 from kbuild.aot.serve import SOCKET
@@ -24,6 +26,11 @@ _STATUS = "@kbuild %f %t "
 _STATUS_LINE = re.compile(r"@kbuild (\d+) (\d+) (.*)")
 _FAILED = re.compile(r"FAILED: (?:\[code=(\d+)\] )?(.*)")
 _SECONDS_TO_STOP = 10
+STEP = f"{STATE}/step"
+"""What a step's shell goes on with: the client of the build's server."""
+_CLIENT = f"{STATE}/client"
+_WORTH_COMPILING = 12
+"""Steps from which on they save more than compiling their client takes."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +69,16 @@ def text(plan: Plan, python: str) -> str:
     writer.variable("ninja_required_version", "1.10")
     writer.variable("builddir", STATE)
     writer.variable("python", escape(shlex.quote(python)))
-    writer.variable("client", escape(shlex.quote(str(Path(__file__).with_name("client.py")))))
     writer.newline()
-    writer.rule("compile", "$python -S -I $client < $in", description="$what", restat=True)
+    writer.rule("compile", f". ./{STEP} < $in", description="$what", restat=True)
+    writer.newline()
+    writer.rule("launcher", "$command", description="$what")
     writer.newline()
     writer.rule("assemble", "$python -m kbuild @assemble $in", description="$what", restat=True)
     for edge in plan.edges:
         writer.newline()
         variables = {"what": escape(edge.description)}
+        variables |= {"command": escape(shlex.join(edge.command))} if edge.command else {}
         outputs, inputs, implicit = ([escape(path) for path in paths] for paths in (edge.outputs, edge.inputs, edge.implicit))
         writer.build(outputs, edge.rule, inputs, implicit=implicit, variables=variables)  # type: ignore[arg-type]
     return stream.getvalue()
@@ -126,6 +135,28 @@ def run(
         process.stdout.close()
         progress.finish()
     return reader.outcome(code)
+
+
+def prepare_client(build: Path, python: str, to_do: int, cc: Sequence[str]) -> None:
+    """Has the steps of a build run their client: that in C, which starts ten times as fast, where it is worth compiling.
+
+    Steps run whatever is written here, so that their own command, by which ninja knows them, always stays the same.
+    """
+    stamp, source = build / f"{_CLIENT}.stamp", Path(__file__).with_name("client.c")
+    program, wanted = build / _CLIENT, digest([list(cc), source.read_text()])
+    with suppress(OSError):
+        if stamp.read_text() != wanted:
+            program.unlink(missing_ok=True)
+    if not program.exists() and cc and to_do >= _WORTH_COMPILING:
+        command = [*cc, "-O1", str(source), "-o", f"{_CLIENT}.part"]
+        with suppress(OSError):
+            if subprocess.run(command, cwd=build, capture_output=True, stdin=subprocess.DEVNULL).returncode == 0:
+                stamp.write_text(wanted)
+                os.replace(build / f"{_CLIENT}.part", program)
+    words = [python, "-S", "-I", str(Path(__file__).with_name("client.py"))]
+    if os.access(program, os.X_OK):  # Not so where programs may not be run from the build directory.
+        words = [f"./{_CLIENT}", python]
+    write_if_changed(build / STEP, f"exec {shlex.join(words)}\n".encode())
 
 
 @contextmanager

@@ -7,9 +7,10 @@ the identity, a comment for one, leaves the file as it is, and ninja has nothing
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from kbuild.aot.identity import canonical_json, digest, request_digest
 from kbuild.aot.manifest import Kernel, Manifest, Value
@@ -17,6 +18,8 @@ from kbuild.aot.matrix import Expansion, Variant
 
 STATE = ".kbuild"
 """Directory within the build directory for all that is not for people."""
+LAUNCHER = f"{STATE}/launcher.o"
+"""The part of a package's launcher that is the same for all, compiled; within the build directory."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Edge:
     """One step of the build."""
 
     rule: str
-    """`compile` or `assemble`."""
+    """`compile`, `launcher` or `assemble`."""
     outputs: tuple[str, ...]
     """Files it makes; all paths are relative to the build directory."""
     inputs: tuple[str, ...]
@@ -85,6 +88,8 @@ class Edge:
     """Further files it depends on."""
     description: str = ""
     """What to show while it runs."""
+    command: tuple[str, ...] = ()
+    """The words of its command line, where the rule does not give it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Plan:
     jobs: tuple[Job, ...]
     """One per variant, in the order of the expansion."""
     edges: tuple[Edge, ...]
-    """The steps; those that compile stand in the order of the jobs."""
+    """The steps; those that compile variants stand in the order of the jobs."""
     files: tuple[tuple[str, bytes], ...]
     """Files to write before, where they differ: names within the build directory, and contents."""
 
@@ -105,13 +110,14 @@ def plan(
     sources: Mapping[str, str],
     compiler: str,
     tools: Mapping[str, str],
-    package: Mapping[str, object] | None = None,
+    package: Mapping[str, Any] | None = None,
     lineinfo: bool = False,
 ) -> Plan:
     """The build of an expansion.
 
     `sources` maps kernels to digests of their source closures, `compiler` and `tools` are digests as well.  `package`,
-    if given, is whatever the package depends on besides manifest and cubins; without it no package is made.
+    if given, is whatever the package depends on besides manifest and cubins; without it no package is made.  Its entry
+    `launcher` is the command that compiles the launcher, whose sources and compiler have the digests `templates` and `cc_digest`.
     """
     jobs = tuple(
         _job(manifest.kernel(variant.kernel), variant, sources, compiler, tools, lineinfo) for variant in expansion.variants
@@ -121,10 +127,12 @@ def plan(
     if package is not None:
         facts = {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
         files.append((f"{STATE}/package.json", canonical_json(facts)))
+        files.append((f"{STATE}/launcher.json", canonical_json({name: package[name] for name in ("templates", "cc_digest")})))
         outputs = tuple(output for edge in edges for output in edge.outputs)
-        edges.append(
-            Edge("assemble", (f"{STATE}/wheel.json",), (f"{STATE}/package.json",), outputs, f"package {manifest.package.name}")
-        )
+        # First, for the last steps to have nothing left but what needs the cubins.
+        edges.insert(0, _launcher_edge(package["launcher"]))
+        what = f"package {manifest.package.name}"
+        edges.append(Edge("assemble", (f"{STATE}/wheel.json",), (f"{STATE}/package.json",), (LAUNCHER, *outputs), what))
     return Plan(jobs, tuple(edges), tuple(files))
 
 
@@ -151,6 +159,11 @@ def _job(
     source = sources[kernel.name]
     identity = request_digest(request, source, compiler, tools)
     return Job(variant, kernel.source, kernel.function, constexprs, identity, source, lineinfo)
+
+
+def _launcher_edge(command: Sequence[str]) -> Edge:
+    inputs = (f"{STATE}/launcher.json",)
+    return Edge("launcher", (LAUNCHER,), (), inputs, "compile the launcher", tuple(command))
 
 
 def _compile_edge(job: Job) -> Edge:

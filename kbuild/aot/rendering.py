@@ -23,7 +23,7 @@ FILES = {
     "dispatch.py": "dispatch.py.j2",
     "dispatch.pyi": "dispatch.pyi.j2",
     "_table.py": "table.py.j2",
-    "launcher.c": "launcher.c.j2",
+    "launcher_tables.c": "launcher_tables.c.j2",
     "kernels.h": "kernels.h.j2",
 }
 """Sources of a package, and what they are rendered from."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+Process = subprocess.Popen[bytes]
 CLIENT = ROOT / "kbuild/aot/client.py"
 SERVER = """
 import os, socket, sys, time
@@ -42,8 +43,17 @@ Server(socket.socket(fileno=int(sys.argv[1])), compile_job).run()
 """
 
 
+@pytest.fixture(params=["client.py", "client.c"])
+def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """The command line of the client, in Python and in C."""
+    if request.param == "client.py":
+        return [sys.executable, "-S", "-I", str(CLIENT)]
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", CLIENT.with_suffix(".c"), "-o", tmp_path / "client"], check=True)
+    return [str(tmp_path / "client"), sys.executable]
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def server(tmp_path: Path) -> Iterator[Process]:
     """A server in the directory, whose jobs say what to do."""
     (tmp_path / ".kbuild").mkdir()
     here = os.getcwd()
@@ -65,12 +75,12 @@ def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     assert process.wait(10) == 0
 
 
-def client(tmp_path: Path, job: str) -> subprocess.Popen[bytes]:
+def client(tmp_path: Path, command: list[str], job: str) -> Process:
     """A client that has handed in a job."""
     path = tmp_path / f"job{time.monotonic_ns()}"
     path.write_text(job)
     with path.open() as stdin:
-        return subprocess.Popen([sys.executable, "-S", "-I", str(CLIENT)], cwd=tmp_path, stdin=stdin, stdout=subprocess.PIPE)
+        return subprocess.Popen(command, cwd=tmp_path, stdin=stdin, stdout=subprocess.PIPE)
 
 
 def is_alive(process: int) -> bool:
@@ -98,33 +108,33 @@ def wait_until_gone(process: int) -> None:
     raise AssertionError("it runs still")
 
 
-def test_codes_and_outputs_reach_their_clients(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
-    clients = [client(tmp_path, f"exit {code}") for code in range(20)]
+def test_codes_and_outputs_reach_their_clients(tmp_path: Path, server: Process, command: list[str]) -> None:
+    clients = [client(tmp_path, command, f"exit {code}") for code in range(20)]
     assert [(one.communicate()[0], one.returncode) for one in clients] == [(b"exit True\n", code) for code in range(20)]
 
 
-def test_a_worker_does_one_job_after_another(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
-    assert len({client(tmp_path, "who").communicate()[0] for _ in range(5)}) == 1
-    together = [client(tmp_path, "who") for _ in range(5)]
+def test_a_worker_does_one_job_after_another(tmp_path: Path, server: Process, command: list[str]) -> None:
+    assert len({client(tmp_path, command, "who").communicate()[0] for _ in range(5)}) == 1
+    together = [client(tmp_path, command, "who") for _ in range(5)]
     assert {one.wait(20) for one in together} == {0}
 
 
 @pytest.mark.parametrize("job, code", [("abort", 128 + signal.SIGABRT), ("raise", 1), ("alarm", 128 + signal.SIGALRM)])
-def test_a_worker_that_dies_costs_its_job(tmp_path: Path, server: subprocess.Popen[bytes], job: str, code: int) -> None:
-    assert client(tmp_path, job).wait(20) == code
-    assert client(tmp_path, "exit 0").wait(20) == 0
+def test_a_worker_that_dies_costs_its_job(tmp_path: Path, server: Process, command: list[str], job: str, code: int) -> None:
+    assert client(tmp_path, command, job).wait(20) == code
+    assert client(tmp_path, command, "exit 0").wait(20) == 0
 
 
-def test_a_client_that_leaves_takes_its_worker_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
-    one = client(tmp_path, f"sleep {tmp_path}/one")
+def test_a_client_that_leaves_takes_its_worker_along(tmp_path: Path, server: Process, command: list[str]) -> None:
+    one = client(tmp_path, command, f"sleep {tmp_path}/one")
     process = sleeping(tmp_path, "one")
     one.kill()
     wait_until_gone(process)
-    assert client(tmp_path, "exit 3").wait(20) == 3
+    assert client(tmp_path, command, "exit 3").wait(20) == 3
 
 
-def test_the_server_takes_all_workers_along(tmp_path: Path, server: subprocess.Popen[bytes]) -> None:
-    client(tmp_path, f"sleep {tmp_path}/two")
+def test_the_server_takes_all_workers_along(tmp_path: Path, server: Process, command: list[str]) -> None:
+    client(tmp_path, command, f"sleep {tmp_path}/two")
     process = sleeping(tmp_path, "two")
     assert server.stdin is not None
     server.stdin.close()

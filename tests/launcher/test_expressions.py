@@ -31,8 +31,8 @@ def random_text(chance: random.Random, depth: int) -> str:
 
 def helpers() -> str:
     """The arithmetic of the launcher's template, without the tables below it."""
-    text = (templates_directory() / "launcher_tables.h.j2").read_text()
-    return text[: text.index("/* The tables. */")]
+    text = (templates_directory() / "launcher_tables.c.j2").read_text()
+    return text[text.index("/* Arithmetic") : text.index("/* The tables. */")]
 
 
 def test_c_and_python_agree(tmp_path):

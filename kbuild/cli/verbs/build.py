@@ -73,7 +73,8 @@ def _failed(result: builder.Result, keep_going: bool) -> KbuildError:
 def _summary(result: builder.Result, build: Path, seconds: float) -> str:
     cubins = sum(fact["size"] for fact in result.facts)
     fresh = len(result.compiled)
-    done = f"{fresh - result.cached} compiled, {result.cached} from the cache" if fresh else "nothing had to be compiled"
+    done = [f"{fresh - result.cached} compiled, {result.cached} from the cache"] if fresh else []
+    done += [f"{len(result.failures)} failed"] if result.failures else []
     new, older = [], 0
     for fact in result.facts:
         warnings = warnings_of(fact)
@@ -86,7 +87,8 @@ def _summary(result: builder.Result, build: Path, seconds: float) -> str:
         lines.append(f"and {len(new) - MOST_WARNINGS} warnings more; kbuild list -v shows them all")
     if older:
         lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
-    lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {done}; {seconds:.1f} s")
+    told = ", ".join(done) or "nothing had to be compiled"
+    lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {told}; {seconds:.1f} s")
     if result.wheel:
         lines.append(f"wheel: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
     return "\n".join(lines)

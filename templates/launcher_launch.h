@@ -228,7 +228,8 @@ static PyObject *launch_call(const Kernel *kernel, PyObject **slots, Call *call)
     return launch_row(kernel, device, row, grid, call);
 }
 
-static PyObject *launch(const Kernel *kernel, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
+/* What the function of a kernel does. */
+PyObject *launch_kernel(const Kernel *kernel, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
     PyObject *slots[MAX_SLOTS];
     Call call;
@@ -243,7 +244,7 @@ static PyObject *launch(const Kernel *kernel, PyObject *const *arguments, Py_ssi
 static const Kernel *kernel_of(PyObject *index)
 {
     long number = PyLong_AsLong(index);
-    if (number >= 0 && number < KERNEL_COUNT)
+    if (number >= 0 && number < kernel_count)
         return &kernels[number];
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_IndexError, "no such kernel");
@@ -276,7 +277,7 @@ static PyObject *call_grid(PyObject *module, PyObject *const *arguments, Py_ssiz
     (void)module;
     long index = count ? PyLong_AsLong(arguments[0]) : -1;
     const Kernel *kernel = kernels;
-    if (index < 0 || index >= ROW_COUNT)
+    if (index < 0 || index >= row_count)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "no such row");
     while (index >= kernel->first_row + kernel->row_count)
         kernel++;
@@ -343,19 +344,11 @@ static PyObject *bind_hooks(PyObject *module, PyObject *arguments)
     Py_INCREF(arguments); /* keeps the hooks for as long as the process lives */
     return Py_NewRef(Py_None);
 }
-{% for kernel in kernels %}
-static PyObject *launch_{{ loop.index0 }}(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
-{
-    (void)module;
-    return launch(&kernels[{{ loop.index0 }}], arguments, count, keywords);
-}
-{% endfor %}
+
 #define FASTCALL(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS
 
-static PyMethodDef methods[] = {
-{% for kernel in kernels %}    { {{ kernel.name | c_string }}, FASTCALL(launch_{{ loop.index0 }}),
-{{ kernel | c_doc }} },
-{% endfor %}    { "_facts", FASTCALL(call_facts), NULL },
+static const PyMethodDef own_methods[] = {
+    { "_facts", FASTCALL(call_facts), NULL },
     { "_grid", FASTCALL(call_grid), NULL },
     { "_select", select_facts, METH_VARARGS, NULL },
     { "_device_facts", facts_of_device, METH_VARARGS, NULL },
@@ -369,13 +362,23 @@ static PyMethodDef methods[] = {
     { NULL, NULL, 0, NULL }
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_launcher", .m_doc = "Launcher of " PACKAGE_NAME, .m_size = -1, .m_methods = methods
-};
+/* The functions of the module, those of the kernels first; they stay for as long as the process lives. */
+static PyMethodDef *all_methods(void)
+{
+    PyMethodDef *methods = PyMem_Calloc(kernel_count + sizeof own_methods / sizeof *own_methods, sizeof *methods);
+    if (!methods)
+        return NULL;
+    for (int k = 0; k < kernel_count; k++)
+        methods[k] = (PyMethodDef){ kernels[k].name, FASTCALL(kernels[k].launch), kernels[k].doc };
+    memcpy(methods + kernel_count, own_methods, sizeof own_methods);
+    return methods;
+}
+
+static struct PyModuleDef definition = { PyModuleDef_HEAD_INIT, .m_name = "_launcher", .m_size = -1 };
 
 static int intern_names(void)
 {
-    for (int k = 0; k < KERNEL_COUNT; k++) {
+    for (int k = 0; k < kernel_count; k++) {
         const Kernel *kernel = &kernels[k];
         PyObject **slot = kernel->names;
         for (int i = 0; i < kernel->parameter_count; i++)
@@ -399,10 +402,14 @@ static int intern_names(void)
 
 __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__launcher(void)
 {
+    definition.m_doc = package_doc;
+    definition.m_methods = definition.m_methods ? definition.m_methods : all_methods();
+    if (!definition.m_methods)
+        return PyErr_NoMemory();
     PyObject *module = PyModule_Create(&definition);
     if (!module)
         return NULL;
-    if (intern_names() < 0 || PyModule_AddStringConstant(module, "build_id", BUILD_ID) < 0 ||
+    if (intern_names() < 0 || PyModule_AddStringConstant(module, "build_id", build_id) < 0 ||
         pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
         Py_DECREF(module);
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();

@@ -39,11 +39,6 @@ static struct {
 
 static struct { PyObject *data_ptr, *dtype, *get_device, *numel, *array_interface, *dlpack, *dlpack_device, *torch, *torch_cuda; } names;
 
-static const struct { const char *name; uint64_t bit; } torch_dtypes[] = {
-    {% for name, bit in torch_dtypes %}{ {{ name | c_string }}, UINT64_C({{ bit }}) },
-    {% endfor %}
-};
-
 static unsigned dtype_slot(const PyObject *dtype)
 {
     uintptr_t slot = ((uintptr_t)dtype >> 4) * 0x9E3779B1u >> 8 & (DTYPE_SLOTS - 1);
@@ -58,15 +53,15 @@ static void find_torch(void)
     PyObject *module = PyImport_GetModule(names.torch);
     PyObject *tensor = module ? PyObject_GetAttrString(module, "Tensor") : NULL;
     if (tensor) {
-        for (size_t i = 0; i < sizeof torch_dtypes / sizeof *torch_dtypes; i++) {
-            PyObject *dtype = PyObject_GetAttrString(module, torch_dtypes[i].name);
+        for (int i = 0; i < torch_type_count; i++) {
+            PyObject *dtype = PyObject_GetAttrString(module, torch_types[i].name);
             if (!dtype) {
                 PyErr_Clear();
                 continue;
             }
             unsigned slot = dtype_slot(dtype);
             torch.dtypes[slot] = dtype;
-            torch.dtype_bits[slot] = torch_dtypes[i].bit;
+            torch.dtype_bits[slot] = torch_types[i].bit;
         }
         PyObject *inner = PyObject_GetAttrString(module, "_C");
         torch.current_stream = inner ? PyObject_GetAttrString(inner, "_cuda_getCurrentRawStream") : NULL;

@@ -71,8 +71,8 @@ typedef struct {
     CUcontext context;
     int capability;   /* 10 * major + minor */
     int shared_limit; /* bytes of shared memory that one block may opt in to */
-    CUfunction functions[ROW_COUNT];
-    uint64_t facts[KERNEL_COUNT][DEVICE_FACTS];
+    uint64_t (*facts)[DEVICE_FACTS]; /* of each kernel */
+    CUfunction functions[];          /* of each row; NULL until it is loaded */
 } Device;
 
 static struct {
@@ -126,8 +126,8 @@ static int refuse_fork(void)
 {
     if (!driver.forked)
         return 0;
-    PyErr_SetString(hooks.launch_error, PACKAGE_NAME ": this process was forked after CUDA had been initialised in its parent, "
-                    "and CUDA does not work across fork; start workers with the \"spawn\" or \"forkserver\" method");
+    PyErr_Format(hooks.launch_error, "%s: this process was forked after CUDA had been initialised in its parent, and CUDA does "
+                 "not work across fork; start workers with the \"spawn\" or \"forkserver\" method", package_name);
     return -1;
 }
 
@@ -192,7 +192,7 @@ static int runs_on(const Target *target, int capability)
 static void device_facts(const Kernel *kernel, int capability, int shared_limit, uint64_t *facts)
 {
     facts[FACT_TARGET] = facts[FACT_SHARED] = 0;
-    for (int i = 0; i < TARGET_COUNT; i++)
+    for (int i = 0; i < target_count; i++)
         facts[FACT_TARGET] |= (uint64_t)runs_on(&targets[i], capability) << i;
     for (int i = 0; i < kernel->level_count; i++)
         facts[FACT_SHARED] |= (uint64_t)(shared_limit >= kernel->levels[i]) << i;
@@ -206,11 +206,11 @@ static PyObject *open_device(PyObject *module, PyObject *argument)
     if (ordinal == -1 && PyErr_Occurred())
         return NULL;
     if (ordinal < 0 || ordinal >= driver.device_count || ordinal >= MAX_DEVICES)
-        return PyErr_Format(hooks.launch_error, PACKAGE_NAME ": there is no CUDA device %ld; the driver shows %d",
-                            ordinal, driver.device_count);
+        return PyErr_Format(hooks.launch_error, "%s: there is no CUDA device %ld; the driver shows %d",
+                            package_name, ordinal, driver.device_count);
     if (devices[ordinal])
         return Py_NewRef(Py_None);
-    Device *device = PyMem_Calloc(1, sizeof *device);
+    Device *device = PyMem_Calloc(1, sizeof *device + row_count * sizeof *device->functions + kernel_count * sizeof *device->facts);
     if (!device)
         return PyErr_NoMemory();
     int major = 0, minor = 0;
@@ -224,7 +224,8 @@ static PyObject *open_device(PyObject *module, PyObject *argument)
         return NULL;
     }
     device->capability = 10 * major + minor;
-    for (int i = 0; i < KERNEL_COUNT; i++)
+    device->facts = (void *)(device->functions + row_count);
+    for (int i = 0; i < kernel_count; i++)
         device_facts(&kernels[i], device->capability, device->shared_limit, device->facts[i]);
     devices[ordinal] = device;
     return Py_NewRef(Py_None);
@@ -344,7 +345,7 @@ static PyObject *is_loaded(PyObject *module, PyObject *arguments)
     int row, ordinal;
     if (!PyArg_ParseTuple(arguments, "ii", &row, &ordinal))
         return NULL;
-    int known = ordinal >= 0 && ordinal < MAX_DEVICES && devices[ordinal] && row >= 0 && row < ROW_COUNT;
+    int known = ordinal >= 0 && ordinal < MAX_DEVICES && devices[ordinal] && row >= 0 && row < row_count;
     return PyBool_FromLong(known && devices[ordinal]->functions[row]);
 }
 

@@ -1,4 +1,4 @@
-/* Launcher of the package {{ package }}: made by kbuild from its table of kernels, do not edit.
+/* The launcher of every package that kbuild makes; the kernels of a package come from its own launcher_tables.c.
  *
  * A function of the package binds its arguments, reduces them to facts (bits such as "q holds fp16", "N is divisible by
  * 16", "N <= 1024 holds"), takes the first row of its kernel whose required bits are all there, and launches that row's
@@ -10,87 +10,12 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <string.h>
 
-#define PACKAGE_NAME {{ package | c_string }}
-#define BUILD_ID {{ build_id | c_string }}
+#include "launcher_types.h"
 
-enum {
-    KERNEL_COUNT = {{ kernels | length }},
-    ROW_COUNT = {{ row_count }},
-    TARGET_COUNT = {{ targets | length }},
-    MAX_PARAMETERS = {{ max_parameters }},
-    MAX_PASSED = {{ max_passed }},
-    MAX_MAPS = {{ max_maps }},  /* of one row */
-    MAX_SLOTS = {{ max_slots }},
-    MAX_FACTS = {{ max_facts }},
-    CACHE_SLOTS = 32,
-    FACT_TARGET = 0,
-    FACT_SHARED = 1,
-    DEVICE_FACTS = 2,  /* facts before those of the parameters, which are followed by options and conditions */
-    NO_ROW = -1,
-    AMBIGUOUS = -2
-};
-
-{% for name, bit in types %}#define TYPE_{{ name | upper }} UINT64_C({{ bit }})
-{% endfor %}#define TYPE_MASK UINT64_C({{ type_mask }})
-#define HINT_16 UINT64_C({{ hint_16 }})
-#define HINT_1 UINT64_C({{ hint_1 }})
-
-typedef enum { KIND_POINTER, KIND_INTEGER, KIND_FLOAT } Kind;
-
-/* What a target's code runs on: cubins on their own major version, code with an architecture suffix on that one alone. */
-typedef struct { int capability, exact, ptx; } Target;
-
-typedef struct {
-    const char *name;
-    Kind kind;
-    int grid_only;  /* may be left out where the grid is given */
-    uint64_t mask;  /* the bits that any row asks for */
-} Parameter;
-
-typedef struct { const char *text; int64_t integer; double number; int is_float; uint64_t type; } OptionValue;
-
-typedef struct { const char *name; int required, count; const OptionValue *values; } Option;
-
-/* An argument handed to the kernel; floats are encoded with so many bits of exponent and mantissa (0: 64 bits as they are). */
-typedef struct { int16_t parameter; /* -1: a null pointer */ uint8_t exponent, mantissa; int map; /* -1: none */ } Passed;
-
-/* What the copy engine has to know of a matrix, and from which parameters it follows: how the blocks of a cubin are copied. */
-typedef struct {
-    int16_t base, rows, columns, stride;  /* parameters; the stride counts elements */
-    uint16_t box_rows, box_columns;
-    uint8_t type, element_bytes, swizzle;
-} MapPlan;
-
-typedef struct {
-    const uint64_t *required;  /* for each fact, the bits that have to be there */
-    const int64_t *constants;  /* those that the grid names */
-    const Passed *passed;
-    const char *entry;         /* symbol in the cubin */
-    int passed_count, shared, threads;
-} Row;
-
-typedef struct { int last; int32_t rows[CACHE_SLOTS]; /* 1 + row; 0: empty */ uint64_t *facts; } Cache;
-
-typedef union { int64_t integer; uint64_t address; double number; } Value;
-
-typedef struct {
-    const char *name;
-    int parameter_count, option_count, condition_count, fact_count, level_count, first_row, row_count, has_grid;
-    const Parameter *parameters;
-    const Option *options;
-    const int *levels;         /* bytes of shared memory, one bit of FACT_SHARED each */
-    PyObject **names;          /* interned: parameters, options, stream, grid */
-    Cache *cache;
-    void (*conditions)(const Value *arguments, uint64_t *facts, int *fault);
-    void (*grid)(const Value *arguments, const int64_t *constants, int64_t *grid, int *fault);
-} Kernel;
-
-{% include "launcher_tables.h.j2" %}
-{% include "launcher_driver.h.j2" %}
-{% include "launcher_arguments.h.j2" %}
+#include "launcher_driver.h"
+#include "launcher_arguments.h"
 static int row_matches(const Kernel *kernel, const Row *row, const uint64_t *facts, int *failing)
 {
     for (int i = 0; i < kernel->fact_count; i++)
@@ -294,4 +219,4 @@ static int choose_stream(Call *call)
     return 0;
 }
 
-{% include "launcher_launch.h.j2" %}
+#include "launcher_launch.h"

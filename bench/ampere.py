@@ -1,0 +1,273 @@
+"""Ampere code on the GPU at hand: our PTX for sm_80 against Triton's, both compiled by the driver's own JIT.
+
+    python bench/ampere.py [--only matmul,attention] [--json out.json]
+
+Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same configurations;
+each row shows the best of either, checked against torch in fp32 and timed in turns: medians by CUDA events with a cold L2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parent.parent
+TARGET = 80
+ROUNDS = 5
+SHARED_LIMIT = 163 * 1024
+"""Bytes of shared memory that a program may have on an A100."""
+
+MATMUL_TILES = [(128, 256, 32, 8, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (64, 128, 64, 4, 3),
+                (64, 64, 64, 4, 4)]  # fmt: skip
+SKINNY_TILES = [(16, 64, 128, 4, 4), (16, 128, 128, 4, 3), (16, 64, 256, 4, 3)]
+ATTENTION_TILES = [(128, 64, 4, 2), (128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3)]
+
+
+class Candidate(NamedTuple):
+    """A kernel with one configuration."""
+
+    kernel: str
+    """Name of the file in `kernels/`; its function is `<name>_kernel`."""
+    signature: dict[str, str]
+    constexprs: dict[str, Any]
+    num_warps: int
+    num_stages: int
+
+
+class Code(NamedTuple):
+    """What a compiler made of a candidate."""
+
+    ptx: str
+    entry: str
+    shared: int
+    passed: tuple[str, ...]
+    """Names of the arguments it takes; what is no argument of the kernel's gets a null pointer."""
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    group: str
+    shape: str
+    candidates: list[Candidate]
+    work: float
+    """Operations."""
+    prepare: Callable[[Any], tuple[dict[str, Any], Any, Any]]
+    """Given torch: the arguments by name, the tensor that holds the result, and what it should hold."""
+    grid: Callable[[dict[str, Any]], tuple[int, ...]]
+
+
+def main() -> None:
+    """Compile everything on all cores, then time row after row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="matmul,attention")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = [row for row in (*matmul_rows(), *attention_rows()) if row.group in options.only.split(",")]
+    started = time.time()
+    # Started by `spawn`: no process that compiles may have a GPU's context.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        wanted = [candidate for row in rows for candidate in row.candidates]
+        made = dict(zip(map(repr, wanted), pool.map(compile_both, wanted)))
+    print(f"{2 * len(wanted)} kernels compiled in {time.time() - started:.0f} s", flush=True)
+    results = [time_row(row, made) for row in rows]
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+def matmul_rows() -> Iterator[Row]:
+    """Products, both major orders of B."""
+    shapes = [(4096, 4096, 4096, "fp16", False), (4096, 4096, 4096, "fp16", True), (1024, 1024, 1024, "fp16", False),
+              (16, 8192, 8192, "fp16", False), (4096, 4096, 4096, "fp32", True)]  # fmt: skip
+    for m, n, k, dtype, transposed in shapes:
+        strides = {"stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:1" if transposed else "i32:16",
+                   "stride_bn": "i32:16" if transposed else "i32:1", "stride_cm": "i32:16", "stride_cn": "i32:1"}  # fmt: skip
+        signature = {**dict.fromkeys("abc", f"*{dtype}:16"), **dict.fromkeys("MNK", "i32:16"), **strides}
+        tiles = MATMUL_TILES if m > 64 else SKINNY_TILES
+        candidates = [
+            Candidate("matmul", signature, {"BLOCK_M": bm, "BLOCK_N": bn, "BLOCK_K": bk, "GROUP_M": 8}, warps, stages)
+            for bm, bn, bk, warps, stages in tiles
+        ]
+
+        def prepare(torch: Any, m: int = m, n: int = n, k: int = k, dtype: str = dtype, transposed: bool = transposed) -> Any:
+            torch.backends.cuda.matmul.allow_tf32 = False
+            type_ = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
+            a = torch.randn(m, k, device="cuda").to(type_)
+            b = (torch.randn(*((n, k) if transposed else (k, n)), device="cuda") / k**0.5).to(type_)
+            b = b.t() if transposed else b
+            c = torch.full((m, n), float("nan"), device="cuda", dtype=type_)
+            names = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn")
+            arguments = {"a": a, "b": b, "c": c, "M": m, "N": n, "K": k}
+            return arguments | dict(zip(names, (*a.stride(), *b.stride(), *c.stride()))), c, a.float() @ b.float()
+
+        def grid(values: dict[str, Any], m: int = m, n: int = n) -> tuple[int, ...]:
+            return (-(-m // values["BLOCK_M"]) * -(-n // values["BLOCK_N"]),)
+
+        yield Row("matmul", f"{m}x{n}x{k} {dtype}{' B^T' * transposed}", candidates, 2.0 * m * n * k, prepare, grid)
+
+
+def attention_rows() -> Iterator[Row]:
+    """Attention forward, fp16."""
+    for z, h, n, d in ((1, 32, 4096, 128), (4, 16, 4096, 64)):
+        for causal in (False, True):
+            signature = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32:16", "sm_scale": "fp32",
+                         **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16")}  # fmt: skip
+            candidates = [
+                Candidate("flash_attention", signature, {"HEAD_DIM": d, "IS_CAUSAL": causal, "BLOCK_M": bm, "BLOCK_N": bn}, w, s)
+                for bm, bn, w, s in ATTENTION_TILES
+            ]
+
+            def prepare(torch: Any, z: int = z, h: int = h, n: int = n, d: int = d, causal: bool = causal) -> Any:
+                q, k, v = (torch.randn(z, h, n, d, device="cuda", dtype=torch.float16) for _ in range(3))
+                out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
+                right = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                strides = dict(zip(("stride_z", "stride_h", "stride_n"), q.stride()))
+                arguments = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "sm_scale": d**-0.5, "n_heads": h, "n_ctx": n}
+                return arguments | strides, out, right.float()
+
+            def grid(values: dict[str, Any], n: int = n, heads: int = z * h) -> tuple[int, ...]:
+                return -(-n // values["BLOCK_M"]), heads
+
+            shape = f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'}"
+            yield Row("attention", shape, candidates, 4.0 * z * h * n * n * d * (0.5 if causal else 1), prepare, grid)
+
+
+def compile_both(candidate: Candidate) -> dict[str, Code | str]:
+    """The code of both compilers, or why there is none."""
+    found: dict[str, Code | str] = {}
+    for name, compiler in (("kbuild", by_kbuild), ("triton", by_triton)):
+        try:
+            found[name] = compiler(candidate)
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"[-200:]
+    return found
+
+
+def by_kbuild(candidate: Candidate) -> Code:
+    sys.path.insert(0, str(ROOT))
+    import kbuild
+
+    source = f"{ROOT}/kernels/{candidate.kernel}.py:{candidate.kernel}_kernel"
+    made = kbuild.compile(source, signature=candidate.signature, constexprs=candidate.constexprs, target=f"sm_{TARGET}",
+                          num_warps=candidate.num_warps, num_stages=candidate.num_stages, stop="ptx")  # fmt: skip
+    facts = made.metadata
+    return Code(made.asm["ptx"], facts.name, facts.shared, tuple(name for name, _ in facts.params))
+
+
+def by_triton(candidate: Candidate) -> Code:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    spec = importlib.util.spec_from_file_location(candidate.kernel, ROOT / "kernels" / f"{candidate.kernel}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kernel = getattr(module, f"{candidate.kernel}_kernel")
+    places = {name: (index,) for index, name in enumerate(kernel.arg_names)}
+    ones = {name: 1 for name, type_ in candidate.signature.items() if type_.endswith(":1")}
+    constants = ones | candidate.constexprs
+    types = {name: type_.partition(":")[0] for name, type_ in candidate.signature.items()} | dict.fromkeys(constants, "constexpr")
+    hints = {places[name]: [["tt.divisibility", 16]] for name, type_ in candidate.signature.items() if type_.endswith(":16")}
+    source = ASTSource(kernel, types, {places[name]: value for name, value in constants.items()}, hints)
+    made = triton.compile(source, target=GPUTarget("cuda", TARGET, 32),
+                          options={"num_warps": candidate.num_warps, "num_stages": candidate.num_stages})  # fmt: skip
+    passed = tuple(name for name in candidate.signature if name not in constants)
+    return Code(made.asm["ptx"], made.metadata.name, made.metadata.shared, (*passed, "global_scratch", "profile_scratch"))
+
+
+def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]:
+    """Check and time all candidates of both compilers, then the best of each in turns; prints and gives one line."""
+    import torch
+    import triton
+
+    torch.manual_seed(0)
+    arguments, result, right = row.prepare(torch)
+    measure = lambda call, rep: float(triton.testing.do_bench(call, warmup=5, rep=rep, return_mode="median")) * 1e3  # noqa: E731
+    best: dict[str, tuple[float, Callable[[], None], str, float]] = {}
+    for candidate in row.candidates:
+        for name, code in made[repr(candidate)].items():
+            if isinstance(code, str) or code.shared > SHARED_LIMIT:
+                print(f"    {name} {told(candidate)}: {code if isinstance(code, str) else 'too much shared memory'}", flush=True)
+                continue
+            try:
+                call, registers, local = loaded(code, row.grid(candidate.constexprs), candidate.num_warps, arguments)
+            except RuntimeError as error:
+                print(f"    {name} {told(candidate)}: {error}", flush=True)
+                continue
+            result.fill_(float("nan"))
+            call()
+            error = ((result.float() - right).norm() / right.norm()).item()
+            if not error < 2e-2:
+                print(f"    {name} {told(candidate)}: WRONG, error {error:.1e}", flush=True)
+                continue
+            us = measure(call, 15)
+            print(f"    {name} {told(candidate)}: {us:.1f} us, {registers} registers, {local} bytes of stack", flush=True)
+            if name not in best or us < best[name][0]:
+                best[name] = us, call, told(candidate), error
+    turns = {name: [] for name in best}
+    for _ in range(ROUNDS):
+        for name, (_, call, _, _) in best.items():
+            turns[name].append(measure(call, 30))
+    times = {name: statistics.median(own) for name, own in turns.items()}
+    ratio = times["triton"] / times["kbuild"]
+    print(f"{row.group:9} {row.shape:28} kbuild {times['kbuild']:8.1f} us {row.work / times['kbuild'] / 1e6:6.1f} TFLOP/s "
+          f"[{best['kbuild'][2]}]  triton {times['triton']:8.1f} us [{best['triton'][2]}]  {ratio:.2f}x", flush=True)  # fmt: skip
+    return {"group": row.group, "shape": row.shape, "us": times, "best": {name: own[2] for name, own in best.items()},
+            "error": {name: own[3] for name, own in best.items()}}  # fmt: skip
+
+
+def told(candidate: Candidate) -> str:
+    values = ",".join(str(int(value)) for name, value in candidate.constexprs.items() if name.startswith("BLOCK"))
+    return f"{values} w{candidate.num_warps}s{candidate.num_stages}"
+
+
+def loaded(code: Code, grid: tuple[int, ...], num_warps: int, arguments: dict[str, Any]) -> tuple[Callable[[], None], int, int]:
+    """A function that launches the code in torch's stream; registers and bytes of stack that the JIT gave it."""
+    import torch
+
+    driver = ctypes.CDLL("libcuda.so.1")
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+
+    def require(status: int) -> None:
+        if status:
+            raise RuntimeError(f"the driver gives error {status}")
+
+    require(driver.cuModuleLoadData(ctypes.byref(module), code.ptx.encode() + b"\0"))
+    require(driver.cuModuleGetFunction(ctypes.byref(function), module, code.entry.encode()))
+    if code.shared > 48 * 1024:
+        require(driver.cuFuncSetAttribute(function, 8, code.shared))
+    registers, local = ctypes.c_int(), ctypes.c_int()
+    require(driver.cuFuncGetAttribute(ctypes.byref(registers), 4, function))
+    require(driver.cuFuncGetAttribute(ctypes.byref(local), 3, function))
+    values = [parameter(arguments.get(name, 0)) for name in code.passed]
+    pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values))
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    x, y, z = (*grid, 1, 1)[:3]
+
+    def call() -> None:
+        require(driver.cuLaunchKernel(function, x, y, z, 32 * num_warps, 1, 1, code.shared, stream, pointers, None))
+
+    call.values = values  # type: ignore[attr-defined]  # They have to outlive the call.
+    return call, registers.value, local.value
+
+
+def parameter(value: Any) -> Any:
+    """A value as the driver takes it: tensors by address; no kernel here takes integers of 64 bits."""
+    if hasattr(value, "data_ptr"):
+        return ctypes.c_uint64(value.data_ptr())
+    return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_uint64(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+/* What the launcher and the tables of a package have in common. */
+
+#include <stdint.h>
+
+/* Room on the stack of a call; manifests that need more are refused. */
+enum {
+    MAX_PARAMETERS = 256,
+    MAX_PASSED = 288,
+    MAX_MAPS = 32,    /* of one row */
+    MAX_SLOTS = 384,  /* parameters, options, stream and grid */
+    MAX_FACTS = 1024,
+    CACHE_SLOTS = 32,
+    FACT_TARGET = 0,
+    FACT_SHARED = 1,
+    DEVICE_FACTS = 2,  /* facts before those of the parameters, which are followed by options and conditions */
+    NO_ROW = -1,
+    AMBIGUOUS = -2
+};
+
+/* Bits of the facts of arguments, as in dispatch.py. */
+#define TYPE_I1 (UINT64_C(1) << 0)
+#define TYPE_I8 (UINT64_C(1) << 1)
+#define TYPE_I16 (UINT64_C(1) << 2)
+#define TYPE_I32 (UINT64_C(1) << 3)
+#define TYPE_I64 (UINT64_C(1) << 4)
+#define TYPE_U8 (UINT64_C(1) << 5)
+#define TYPE_U16 (UINT64_C(1) << 6)
+#define TYPE_U32 (UINT64_C(1) << 7)
+#define TYPE_U64 (UINT64_C(1) << 8)
+#define TYPE_FP16 (UINT64_C(1) << 9)
+#define TYPE_BF16 (UINT64_C(1) << 10)
+#define TYPE_FP32 (UINT64_C(1) << 11)
+#define TYPE_FP64 (UINT64_C(1) << 12)
+#define TYPE_FP8E4NV (UINT64_C(1) << 13)
+#define TYPE_FP8E5 (UINT64_C(1) << 14)
+#define TYPE_FP8E4B8 (UINT64_C(1) << 15)
+#define TYPE_FP8E4B15 (UINT64_C(1) << 16)
+#define TYPE_FP8E5B16 (UINT64_C(1) << 17)
+#define TYPE_MASK UINT64_C(0xFFFFFFFF)
+#define HINT_16 (UINT64_C(1) << 62)
+#define HINT_1 (UINT64_C(1) << 61)
+
+typedef enum { KIND_POINTER, KIND_INTEGER, KIND_FLOAT } Kind;
+
+/* What a target's code runs on: cubins on their own major version, code with an architecture suffix on that one alone. */
+typedef struct { int capability, exact, ptx; } Target;
+
+typedef struct {
+    const char *name;
+    Kind kind;
+    int grid_only;  /* may be left out where the grid is given */
+    uint64_t mask;  /* the bits that any row asks for */
+} Parameter;
+
+typedef struct { const char *text; int64_t integer; double number; int is_float; uint64_t type; } OptionValue;
+
+typedef struct { const char *name; int required, count; const OptionValue *values; } Option;
+
+/* An argument handed to the kernel; floats are encoded with so many bits of exponent and mantissa (0: 64 bits as they are). */
+typedef struct { int16_t parameter; /* -1: a null pointer */ uint8_t exponent, mantissa; int map; /* -1: none */ } Passed;
+
+/* What the copy engine has to know of a matrix, and from which parameters it follows: how the blocks of a cubin are copied. */
+typedef struct {
+    int16_t base, rows, columns, stride;  /* parameters; the stride counts elements */
+    uint16_t box_rows, box_columns;
+    uint8_t type, element_bytes, swizzle;
+} MapPlan;
+
+typedef struct {
+    const uint64_t *required;  /* for each fact, the bits that have to be there */
+    const int64_t *constants;  /* those that the grid names */
+    const Passed *passed;
+    const char *entry;         /* symbol in the cubin */
+    int passed_count, shared, threads;
+} Row;
+
+typedef struct { int last; int32_t rows[CACHE_SLOTS]; /* 1 + row; 0: empty */ uint64_t *facts; } Cache;
+
+typedef union { int64_t integer; uint64_t address; double number; } Value;
+
+typedef PyObject *Launch(PyObject *module, PyObject *const *arguments, intptr_t count, PyObject *keywords);
+
+typedef struct {
+    const char *name, *doc;
+    Launch *launch;            /* the function of the package's module */
+    int parameter_count, option_count, condition_count, fact_count, level_count, first_row, row_count, has_grid;
+    const Parameter *parameters;
+    const Option *options;
+    const int *levels;         /* bytes of shared memory, one bit of FACT_SHARED each */
+    PyObject **names;          /* interned: parameters, options, stream, grid */
+    Cache *cache;
+    void (*conditions)(const Value *arguments, uint64_t *facts, int *fault);
+    void (*grid)(const Value *arguments, const int64_t *constants, int64_t *grid, int *fault);
+} Kernel;
+
+typedef struct { const char *name; uint64_t bit; } TorchType;
+
+/* Of launcher_tables.c. */
+#pragma GCC visibility push(hidden)
+extern const char package_name[], package_doc[], build_id[];
+extern const int kernel_count, row_count, target_count, torch_type_count;
+extern const Target targets[];
+extern const MapPlan map_plans[];
+extern const Kernel kernels[];
+extern const Row rows[];
+extern const TorchType torch_types[];
+
+/* Of launcher.c. */
+PyObject *launch_kernel(const Kernel *kernel, PyObject *const *arguments, intptr_t count, PyObject *keywords);
+#pragma GCC visibility pop

@@ -28,6 +28,7 @@ from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
 from kbuild.compiler.targets import find_target, target_names
+from kbuild.emulator.optable import SECTIONS, Row
 
 DOCS = Path(__file__).resolve().parent
 _REGION = re.compile(r"(<!-- ([\w ]+): made by make_reference\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -230,6 +231,31 @@ def formulas() -> str:
     return table(("operation", "f32, ulp", "f64, ulp", "what it computes"), rows)
 
 
+# The emulator
+
+
+def opcodes() -> str:
+    """The one table of opcodes, section by section."""
+    head = ("instruction", "results = sources", "meaning", "effects", "accuracy")
+    parts = []
+    for module in SECTIONS:
+        rows = [
+            (f"`{given.pattern}`", f"`{given.operands}`" * bool(given.operands), given.summary, effects(given),
+             str(given.accuracy or ""))
+            for given in module.ROWS
+        ]  # fmt: skip
+        parts.append(f"### {title_of(module.__doc__)}\n\n" + table(head, rows))
+    return "\n\n".join(parts)
+
+
+def effects(given: Row) -> str:
+    """What a row does besides writing registers, in words."""
+    does = given.effects
+    words = [f"reads {space}" for space in does.reads] + [f"writes {space}" for space in does.writes]
+    words += [name for name in ("atomic", "asynchronous", "aligned", "waits") if getattr(does, name)]
+    return ", ".join(words + [f"collective of the {does.collective}"] * bool(does.collective))
+
+
 def ulp(error: float | None) -> str:
     return "not available" if error is None else f"{error:g}"
 
@@ -237,6 +263,7 @@ def ulp(error: float | None) -> str:
 REGIONS: Mapping[str, Callable[[], str]] = {
     "manifest keys": manifest_keys, "language functions": language_functions, "other functions": other_functions,
     "types": types, "absent": absent, "operations": operations, "passes": passes, "targets": targets, "formulas": formulas,
+    "opcodes": opcodes,
 }  # fmt: skip
 
 

@@ -115,7 +115,8 @@ MEMORY = [
     lanes("prefetches do nothing", """
     prefetch.global.L2 [%d_out];
     prefetchu.L1 [%d_out];
-    prefetch.const.tensormap [0];
+    mov.b64 %d1, 0;
+    prefetch.const.tensormap [%d1];
     discard.global.L2 [%d_out], 128;
     applypriority.global.L2::evict_normal [%d_out], 128;
     mov.b32 %r0, %r_tid;
@@ -246,11 +247,11 @@ $L_on:
 """),
     Program("a cluster", """
     mov.u32 %r1, %cluster_ctarank;
-    st.shared.b32 [0], %r1;
+    mov.b32 %r3, 0;
+    st.shared.b32 [%r3], %r1;
     barrier.cluster.arrive.aligned;
     barrier.cluster.wait.aligned;
     xor.b32 %r2, %r1, 1;
-    mov.b32 %r3, 0;
     mapa.shared::cluster.u32 %r4, %r3, %r2;
     ld.shared::cluster.b32 %r0, [%r4];
     mov.u32 %r5, %ctaid.x;

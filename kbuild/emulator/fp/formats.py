@@ -43,7 +43,7 @@ FORMATS: dict[str, Format] = {
     for found in (
         _format("f64", 53, -1074, float(np.finfo(np.float64).max), "f8", 0x7FFFFFFFFFFFFFFF),
         _format("f32", 24, -149, float(np.finfo(np.float32).max), "f4", 0x7FFFFFFF),
-        _format("tf32", 11, -136, (2 - 2.0**-10) * 2.0**127, "u4", 0x7FFFFFFF),
+        _format("tf32", 11, -136, (2 - 2.0**-10) * 2.0**127, "u4", 0x7FFFE000),
         _format("bf16", 8, -133, (2 - 2.0**-7) * 2.0**127, "u2", 0x7FFF),
         _format("f16", 11, -24, 65504.0, "f2", 0x7FFF),
         _format("e5m2", 3, -16, 57344.0, "u1", 0x7F),

@@ -24,11 +24,13 @@ from kbuild.emulator.optable import (
 from kbuild.emulator.optable.row import Bound, Effects, Form, Lanes, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError
 
-__all__ = ["TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of", "reference"]
+__all__ = ["SECTIONS", "TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of"]
 
-_COMPUTING = (integers, bits, floats, convert, moves, access, collectives, control, tensor_rows)
-_ASYNCHRONOUS = (async_rows, bulk_rows, wgmma_rows)
-TABLE: tuple[Row, ...] = tuple(row for module in _COMPUTING + _ASYNCHRONOUS for row in module.ROWS)
+SECTIONS = (
+    integers, bits, floats, convert, moves, access, collectives, control, tensor_rows, async_rows, bulk_rows, wgmma_rows,
+)  # fmt: skip
+"""The modules whose `ROWS` make up the table."""
+TABLE: tuple[Row, ...] = tuple(row for module in SECTIONS for row in module.ROWS)
 
 _BY_OPCODE: dict[str, list[Row]] = {}
 for _row in TABLE:
@@ -52,15 +54,3 @@ def form_of(instruction: Instruction) -> Form:
         hint = "known are " + ", ".join(row.pattern for row in rows) if rows else ""
         raise PtxError(f"line {instruction.line}: unknown {what}: {instruction.name}", hint=hint)
     return form
-
-
-def reference() -> str:
-    """The table as Markdown."""
-    lines = ["| instruction | meaning | effects |", "|---|---|---|"]
-    for row in TABLE:
-        effects = [name for name in ("atomic", "asynchronous", "aligned", "waits") if getattr(row.effects, name)]
-        effects += [f"reads {space}" for space in row.effects.reads] + [f"writes {space}" for space in row.effects.writes]
-        effects += [f"collective of the {row.effects.collective}"] if row.effects.collective else []
-        pattern = row.pattern.replace("|", "\\|")
-        lines.append(f"| `{pattern}` | {row.summary} | {', '.join(effects)} |")
-    return "\n".join(lines) + "\n"

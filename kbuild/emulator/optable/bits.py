@@ -186,9 +186,12 @@ def _comparison(form: Form) -> Lanes:
     return compare
 
 
+_TINY = {np.dtype(kind): np.finfo(kind).tiny for kind in ("f2", "f4", "f8")}
+
+
 def flush(values: np.ndarray) -> np.ndarray:
-    """Subnormal float32 numbers as zeros of their sign."""
-    return np.where(np.abs(values) < np.float32(1.17549435e-38), np.copysign(np.float32(0), values), values)
+    """Subnormal numbers of a float type as zeros of their sign."""
+    return np.where(np.abs(values) < _TINY[values.dtype], np.copysign(values.dtype.type(0), values), values)
 
 
 def _set_predicate(form: Form) -> Lanes:

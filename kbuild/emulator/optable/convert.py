@@ -40,8 +40,11 @@ def _between_floats(form: Form, target: str, source: str) -> Lanes:
     plain = (source, target) in exact or (rounding == "rn" and (target, source) in exact) or source == target
 
     def function(a: np.ndarray) -> np.ndarray:
-        values = flush(a) if form.has("ftz") and source == "f32" else a
-        if integral is not None:
+        # A GPU does not flush what becomes a half, as it is too small for one in any case.
+        values = flush(a) if form.has("ftz") and source == "f32" and target != "f16" else a
+        if integral is not None and source == "bf16":
+            values = fp.convert(integral(fp.convert(values, "bf16", "f32")), "f32", "bf16")
+        elif integral is not None:
             values = integral(values)
         if plain:
             values = values.astype(TYPES[target])
@@ -49,19 +52,23 @@ def _between_floats(form: Form, target: str, source: str) -> Lanes:
             values = fp.convert(values, source, target, rounding=rounding, relu=form.has("relu"), saturate=form.has("satfinite"))
         if form.has("ftz") and target == "f32":
             values = flush(values)
-        if form.has("sat"):
-            values = np.where(np.isnan(values), 0, np.clip(values, 0, 1)).astype(values.dtype)
-        return values
+        return _into_unit(values) if form.has("sat") else values
 
     return function
 
 
+def _into_unit(values: np.ndarray) -> np.ndarray:
+    """Clamped to [0, 1]; NaN and -0 become 0."""
+    return np.where(values > 0, np.minimum(values, 1), 0).astype(values.dtype)
+
+
 def _to_integer(form: Form, target: str, source: str) -> Lanes:
-    """Rounded, then clamped; NaN gives 0, or the lowest value for a 64-bit target of a wide source."""
+    """Rounded, then clamped; NaN gives 0, or the top bit alone where source or target are 64 bits wide."""
     rounded = _TO_INTEGER[form.choose(*_TO_INTEGER, default="rzi")]
     dtype = TYPES[target]
     limits = np.iinfo(dtype)
-    missing = np.array(1 << 63, np.uint64).astype(dtype) if dtype.itemsize == 8 and source != "f16" else dtype.type(0)
+    wide = source == "f64" or (dtype.itemsize == 8 and source != "f16")
+    missing = np.array(1 << 8 * dtype.itemsize - 1 if wide else 0, np.uint64).astype(dtype)
 
     def function(a: np.ndarray) -> np.ndarray:
         values = fp.convert(a, "bf16", "f32") if source == "bf16" else a
@@ -79,6 +86,8 @@ def _to_integer(form: Form, target: str, source: str) -> Lanes:
 
 def _from_integer(form: Form, target: str, source: str) -> Lanes:
     rounding = form.choose(*_ROUNDING, default="rn")
+    if form.has("sat"):
+        return lambda a: fp.convert(np.clip(a, 0, 1).astype(np.float32), "f32", target)
     if rounding == "rn" and target in ("f32", "f64"):
         dtype = TYPES[target]
         return lambda a: a.astype(dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kbuild.emulator import fp
 from kbuild.emulator.optable.bits import flush
-from kbuild.emulator.optable.row import Form, Lanes, Row
+from kbuild.emulator.optable.row import Accuracy, Form, Lanes, Row
 
 _ROUNDING = ("rn", "rz", "rm", "rp")
 _HALF = np.dtype("f2")
@@ -36,7 +36,7 @@ def lifted(form: Form, function: Lanes) -> Lanes:
 def finished(form: Form, function: Lanes) -> Lanes:
     """The modifiers `.ftz`, `.sat` and `.relu` around a function."""
     inner = function
-    if form.has("ftz") and form.type == "f32":
+    if form.has("ftz"):
 
         def flushed(*values: np.ndarray) -> np.ndarray:
             return flush(inner(*map(flush, values)))
@@ -51,8 +51,8 @@ def finished(form: Form, function: Lanes) -> Lanes:
 
 
 def _saturate(values: np.ndarray) -> np.ndarray:
-    """Into [0, 1]; NaN becomes 0."""
-    return np.where(np.isnan(values), 0, np.clip(values, 0, 1)).astype(values.dtype)
+    """Into [0, 1]; NaN and -0 become 0."""
+    return np.where(values > 0, np.minimum(values, 1), 0).astype(values.dtype)
 
 
 def _relu(values: np.ndarray) -> np.ndarray:
@@ -107,14 +107,11 @@ def _extreme(choose: Lanes) -> Callable[[Form], Lanes]:
             inner = function
             function = lambda *values: np.where(_any_nan(values), np.nan, inner(*values)).astype(values[0].dtype)  # noqa: E731
         if form.has("ftz"):
-            return lifted(form, _flushed(form, function))
+            plain = function
+            function = lambda *values: plain(*map(flush, values))  # noqa: E731
         return lifted(form, function)
 
     return meaning
-
-
-def _flushed(form: Form, function: Lanes) -> Lanes:
-    return (lambda *values: function(*map(flush, values))) if form.type == "f32" else function
 
 
 def _any_nan(values: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -129,9 +126,10 @@ def _sign_bits(operation: Lanes) -> Callable[[Form], Lanes]:
     """`abs` and `neg`: bits alone, so that a NaN keeps its payload."""
 
     def meaning(form: Form) -> Lanes:
+        function = (lambda value: operation(flush(value))) if form.has("ftz") else operation
         if form.type in ("bf16", "bf16x2", "f16x2"):
-            return lambda value: operation(value.view(_HALF)).view(value.dtype)
-        return (lambda value: operation(flush(value))) if form.has("ftz") and form.type == "f32" else operation
+            return lambda value: function(value.view(_HALF)).view(value.dtype)
+        return function
 
     return meaning
 
@@ -148,6 +146,20 @@ def _approximate(exact: Callable[[np.ndarray], np.ndarray]) -> Callable[[Form], 
     return meaning
 
 
+def _reciprocal_root(values: np.ndarray) -> np.ndarray:
+    return 1 / np.sqrt(values)
+
+
+def _upper_half(function: Callable[[Form], Lanes]) -> Callable[[Form], Lanes]:
+    """A function of binary64 that looks at the upper words of its operands, and gives one."""
+
+    def meaning(form: Form) -> Lanes:
+        inner, kept = function(form), np.uint64(0xFFFFFFFF00000000)
+        return lambda value: (inner((value.view(np.uint64) & kept).view(np.float64)).view(np.uint64) & kept).view(np.float64)
+
+    return meaning
+
+
 def _divide(form: Form) -> Lanes:
     """`div.full` and `div.approx`: the quotient rounded once, well within their two ulp."""
     if form.has("approx"):
@@ -155,7 +167,8 @@ def _divide(form: Form) -> Lanes:
         def approximate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             # The hardware multiplies by a reciprocal, which underflows to zero for divisors beyond 2^126.
             huge = (np.abs(b) > 2.0**126) & np.isfinite(b)
-            return np.where(huge, np.where(np.isinf(a), np.nan, np.copysign(0, a * np.sign(b))), a / b).astype(np.float32)
+            undefined = np.isinf(a) | np.isnan(a)
+            return np.where(huge, np.where(undefined, np.nan, np.copysign(0, a * np.sign(b))), a / b).astype(np.float32)
 
         return finished(form, approximate)
     return finished(form, np.divide)
@@ -166,7 +179,8 @@ def _test(form: Form) -> Lanes:
     tiny = np.finfo(form.dtype).tiny
     return {
         "finite": np.isfinite, "infinite": np.isinf, "number": lambda a: ~np.isnan(a), "notanumber": np.isnan,
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny), "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
+        "normal": lambda a: np.isfinite(a) & ((np.abs(a) >= tiny) | (a == 0)),
+        "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
     }[kind]  # fmt: skip
 
 
@@ -188,19 +202,35 @@ ROWS = [
     Row("mad{rn|rz|rm|rp}.f64", "t = t t t", "the same as fma", _fused),
     Row("div{rn|rz|rm|rp}[ftz].f32", "t = t t", "quotient", _rounded(np.divide, "div")),
     Row("div{rn|rz|rm|rp}.f64", "t = t t", "quotient", _rounded(np.divide, "div")),
-    Row("div{full|approx}[ftz].f32", "t = t t", "quotient within 2 ulp", _divide),
+    Row("div{full|approx}[ftz].f32", "t = t t", "quotient", _divide,
+        accuracy=Accuracy(2.1, "ulp", "2.06 ulp", "divisors from 2^-126 to 2^126")),
     Row("rcp{rn|rz|rm|rp}[ftz].f32", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
     Row("rcp{rn|rz|rm|rp}.f64", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
-    Row("rcp.approx[ftz].f32", "t = t", "reciprocal within 1 ulp", _approximate(np.reciprocal)),
+    Row("rcp.approx[ftz].f32", "t = t", "reciprocal", _approximate(np.reciprocal),
+        accuracy=Accuracy(1, "ulp", "0.98 ulp")),
     Row("sqrt{rn|rz|rm|rp}[ftz].f32", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
     Row("sqrt{rn|rz|rm|rp}.f64", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
-    Row("sqrt.approx[ftz].f32", "t = t", "square root within 1 ulp", _approximate(np.sqrt)),
-    Row("rsqrt.approx[ftz]{f32|f64}", "t = t", "reciprocal of the square root", _approximate(lambda a: 1 / np.sqrt(a))),
-    Row("sin.approx[ftz].f32", "t = t", "sine within 2^-20.5", _approximate(np.sin)),
-    Row("cos.approx[ftz].f32", "t = t", "cosine within 2^-20.5", _approximate(np.cos)),
-    Row("tanh.approx{f32|f16|f16x2|bf16|bf16x2}", "t = t", "hyperbolic tangent within 2^-11", _approximate(np.tanh)),
-    Row("ex2.approx[ftz]{f32|f16|f16x2|bf16|bf16x2}", "t = t", "power of two", _approximate(np.exp2)),
-    Row("lg2.approx[ftz].f32", "t = t", "logarithm to base two", _approximate(np.log2)),
+    Row("sqrt.approx[ftz].f32", "t = t", "square root", _approximate(np.sqrt), accuracy=Accuracy(1, "ulp", "0.94 ulp")),
+    Row("rsqrt.approx[ftz].f32", "t = t", "reciprocal of the square root", _approximate(_reciprocal_root),
+        accuracy=Accuracy(2, "ulp", "1.49 ulp")),
+    Row("rsqrt.approx.f64", "t = t", "reciprocal of the square root", _approximate(_reciprocal_root),
+        accuracy=Accuracy(2, "ulp", "1 ulp from the rounded result, of 256 operands")),
+    Row("rsqrt.approx.ftz.f64", "t = t", "reciprocal of the square root, upper half", _upper_half(_approximate(_reciprocal_root)),
+        accuracy=Accuracy(2.0**-20, "relative", "2^-20.6, of 256 operands")),
+    Row("sin.approx[ftz].f32", "t = t", "sine", _approximate(np.sin),
+        accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.5", "arguments from -pi to pi")),
+    Row("cos.approx[ftz].f32", "t = t", "cosine", _approximate(np.cos),
+        accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.3", "arguments from -pi to pi")),
+    Row("tanh.approx.f32", "t = t", "hyperbolic tangent", _approximate(np.tanh),
+        accuracy=Accuracy(2.0**-11, "relative", "2^-16.5")),
+    Row("tanh.approx{f16|f16x2|bf16|bf16x2}", "t = t", "hyperbolic tangent", _approximate(np.tanh),
+        accuracy=Accuracy(1.1, "ulp", "1.01 ulp")),
+    Row("ex2.approx[ftz].f32", "t = t", "power of two", _approximate(np.exp2), accuracy=Accuracy(2, "ulp", "1.93 ulp")),
+    Row("ex2.approx{f16|f16x2}", "t = t", "power of two", _approximate(np.exp2), accuracy=Accuracy(1.1, "ulp", "1.00 ulp")),
+    Row("ex2.approx.ftz{bf16|bf16x2}", "t = t", "power of two", _approximate(np.exp2),
+        accuracy=Accuracy(1.1, "ulp", "1 ulp from the rounded result, of 256 operands")),
+    Row("lg2.approx[ftz].f32", "t = t", "logarithm to base two", _approximate(np.log2),
+        accuracy=Accuracy(2.0**-22, "either", "2^-22")),
     Row("min[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "smaller", _extreme(least)),
     Row("max[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "larger", _extreme(greatest)),
     Row("min.f64", "t = t t", "smaller", _extreme(least)),

@@ -99,8 +99,9 @@ def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """`a - divide(a, b) * b`; `a` for a divisor of zero."""
-    return np.where(b == 0, a, a - divide(a, b) * b)
+    """`a - divide(a, b) * b`; all ones for a divisor of zero, as the hardware gives."""
+    quotient = divide(a, b)
+    return np.where(b == 0, quotient, a - quotient * b)
 
 
 def _dot(form: Form) -> Lanes:

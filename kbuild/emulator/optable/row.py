@@ -56,6 +56,25 @@ class Effects:
 
 
 @dataclass(frozen=True)
+class Accuracy:
+    """How far a GPU's result may be from the exact one; the emulator gives the exact one, rounded once."""
+
+    bound: float
+    unit: str
+    """`ulp`, units in the last place of the exact result; `relative` to it; `absolute`; `either`, relative or absolute."""
+    measured: str
+    """The largest error that an H200 made, over two million operands."""
+    domain: str = ""
+    """Where the bound holds, if not everywhere."""
+
+    def __str__(self) -> str:
+        size = f"{self.bound:g} ulp" if self.unit == "ulp" else f"2^{np.log2(self.bound):g}"
+        kinds = {"relative": ", relative", "absolute": ", absolute", "either": ", relative or absolute"}
+        domain = f" for {self.domain}" if self.domain else ""
+        return f"within {size}{kinds.get(self.unit, '')}{domain}; an H200: {self.measured}"
+
+
+@dataclass(frozen=True)
 class Form:
     """An instruction's name with its row."""
 
@@ -125,6 +144,8 @@ class Row:
     handler: Callable[..., Any] | None = None
     """`handler(form, instruction)` gives a `Bound`: for rows that do more than compute."""
     effects: Effects = field(default_factory=Effects)
+    accuracy: Accuracy | None = None
+    """For approximations."""
     unordered: bool = False
     """Whether the modifiers before the type may come in any order, as assemblers allow for memory operations."""
 

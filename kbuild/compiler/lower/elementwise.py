@@ -20,14 +20,17 @@ from kbuild.compiler.ir.types import (
     I1,
     FloatType,
     IntType,
+    TensorType,
     Type,
     element_of,
 )
+from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.lower.casts import cast_registers
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import constant, llvm_type
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.math import has_math, math_function
+from kbuild.compiler.lower.memory import axis_info
 from kbuild.compiler.lower.real import Real
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.errors import CompileError, InternalError
@@ -60,7 +63,28 @@ def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
         raise CompileError(f"{op.op_name} has no {element} form", op.loc, "convert to float16 or float32 first")
     if element in (F16, BF16) and _in_f32(op, element):
         return emit.lazy(len(sources[0]), lambda index: _through_f32(emit, op, apply, element, [s[index] for s in sources]))
-    return emit.lazy(len(sources[0]), lambda index: apply(emit, op, element, *[source[index] for source in sources]))
+    same = _equal_registers(emit, op)
+
+    def make(index: int) -> str:
+        first = same[index] if same else index
+        return registers[first] if first != index else apply(emit, op, element, *[source[index] for source in sources])
+
+    registers = emit.lazy(len(sources[0]), make)
+    return registers
+
+
+def _equal_registers(emit: Emitter, op: rows.Elementwise) -> Sequence[int]:
+    """For each register of an integer or truth value, the first one known to hold the same: a mask whose boundary falls on
+    multiples of 16 is worked out once for 16 neighbours.  Empty where nothing is known."""
+    type_ = op.result.type
+    if not isinstance(type_, TensorType) or not isinstance(type_.element, IntType) or type_.layout is None:
+        return ()
+    constancy = axis_info(emit).get(op.result).constancy
+    ignored = sum((min(run, type_.shape[axis]) - 1) << axis_bits(type_.shape, axis).start for axis, run in enumerate(constancy))
+    if not ignored:
+        return ()
+    first: dict[int, int] = {}
+    return [first.setdefault(flat & ~ignored, register) for register, flat in enumerate(type_.layout.registers())]
 
 
 def _in_f32(op: rows.Elementwise, element: Type) -> bool:

@@ -1,8 +1,8 @@
 """What a kernel is launched with: arrays, numbers, and tensor maps, which can be made once their arrays have addresses.
 
-    parameters  (a, *fp16) (M, i32) (K, i32) (lda, i64) (a_map, tensormap f16 64 64 128 a M K lda)
-    values      a: array, M: 100, K: 72, lda: 80
-    arguments   array, 100, 72, 80, TensorMapArgument(f16, box 64 x 64, swizzle of 128 bytes, array 0, 100 x 72, rows 80 apart)
+parameters  (a, *fp16) (M, i32) (K, i32) (lda, i64) (a_map, tensormap f16 64 64 128 a M K lda)
+values      a: array, M: 100, K: 72, lda: 80
+arguments   array, 100, 72, 80, TensorMapArgument(f16, box 64 x 64, swizzle of 128 bytes, array 0, 100 x 72, rows 80 apart)
 """
 
 from __future__ import annotations

@@ -4,17 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kbuild.emulator.asyncp.operation import tell
 from kbuild.emulator.findings import Fault
 
 if TYPE_CHECKING:
-    from kbuild.emulator.engine import Convoy
+    from kbuild.emulator.engine import Cluster, Convoy, Cta
 
 Finish = Callable[[int, int], None]
 """Called at release with the sum of what warps brought and the number of threads that came."""
+
+
+class BarrierObserver(Protocol):
+    """Hears of warps that meet."""
+
+    def came(self, cta: Cta, number: int, warps: list[int]) -> None:
+        """Warps of a CTA have come to one of its barriers."""
+        ...
+
+    def released(self, cta: Cta, number: int, waiting: list[int]) -> None:
+        """A barrier lets the warps that wait at it go on."""
+        ...
+
+    def cluster_came(self, cta: Cta, warps: list[int], releases: bool) -> None:
+        """Warps of a CTA have arrived at the barrier of their cluster; whether others see what they did before."""
+        ...
+
+    def cluster_waits(self, cta: Cta, warps: list[int], ready: bool) -> None:
+        """Warps wait at the barrier of their cluster, or go on there at once."""
+        ...
+
+    def cluster_released(self, cluster: Cluster) -> None:
+        """All warps of a cluster have arrived: those that wait go on."""
+        ...
 
 
 @dataclass
@@ -51,8 +76,8 @@ class BarrierWait:
 class CtaBarriers:
     """The named barriers of a CTA."""
 
-    def __init__(self, live_threads: Callable[[], int]) -> None:
-        self.live_threads = live_threads
+    def __init__(self, cta: Cta) -> None:
+        self.cta = cta
         self.barriers = [Barrier(number) for number in range(16)]
 
     def arrive(
@@ -70,6 +95,7 @@ class CtaBarriers:
         again = barrier.waiting & set(warps)
         if again:
             raise Fault("barrier-misuse", f"warp {min(again)} comes to barrier {number} a second time before its release")
+        tell(self.cta.memory.observers, "came", self.cta, number, warps)
         barrier.expected = count
         barrier.arrived += 32 * len(warps)
         if waits:
@@ -88,13 +114,14 @@ class CtaBarriers:
                 self._release(barrier)
 
     def _release(self, barrier: Barrier) -> None:
-        needed = barrier.expected or self.live_threads()
+        needed = barrier.expected or 32 * self.cta.live_warps
         if barrier.arrived < needed:
             return
         if barrier.arrived > needed:
             raise Fault("barrier-misuse", f"{barrier.arrived} threads come to barrier {barrier.number}, which is for {needed}")
         for finish in barrier.finishers:
             finish(barrier.total, barrier.arrived)
+        tell(self.cta.memory.observers, "released", self.cta, barrier.number, sorted(barrier.waiting))
         barrier.generation += 1
         barrier.arrived, barrier.total = 0, 0
         barrier.waiting.clear()
@@ -112,22 +139,29 @@ class ClusterWait:
         return self.barrier.generation != self.generation
 
     def describe(self) -> str:
-        return f"waits at the barrier of the cluster ({self.barrier.arrived} threads of {self.barrier.live_threads()} arrived)"
+        return f"waits at the barrier of the cluster ({self.barrier.arrived} threads of {self.barrier.live_threads} arrived)"
 
 
 class ClusterBarrier:
     """`barrier.cluster`: arriving and waiting are two instructions."""
 
-    def __init__(self, live_threads: Callable[[], int]) -> None:
-        self.live_threads = live_threads
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
         self.generation = 0
         self.arrived = 0
         self._arrivals: dict[tuple[int, int], int] = {}
         """For each warp (rank of its CTA, number) the generation it last arrived in."""
 
-    def arrive(self, convoy: Convoy, where: Any) -> None:
+    @property
+    def live_threads(self) -> int:
+        """The threads of the cluster that have not ended."""
+        return sum(32 * cta.live_warps for cta in self.cluster.ctas)
+
+    def arrive(self, convoy: Convoy, where: Any, releases: bool = True) -> None:
         """The warps of a convoy arrive.  Raises Fault where they did before and have not waited."""
-        for warp in convoy.warps_in(where):
+        warps = convoy.warps_in(where)
+        tell(convoy.memory.observers, "cluster_came", convoy.cta, warps, releases)
+        for warp in warps:
             key = (convoy.cta.rank, warp)
             if self._arrivals.get(key) == self.generation:
                 raise Fault("barrier-misuse", f"warp {warp} arrives twice at the barrier of the cluster")
@@ -142,6 +176,7 @@ class ClusterBarrier:
         if None in generations:
             raise Fault("barrier-misuse", "barrier.cluster.wait without barrier.cluster.arrive before it")
         wait = ClusterWait(self, max(generation for generation in generations if generation is not None))
+        tell(convoy.memory.observers, "cluster_waits", convoy.cta, warps, wait.ready())
         return None if wait.ready() else wait
 
     def warps_ended(self) -> None:
@@ -149,9 +184,10 @@ class ClusterBarrier:
         self._release()
 
     def _release(self) -> None:
-        if self.arrived and self.arrived >= self.live_threads():
+        if self.arrived and self.arrived >= self.live_threads:
             self.generation += 1
             self.arrived = 0
+            tell(self.cluster.launch.observers, "cluster_released", self.cluster)
 
 
 def lanes_to_warps(where: Any, first: int, count: int) -> list[int]:

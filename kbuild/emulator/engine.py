@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kbuild.emulator.asyncp.operation import tell
 from kbuild.emulator.barriers import BarrierWait, ClusterBarrier, CtaBarriers, lanes_to_warps
 from kbuild.emulator.findings import Fault, Finding
 from kbuild.emulator.memory import Memory, Space
@@ -111,7 +112,7 @@ class Convoy:
         prepared = []
         for step in self.program.blocks[number].steps:
             lanes = tuple(map(self.lanes, step.slots))
-            function = step.function
+            function = self.launch.watched(self, step)
             if step.guard is not None:
                 function = _guarded(function, self.lanes(step.guard), step.negated)
             prepared.append((function, (self, *lanes) if step.wants_warps else lanes, step))
@@ -274,7 +275,7 @@ class Cta:
         self.launch, self.cluster, self.index, self.rank = launch, cluster, index, rank
         self.file, self.memory = file, memory
         self.warp_count = launch.warps
-        self.barriers = CtaBarriers(lambda: 32 * self.live_warps)
+        self.barriers = CtaBarriers(self)
         self.live_warps = launch.warps
         self.agents: list[Agent] = []
         self.all_convoys = convoys
@@ -333,6 +334,7 @@ class Cta:
                 agent.finish()
         except Fault as fault:
             raise Stop(Finding(fault.kind, fault.message, cta=self.index)) from None
+        tell(self.memory.observers, "ended", self)
 
     def wake(self) -> None:
         """Let convoys go on whose wait is over, and join those that one barrier released."""
@@ -378,7 +380,7 @@ class Cluster:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
         self.ctas: list[Cta] = []
-        self.barrier = ClusterBarrier(lambda: sum(32 * cta.live_warps for cta in self.ctas))
+        self.barrier = ClusterBarrier(self)
         self.started = False
 
     def run(self, schedule: Schedule, quantum: int) -> bool:

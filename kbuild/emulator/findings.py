@@ -20,6 +20,11 @@ class Finding:
     """The kernel source line, where the PTX tells it."""
     cta: tuple[int, int, int] | None = None
     warps: tuple[int, ...] = ()
+    other: Instruction | None = None
+    """The instruction before it that it conflicts with."""
+    other_place: Loc | None = None
+    count: int = 1
+    """How often this was found."""
 
     def __str__(self) -> str:
         lines = [f"{self.kind}: {self.message}"]
@@ -27,9 +32,14 @@ class Finding:
             lines.append(f"  at PTX line {self.instruction.line}: {self.instruction}")
         if self.place is not None:
             lines.append(f"  from {self.place}")
+        if self.other is not None:
+            lines.append(f"  against PTX line {self.other.line}: {self.other}")
+        if self.other_place is not None:
+            lines.append(f"  from {self.other_place}")
         if self.cta is not None:
             warps = f", warp {', '.join(map(str, self.warps))}" if self.warps else ""
-            lines.append(f"  in CTA {self.cta}{warps}")
+            times = f"; {self.count} times" if self.count > 1 else ""
+            lines.append(f"  in CTA {self.cta}{warps}{times}")
         return "\n".join(lines)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from kbuild.emulator.arguments import Argument, place
+from kbuild.emulator.asyncp.operation import tell
 from kbuild.emulator.asyncp.timing import Late, Timing, timing_named
 from kbuild.emulator.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.findings import EmulationError, Fault, Finding
@@ -22,8 +23,9 @@ from kbuild.emulator.memory import (
     Space,
 )
 from kbuild.emulator.optable.row import TYPES
-from kbuild.emulator.program import Program, load
+from kbuild.emulator.program import Program, Step, load
 from kbuild.emulator.ptx import Address, Special, Symbol, Variable
+from kbuild.emulator.race import LENIENT, RaceDetector
 from kbuild.emulator.registers import RegisterFile
 from kbuild.emulator.schedule import Schedule, schedule_named
 
@@ -54,13 +56,14 @@ def run(
     ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
     arguments: Sequence[Argument], *,
     schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str | Timing = "late",
+    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str | Timing = "late", checks: str = "",
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
-    access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  Raises PtxError for text
-    that cannot be run, EmulationError for arguments that do not fit the kernel, TensorMapError for maps that cannot be made.
+    access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  `checks` looks for races
+    too: `strict` by the letter of the PTX ISA, `lenient` without what hardware forgives (`race.LENIENT`).  Raises PtxError for
+    text that cannot be run, EmulationError for arguments that do not fit the kernel, TensorMapError for maps that cannot be made.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
@@ -68,13 +71,20 @@ def run(
     values, addresses = place(heap, arguments)
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
-    launch.observers = list(observers)
+    launch.observers = [*observers, *_checkers(checks)]
     findings = launch.run()
     outputs = [
         None if address is None else heap.bytes(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
         for array, address in zip(arguments, addresses)
     ]  # fmt: skip
     return Report(outputs, findings, launch.steps, launch.printed)
+
+
+def _checkers(checks: str) -> list[Observer]:
+    """The observers that look for what `checks` names.  Raises EmulationError for an unknown name."""
+    if checks not in ("", "strict", "lenient"):
+        raise EmulationError(f"unknown checks {checks!r}", hint="known are strict and lenient")
+    return [RaceDetector(LENIENT if checks == "lenient" else ())] if checks else []
 
 
 class Launch:
@@ -171,7 +181,14 @@ class Launch:
     # Running
 
     def run(self) -> list[Finding]:
-        """Run all CTAs; gives what was found, at most one thing that ended the run."""
+        """Run all CTAs; gives what observers found, and what ended the run."""
+        tell(self.observers, "began", self)
+        ended = self._run()
+        detectors = [observer for observer in self.observers if isinstance(observer, RaceDetector)]
+        return [*(finding for detector in detectors for finding in detector.findings()), *ended]
+
+    def _run(self) -> list[Finding]:
+        """Run all CTAs; gives at most one thing that ended the run."""
         self.schedule.start()
         self.timing.start()
         waiting, running = self._clusters(), []
@@ -283,6 +300,26 @@ class Launch:
             )
             found[f"%cluster_ctaid.{letter}"], found[f"%cluster_nctaid.{letter}"] = within[axis], self.cluster_shape[axis]
         return found
+
+    def watched(self, convoy: Convoy, step: Step) -> Callable[..., Any]:
+        """A step's function, with calls before it that observers have asked for."""
+        function = step.function
+        for observer in self.observers:
+            watch = getattr(observer, "watch", None)
+            call = watch(convoy, step) if watch is not None else None
+            if call is not None:
+                function = _after(call, function)
+        return function
+
+
+def _after(call: Callable[[Any], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A step's function with a call before it, which gets the mask."""
+
+    def run(*lanes: Any, where: Any = True) -> Any:
+        call(where)
+        return function(*lanes, where=where)
+
+    return run
 
 
 def _three(values: Sequence[int]) -> tuple[int, int, int]:

@@ -51,7 +51,7 @@ def test_dropping_lowers_what_later_phases_expect(barriers: Barriers) -> None:
 
 @pytest.mark.parametrize(("misuse", "message"), [
     (lambda b: b.arrive(0, 3), "needs 2 more of 2"),
-    (lambda b: (b.init(0, 2), b.arrive(0), b.init(0, 2)), "without mbarrier.inval"),
+    (lambda b: (b.init(0, 2), b.arrive(0), b.init(0, 2)), "while a phase is under way"),
     (lambda b: b.init(8, 0), "cannot expect 0 arrivals"),
     (lambda b: b.init(4, 1), "not aligned"),
     (lambda b: b.at(8), "no initialised mbarrier"),

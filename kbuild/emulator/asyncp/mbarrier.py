@@ -42,16 +42,21 @@ class Barriers:
         self.shared = shared
         self._live: dict[int, Barrier] = {}
 
-    def init(self, offset: int, count: int) -> None:
-        """`mbarrier.init`.  Raises Fault for a count out of range and for a barrier that has been used and not invalidated."""
+    def init(self, offset: int, count: int) -> bool:
+        """`mbarrier.init`; gives whether a barrier was there that has been used and not invalidated, but stands between phases.
+
+        Raises Fault for a count out of range, and where a phase of that barrier has begun.
+        """
         self.shared.check(np.array([offset]), 8)
         if not 1 <= count <= LIMIT:
             raise Fault("mbarrier-misuse", f"an mbarrier cannot expect {count} arrivals; 1 to {LIMIT} are possible")
         old = self._live.get(offset)
-        if old is not None and old != Barrier(old.expected, old.expected) and self._word(offset) == old.word:
-            raise Fault("mbarrier-misuse", f"the mbarrier at {offset:#x} is initialised again without mbarrier.inval before it")
+        again = old is not None and self._word(offset) == old.word
+        if again and old is not None and (old.pending != old.expected or old.transactions):
+            raise Fault("mbarrier-misuse", f"the mbarrier at {offset:#x} is initialised again while a phase is under way")
         self._live[offset] = Barrier(count, count)
         self._keep(offset)
+        return again and old is not None and old.phase > 0
 
     def invalidate(self, offset: int) -> None:
         """`mbarrier.inval`: the bytes are free for other use."""

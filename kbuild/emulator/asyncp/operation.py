@@ -64,6 +64,10 @@ class AsyncObserver(Protocol):
         """The threads of `site` arrived in this phase, or `operation` brought its bytes in it."""
         ...
 
+    def reused(self, barrier: tuple[Space, int], site: Any) -> None:
+        """A thread has initialised an mbarrier again that was used before and not invalidated."""
+        ...
+
     def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
         """The threads of `site` saw this phase complete."""
         ...

@@ -12,7 +12,7 @@ from kbuild.emulator.asyncp import Asynchronous, agent_of
 from kbuild.emulator.asyncp.operation import tell
 from kbuild.emulator.findings import Fault
 from kbuild.emulator.optable.access import address_of, space_of
-from kbuild.emulator.optable.places import active_lanes, count_view, number, shared_place
+from kbuild.emulator.optable.places import active_lanes, count_view, number, shared_place, touch
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Address, Instruction, PtxError, Sink
 
@@ -69,6 +69,7 @@ def _copy_arrive(form: Form, instruction: Instruction) -> Bound:
             if not form.has("noinc"):
                 owner.barriers.more(place, 1)
             site = (warps, instruction, np.array([lane]))
+            touch("atomic", owner, place, site)
             agent.copies.when_landed(warps.first_thread + lane, _arrival(owner, place, site))
 
     return Bound(function, (view,))
@@ -90,8 +91,10 @@ def _barrier_manage(form: Form, instruction: Instruction) -> Bound:
     def function(warps: Any, start: np.ndarray, *counts: np.ndarray, where: Any = True) -> None:
         for lane in active_lanes(warps.size, where).tolist():
             agent, place = shared_place(warps, int(start[lane]) + offset, generic)
+            touch("store", agent, place, (warps, instruction, np.array([lane])))
             if counts:
-                agent.barriers.init(place, int(counts[0][lane]))
+                if agent.barriers.init(place, int(counts[0][lane])):
+                    tell(warps.memory.observers, "reused", (agent.cta.shared, place), (warps, instruction, np.array([lane])))
             else:
                 agent.barriers.invalidate(place)
 
@@ -114,13 +117,14 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
         for lane in active_lanes(warps.size, where).tolist():
             agent, place = shared_place(warps, int(start[lane]) + offset, generic)
             amount = int(views[0][lane]) if given else 1
+            site = (warps, instruction, np.array([lane]))
+            touch("atomic", agent, place, site)
             if transfer:
                 agent.barriers.expect(place, amount)
             if completes:
                 agent.barriers.complete(place, amount)
             if arrives:
                 phase = agent.barriers.arrive(place, 1 if transfer else amount, form.has("arrive_drop"))
-                site = (warps, instruction, np.array([lane]))
                 tell(warps.memory.observers, "arrived", (agent.cta.shared, place), phase, site, None)
                 if states:
                     views[-1][lane] = phase
@@ -148,9 +152,17 @@ class BarrierWait:
 
 
 def _tell_passed(waits: Any, site: Any) -> None:
-    for agent, place, phase, lane in waits:
-        where = (site[0], site[1], np.array([lane]))
+    for (agent, place, phase), lanes in _lanes_by_phase(waits).items():
+        where = (site[0], site[1], np.array(lanes))
         tell(agent.cta.memory.observers, "passed", (agent.cta.shared, place), phase, where)
+
+
+def _lanes_by_phase(waits: Any) -> dict[tuple[Asynchronous, int, int], list[int]]:
+    """The lanes that look at each phase of an mbarrier."""
+    found: dict[tuple[Asynchronous, int, int], list[int]] = {}
+    for agent, place, phase, lane in waits:
+        found.setdefault((agent, place, phase), []).append(lane)
+    return found
 
 
 def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
@@ -168,6 +180,8 @@ def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
             done = agent.barriers.passed(place, wanted & 1) if parity else agent.barriers.passed_token(place, wanted)
             out[lane] = done
             (passed if done else open_waits).append((agent, place, current - 1 if done else current, lane))
+        for (agent, place, _), lanes in _lanes_by_phase(passed + open_waits).items():
+            touch("atomic", agent, place, (*site, np.array(lanes)))
         _tell_passed(passed, site)
         if not open_waits:
             return None

@@ -78,7 +78,7 @@ def _cluster_barrier(form: Form, instruction: Instruction) -> Bound:
         if form.has("aligned"):
             whole_warps(warps.size, where)
         barrier = warps.cta.cluster.barrier
-        return barrier.wait(warps, where) if wait else barrier.arrive(warps, where)
+        return barrier.wait(warps, where) if wait else barrier.arrive(warps, where, not form.has("relaxed"))
 
     return Bound(function)
 

@@ -33,6 +33,15 @@ def shared_place(warps: Any, address: int, generic: bool = False) -> tuple[Async
     return agent_of(ctas[rank]), address & ((1 << CTA_SHIFT) - 1)
 
 
+def touch(kind: str, agent: Asynchronous, place: int, site: Any) -> None:
+    """Tell observers that threads of `site` make (`store`) or use (`atomic`) the mbarrier at an offset."""
+    observers = site[0].memory.observers
+    if observers:
+        offsets = np.full(len(site[2]), place, np.int64)
+        for observer in observers:
+            observer.accessed(kind, agent.cta.shared, offsets, 8, site[2], None, site)
+
+
 def number(operand: Operand) -> int:
     """An operand that must be a literal integer."""
     if not isinstance(operand, Immediate):

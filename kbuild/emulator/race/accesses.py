@@ -1,0 +1,194 @@
+"""The rules for accesses: each must know of those before it that touch the same bytes, unless both only read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.memory import Space
+from kbuild.emulator.race.clocks import FENCED, KNOWN, Clocks, Row
+from kbuild.emulator.race.reports import Reports
+from kbuild.emulator.race.shadow import PENDING, Shadow, agents_of, clocks_of, pack, sites_of
+from kbuild.emulator.race.sites import Site, Sites
+
+
+@dataclass(eq=False)
+class Memory:
+    """A space with its shadow."""
+
+    space: Space
+    shadow: Shadow
+    shared: bool
+    """Whether it is a CTA's own; its shadow then counts agents within the cluster."""
+    unwritten: np.ndarray | None = None
+    """bool per byte: which the host has left for the kernel to write first.  None: for shared memory all, else none."""
+
+    def describe(self, cell: int) -> str:
+        """A granule in words."""
+        offset = cell << self.shadow.shift
+        return f"shared address {offset:#x}" if self.shared else self.space.describe(offset)
+
+
+@dataclass(frozen=True, eq=False)
+class Actor:
+    """Who accesses: threads of a cluster, one entry per granule, seen with what they know."""
+
+    clocks: Clocks
+    threads: np.ndarray
+    site: Site
+    convoy: Any
+    together: Row | None = None
+    """For a whole warp that reads shared memory at once: what its threads know together."""
+
+    def knows(self, memory: Memory, words: np.ndarray, plane: int) -> np.ndarray:
+        """Whether what words tell of comes before this."""
+        agents, clocks = agents_of(words), clocks_of(words)
+        if self.together is not None:
+            return self.together.clocks[plane].take(agents) >= clocks
+        if memory.shared:
+            return self.clocks.knows(self.threads, agents, clocks, plane)
+        return self.clocks.knows_any(self.threads, agents, clocks, plane)
+
+
+class Rules:
+    """Checks accesses and notes them in shadows."""
+
+    def __init__(self, sites: Sites, reports: Reports) -> None:
+        self.sites = sites
+        self.reports = reports
+
+    def words(self, memory: Memory, actor: Actor, clocks: np.ndarray | int) -> np.ndarray:
+        """What is noted of an access."""
+        return pack(actor.site.number, actor.threads + (0 if memory.shared else actor.clocks.base), clocks)
+
+    def check_writers(self, memory: Memory, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None) -> None:
+        """Everybody who wrote must have done so before; `benign` are granules that get the bytes they hold."""
+        words = memory.shadow.writers[cells]
+        bad = ~actor.knows(memory, words, KNOWN)
+        if bad.any():
+            if actor.site.strong:
+                bad &= ~self.sites.strong[sites_of(words)]
+            if benign is not None:
+                bad &= ~(benign & (clocks_of(words) < PENDING))
+            self._conflicts(memory, cells, words, bad, actor, action, "wrote")
+        if actor.site.async_proxy:
+            unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, FENCED) & (words != 0)
+            self._unfenced(memory, cells, words, unfenced, actor, action, "wrote")
+
+    def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        """Everybody who read must have done so before."""
+        for words in memory.shadow.readers[:, cells]:
+            if not words.any():
+                continue
+            bad = ~actor.knows(memory, words, KNOWN)
+            if bad.any():
+                if actor.site.strong:
+                    bad &= ~self.sites.strong[sites_of(words)]
+                self._conflicts(memory, cells, words, bad, actor, "writes", "read")
+            if actor.site.async_proxy:
+                unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, FENCED) & (words != 0)
+                self._unfenced(memory, cells, words, unfenced, actor, "writes", "read")
+
+    def check_written(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        """Somebody must have written what is read."""
+        if not memory.shared and memory.unwritten is None:
+            return
+        missing = memory.shadow.writers[cells] == 0
+        if memory.unwritten is not None:
+            missing &= memory.unwritten[cells << memory.shadow.shift]
+        if missing.any():
+            index = int(np.argmax(missing))
+            if self.reports.wants("uninitialised-read", actor.site):
+                where = memory.describe(int(cells[index]))
+                self._add(
+                    "uninitialised-read", f"{self._who(actor, index)} reads {where}, which nobody has written", actor, index
+                )
+
+    def check_lanes(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray, data: np.ndarray | None) -> None:
+        """Threads of one instruction must not write different bytes to one place; called when `words` are noted."""
+        other = memory.shadow.writers[cells] != words
+        if not other.any() or data is None:
+            return
+        order = np.argsort(cells, kind="stable")
+        same = cells[order][1:] == cells[order][:-1]
+        differs = same & (data[order][1:] != data[order][:-1]).any(1)
+        if differs.any():
+            index = int(order[1:][np.argmax(differs)])
+            if self.reports.wants("race", actor.site, actor.site):
+                where = memory.describe(int(cells[index]))
+                text = f"{self._who(actor, index)} and another thread write different values to {where} at once"
+                self._add("race", text, actor, index, actor.site)
+
+    def _conflicts(
+        self, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str, earlier: str
+    ) -> None:
+        """Report what is not ordered."""
+        if not bad.any():
+            return
+        numbers = sites_of(words)
+        agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
+        near = (agents >> 5 == actor.threads >> 5) & (agents < actor.clocks.threads) & (clocks_of(words) < PENDING)
+        near &= actor.together is None
+        if earlier == "read" and not memory.shared:
+            bad &= ~near  # a warp issues its loads before its later stores
+        for kind, chosen in (("race", bad & ~near), ("warp-race", bad & near)):
+            for number in np.unique(numbers[chosen]).tolist():
+                other = self.sites.numbered(number)
+                if self.reports.wants(kind, actor.site, other):
+                    index = int(np.argmax(chosen & (numbers == number)))
+                    reason = "nothing orders the two"
+                    if clocks_of(words[index]) >= PENDING:
+                        reason = "which has not been waited for"
+                        earlier = {"wrote": "is written", "read": "is read"}.get(earlier, earlier)
+                    self._tell(kind, memory, int(cells[index]), words[index], actor, index, action, earlier, reason, other)
+
+    def _unfenced(
+        self, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str, earlier: str
+    ) -> None:
+        """Report what is ordered, but not before the asynchronous proxy."""
+        if not bad.any():
+            return
+        kind, numbers = ("proxy-fence" if earlier == "wrote" else "proxy-fence-reuse"), sites_of(words)
+        for number in np.unique(numbers[bad]).tolist():
+            other = self.sites.numbered(number)
+            if self.reports.wants(kind, actor.site, other):
+                index = int(np.argmax(bad & (numbers == number)))
+                reason = "no fence.proxy.async lies between the two"
+                self._tell(kind, memory, int(cells[index]), words[index], actor, index, action, earlier, reason, other)
+
+    def _tell(
+        self, kind: str, memory: Memory, cell: int, word: Any, actor: Actor, index: int, action: str, earlier: str, reason: str,
+        other: Site,
+    ) -> None:  # fmt: skip
+        where = memory.describe(cell)
+        agent = int(agents_of(word)) - (0 if memory.shared else actor.clocks.base)
+        first = name_of(actor.clocks, agent, other, actor.convoy)
+        if earlier.startswith("is "):
+            message = (
+                f"{self._who(actor, index)} {action} {where}, which {earlier} by {other.instruction.name} of {first}, {reason}"
+            )
+        else:
+            message = f"{self._who(actor, index)} {action} {where}, which {first} {earlier}; {reason}"
+        self._add(kind, message, actor, index, other)
+
+    def _who(self, actor: Actor, index: int) -> str:
+        return name_of(actor.clocks, int(actor.threads[index]), actor.site, actor.convoy)
+
+    def _add(self, kind: str, message: str, actor: Actor, index: int, other: Site | None = None) -> None:
+        warps = (int(actor.threads[index]) % (32 * actor.convoy.cta.warp_count) >> 5,)
+        self.reports.add(kind, message, actor.site, actor.convoy, warps, other)
+
+
+def name_of(clocks: Clocks, agent: int, site: Site, convoy: Any) -> str:
+    """An agent in words, as seen from a convoy of the cluster."""
+    if not 0 <= agent < clocks.threads + 1024:
+        return "a thread of another CTA"
+    if agent >= clocks.threads:
+        return f"the copy {site.instruction.name}"
+    rank, thread = divmod(agent, 32 * convoy.cta.warp_count)
+    where = "" if rank == convoy.cta.rank else f" of CTA {rank} of the cluster"
+    if site.async_proxy and site.instruction.opcode == "wgmma":
+        return f"a product of warp {thread >> 5}{where}"
+    return f"warp {thread >> 5}, lane {thread & 31}{where}"

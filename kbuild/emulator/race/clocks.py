@@ -1,0 +1,155 @@
+"""Vector clocks: for each thread of a cluster, up to which of its moments it knows every other thread.
+
+A thread's own clock goes up whenever it hands on what it knows.  Something done at clock c of thread u comes before what thread t
+does now just when t knows u up to c.  Besides threads there is a column for every mbarrier: its clock counts the phases that are
+complete, and stands for the copies that the phases tell of.
+
+A second plane of the same shape says up to where generic accesses are also ordered before those of the asynchronous proxy, by a
+`fence.proxy.async` somewhere on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+MBARRIERS = 1024
+"""Numbers kept for mbarriers beside those of a cluster's threads."""
+_GROWTH = 8
+KNOWN, FENCED = 0, 1
+"""The planes: what is ordered, and what is ordered before the asynchronous proxy too."""
+
+Threads = Any
+"""A slice, or an array of thread numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What somebody knows: clocks int32 [planes, columns] of cluster `number`, and of other clusters."""
+
+    number: int
+    clocks: np.ndarray
+    foreign: Mapping[int, np.ndarray] = field(default_factory=dict)
+
+    def joined(self, other: Row | None) -> Row:
+        """What two rows of one cluster know together."""
+        if other is None:
+            return self
+        return Row(self.number, _larger(self.clocks, other.clocks), _merged(self.foreign, other.foreign.items()))
+
+
+class Clocks:
+    """The clocks of the threads of one cluster."""
+
+    def __init__(self, number: int, threads: int, planes: int) -> None:
+        self.number, self.threads = number, threads
+        self.base = number * (threads + MBARRIERS)
+        """The number of the first thread among those of all clusters."""
+        self.rows = np.zeros((planes, threads, threads), np.int32)
+        self._all = np.arange(threads)
+        self.rows[KNOWN, self._all, self._all] = 1
+        self._foreign: list[Mapping[int, np.ndarray]] = [{}] * threads
+        self._columns: dict[tuple[int, int], int] = {}
+        self._used = threads
+
+    def numbers(self, threads: Threads) -> np.ndarray:
+        """The numbers of some threads."""
+        return self._all[threads]
+
+    def own(self, threads: Threads) -> np.ndarray:
+        """The clocks of some threads themselves."""
+        chosen = self._all[threads]
+        return self.rows[KNOWN, chosen, chosen]
+
+    def tick(self, threads: Threads) -> None:
+        """What these threads do from now on is not what they handed on before."""
+        chosen = self._all[threads]
+        self.rows[KNOWN, chosen, chosen] += 1
+
+    def fence(self, threads: Threads) -> None:
+        """All that these threads know comes before the asynchronous proxy's accesses that come after this."""
+        if len(self.rows) > 1:
+            self.rows[FENCED, threads] = self.rows[KNOWN, threads]
+            self.tick(threads)
+
+    def row(self, threads: Threads) -> Row:
+        """What these threads know together."""
+        dictionaries = {id(self._foreign[thread]): self._foreign[thread] for thread in self._all[threads].tolist()}
+        foreign: Mapping[int, np.ndarray] = {}
+        for each in dictionaries.values():
+            foreign = _merged(foreign, each.items())
+        return Row(self.number, self.rows[:, threads].max(1), foreign)
+
+    def learn(self, threads: Threads, row: Row) -> None:
+        """Let these threads know what a row says."""
+        others = []
+        for number, clocks in ((row.number, row.clocks), *row.foreign.items()):
+            if number == self.number:
+                width = clocks.shape[1]
+                self._fit(width)
+                self.rows[:, threads, :width] = np.maximum(self.rows[:, threads, :width], clocks[:, None])
+            else:
+                others.append((number, clocks))
+        if not others:
+            return
+        done: dict[int, Mapping[int, np.ndarray]] = {}
+        for thread in self._all[threads].tolist():
+            old = self._foreign[thread]
+            if id(old) not in done:
+                done[id(old)] = _merged(old, others)
+            self._foreign[thread] = done[id(old)]
+
+    def column(self, barrier: tuple[int, int], fresh: bool = False) -> int:
+        """The column of an mbarrier (space, offset); a `fresh` one is unknown to everybody."""
+        if fresh or barrier not in self._columns:
+            self._columns[barrier] = self.threads + (self._used - self.threads) % MBARRIERS
+            self._used += 1
+            self._fit(self._columns[barrier] + 1)
+            self.rows[:, :, self._columns[barrier]] = 0
+        return self._columns[barrier]
+
+    def knows(self, threads: np.ndarray, agents: np.ndarray, clocks: np.ndarray, plane: int) -> np.ndarray:
+        """For each thread whether it knows an agent of this cluster up to a clock."""
+        rows = self.rows[plane]
+        return rows.take(threads * rows.shape[1] + agents) >= clocks
+
+    def knows_any(self, threads: np.ndarray, agents: np.ndarray, clocks: np.ndarray, plane: int) -> np.ndarray:
+        """As `knows`, for agents numbered among those of all clusters."""
+        local = agents - self.base
+        inside = (local >= 0) & (local < self.rows.shape[2])
+        known = self.knows(threads, np.where(inside, local, 0), clocks, plane) & inside
+        unsure = ~known & (clocks > 0) & ~inside
+        if unsure.any():
+            size = self.threads + MBARRIERS
+            for index in np.flatnonzero(unsure).tolist():
+                number, agent = divmod(int(agents[index]), size)
+                row = self._foreign[int(threads[index])].get(number)
+                if row is not None and agent < row.shape[1]:
+                    known[index] = row[plane, agent] >= clocks[index]
+        return known | (clocks == 0)
+
+    def _fit(self, columns: int) -> None:
+        """Have at least this many columns."""
+        missing = columns - self.rows.shape[2]
+        if missing > 0:
+            more = np.zeros((*self.rows.shape[:2], -(-missing // _GROWTH) * _GROWTH), np.int32)
+            self.rows = np.concatenate([self.rows, more], axis=2)
+
+
+def _larger(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The larger of clocks, of which one may have fewer columns."""
+    if a.shape[1] < b.shape[1]:
+        a, b = b, a
+    found = a.copy()
+    found[:, : b.shape[1]] = np.maximum(a[:, : b.shape[1]], b)
+    return found
+
+
+def _merged(old: Mapping[int, np.ndarray], more: Iterable[tuple[int, np.ndarray]]) -> Mapping[int, np.ndarray]:
+    found = dict(old)
+    for number, clocks in more:
+        found[number] = _larger(found[number], clocks) if number in found else clocks
+    return found

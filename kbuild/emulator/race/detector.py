@@ -1,0 +1,233 @@
+"""The race detector: an observer of a launch that knows what is ordered, and reports what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.asyncp.cp_async import Copy
+from kbuild.emulator.asyncp.operation import Operation
+from kbuild.emulator.findings import Finding
+from kbuild.emulator.memory import Space
+from kbuild.emulator.race.accesses import Actor, Memory, Rules
+from kbuild.emulator.race.clocks import Clocks
+from kbuild.emulator.race.operations import Flights
+from kbuild.emulator.race.order import Order, Release
+from kbuild.emulator.race.reports import Reports
+from kbuild.emulator.race.shadow import RecentReaders, Shadow
+from kbuild.emulator.race.sites import Site, Sites
+
+
+class _Cluster:
+    """What is kept of one cluster."""
+
+    def __init__(self, clocks: Clocks, order: Order, flights: Flights) -> None:
+        self.clocks, self.order, self.flights = clocks, order, flights
+        self.memories: list[Space] = []
+        self.ended = 0
+
+
+class RaceDetector:
+    """Watches one launch (`run(…, observers=[RaceDetector()])`); its findings come with the report.
+
+    `without` are kinds of findings to leave out (see `race.KINDS`; `race.LENIENT` is such a set); `unwritten` the numbers of
+    arguments whose bytes the kernel must write before it reads them.
+    """
+
+    def __init__(self, without: Iterable[str] = (), unwritten: Iterable[int] = ()) -> None:
+        self.without = frozenset(without)
+        self.unwritten = tuple(unwritten)
+
+    def began(self, launch: Any) -> None:
+        """A launch begins."""
+        self.sites = Sites()
+        self.reports = Reports(launch.program.module, self.without)
+        self.rules = Rules(self.sites, self.reports)
+        self._clusters: dict[int, tuple[Any, _Cluster]] = {}
+        self._count = 0
+        self._memories: dict[int, Memory] = {}
+        self._releases: dict[tuple[int, int], list[Release]] = {}
+        statements = (step.instruction for block in launch.program.blocks for step in block.steps)
+        self._planes = 2 if any(self.sites.of(instruction).async_proxy for instruction in statements) else 1
+        heap = launch.global_memory
+        unwritten = None
+        if self.unwritten:
+            unwritten = np.zeros(len(heap.data), bool)
+            for start, size, name in heap.names:
+                if name in {f"argument {number}" for number in self.unwritten}:
+                    unwritten[start : start + size] = True
+        self._memories[id(heap)] = Memory(heap, RecentReaders(len(heap.data)), False, unwritten)
+
+    def findings(self) -> list[Finding]:
+        """What was found in the launch."""
+        return self.reports.findings()
+
+    # Accesses
+
+    def accessed(
+        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+    ) -> None:
+        if space.name not in ("shared", "global"):
+            return
+        convoy, found = site[0], self.sites.of(site[1])
+        if found.asynchronous:
+            return
+        memory, cluster = self._memory(space, convoy.cta), self._cluster(convoy.cta.cluster)
+        cells, count = memory.shadow.cells(offsets, size)
+        threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        spread = np.repeat(threads, count) if count > 1 else threads
+        actor = Actor(cluster.clocks, spread, found, convoy)
+        if kind == "load":
+            self._read(memory, cells, actor)
+        else:
+            if kind == "atomic" and found.instruction.opcode != "mbarrier":
+                self.rules.check_written(memory, cells, actor)
+            self._write(memory, cells, actor, None if data is None else data.reshape(-1, memory.shadow.granule))
+        if found.strong:
+            self._order_strong(kind, found, convoy, memory, offsets, threads)
+
+    def _read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        self.rules.check_writers(memory, cells, actor, "reads", None)
+        self.rules.check_written(memory, cells, actor)
+        words = self.rules.words(memory, actor, actor.clocks.own(actor.threads))
+        if isinstance(memory.shadow, RecentReaders):
+            memory.shadow.read(cells, words)
+        else:
+            memory.shadow.readers[actor.threads >> 5, cells] = words
+
+    def _write(self, memory: Memory, cells: np.ndarray, actor: Actor, data: np.ndarray | None) -> None:
+        benign = None
+        if data is not None:
+            old = memory.space.data[: len(memory.space.data)].reshape(-1, memory.shadow.granule)[cells]
+            benign = (old == data).all(1)
+        self.rules.check_writers(memory, cells, actor, "writes", benign)
+        self.rules.check_readers(memory, cells, actor)
+        words = self.rules.words(memory, actor, actor.clocks.own(actor.threads))
+        memory.shadow.writers[cells] = words
+        self.rules.check_lanes(memory, cells, actor, words, data)
+
+    def _order_strong(self, kind: str, site: Site, convoy: Any, memory: Memory, offsets: np.ndarray, threads: np.ndarray) -> None:
+        cluster, place = self._cluster(convoy.cta.cluster), (id(memory.space), offsets)
+        if site.instruction.opcode == "mbarrier":
+            return
+        if site.instruction.opcode == "cp":
+            cluster.flights.signals(int(threads[0]), (id(memory.space), int(offsets[0])))
+            return
+        cluster.order.strong_access(kind, site, convoy.cta, place, threads)
+
+    # Asynchronous operations
+
+    def issued(self, operation: Operation) -> None:
+        convoy, instruction, lanes = operation.site
+        cluster, site = self._cluster(convoy.cta.cluster), self.sites.of(instruction)
+        threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        if isinstance(operation, Copy):
+            memories = (self._memory(operation.reads[0].space, convoy.cta), self._memory(operation.writes[0].space, convoy.cta))
+            cluster.flights.copy(operation, Actor(cluster.clocks, threads, site, convoy), memories)
+        elif operation.kind == "product":
+            actor = Actor(cluster.clocks, threads[:1], site, convoy, cluster.clocks.row(threads))
+            cluster.flights.product(operation, actor, self._memory(convoy.cta.shared, convoy.cta))
+        else:
+            actor = Actor(cluster.clocks, threads[:1], site, convoy)
+            cluster.flights.transfer(operation, actor, lambda space: self._memory(space, convoy.cta))
+
+    def awaited(self, operation: Operation, threads: np.ndarray, only_reads: bool, site: Any) -> None:
+        convoy = operation.site[0]
+        self._cluster(convoy.cta.cluster).flights.awaited(
+            operation, threads + convoy.cta.rank * self._threads(convoy), only_reads
+        )
+
+    def arrived(self, barrier: tuple[Space, int], phase: int, site: Any, operation: Operation | None) -> None:
+        convoy = site[0]
+        cluster, key = self._cluster(convoy.cta.cluster), (id(barrier[0]), barrier[1])
+        if operation is not None:
+            cluster.flights.landed(operation, barrier, cluster.clocks.column(key), phase)
+            return
+        threads = site[2] + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        if site[1].opcode == "cp":
+            cluster.flights.signalled(int(threads[0]), key, cluster.clocks.column(key), phase)
+        elif "relaxed" not in site[1].modifiers:
+            cluster.order.arrived(key, phase, threads)
+
+    def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
+        convoy = site[0]
+        threads = site[2] + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        if "relaxed" not in site[1].modifiers:
+            self._cluster(convoy.cta.cluster).order.passed((id(barrier[0]), barrier[1]), phase, threads)
+
+    def reused(self, barrier: tuple[Space, int], site: Any) -> None:
+        found = self.sites.of(site[1])
+        if self.reports.wants("mbarrier-reuse", found):
+            text = f"the mbarrier at shared address {barrier[1]:#x} is initialised again without mbarrier.inval before it"
+            self.reports.add("mbarrier-reuse", text, found, site[0], tuple(site[0].warps))
+
+    # Barriers and fences
+
+    def came(self, cta: Any, number: int, warps: list[int]) -> None:
+        self._cluster(cta.cluster).order.came(cta.rank, number, warps)
+
+    def released(self, cta: Any, number: int, waiting: list[int]) -> None:
+        self._cluster(cta.cluster).order.released(cta.rank, number, waiting)
+
+    def cluster_came(self, cta: Any, warps: list[int], releases: bool) -> None:
+        self._cluster(cta.cluster).order.cluster_came(cta.rank, warps, releases)
+
+    def cluster_waits(self, cta: Any, warps: list[int], ready: bool) -> None:
+        self._cluster(cta.cluster).order.cluster_waits(cta.rank, warps, ready)
+
+    def cluster_released(self, cluster: Any) -> None:
+        self._cluster(cluster).order.cluster_released()
+
+    def watch(self, convoy: Any, step: Any) -> Callable[[Any], None] | None:
+        """What to call before a step of a convoy, with the mask of its lanes; None: nothing."""
+        instruction = step.instruction
+        if instruction.name == "bar.warp.sync":
+            return lambda where: self._cluster(convoy.cta.cluster).order.warps_meet(self._active(convoy, where))
+        if instruction.opcode == "mbarrier" and instruction.modifiers[0] == "init":
+            return None
+        if instruction.name.startswith(("fence.proxy.async", "fence.mbarrier_init")):
+            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where))
+        if instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"):
+            within = "cta" in instruction.modifiers
+            return lambda where: self._cluster(convoy.cta.cluster).order.fence(convoy.cta, self._active(convoy, where), within)
+        return None
+
+    def ended(self, cta: Any) -> None:
+        """The last warp of a CTA has ended."""
+        cluster = self._cluster(cta.cluster)
+        cluster.ended += 1
+        if cluster.ended == len(cta.cluster.ctas):
+            del self._clusters[id(cta.cluster)]
+            for space in cluster.memories:
+                del self._memories[id(space)]
+
+    # What is kept
+
+    @staticmethod
+    def _threads(convoy: Any) -> int:
+        return 32 * convoy.cta.warp_count
+
+    def _active(self, convoy: Any, where: Any) -> np.ndarray:
+        """The threads of the cluster that a mask means."""
+        lanes = np.arange(convoy.size) if where is True else np.flatnonzero(where)
+        return lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+
+    def _cluster(self, cluster: Any) -> _Cluster:
+        found = self._clusters.get(id(cluster))
+        if found is None:
+            per_cta = 32 * cluster.ctas[0].warp_count
+            clocks = Clocks(self._count, per_cta * len(cluster.ctas), self._planes)
+            made = _Cluster(clocks, Order(clocks, per_cta, self._releases), Flights(self.rules, clocks))
+            found = self._clusters[id(cluster)] = (cluster, made)
+            self._count += 1
+        return found[1]
+
+    def _memory(self, space: Space, cta: Any) -> Memory:
+        memory = self._memories.get(id(space))
+        if memory is None:
+            warps = cta.warp_count * len(cta.cluster.ctas)
+            memory = self._memories[id(space)] = Memory(space, Shadow(len(space.data), warps), True)
+            self._cluster(cta.cluster).memories.append(space)
+        return memory

@@ -1,0 +1,185 @@
+"""The rules for operations that take effect later: the bytes that they touch are touched from issue to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.asyncp.cp_async import Copy
+from kbuild.emulator.asyncp.operation import Extent, Operation
+from kbuild.emulator.race.accesses import Actor, Memory, Rules
+from kbuild.emulator.race.clocks import Clocks
+from kbuild.emulator.race.shadow import PENDING, RecentReaders, pack
+
+
+@dataclass(eq=False)
+class Noted:
+    """What was noted of an operation in one shadow: words of clocks that nobody knows."""
+
+    memory: Memory
+    cells: np.ndarray
+    words: np.ndarray
+    threads: np.ndarray
+    """The thread of the cluster that each granule counts for."""
+    granule: int
+    column: int | None = None
+    """Of the readers; None: the granules are written."""
+
+    def settle(self, agents: np.ndarray | int, clocks: np.ndarray | int, site: int, chosen: np.ndarray | None = None) -> None:
+        """From now on those granules that nothing else was noted at count as touched at clocks of agents."""
+        self.follow()
+        shadow = self.memory.shadow
+        old = shadow.writers if self.column is None else shadow.readers[self.column]
+        same = old[self.cells] == self.words
+        if chosen is not None:
+            same &= chosen if len(chosen) == len(same) else np.repeat(chosen, len(same) // len(chosen))
+        new = np.broadcast_to(pack(site, agents, clocks), chosen.shape if chosen is not None else same.shape)
+        if len(new) != len(same):
+            new = np.repeat(new, len(same) // len(new))
+        old[self.cells[same]] = new[same]
+
+    def follow(self) -> None:
+        """Name the granules anew where the shadow has split them."""
+        count = self.granule // self.memory.shadow.granule
+        if count > 1:
+            self.cells = (self.cells[:, None] * count + np.arange(count)).ravel()
+            self.words, self.threads = np.repeat(self.words, count), np.repeat(self.threads, count)
+            self.granule = self.memory.shadow.granule
+
+
+@dataclass(eq=False)
+class Flight:
+    """An operation under way."""
+
+    actor: Actor
+    reads: list[Noted] = field(default_factory=list)
+    writes: list[Noted] = field(default_factory=list)
+
+
+class Flights:
+    """The operations under way in one cluster."""
+
+    def __init__(self, rules: Rules, clocks: Clocks) -> None:
+        self.rules = rules
+        self.clocks = clocks
+        self.flights: dict[int, tuple[Operation, Flight]] = {}
+        self._count = 0
+        self._signals: dict[tuple[int, int], list[list[Flight]]] = {}
+        """For each thread and mbarrier, the copies that each of its `cp.async.mbarrier.arrive` stands for."""
+
+    def copy(self, operation: Copy, actor: Actor, memories: tuple[Memory, Memory]) -> None:
+        """`cp.async`: one access per thread; `memories` are global and shared."""
+        flight = self._begin(operation, actor)
+        source, target = operation.reads[0], operation.writes[0]
+        reading = operation.amounts > 0
+        if reading.any():
+            threads = actor.threads[reading]
+            if len(threads) != len(source.offsets):
+                threads = np.repeat(threads[:1], len(source.offsets))
+            self._read_now(memories[0], source, replace(actor, threads=threads))
+        cells, count = memories[1].shadow.cells(target.offsets, target.size)
+        self._write(flight, memories[1], cells, replace(actor, threads=np.repeat(actor.threads, count)))
+
+    def transfer(self, operation: Operation, actor: Actor, memory_of: Any) -> None:
+        """A bulk copy of one thread."""
+        flight = self._begin(operation, actor)
+        for extent in operation.reads:
+            if not len(extent.offsets):
+                continue
+            memory = memory_of(extent.space)
+            if memory.shared:
+                self._read(flight, memory, memory.shadow.cells_of(extent), actor, ("bulk", 0))
+            else:
+                self._read_now(memory, extent, actor)
+        for extent in operation.writes:
+            if len(extent.offsets):
+                memory = memory_of(extent.space)
+                cells = memory.shadow.cells_of(extent)
+                self._write(flight, memory, cells, replace(actor, threads=np.full(len(cells), actor.threads[0])))
+
+    def product(self, operation: Operation, actor: Actor, memory: Memory) -> None:
+        """A product of one warp; `actor` has its first thread."""
+        flight = self._begin(operation, actor)
+        for extent in operation.reads:
+            cells = memory.shadow.cells_of(extent)
+            self._read(flight, memory, cells, actor, ("product", int(actor.threads[0]) >> 5))
+
+    def awaited(self, operation: Operation, threads: np.ndarray, only_reads: bool) -> None:
+        """Threads of the cluster have waited for an operation, or for the end of its reading."""
+        _, flight = self.flights.get(id(operation), (None, None))
+        if flight is None:
+            return
+        actor = flight.actor
+        for noted in flight.reads if only_reads else (*flight.reads, *flight.writes):
+            noted.follow()
+            chosen = np.isin(noted.threads, threads) if operation.kind == "copy" else None
+            noted.settle(noted.threads, self.clocks.own(noted.threads), actor.site.number, chosen)
+        if operation.kind == "product":
+            first = int(actor.threads[0])
+            self.clocks.rows[:, threads, first] = self.clocks.rows[0, first, first]
+        if operation.awaited.all() if isinstance(operation, Copy) else not only_reads:
+            del self.flights[id(operation)]
+
+    def landed(self, operation: Operation, barrier: tuple[Any, int], column: int, phase: int) -> None:
+        """A copy has brought its bytes to one destination, in a phase of an mbarrier there."""
+        _, flight = self.flights.get(id(operation), (None, None))
+        if flight is None:
+            return
+        for noted in (*flight.reads, *flight.writes):
+            if noted.column is not None or noted.memory.space is barrier[0]:
+                noted.settle(column, phase + 1, flight.actor.site.number)
+        flight.writes = [noted for noted in flight.writes if noted.memory.space is not barrier[0]]
+        if not flight.writes:
+            del self.flights[id(operation)]
+
+    def signals(self, thread: int, barrier: tuple[int, int]) -> None:
+        """A thread has told an mbarrier to wait for its copies so far."""
+        mine = [flight for operation, flight in self.flights.values()
+                if operation.kind == "copy" and (flight.actor.threads == thread).any()]  # fmt: skip
+        self._signals.setdefault((thread, hash(barrier)), []).append(mine)
+
+    def signalled(self, thread: int, barrier: tuple[int, int], column: int, phase: int) -> None:
+        """Those copies have landed, in a phase of the mbarrier."""
+        waiting = self._signals.get((thread, hash(barrier)))
+        for flight in waiting.pop(0) if waiting else ():
+            for noted in flight.writes:
+                noted.follow()
+                noted.settle(column, phase + 1, flight.actor.site.number, noted.threads == thread)
+
+    def _begin(self, operation: Operation, actor: Actor) -> Flight:
+        self._count = (self._count + 1) % PENDING
+        flight = Flight(actor)
+        self.flights[id(operation)] = (operation, flight)
+        return flight
+
+    def _read_now(self, memory: Memory, extent: Extent, actor: Actor) -> None:
+        """Reads of global memory count as made when issued."""
+        if len(actor.threads) == len(extent.offsets) > 1:
+            cells, count = memory.shadow.cells(extent.offsets, extent.size)
+            threads = np.repeat(actor.threads, count)
+        else:
+            cells = memory.shadow.cells_of(extent)
+            threads = np.full(len(cells), actor.threads[0])
+        actor = replace(actor, threads=threads)
+        self.rules.check_writers(memory, cells, actor, "reads", None)
+        self.rules.check_written(memory, cells, actor)
+        assert isinstance(memory.shadow, RecentReaders)
+        memory.shadow.read(cells, self.rules.words(memory, actor, self.clocks.own(threads)))
+
+    def _read(self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor, column: tuple[str, int]) -> None:
+        actor = replace(actor, threads=np.full(len(cells), actor.threads[0]))
+        self.rules.check_writers(memory, cells, actor, "reads", None)
+        self.rules.check_written(memory, cells, actor)
+        number = memory.shadow.column(*column)
+        words = self.rules.words(memory, actor, PENDING + self._count)
+        memory.shadow.readers[number, cells] = words
+        flight.reads.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule, number))
+
+    def _write(self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        self.rules.check_writers(memory, cells, actor, "writes", None)
+        self.rules.check_readers(memory, cells, actor)
+        words = self.rules.words(memory, actor, PENDING + self._count)
+        memory.shadow.writers[cells] = words
+        flight.writes.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule))

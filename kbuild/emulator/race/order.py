@@ -1,0 +1,176 @@
+"""What orders threads: barriers, mbarriers, fences, and atomic operations that acquire and release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.race.clocks import Clocks, Row, Threads
+from kbuild.emulator.race.sites import Site
+
+_KEPT = 4
+"""Releases kept apart at one address."""
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What threads handed on at an address."""
+
+    row: Row
+    cta: Any
+    within_cta: bool
+
+
+class Order:
+    """The order among the threads of one cluster; `releases` is shared by all clusters of a launch."""
+
+    def __init__(self, clocks: Clocks, threads_per_cta: int, releases: dict[tuple[int, int], list[Release]]) -> None:
+        self.clocks = clocks
+        self.threads_per_cta = threads_per_cta
+        self.releases = releases
+        self._brought: dict[tuple[int, int], Row] = {}
+        """What came to each barrier of a CTA (rank, number)."""
+        self._phases: dict[tuple[int, int], dict[int, Row]] = {}
+        """What arrived at each mbarrier (space, offset) in each of its last phases."""
+        self._meeting: Row | None = None
+        self._met: Row | None = None
+        """What came to the barrier of the cluster in this generation, and in the one before."""
+        self._meeting_waits: list[np.ndarray] = []
+        self._fences: dict[int, tuple[Row, Any]] = {}
+        """For each thread what its last fence handed on to its later relaxed writes."""
+        self._seen: dict[int, list[Release]] = {}
+        """For each thread what its relaxed reads have met, which its next fence acquires."""
+
+    def threads(self, rank: int, warps: list[int]) -> Threads:
+        """The threads of warps of a CTA."""
+        first = rank * self.threads_per_cta
+        if warps and warps[-1] - warps[0] + 1 == len(warps):
+            return slice(first + 32 * warps[0], first + 32 * warps[-1] + 32)
+        return np.concatenate([first + 32 * warp + np.arange(32) for warp in warps] or [np.zeros(0, np.int64)])
+
+    # Barriers
+
+    def came(self, rank: int, number: int, warps: list[int]) -> None:
+        """Warps bring what they know to a barrier."""
+        threads = self.threads(rank, warps)
+        self._brought[rank, number] = self.clocks.row(threads).joined(self._brought.get((rank, number)))
+        self.clocks.tick(threads)
+
+    def released(self, rank: int, number: int, waiting: list[int]) -> None:
+        """Warps go on with what all brought."""
+        brought = self._brought.pop((rank, number), None)
+        if brought is not None and waiting:
+            self.clocks.learn(self.threads(rank, waiting), brought)
+
+    def cluster_came(self, rank: int, warps: list[int], releases: bool) -> None:
+        threads = self.threads(rank, warps)
+        if releases:
+            self._meeting = self.clocks.row(threads).joined(self._meeting)
+            self.clocks.tick(threads)
+
+    def cluster_waits(self, rank: int, warps: list[int], ready: bool) -> None:
+        threads = self.threads(rank, warps)
+        if not ready:
+            self._meeting_waits.append(self.clocks.numbers(threads))
+        elif self._met is not None:
+            self.clocks.learn(threads, self._met)
+
+    def cluster_released(self) -> None:
+        self._met, self._meeting = self._meeting, None
+        waits, self._meeting_waits = self._meeting_waits, []
+        for threads in waits:
+            if self._met is not None:
+                self.clocks.learn(threads, self._met)
+
+    def warps_meet(self, threads: np.ndarray) -> None:
+        """`bar.warp.sync`: threads of one or more warps meet, warp by warp."""
+        for warp in np.unique(threads >> 5).tolist():
+            own = threads[threads >> 5 == warp]
+            self.clocks.learn(own, self.clocks.row(own))
+            self.clocks.tick(own)
+
+    # Mbarriers
+
+    def arrived(self, barrier: tuple[int, int], phase: int, threads: np.ndarray) -> None:
+        """Threads hand on what they know to those who see a phase complete."""
+        phases = self._phases.setdefault(barrier, {})
+        before = [number for number in phases if number <= phase]
+        phases[phase] = self.clocks.row(threads).joined(phases[max(before)] if before else None)
+        for number in [number for number in phases if number < phase - 1]:
+            del phases[number]
+        self.clocks.tick(threads)
+
+    def passed(self, barrier: tuple[int, int], phase: int, threads: np.ndarray) -> None:
+        """Threads have seen a phase complete: they know who arrived, and what copies brought."""
+        phases = self._phases.get(barrier, {})
+        before = [number for number in phases if number <= phase]
+        if before:
+            self.clocks.learn(threads, phases[max(before)])
+        column = self.clocks.column(barrier)
+        self.clocks.rows[:, threads, column] = np.maximum(self.clocks.rows[:, threads, column], phase + 1)
+
+    def begun(self, barrier: tuple[int, int]) -> None:
+        """An mbarrier is made: what an older one at the same place meant is over."""
+        self.clocks.column(barrier, fresh=True)
+        self._phases.pop(barrier, None)
+
+    # Fences, acquire and release
+
+    def fence(self, cta: Any, threads: np.ndarray, within_cta: bool) -> None:
+        """`fence` and `membar`: acquire what relaxed reads have met, and hand on to relaxed writes that follow."""
+        for thread in threads.tolist():
+            for release in self._seen.pop(thread, ()):
+                self._acquire(release, cta, within_cta, np.array([thread]))
+            self._fences[thread] = (self.clocks.row(np.array([thread])), within_cta)
+        self.clocks.tick(threads)
+
+    def strong_access(self, kind: str, site: Site, cta: Any, place: tuple[int, np.ndarray], threads: np.ndarray) -> None:
+        """An atomic operation, or an access with an order, by threads at offsets of a space."""
+        if not (site.acquires or site.releases or self.releases or self._fences):
+            return
+        space, offsets = place
+        for offset in np.unique(offsets).tolist():
+            here = threads[offsets == offset]
+            known = self.releases.get((space, offset), [])
+            if kind != "store":
+                self._meet(site, cta, known, here)
+            if kind == "load":
+                continue
+            kept = list(known) if site.modifies else []
+            if site.releases:
+                kept.append(Release(self.clocks.row(here), cta, site.within_cta))
+            kept += [
+                Release(self._fences[thread][0], cta, self._fences[thread][1] or site.within_cta)
+                for thread in here.tolist() if thread in self._fences
+            ]  # fmt: skip
+            if kept or known:
+                self.releases[space, offset] = _fewer(kept)
+        if site.releases and kind != "load":
+            self.clocks.tick(threads)
+
+    def _meet(self, site: Site, cta: Any, known: list[Release], threads: np.ndarray) -> None:
+        """Threads read what was released somewhere."""
+        if site.acquires:
+            for release in known:
+                self._acquire(release, cta, site.within_cta, threads)
+        elif known:
+            for thread in threads.tolist():
+                self._seen[thread] = [*self._seen.get(thread, ())[-_KEPT:], *known]
+
+    def _acquire(self, release: Release, cta: Any, within_cta: bool, threads: np.ndarray) -> None:
+        if release.cta is cta or not (release.within_cta or within_cta):
+            self.clocks.learn(threads, release.row)
+
+
+def _fewer(releases: list[Release]) -> list[Release]:
+    """The same with those of one CTA and scope in one."""
+    if len(releases) <= _KEPT:
+        return releases
+    found: dict[tuple[int, bool], Release] = {}
+    for release in releases:
+        key = (id(release.cta), release.within_cta)
+        row = release.row.joined(found[key].row) if key in found else release.row
+        found[key] = Release(row, release.cta, release.within_cta)
+    return list(found.values())

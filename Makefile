@@ -20,6 +20,8 @@ build: $(INSTALLED)
 test: $(INSTALLED)
 	@echo "==> pytest"
 	@$(VENV)/bin/python -m pytest -q
+	@echo "==> shipped kernels, a sample: what differs from bench/baseline.txt"
+	@$(VENV)/bin/python bench/static.py --sample
 
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit("kbuild needs Python 3.10 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'

@@ -253,7 +253,9 @@ def _result(
     options: Options, manifest: Manifest, expansion: Expansion, planned: Plan, run: ninja.Outcome, directory: Path
 ) -> Result:
     by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
-    failures = tuple(_failure(failure, by_output.get(failure.output), manifest) for failure in run.failures)
+    places = {output: place for place, output in enumerate(by_output)}
+    in_order = sorted(run.failures, key=lambda failure: places.get(failure.output, len(places)))
+    failures = tuple(_failure(failure, by_output.get(failure.output), manifest) for failure in in_order)
     failed = {failure.output for failure in run.failures}
     steps = {step.removeprefix("compile ") for step in run.steps if step.startswith("compile ")}
     compiled = tuple(job.variant.name for output, job in by_output.items() if job.variant.name in steps and output not in failed)

@@ -80,6 +80,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
     """What is kept of a compile's metadata: nothing that differs between two runs, such as seconds."""
     return {
         "arch": metadata.arch,
+        "conversions": metadata.conversions,
         "entry": metadata.name,
         "num_stages": metadata.num_stages,
         "num_warps": metadata.num_warps,

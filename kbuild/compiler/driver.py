@@ -23,6 +23,7 @@ from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
 from kbuild.compiler.lower import lower_module
+from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.targets import Target, find_target
 from kbuild.errors import CompileError, UsageError
 
@@ -58,6 +59,8 @@ class Metadata:
     ptxas_version: str | None = None
     warnings: tuple[str, ...] = ()
     """What ptxas warned of."""
+    conversions: int = 0
+    """Changes of layout that go through shared memory; known from the stage `ttgir` on."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Time spent by stage."""
 
@@ -232,6 +235,7 @@ class _Compilation:
             spill_loads=facts.spill_loads if facts else None,
             ptxas_version=facts.ptxas_version if facts else None,
             warnings=facts.warnings if facts else (),
+            conversions=sum(isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()),
             stage_seconds=self.seconds,
         )
         if facts is not None and metadata.shared > self.target.shared_bytes:

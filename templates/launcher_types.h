@@ -59,10 +59,15 @@ typedef struct { const char *name; int required, count; const OptionValue *value
 /* An argument handed to the kernel; floats are encoded with so many bits of exponent and mantissa (0: 64 bits as they are). */
 typedef struct { int16_t parameter; /* -1: a null pointer */ uint8_t exponent, mantissa; int map; /* -1: none */ } Passed;
 
-/* What the copy engine has to know of a matrix, and from which parameters it follows: how the blocks of a cubin are copied. */
+/* What the copy engine has to know of a tensor, and from which parameters it follows: how the blocks of a cubin are copied.
+   Axes are innermost first; -1 - p stands for parameter p. */
+enum { MAX_MAP_RANK = 5 };
+
 typedef struct {
-    int16_t base, rows, columns, stride;  /* parameters; the stride counts elements */
-    uint16_t box_rows, box_columns;
+    int16_t base, rank;
+    int64_t sizes[MAX_MAP_RANK];
+    int64_t strides[MAX_MAP_RANK];  /* in elements, of all axes but the first */
+    uint32_t box[MAX_MAP_RANK];
     uint8_t type, element_bytes, swizzle;
 } MapPlan;
 

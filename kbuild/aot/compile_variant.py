@@ -90,6 +90,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "shared": metadata.shared,
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,
+        "tma": list(metadata.tma),
         "warnings": list(metadata.warnings),
     }
 

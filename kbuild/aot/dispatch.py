@@ -33,10 +33,8 @@ HINT_16 = 1 << 62
 HINT_1 = 1 << 61
 """Equal to one."""
 TENSOR_MAP = "tensormap "
-"""What the type of a passed tensor map begins with; then come element, rows and columns of the box, bytes of the swizzle, and
-the arguments that are base, rows, columns and stride of rows of the tensor."""
-TENSOR_MAP_SOURCES = 4
-"""How many arguments a tensor map is made from."""
+"""What the type of a passed tensor map begins with; then come element, sizes of the box, bytes of the swizzle, the tensor's
+base, its sizes, and its strides but the last; each is the number of an argument (`#3`) or a number."""
 ALL_BITS = (1 << 64) - 1
 FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
 NO_ROW, AMBIGUOUS = -1, -2

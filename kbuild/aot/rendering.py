@@ -156,13 +156,14 @@ def _passed_context(place: int, type_: str, maps: Sequence[str]) -> dict[str, in
     return {"parameter": place, "exponent": exponent, "mantissa": mantissa, "map": map_}
 
 
-def _map_context(text: str) -> dict[str, int]:
+def _map_context(text: str) -> dict[str, Any]:
     """The fields of a tensor map, from its type."""
-    element, box_rows, box_columns, swizzle, *sources = text.removeprefix(TENSOR_MAP).split()
+    element, box, swizzle, *sources = text.removeprefix(TENSOR_MAP).split()
     type_, size = _TENSOR_MAP_TYPES[element]
-    named = dict(zip(("base", "rows", "columns", "stride"), map(int, sources)))
-    box = {"box_rows": int(box_rows), "box_columns": int(box_columns)}
-    return {**named, **box, "type": type_, "element_bytes": size, "swizzle": _TENSOR_MAP_SWIZZLES[swizzle]}
+    # Axes innermost first, as the driver has them; -1 - p for parameter p.
+    base, sizes, strides = ([-1 - int(w[1:]) if w[0] == "#" else int(w) for w in part.split(",")[::-1]] for part in sources)
+    named = {"base": -1 - base[0], "sizes": sizes, "strides": strides, "box": [int(item) for item in box.split("x")[::-1]]}
+    return {**named, "type": type_, "element_bytes": size, "swizzle": _TENSOR_MAP_SWIZZLES[swizzle]}
 
 
 def c_string(text: str) -> str:

@@ -19,7 +19,6 @@ from kbuild.aot.dispatch import (
     HINT_1,
     HINT_16,
     TENSOR_MAP,
-    TENSOR_MAP_SOURCES,
     TYPES,
     KernelTable,
     Option,
@@ -325,8 +324,12 @@ def _passed_type(type_: str, places: Mapping[str, int]) -> str:
     """A type without its hint; in that of a tensor map, the arguments by number."""
     if not type_.startswith(TENSOR_MAP):
         return type_.partition(":")[0]
-    words = type_.split()
-    return " ".join([*words[:-TENSOR_MAP_SOURCES], *(str(places[name]) for name in words[-TENSOR_MAP_SOURCES:])])
+    *head, base, sizes, strides = type_.split()
+
+    def numbered(words: str) -> str:
+        return ",".join(word if word.isdigit() else f"#{places[word]}" for word in words.split(","))
+
+    return " ".join([*head, *map(numbered, (base, sizes, strides))])
 
 
 def _check_identifier(name: str, where: str, reserved: tuple[str, ...] = ()) -> None:

@@ -7,6 +7,7 @@ This is the one module that sees both ends, the frontend and the backend.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,8 +49,10 @@ class Metadata:
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
     """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their type tells
-    element, rows and columns of the box, bytes of the swizzle, and the names of the parameters that are base, rows, columns
-    and stride of rows of the tensor: `tensormap f16 128 64 128 a M K stride`."""
+    element, sizes of the box, bytes of the swizzle, base of the tensor, its sizes, and its strides but the last, which is 1:
+    `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`.  Sizes and strides are names of parameters, or numbers."""
+    tma: tuple[str, ...] = ()
+    """Which loads of loops the copy engine does, and why not the others."""
     registers: int | None = None
     """Registers per thread; None before the stage `cubin`, like the four that follow."""
     spill_stores: int | None = None
@@ -144,8 +147,9 @@ def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
     for argument in kernel.arguments:
         if isinstance(argument.type, DescriptorType):
             hints, block = kernel.argument_hints[argument.index], argument.type.block
-            words = [block.element, *block.shape, hints["swizzle"], *(names[index] for index in hints["tensor_map"])]
-            types[argument.index] = f"{TENSOR_MAP_TYPE} {' '.join(map(str, words))}"
+            box = "x".join(map(str, block.shape))
+            sources = re.sub(r"#(\d+)", lambda match: names[int(match[1])], hints["tensor_map"])
+            types[argument.index] = f"{TENSOR_MAP_TYPE} {block.element} {box} {hints['swizzle']} {sources}"
     return tuple(zip(names, types))
 
 
@@ -230,6 +234,7 @@ class _Compilation:
             num_stages=attrs.get("num_stages", self.num_stages),
             shared=attrs.get("shared", 0),
             params=_parameters(module.kernel),
+            tma=tuple(attrs.get("tma", ())),
             registers=facts.registers if facts else None,
             spill_stores=facts.spill_stores if facts else None,
             spill_loads=facts.spill_loads if facts else None,

@@ -1,8 +1,8 @@
 """What a kernel is launched with: arrays, numbers, and tensor maps, which can be made once their arrays have addresses.
 
-parameters  (a, *fp16) (M, i32) (K, i32) (lda, i64) (a_map, tensormap f16 64 64 128 a M K lda)
+parameters  (a, *fp16) (M, i32) (K, i32) (lda, i64) (a_map, tensormap f16 64x64 128 a M,K lda)
 values      a: array, M: 100, K: 72, lda: 80
-arguments   array, 100, 72, 80, TensorMapArgument(f16, box 64 x 64, swizzle of 128 bytes, array 0, 100 x 72, rows 80 apart)
+arguments   array, 100, 72, 80, TensorMapArgument(f16, box 64 x 64, swizzle of 128 bytes, array 0, 100 x 72, strides 80, 1)
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.memory import Heap
 
 TENSOR_MAP = "tensormap "
-"""What the type of a parameter begins with that is a tensor map; then come element, rows and columns of the box, bytes of the
-swizzle, and the names of the parameters that are base, rows, columns and stride of rows of the tensor."""
+"""What the type of a parameter begins with that is a tensor map; then come element, sizes of the box, bytes of the swizzle, the
+name of the parameter that is the tensor's base, its sizes, and its strides but the last: names of parameters, or numbers."""
 
 _ELEMENTS = {"f16": "f16", "bf16": "bf16", "f32": "f32"}
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
@@ -28,27 +28,28 @@ _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 
 @dataclass(frozen=True)
 class TensorMapArgument:
-    """A tensor map of a matrix in one of the other arguments."""
+    """A tensor map of a tensor in one of the other arguments."""
 
     element: str
     """Type of the elements, as the compiler names it; those that are no floats of 16 or 32 bits are copied as bytes."""
-    box: tuple[int, int]
-    """Rows and columns that one copy moves."""
+    box: tuple[int, ...]
+    """Elements along each axis that one copy moves."""
     swizzle: int
     """Bytes of a swizzled row; 0 for none."""
     base: int
     """Number of the argument that is the array."""
-    shape: tuple[int, int]
-    """Rows and columns of the matrix."""
-    stride: int
-    """Elements from one row to the next."""
+    shape: tuple[int, ...]
+    """Sizes of the tensor; a size of zero is taken for one, for the driver wants none."""
+    strides: tuple[int, ...]
+    """Elements from one index to the next, along all axes but the last, where they are neighbours."""
 
     def at(self, address: int) -> TensorMap:
         """The map of an array at an address.  Raises TensorMapError where the driver would refuse it."""
         size = _ELEMENT_BYTES.get(self.element, 1)
         mode = SWIZZLES.index(max(self.swizzle, SWIZZLES[0]))
         return TensorMap(
-            address, _ELEMENTS.get(self.element, "u8"), self.shape[::-1], (self.stride * size,), self.box[::-1], (1, 1), mode
+            address, _ELEMENTS.get(self.element, "u8"), tuple(max(extent, 1) for extent in self.shape[::-1]),
+            tuple(stride * size for stride in self.strides[::-1]), self.box[::-1], (1,) * len(self.box), mode,
         ).check()  # fmt: skip
 
 
@@ -72,10 +73,9 @@ def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any
     def argument(name: str, type_: str) -> Argument:
         if not type_.startswith(TENSOR_MAP):
             return value(name)
-        element, rows, columns, swizzle, *sources = type_.removeprefix(TENSOR_MAP).split()
-        height, width, stride = (int(value(source)) for source in sources[1:])
-        box = int(rows), int(columns)
-        return TensorMapArgument(element, box, int(swizzle), names.index(sources[0]), (height, width), stride)
+        element, box, swizzle, base, *parts = type_.removeprefix(TENSOR_MAP).split()
+        shape, strides = (tuple(int(word) if word.isdigit() else int(value(word)) for word in part.split(",")) for part in parts)
+        return TensorMapArgument(element, tuple(map(int, box.split("x"))), int(swizzle), names.index(base), shape, strides)
 
     return [argument(name, type_) for name, type_ in parameters]
 

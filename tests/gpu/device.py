@@ -87,15 +87,19 @@ class Device:
 
     def _tensor_map(self, text: str, values: Mapping[str, Any]) -> Any:
         """A CUtensorMap, at an address that 64 divides."""
-        _, element, rows, columns, swizzle, *sources = text.split()
+        _, element, box_text, swizzle, base_name, *parts = text.split()
         kind, size = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4)}.get(element, (0, 1))
-        base, height, width, stride = (values[name].value for name in sources)
+        extents, strides = ([int(w) if w.isdigit() else values[w].value for w in reversed(part.split(","))] for part in parts)
+        rank = len(extents)
         memory = (ctypes.c_uint8 * 192)()
         place = (ctypes.c_uint8 * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
-        sizes, pitch = (ctypes.c_uint64 * 2)(width, height), (ctypes.c_uint64 * 1)(stride * size)
-        box, steps = (ctypes.c_uint32 * 2)(int(columns), int(rows)), (ctypes.c_uint32 * 2)(1, 1)
+        sizes = (ctypes.c_uint64 * rank)(*(max(extent, 1) for extent in extents))
+        pitches = (ctypes.c_uint64 * (rank - 1))(*(stride * size for stride in strides))
+        box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
+        steps = (ctypes.c_uint32 * rank)(*[1] * rank)
         swizzles = {"32": 1, "64": 2, "128": 3}
-        self.call("cuTensorMapEncodeTiled", place, kind, 2, ctypes.c_void_p(base), sizes, pitch, box, steps,
+        base = ctypes.c_void_p(values[base_name].value)
+        self.call("cuTensorMapEncodeTiled", place, kind, rank, base, sizes, pitches, box, steps,
                   0, swizzles[swizzle], 2, 0)  # fmt: skip
         return place
 

@@ -69,16 +69,16 @@ def test_one_barrier_an_iteration_and_no_fence() -> None:
 def test_the_maps_are_parameters_that_tell_what_they_are_made_from() -> None:
     artifact = compiled((64, 128, 128), 3, stop="ptx")
     assert artifact.metadata.params[-2:] == (
-        ("a_map", "tensormap f16 64 64 128 a M K lda"),
-        ("b_map", "tensormap f16 128 64 128 b N K ldb"),
+        ("a_map", "tensormap f16 64x64 128 a M,K lda"),
+        ("b_map", "tensormap f16 128x64 128 b N,K ldb"),
     )
     ptx = artifact.asm["ptx"]
     assert ".param .align 64 .b8" in ptx and ".local" not in ptx, "the maps are read where they are"
     assert "mbarrier.try_wait.parity" in ptx and "cp.async.bulk.tensor.2d" in ptx and "cp.async.cg" not in ptx
 
 
-def test_pointers_where_no_launcher_could_make_the_map() -> None:
-    """A stride known at compile time is no argument."""
+def test_pointers_where_no_map_can_be_made() -> None:
+    """A stride of two bytes."""
     artifact = compiled((64, 64, 64), 3, lda="i32:1")
     module = parse_module(artifact.asm["ttgir"])
     assert not any(isinstance(op, AsyncTmaCopyGlobalToLocal) for op in module.kernel.body.walk())

@@ -81,7 +81,7 @@ def product_rows() -> list[tuple]:
     """A kernel whose cubin takes a tensor map of `x` besides its arguments."""
     signature = {"x": "*fp16", "rows": "i32", "columns": "i64", "stride": "i32"}
     variant, facts = built(variant_of("product", "sm_90", signature), "product^", arch="sm_90a")
-    map_ = ("x_map", "tensormap f16 128 64 128 x rows columns stride")
+    map_ = ("x_map", "tensormap f16 1x128x64 128 x 7,rows,columns 0,stride")
     facts["params"] = [*facts["params"], map_]
     facts["sha256"] = hashlib.sha256(image_of("product^", len(facts["params"]))).hexdigest()
     return [(variant, facts)]

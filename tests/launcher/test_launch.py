@@ -294,6 +294,7 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
         address = (1 << 40) + 0x100
         columns_first = [200, 300, 2 * 208, 64, 128]
         assert list(world.driver.last.map[:8]) == [address, *columns_first, 6, 3]
+        assert list(world.driver.last.map[8:11]) == [7, 0, 1], "the outermost axis has numbers for size and stride"
         assert list(world.driver.last.params[:5]) == [address, 300, 200, 208, address]
     assert world.driver.count("encode") == 1
     world.package.product(x, 301, 200, 208)
@@ -301,13 +302,24 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
 
 
 @pytest.mark.parametrize(
-    ("address", "rows", "columns", "stride"),
-    [(0x108, 8, 8, 8), (0x100, 8, 8, 12), (0x100, 8, 0, 8), (0x100, 8, 8, -8), (0x100, 8, 8, 0)],
+    ("address", "columns", "stride", "message"),
+    [
+        (0x108, 8, 8, "the address of x is not divisible by 16"),
+        (0x100, 8, 12, "x has a stride of 12 elements"),
+        (0x100, 8, -8, "x has a stride of -8 elements"),
+        (0x100, -1, 8, "x has -1 elements along an axis"),
+        (0x100, (1 << 32) + 1, 8, "x has 4294967297 elements along an axis"),
+    ],
 )
-def test_what_no_tensor_map_describes_is_told(world, address, rows, columns, stride):
-    with pytest.raises(world.package.LaunchError, match=f"x, {rows} x {columns} elements with rows {stride} elements apart"):
-        world.package.product(Tensor("float16", address), rows, columns, stride)
+def test_what_no_tensor_map_describes_is_told(world, address, columns, stride, message):
+    with pytest.raises(world.package.LaunchError, match=message):
+        world.package.product(Tensor("float16", address), 8, columns, stride)
     assert world.driver.count() == 0
+
+
+def test_nothing_and_the_same_row_again_can_be_read_through_a_map(world):
+    world.package.product(Tensor("float16", 0x100), 8, 0, 0)
+    assert list(world.driver.last.map[1:4]) == [1, 8, 0], "the driver refuses a size of zero"
 
 
 def test_an_encoder_that_fails_is_told(world, monkeypatch):

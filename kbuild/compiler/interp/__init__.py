@@ -62,8 +62,13 @@ def run(module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], gri
 def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]) -> TensorMap:
     """The map that a launcher makes from other arguments."""
     assert isinstance(argument.type, DescriptorType)
-    base, rows, columns, stride = (int(values[index]) for index in hints["tensor_map"])
-    return TensorMap(base, (rows, columns), stride * bit_width(argument.type.block) // 8)
+
+    def number(word: str) -> int:
+        return int(values[int(word[1:])]) if word.startswith("#") else int(word)
+
+    base, sizes, strides = ([number(word) for word in part.split(",")] for part in hints["tensor_map"].split())
+    size = bit_width(argument.type.block) // 8
+    return TensorMap(base[0], tuple(sizes), (*(stride * size for stride in strides), size))
 
 
 def _check_argument(parameter: Value, given: Any) -> None:

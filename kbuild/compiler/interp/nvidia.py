@@ -15,7 +15,6 @@ from kbuild.compiler.interp.formats import Array
 from kbuild.compiler.interp.machine import InFlight, Machine, means
 from kbuild.compiler.interp.memory import Tile
 from kbuild.compiler.interp.tensor import matrix_product
-from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.ops.nvidia import (
     AsyncTmaCopyGlobalToLocal,
     BarrierExpect,
@@ -84,11 +83,11 @@ def fence_async_shared(machine: Machine, op: FenceAsyncShared) -> None:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A matrix in memory: address, sizes, and bytes from row to row."""
+    """A tensor in memory: address, and for each axis its size and the bytes from one index to the next."""
 
     base: int
-    shape: tuple[int, int]
-    pitch: int
+    shape: tuple[int, ...]
+    pitches: tuple[int, ...]
 
 
 @dataclass
@@ -153,9 +152,14 @@ def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLoc
     if not machine[op.predicate]:
         return
     tensor, tile, type_ = machine[op.desc], machine[op.dst], op.tile
-    row, column = (int(machine[index]) + np.arange(size) for index, size in zip(op.indices, type_.tile_shape))
-    inside = ((row >= 0) & (row < tensor.shape[0]))[:, None] & ((column >= 0) & (column < tensor.shape[1]))
-    addresses = tensor.base + row[:, None].astype(np.int64) * tensor.pitch + column * (bit_width(type_) // 8)
+    inside = np.ones(type_.tile_shape, bool)
+    addresses = np.full(type_.tile_shape, tensor.base, np.int64)
+    thin = len(op.indices) - len(type_.tile_shape)
+    for axis, (index, size, pitch) in enumerate(zip(op.indices, tensor.shape, tensor.pitches)):
+        first = int(machine[index])
+        steps = np.indices(type_.tile_shape, np.int64)[axis - thin] if axis >= thin else 0
+        inside &= (first + steps >= 0) & (first + steps < size)
+        addresses += (first + steps) * pitch
     found = machine.memory.load(addresses[inside], type_.element, op.loc)
     values = np.zeros(type_.tile_shape, found.dtype)
     values[inside] = found

@@ -15,7 +15,6 @@ from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect,
 from kbuild.errors import InternalError
 
 _BARRIER_BYTES = 8
-_COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];"
 _WAIT = """{
 .reg .pred done;
 again${:uid}:
@@ -68,15 +67,24 @@ def lower_wait_barrier(emit: Emitter, op: WaitBarrier) -> None:
 @lower(AsyncTmaCopyGlobalToLocal)
 def lower_async_tma_copy(emit: Emitter, op: AsyncTmaCopyGlobalToLocal) -> None:
     assert isinstance(op.desc.type, DescriptorType)
-    rows, width = op.desc.type.block.shape
+    *_, rows, width = op.desc.type.block.shape
     pointer, start = descriptor(emit, op.dst)
     if start or rows != op.tile.tile_shape[0]:
         raise InternalError("a tensor map does not fit its tile", op.loc)
     barrier, _ = descriptor(emit, op.barrier)
-    row, column = (emit.scalar(index) for index in op.indices)
+    column, *outer = (emit.scalar(index) for index in reversed(op.indices))
+    text = _copy(len(op.indices))
     with emit.when(emit.all_of([_first_thread(emit), emit.scalar(op.predicate)])):
         for number in range(op.tile.tile_shape[1] // width):
             place = emit.offset_pointer(pointer, number * rows * width * bit_width(op.tile) // 8, SHARED_POINTER)
             first = emit.add(column, str(number * width))
-            operands = [(SHARED_POINTER, place), ("ptr", emit.scalar(op.desc)), ("i32", first), ("i32", row)]
-            emit.asm(_COPY, "r,l,r,r,r", [*operands, (SHARED_POINTER, barrier)], [], effect=True)
+            operands = [(SHARED_POINTER, place), ("ptr", emit.scalar(op.desc)), *(("i32", index) for index in (first, *outer))]
+            constraints = ",".join(["r", "l", *["r"] * len(op.indices), "r"])
+            emit.asm(text, constraints, [*operands, (SHARED_POINTER, barrier)], [], effect=True)
+
+
+def _copy(rank: int) -> str:
+    """The instruction for a map of so many axes; its indices start with that along the contiguous one."""
+    indices = ", ".join(f"${2 + axis}" for axis in range(rank))
+    head = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    return f"{head} [$0], [$1, {{{indices}}}], [${2 + rank}];"

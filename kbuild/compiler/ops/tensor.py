@@ -188,6 +188,8 @@ class Load(Op, name="tt.load", traits=READS):
     """The tensor descriptor of which the pointers and the mask are a block: a copy engine can do the load by itself."""
     indices: tuple[Value, ...] = ()
     """Where in the descriptor's tensor the block is (i32 each)."""
+    axes: tuple[int, ...] = ()
+    """The axis of the block for each axis of the result, where they are not the same; others of the block are one thick."""
 
     def infer(self) -> list[Type]:
         element = element_of(self.ptr.type)

@@ -16,7 +16,7 @@ SM_90 = register_target(
         wgmma_atoms=WGMMA,
         accelerated_arch="sm_90a",
         features=frozenset({"wgmma", "cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion", "tma"}),
-        tensor_pipeline=TENSOR_PIPELINE,
+        tensor_pipeline=(*TENSOR_PIPELINE, "recognise_tiles"),
         gpu_pipeline=GPU_PIPELINE,
     )
 )

@@ -56,7 +56,7 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
                 expand(loop, *plan).num_stages = 1
         for op in func.body.walk():
             if isinstance(op, Load) and op.desc is not None:
-                op.desc, op.indices = None, ()
+                op.desc, op.indices, op.axes = None, (), ()
 
 
 def _plan(
@@ -77,7 +77,20 @@ def _plan(
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
+    _note(func, loads, maps)
     return make_schedule(loop, list(tiles), held, num_stages, pending, by_tma), tiles, maps
+
+
+def _note(func: Func, loads: list[Load], maps: dict[Load, Value]) -> None:
+    """Keep in the function's attribute `tma` which loads go by what map, and of which blocks of tensors go by none."""
+    notes = []
+    for load in loads:
+        if load in maps:
+            notes.append(f"{load.result.hint or 'a load'}: by {maps[load].hint}")
+        elif load.desc is not None:
+            notes.append(f"{load.result.hint or 'a load'}: its tile, or another load of the loop, is not for the copy engine")
+    if notes:
+        func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)
 
 
 def _held(loads: list[Load]) -> list[Load]:

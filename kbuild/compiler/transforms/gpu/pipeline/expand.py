@@ -22,12 +22,14 @@ from kbuild.compiler.ops.gpu import (
     LocalAlloc,
     LocalDealloc,
     MemDescIndex,
+    MemDescTrans,
 )
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
 from kbuild.compiler.ops.tensor import Load, Splat
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, drop_unused_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.schedule import Schedule, Stage
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
 
 
 @dataclass
@@ -150,6 +152,8 @@ class _Expansion:
             elif barrier is not None:
                 indices = tuple(mapping.get(index, index) for index in load.indices)
                 destination = self._at(load, MemDescIndex(self.buffers[load], slot))
+                if is_transposed(load):
+                    destination = self.builder.add(MemDescTrans(destination, (1, 0))).result
                 copy = AsyncTmaCopyGlobalToLocal(self.maps[load], destination, barrier, predicate, indices)
                 copy.loc = load.loc
                 self.builder.add(copy)

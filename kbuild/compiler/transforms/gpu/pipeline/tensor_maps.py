@@ -2,10 +2,11 @@
 it makes from others.
 
     tt.func @kernel(%x: !tt.ptr<f16>, %m: i32, %k: i32, %stride: i64,
-                    %x_map: !tt.tensordesc<tensor<64x64xf16>> {tensor_map = [0, 1, 2, 3], swizzle = 128})
+                    %x_map: !tt.tensordesc<tensor<64x64xf16>> {tensor_map = "#0 #1,#2 #3", swizzle = 128})
 
 says that the map is of the tensor at argument 0 whose sizes are arguments 1 and 2, and whose rows are argument 3 elements
 apart; that it gives boxes of 64 rows with 64 columns; and that each box lies in shared memory as the swizzle of 128 bytes has it.
+Sizes and strides may also be numbers.
 """
 
 from __future__ import annotations
@@ -18,48 +19,67 @@ from kbuild.compiler.layout import wgmma_mode
 from kbuild.compiler.ops.elementwise import Constant, ExtSI
 from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
 
-MAX_BOX_ROWS = 256
-"""Rows that one instruction may copy."""
+ALIGNMENT = 16
+"""Bytes that divide strides."""
+MAX_BOX_SIZE = 256
+"""Elements along an axis that one instruction may copy."""
 
 
 def can_copy_by_tma(load: Load, tile: MemDescType, func: Func) -> bool:
     """Whether the copy engine can bring a load into a tile, by a map that the launcher can make."""
-    if tile.layout.rank != 2 or tile.tile_shape[0] > MAX_BOX_ROWS or tile.layout.shape != tile.tile_shape:
+    if tile.layout.rank != 2 or tile.layout.shape != tile.tile_shape or max(tile.tile_shape) > MAX_BOX_SIZE:
         return False
     mode = wgmma_mode(tile.layout, bit_width(tile))
-    return _sources(load, func) is not None and mode is not None and mode[0] > 0 and not mode[1]
+    return _sources(load, func) is not None and mode is not None and mode[0] > 0 and mode[1] == is_transposed(load)
 
 
-def _sources(load: Load, func: Func) -> list[int] | None:
-    """The numbers of the arguments that are base, sizes, and strides but the last; None where they are no arguments."""
+def is_transposed(load: Load) -> bool:
+    """Whether the block of a matrix comes with the other axis contiguous."""
+    return bool(load.axes) and load.axes[-2] > load.axes[-1]
+
+
+def _sources(load: Load, func: Func) -> str | None:
+    """Base, sizes, and strides but the last: arguments by their numbers, or constants; None where they are neither."""
     make = load.desc.op if load.desc is not None else None
-    if not isinstance(make, MakeTensorDescriptor) or make.padding != "zero" or len(make.shape) != 2:
+    if not isinstance(make, MakeTensorDescriptor) or make.padding != "zero" or len(make.shape) < 2:
+        return None
+    assert isinstance(make.type, DescriptorType)
+    rank = make.type.block.rank
+    if sorted(load.axes or range(rank)) != [rank - 2, rank - 1]:
         return None
     last = make.strides[-1].op
     if not isinstance(last, Constant) or last.value != 1:
         return None
-    found = []
-    for value in (make.base, *make.shape, *make.strides[:-1]):
-        source = value.op.src if isinstance(value.op, ExtSI) else value
-        if source.op is not None or source.block is not func.body:
-            return None
-        found.append(source.index)
-    return found
+    base, sizes, strides = ([_source(value, func) for value in part] for part in ([make.base], make.shape, make.strides[:-1]))
+    size = bit_width(make.type.block) // 8
+    if any(stride and stride.isdigit() and int(stride) * size % ALIGNMENT for stride in strides):
+        return None
+    words = [",".join(item or "" for item in part) for part in (base, sizes, strides)]
+    return " ".join(words) if None not in (*base, *sizes, *strides) else None
+
+
+def _source(value: Value, func: Func) -> str | None:
+    if isinstance(value.op, Constant):
+        return str(value.op.value)
+    source = value.op.src if isinstance(value.op, ExtSI) else value
+    return f"#{source.index}" if source.op is None and source.block is func.body else None
 
 
 def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
     """The argument that is the map of a load; one for all loads that go by the same one."""
     sources, mode = _sources(load, func), wgmma_mode(tile.layout, bit_width(tile))
-    assert sources is not None and mode is not None, "the load was chosen by them"
-    rows, columns = tile.tile_shape
-    box = TensorType((rows, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
+    assert sources is not None and mode is not None and load.desc is not None, "the load was chosen by them"
+    assert isinstance(load.desc.type, DescriptorType)
+    *outer, columns = load.desc.type.block.shape
+    box = TensorType((*outer, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
     hints: dict[str, Any] = {"tensor_map": sources, "swizzle": mode[0]}
     known = [*func.argument_hints, *[{}] * (len(func.arguments) - len(func.argument_hints))]
     for argument, other in zip(func.arguments, known):
         if other == hints and argument.type == DescriptorType(box):
             return argument
     func.argument_hints = (*known, hints)
-    name, taken = f"{func.arguments[sources[0]].hint or 'tensor'}_map", {argument.hint for argument in func.arguments}
+    base = func.arguments[int(sources.split()[0].removeprefix("#"))]
+    name, taken = f"{base.hint or 'tensor'}_map", {argument.hint for argument in func.arguments}
     while name in taken:
         name += "_"
     return func.body.add_argument(DescriptorType(box), name)

@@ -1,0 +1,156 @@
+"""Finds the loads of loops that read a block of a tensor by plain arithmetic on pointers, and says so, for the copy engine (TMA).
+
+    Before:  %rows = splat(%tile * 128) + make_range 0 … 128;  %depth = make_range 0 … 64
+             %p0 = splat(%a) + expand_dims(%rows % splat(%M)) * splat(%stride) + expand_dims(%depth)
+             scf.for %k = 0 to %K step 64, init=[…, %p0] {
+               %x: tensor<128x64xf16> = tt.load %p, mask=expand_dims(%depth) < %K - %k, other=0
+               …, %p + 64
+             }
+             tt.store …, mask=%rows < %M and …
+    After:   %d: !tt.tensordesc<tensor<128x64xf16>> = tt.make_tensor_descriptor %a, shape=[%M, %K], strides=[%stride, 1]
+             …
+               %x: tensor<128x64xf16> = tt.load %p, mask=…, other=0, desc=%d, indices=[%tile * 128, %k]
+
+The pointers and the mask stay: whoever has no copy engine, or no place in shared memory for its blocks, loads by them.  A
+block may be of a tensor with more axes than it has itself, such as those of batch and head, and is one thick there; axes that
+no mask bounds have the largest size there is.  `tiles` says what is recognised, and gives the reason where it is not; the
+function's attribute `tma` keeps these reasons for `pipeline`.
+"""
+
+from __future__ import annotations
+
+from kbuild.compiler.analysis.polynomials import Polynomial, Polynomials
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Func, Module, Value
+from kbuild.compiler.ir.passes import tensor_pass
+from kbuild.compiler.ir.types import I32, I64, DescriptorType, PointerType, TensorType, bit_width
+from kbuild.compiler.ops.control import Call, For, While
+from kbuild.compiler.ops.elementwise import AddI, Constant, ExtSI, MulI
+from kbuild.compiler.ops.tensor import (
+    AtomicCAS,
+    AtomicRMW,
+    Load,
+    MakeTensorDescriptor,
+    Store,
+)
+from kbuild.compiler.targets import Target
+from kbuild.compiler.transforms.tensor.recognise_tiles.tiles import (
+    Number,
+    Numbering,
+    Refusal,
+    Tile,
+    find_tile,
+    trips_replaced,
+)
+
+ALIGNMENT = 16
+"""Bytes that divide the address of a tensor and the distances of its rows."""
+MIN_ROW_BYTES = 16
+
+
+@tensor_pass
+def recognise_tiles(module: Module, target: Target) -> None:
+    """Give descriptors to the loads of innermost loops that are blocks of tensors."""
+    if not target.has("tma"):
+        return
+    for func in module.functions.values():
+        forms = Polynomials()
+        written, numbering = _written(func, forms), Numbering(func)
+        for op in list(func.body.walk()):
+            if isinstance(op, Load) and _is_candidate(op):
+                _recognise(op, func, forms, numbering, written)
+
+
+def _is_candidate(load: Load) -> bool:
+    """Whether a load may be pipelined: of a matrix, in an innermost loop."""
+    type_, loop = load.result.type, load.parent_op
+    if not isinstance(type_, TensorType) or type_.rank != 2 or load.desc is not None or load.boundary_check:
+        return False
+    if not isinstance(loop, For) or any(isinstance(op, For | While) for op in loop.body.walk()):
+        return False
+    return not (load.volatile or load.cache)
+
+
+def _written(func: Func, forms: Polynomials) -> set[object] | None:
+    """The arguments that the kernel writes to; None where it may be any."""
+    written: set[object] = set()
+    for op in func.body.walk():
+        if isinstance(op, Call):
+            return None
+        if isinstance(op, Store | AtomicRMW | AtomicCAS):
+            form = forms.of(op.ptr)
+            bases = [s for s in form.symbols if isinstance(s, Value) and isinstance(s.type, PointerType)] if form else []
+            if len(bases) != 1 or bases[0].op is not None:
+                return None
+            written.update(bases)
+    return written
+
+
+def _recognise(
+    load: Load, func: Func, forms: Polynomials, numbering: Numbering, written: set[object] | None
+) -> None:
+    """Say which block a load reads, if it does."""
+    try:
+        tile = find_tile(load, func, forms, numbering)
+        _check_hardware(tile, load, func)
+        if written is None or tile.base in written:
+            raise Refusal("the kernel may write to where it reads")
+        starts = [trips_replaced(axis.start, forms) for axis in tile.axes]
+    except Refusal as reason:
+        func.attrs["tma"] = (*func.attrs.get("tma", ()), f"{load.result.hint or 'a load'}: {reason}")
+        return
+    type_ = load.result.type
+    assert isinstance(type_, TensorType)
+    top, here = Builder(func.body, func.body.first, load.loc), Builder.before(load)
+    shape = tuple(1 if axis.along is None else type_.shape[axis.along] for axis in tile.axes)
+    sizes = tuple(_argument(top, axis.size, 32) for axis in tile.axes)
+    strides = tuple(_argument(top, axis.stride, 64) for axis in tile.axes)
+    made = MakeTensorDescriptor(tile.base, sizes, strides, DescriptorType(TensorType(shape, type_.element)))
+    load.desc = top.add(made).result
+    load.indices = tuple(_index(here, start, numbering) for start in starts)
+    places = {axis.along: number for number, axis in enumerate(tile.axes)}
+    axes = tuple(places[axis] for axis in range(type_.rank))
+    load.axes = axes if axes != tuple(range(len(tile.axes))) else ()
+
+
+def _check_hardware(tile: Tile, load: Load, func: Func) -> None:
+    """What a tensor map asks for besides."""
+    size = bit_width(load.result.type) // 8
+    type_, last = load.result.type, tile.axes[-1].along
+    assert isinstance(type_, TensorType) and last is not None
+    if not size or type_.shape[last] * size < MIN_ROW_BYTES:
+        raise Refusal(f"a row of the block has less than {MIN_ROW_BYTES} bytes")
+    if _divisor(tile.base, func) % ALIGNMENT:
+        raise Refusal(f"{tile.base.hint or 'its base'} is not known to be divisible by {ALIGNMENT} bytes")
+    for axis in tile.axes[:-1]:
+        if _divisor(axis.stride, func) * size % ALIGNMENT:
+            name = axis.stride.hint if isinstance(axis.stride, Value) else axis.stride
+            raise Refusal(f"the stride {name} is not known to be divisible by {ALIGNMENT} bytes")
+
+
+def _divisor(number: Number, func: Func) -> int:
+    if isinstance(number, int):
+        return number
+    hints = func.argument_hints[number.index] if number.index < len(func.argument_hints) else {}
+    return int(hints.get("divisibility", 1))
+
+
+def _argument(build: Builder, number: Number, bits: int) -> Value:
+    if isinstance(number, int):
+        return build.add(Constant(number, I64 if bits == 64 else I32)).result
+    return number if bit_width(number.type) >= bits else build.add(ExtSI(number, I64)).result
+
+
+def _index(build: Builder, form: Polynomial, numbering: Numbering) -> Value:
+    """A polynomial of scalars, computed in 32 bits."""
+    total: Value | None = None
+    for monomial, factor in sorted(form.terms, key=lambda term: numbering.of_monomial(term[0])):
+        product: Value | None = None
+        for symbol in sorted((s for s, power in monomial for _ in range(power)), key=numbering.of_symbol):
+            assert isinstance(symbol, Value)
+            product = symbol if product is None else build.add(MulI(product, symbol)).result
+        if product is None or factor != 1:
+            constant = build.add(Constant.of(factor, I32)).result
+            product = constant if product is None else build.add(MulI(product, constant)).result
+        total = product if total is None else build.add(AddI(total, product)).result
+    return total if total is not None else build.add(Constant.of(0, I32)).result

@@ -1,0 +1,59 @@
+"""Which loads are found to be blocks of tensors, and the reasons given for the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from zoo.cases_tiles import FORMS, tile_case
+
+import kbuild
+
+BOTH = ("left: by a_map", "right: by b_map")
+MAPS = {"a_map": "tensormap f16 64x32 64 a M,K lda", "b_map": "tensormap f16 32x32 64 b K,N ldb"}
+REFUSED = {
+    "column_sums": "indices that wrap around may reach what is stored",
+    "ones": "where the mask is false it gives something else than zero",
+    "diagonal": "its mask is no comparison of indices with sizes",
+    "table": "a size is no argument, nor a constant",
+    "in_place": "the kernel may write to where it reads",
+}
+
+
+def compiled(form: str, **changed: str) -> kbuild.compiler.driver.Metadata:
+    case = tile_case(form)
+    signature = case.signature(case.make(np.random.default_rng(0))) | changed
+    return kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, stop="ttgir").metadata
+
+
+@pytest.mark.parametrize(("form", "left"), [
+    ("masked", MAPS["a_map"]),
+    ("wrapped", MAPS["a_map"]),
+    ("heads", "tensormap f16 1x1x64x32 64 a 2147483647,2147483647,M,K stride_h,stride_z,lda"),
+    ("constant_stride", "tensormap f16 64x32 64 a M,K 96"),
+    ("second_half", MAPS["a_map"]),
+    ("above", MAPS["a_map"]),
+])  # fmt: skip
+def test_forms_that_the_copy_engine_can_do(form: str, left: str) -> None:
+    metadata = compiled(form)
+    assert metadata.tma == BOTH
+    assert metadata.params[-2:] == (("a_map", left), ("b_map", MAPS["b_map"]))
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_forms_that_it_cannot(form: str) -> None:
+    metadata = compiled(form)
+    assert f"left: {REFUSED[form]}" in metadata.tma
+    assert not any(type_.startswith("tensormap") for _, type_ in metadata.params)
+
+
+@pytest.mark.parametrize(("changed", "reason"), [
+    ({"a": "*fp16"}, "left: a is not known to be divisible by 16 bytes"),
+    ({"lda": "i32"}, "left: the stride lda is not known to be divisible by 16 bytes"),
+    ({"K": "i64"}, "left: an index has 64 bits"),
+])  # fmt: skip
+def test_promises_that_are_missing(changed: dict[str, str], reason: str) -> None:
+    assert reason in compiled("masked", **changed).tma
+
+
+def test_every_form_is_one_or_the_other() -> None:
+    assert {*FORMS, "in_place"} == {"masked", "wrapped", "heads", "constant_stride", "second_half", "above", *REFUSED}

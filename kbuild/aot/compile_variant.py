@@ -90,6 +90,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,
         "warnings": list(metadata.warnings),
+        "warps": metadata.warps,
     }
 
 

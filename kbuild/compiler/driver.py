@@ -56,10 +56,17 @@ class Metadata:
     spill_loads: int | None = None
     """Bytes."""
     ptxas_version: str | None = None
+    extra_warps: int = 0
+    """Warps of a launch besides `num_warps`, which only copy."""
     warnings: tuple[str, ...] = ()
     """What ptxas warned of."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Time spent by stage."""
+
+    @property
+    def warps(self) -> int:
+        """Warps of a launch."""
+        return self.num_warps + self.extra_warps
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,7 @@ class _Compilation:
             num_warps=attrs.get("num_warps", self.num_warps),
             num_stages=attrs.get("num_stages", self.num_stages),
             shared=attrs.get("shared", 0),
+            extra_warps=attrs.get("extra_warps", 0),
             params=_parameters(module.kernel),
             registers=facts.registers if facts else None,
             spill_stores=facts.spill_stores if facts else None,

@@ -46,8 +46,9 @@ def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_wa
     with open(Path(file).with_name("compiled.log"), "a") as log:
         log.write(f"{function} {target} {sorted(constexprs.items())}\n")
     facts = SimpleNamespace(
-        name=function, arch=target, num_warps=num_warps, num_stages=num_stages, shared=0, registers=32, spill_stores=0,
-        spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=(), stage_seconds={"ttir": time.time()},
+        name=function, arch=target, num_warps=num_warps, num_stages=num_stages, warps=num_warps, shared=0, registers=32,
+        spill_stores=0, spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=(),
+        stage_seconds={"ttir": time.time()},
     )  # fmt: skip
     cubin = ELF + hashlib.sha256(request.encode()).digest() * 50
     return SimpleNamespace(asm={"ptx": f"// {request}\n", "cubin": cubin}, metadata=facts)

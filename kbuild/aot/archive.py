@@ -8,8 +8,8 @@
     ...     ...     blobs; offsets in the index count from here
 
 An entry of the index has `key`, `kind` ("cubin" or "ptx"), `kernel`, `variant`, `arch`, `entry` (the symbol), `shared`
-(bytes), `num_warps`, `registers`, and of its blob `offset`, `stored` and `size` (bytes), `compression`, `sha256` (of the
-raw bytes).  The digest of the index, which `write_archive` gives and the package's table repeats, so binds every cubin to
+(bytes), `num_warps` (of a launch), `registers`, and of its blob `offset`, `stored` and `size` (bytes), `compression`, `sha256`
+(of the raw bytes).  The digest of the index, which `write_archive` gives and the package's table repeats, so binds every cubin to
 what it may be launched as.  Equal blobs are stored once.
 
 Blobs are zlib streams where that makes them smaller, because every Python can read those: zstandard is no part of it

@@ -90,7 +90,7 @@ def _entries(built: Built, with_ptx: bool) -> list[Entry]:
     variant, facts = built.job.variant, built.facts
 
     def entry(name: str, kind: str, data: bytes) -> Entry:
-        launch = {"shared": facts["shared"], "num_warps": facts["num_warps"], "registers": facts["registers"]}
+        launch = {"shared": facts["shared"], "num_warps": facts["warps"], "registers": facts["registers"]}
         return Entry(name, kind, variant.kernel, str(variant), facts["arch"], facts["entry"], **launch, data=data)
 
     return [entry(key(built), "cubin", built.cubin)] + [entry(f"{key(built)}.ptx", "ptx", built.ptx)] * with_ptx

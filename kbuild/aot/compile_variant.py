@@ -92,6 +92,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "spill_stores": metadata.spill_stores,
         "tma": list(metadata.tma),
         "warnings": list(metadata.warnings),
+        "warps": metadata.warps,
     }
 
 

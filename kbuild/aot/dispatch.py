@@ -98,6 +98,7 @@ class Row:
     shared: int
     """Dynamic shared memory in bytes."""
     num_warps: int
+    """Warps of a launch, those that only copy among them."""
     registers: int
     required: tuple[int, ...]
     """Bits required of each fact."""

@@ -92,9 +92,9 @@ def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, An
     """The table of a manifest's package.
 
     `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params` (pairs of name
-    and type that the cubin takes), `shared`, `num_warps`, `registers`, `sha256`, and where the cubin is: `archive`,
-    `archive_sha256` (of its index), `key`, and `ptx_key` if its PTX is there too.  ManifestError where an expression or a
-    name cannot be said in C and Python.
+    and type that the cubin takes), `shared`, `num_warps`, `warps` (of a launch), `registers`, `sha256`, and where the cubin
+    is: `archive`, `archive_sha256` (of its index), `key`, and `ptx_key` if its PTX is there too.  ManifestError where an
+    expression or a name cannot be said in C and Python.
     """
     codes: dict[str, list[Code]] = {}
     archives: dict[str, str] = {}
@@ -275,7 +275,7 @@ def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_
         target=target,
         entry=facts["entry"],
         shared=facts["shared"],
-        num_warps=facts["num_warps"],
+        num_warps=facts["warps"],
         registers=facts["registers"],
         required=(1 << target, _required_level(table, facts["shared"]), *_required_of_call(table, code, grid_args)),
         passed=_passed(code),

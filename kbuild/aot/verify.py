@@ -151,7 +151,7 @@ def run_ptx(
     facts = artifact.metadata
     given = arguments_of(facts.params, {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()})
     timing = schedule if schedule.startswith("random") else "late"
-    return emulate(program, None, grid, facts.num_warps, facts.shared, given, schedule=schedule, timing=timing)
+    return emulate(program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing)
 
 
 def _as_parameter(type_: Type, value: Any) -> Any:

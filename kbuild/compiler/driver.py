@@ -60,12 +60,19 @@ class Metadata:
     spill_loads: int | None = None
     """Bytes."""
     ptxas_version: str | None = None
+    extra_warps: int = 0
+    """Warps of a launch besides `num_warps`, which only copy."""
     warnings: tuple[str, ...] = ()
     """What ptxas warned of."""
     conversions: int = 0
     """Changes of layout that go through shared memory; known from the stage `ttgir` on."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Time spent by stage."""
+
+    @property
+    def warps(self) -> int:
+        """Warps of a launch."""
+        return self.num_warps + self.extra_warps
 
 
 @dataclass(frozen=True)
@@ -233,6 +240,7 @@ class _Compilation:
             num_warps=attrs.get("num_warps", self.num_warps),
             num_stages=attrs.get("num_stages", self.num_stages),
             shared=attrs.get("shared", 0),
+            extra_warps=attrs.get("extra_warps", 0),
             params=_parameters(module.kernel),
             tma=tuple(attrs.get("tma", ())),
             registers=facts.registers if facts else None,

@@ -40,7 +40,7 @@ def outcome(name: str, arch: str, text: str, timing: str) -> str:
     case, (artifact, arguments) = CASES[name], kernel(name, arch)
     names = [key for key, _ in artifact.metadata.params]
     report = run(
-        text, artifact.metadata.name, case.grid, artifact.metadata.num_warps, artifact.metadata.shared,
+        text, artifact.metadata.name, case.grid, artifact.metadata.warps, artifact.metadata.shared,
         [arguments[key] for key in names], schedule="lockstep" if timing == "early" else "round-robin", timing=timing,
     )  # fmt: skip
     if report.findings:

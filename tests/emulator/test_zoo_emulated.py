@@ -34,7 +34,7 @@ def check(name: str, arch: str, schedule: str) -> None:
     arguments = case.make(np.random.default_rng(1))
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
     passed = arguments_of(metadata.params, given)
-    report = run(program, None, case.grid, metadata.num_warps, metadata.shared, passed, schedule=schedule)
+    report = run(program, None, case.grid, metadata.warps, metadata.shared, passed, schedule=schedule)
     outputs = {key: output for (key, _), output in zip(metadata.params, report.check().outputs) if output is not None}
     kinds = {key: value.type_name for key, value in arguments.items() if isinstance(value, Bits)}
     case.check(arguments, {key: Bits(output, kinds[key]) if key in kinds else output for key, output in outputs.items()})

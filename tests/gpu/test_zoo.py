@@ -20,5 +20,5 @@ def test_case_is_right_on_the_device(device, artifacts, name, arch):
     image = artifact.asm["cubin"] if arch == "sm_90" else artifact.asm["ptx"].encode()
     metadata = artifact.metadata
     maps = [text for _, text in metadata.params if text.startswith("tensormap ")]
-    after = device.launch(image, metadata.name, case.grid, metadata.num_warps, metadata.shared, arguments, types, maps)
+    after = device.launch(image, metadata.name, case.grid, metadata.warps, metadata.shared, arguments, types, maps)
     case.check(arguments, after)

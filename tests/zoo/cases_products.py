@@ -119,6 +119,31 @@ def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int,
     )  # fmt: skip
 
 
+def _specialized(name: str, m: int, n: int, k: int, tile: tuple[int, int, int], programs: int, warps: int, stages: int) -> Case:
+    """A product by a grid of fewer programs than tiles, or more; a thread of its own does the copies."""
+    tile_m, tile_n, tile_k = tile
+    return Case(
+        name, "products.py", "dot_specialized",
+        lambda rng: {"a": operand(rng, "float16", m, 8 * -(-k // 8)), "b": operand(rng, "float16", k, n),
+                     "c": poisoned(m, n, dtype=np.float16), "M": m, "N": n, "K": k, "lda": 8 * -(-k // 8), "ldb": n, "ldc": n},
+        lambda a, b, K, **_: {"c": numbers(a)[:, :K] @ numbers(b)},
+        {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k}, grid=(programs,), num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+
+
+def _attention_specialized(rows: int, head: int) -> Case:
+    def expect(q, k, v, **_):
+        weights = np.exp2(numbers(q) @ numbers(k).T)
+        return {"out": weights / weights.sum(axis=1, keepdims=True) @ numbers(v)}
+
+    return Case(
+        "attention_specialized", "products.py", "attention_specialized",
+        lambda rng: {**{name: operand(rng, "float16", rows, head) for name in "qkv"},
+                     "out": poisoned(rows, head, dtype=np.float16), "rows": rows, "pitch": head},
+        expect, {"TILE": 64, "HEAD": head}, grid=(rows // 64,), num_stages=2, tolerance=2e-3,
+    )  # fmt: skip
+
+
 def _shift(name: str, dtype: str, rows: int, columns: int, pitch: int, up: int, left: int, tile: int) -> Case:
     def expect(x, out, **_):
         padded = np.zeros((rows + 2 * tile, columns + 2 * tile))
@@ -164,6 +189,10 @@ CASES = [
     _descriptors("descriptors", 128, 64, 96, 96, (64, 64, 32)),
     _descriptors("descriptors_ragged", 100, 83, 77, 104, (64, 64, 32)),
     _descriptors("descriptors_odd", 33, 31, 129, 136, (32, 32, 64)),
+    _specialized("specialized", 128, 192, 160, (64, 64, 64), 2, 4, 3),
+    _specialized("specialized_ragged", 100, 88, 77, (64, 64, 32), 5, 4, 2),
+    _specialized("specialized_two_groups", 192, 128, 256, (128, 64, 64), 1, 8, 3),
+    _attention_specialized(192, 64),
     _shift("descriptor_shift", "float32", 40, 50, 52, -3, 5, 16),
     _shift("descriptor_shift_fp16", "float16", 21, 37, 40, 2, -8, 16),
     _shift("descriptor_shift_int8", "int8", 33, 45, 48, 0, -16, 32),

@@ -48,6 +48,7 @@ from kbuild.compiler.ops.nvidia import (
     WaitBarrier,
     WarpGroupDot,
     WarpGroupDotWait,
+    WarpSpecialize,
 )
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.errors import InternalError
@@ -58,11 +59,17 @@ EVERYTHING = 1 << 62
 
 
 class Slot(NamedTuple):
-    """The number of a buffer: `offset`, or (offset + iteration) mod `modulus` in a loop."""
+    """The number of a buffer: `offset`, or (start + offset + iteration) mod `modulus` in a loop."""
 
     offset: int
     loop: For | None = None
     modulus: int = 0
+    start: Value | None = None
+    """What the counter starts at where that is no constant, as when an outer loop carries it on; None for 0."""
+
+    def may_equal(self, other: Slot) -> bool:
+        """Whether two numbers may be the same, in one iteration."""
+        return self.offset == other.offset or self[1:] != other[1:]
 
 
 class Access(NamedTuple):
@@ -83,7 +90,7 @@ def may_conflict(first: Access, second: Access) -> bool:
     a, b = first.slot, second.slot
     if first.owner is not second.owner or a is None or b is None:
         return True
-    return a.offset == b.offset or a.loop is not b.loop or a.modulus != b.modulus
+    return a.may_equal(b)
 
 
 def _surely_same(first: Access, second: Access) -> bool:
@@ -243,6 +250,9 @@ class BarrierAnalysis:
                 other = self._block(op.else_body, state.copy())
                 state = self._block(op.then_body, state)
                 state.add(other)
+            elif isinstance(op, WarpSpecialize):
+                # The producer's accesses are ordered with the others by barriers in shared memory.
+                state = self._block(op.default, state)
             else:
                 self._visit(op, state)
         return state
@@ -398,7 +408,7 @@ class SlotNumbers:
     def of(self, value: Value) -> Slot | None:
         """The slot that a value numbers; None when it is neither constant nor a counter."""
         if value not in self.known:
-            self.known[value] = self._constant(value) or self._counter(value) or self._successor(value)
+            self.known[value] = self._constant(value) or self._counter(value) or self._neighbour(value)
         return self.known[value]
 
     def _constant(self, value: Value) -> Slot | None:
@@ -406,22 +416,23 @@ class SlotNumbers:
         return None if number is None else Slot(number)
 
     def _counter(self, value: Value) -> Slot | None:
-        """A value that a loop carries, starting at a constant and yielding its own successor."""
+        """A value that a loop carries, and that yields its own successor."""
         loop = value.owner.parent if isinstance(value.owner, Block) else None
         if not isinstance(loop, For) or value.index == 0:
             return None
-        start = _constant(loop.init[value.index - 1])
-        step = _match_successor(loop.yielded[value.index - 1])
-        if start is None or step is None or step[0] is not value or not 0 <= start < step[1]:
+        init = loop.init[value.index - 1]
+        start, step = _constant(init), _match_successor(loop.yielded[value.index - 1])
+        if step is None or step[0] is not value or not 0 <= (start or 0) < step[1]:
             return None
-        return Slot(start, loop, step[1])
+        return Slot(start, loop, step[1]) if start is not None else Slot(0, loop, step[1], init)
 
-    def _successor(self, value: Value) -> Slot | None:
-        step = _match_successor(value)
-        slot = self.of(step[0]) if step is not None else None
-        if step is None or slot is None or slot.modulus != step[1]:
-            return None
-        return slot._replace(offset=(slot.offset + 1) % slot.modulus)
+    def _neighbour(self, value: Value) -> Slot | None:
+        """The successor or predecessor of a counter."""
+        for step, distance in ((_match_successor(value), 1), (_match_predecessor(value), -1)):
+            slot = self.of(step[0]) if step is not None else None
+            if step is not None and slot is not None and slot.modulus == step[1]:
+                return slot._replace(offset=(slot.offset + distance) % slot.modulus)
+        return None
 
 
 def _constant(value: Value) -> int | None:
@@ -447,3 +458,14 @@ def _match_successor(value: Value) -> tuple[Value, int] | None:
     if _constant(increment.rhs) == 1:
         return increment.lhs, modulus
     return (increment.rhs, modulus) if _constant(increment.lhs) == 1 else None
+
+
+def _match_predecessor(value: Value) -> tuple[Value, int] | None:
+    """(x, n) when `value` is n - 1 if x is 0, and x - 1 otherwise."""
+    op = value.op
+    if not isinstance(op, Select) or not isinstance(op.condition.op, CmpI) or op.condition.op.predicate != "eq":
+        return None
+    test, last, decrement = op.condition.op, _constant(op.true_value), op.false_value.op
+    if last is None or _constant(test.rhs) != 0 or not isinstance(decrement, AddI):
+        return None
+    return (test.lhs, last + 1) if decrement.lhs is test.lhs and _constant(decrement.rhs) == -1 else None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.compiler.interp import elementwise, gpu, nvidia, tensor  # noqa: F401  register their meanings
+from kbuild.compiler.interp import elementwise, gpu, nvidia, partitions, tensor  # noqa: F401  register their meanings
 from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_to, value_dtype
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory

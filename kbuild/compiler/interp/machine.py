@@ -75,6 +75,8 @@ class Machine:
         self.groups: list[list[tuple[Tile, Array]]] = []
         self.counting: dict[tuple[int, int], Any] = {}
         """Barriers in shared memory that count the bytes of copies, by where they are."""
+        self.turns: Any = None
+        """Who takes turns with the program, where a producer runs beside it."""
         self.products: list[InFlight] = []
         """Asynchronous products issued and not waited for, oldest first."""
 

@@ -15,7 +15,9 @@ from kbuild.compiler.interp.formats import Array
 from kbuild.compiler.interp.machine import InFlight, Machine, means
 from kbuild.compiler.interp.memory import Tile
 from kbuild.compiler.interp.tensor import matrix_product
+from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
     BarrierExpect,
     FenceAsyncShared,
@@ -98,12 +100,17 @@ class Counting:
     expected: int | None = None
     copies: list[tuple[Tile, Array]] = field(default_factory=list)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the bytes of all copies are those that were expected."""
+        return self.expected == sum(tile.type.tile_bytes for tile, _ in self.copies)
+
 
 def _places(tile: Tile) -> list[tuple[int, int]]:
     return [(id(tile.data), tile.start + 8 * int(offset)) for offset in tile.offsets.reshape(-1)]
 
 
-def _counting(machine: Machine, tile: Tile, op: BarrierExpect | WaitBarrier | AsyncTmaCopyGlobalToLocal) -> Counting:
+def _counting(machine: Machine, tile: Tile, op: Op) -> Counting:
     (place,) = _places(tile)
     if place not in machine.counting:
         raise InterpretError(f"{op.op_name} of a barrier that was not made", op.loc)
@@ -137,13 +144,29 @@ def barrier_expect(machine: Machine, op: BarrierExpect) -> None:
 def wait_barrier(machine: Machine, op: WaitBarrier) -> None:
     """The phase completes now, as late as it may."""
     barrier = _counting(machine, machine[op.barrier], op)
-    if int(machine[op.phase]) != barrier.phase:
+    phase = int(machine[op.phase])
+
+    def is_waiting() -> bool:
+        return phase == barrier.phase and not barrier.is_complete
+
+    while is_waiting():
+        if machine.turns is None or not machine.turns.give(is_waiting):
+            raise InterpretError("a wait that never ends: the bytes expected are not those copied", op.loc)
+    if phase != barrier.phase:
         return
-    if barrier.expected != sum(tile.type.tile_bytes for tile, _ in barrier.copies):
-        raise InterpretError("a wait that never ends: the bytes expected are not those copied", op.loc)
     for tile, values in barrier.copies:
         tile.write(values)
     barrier.phase, barrier.expected, barrier.copies = barrier.phase ^ 1, None, []
+
+
+@means(ArriveBarrier)
+def arrive_barrier(machine: Machine, op: ArriveBarrier) -> None:
+    """All warps arrive at once, which completes the phase; what others may write over is gone."""
+    barrier = _counting(machine, machine[op.barrier], op)
+    if machine[op.predicate]:
+        barrier.phase ^= 1
+        for tile in op.tiles:
+            machine[tile].spoil()
 
 
 @means(AsyncTmaCopyGlobalToLocal)

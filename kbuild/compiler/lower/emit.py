@@ -88,6 +88,10 @@ class Emitter:
         self.func = func
         self.target = target
         self.num_warps: int = func.attrs.get("num_warps", 4)
+        self.extra_warps: int = func.attrs.get("extra_warps", 0)
+        """Warps that a launch has besides the program's, after them."""
+        self.partition = ""
+        """Which warps run the code: all, or of a program with specialised ones those of `default`, or `producer`'s thread."""
         self.loc: Loc | None = func.loc
         self.location_suffix: Callable[[Loc | None], str] = lambda loc: ""
         """What every line of an operation ends with: its debug location."""
@@ -350,6 +354,9 @@ class Emitter:
         """All threads of the program wait for each other; memory written before is seen after."""
         if self.num_warps == 1:
             self.call("llvm.nvvm.bar.warp.sync", "void", [("i32", "-1")])
+        elif self.partition:
+            operands = [("i32", "1"), ("i32", str(32 * self.num_warps))]
+            self.call("llvm.nvvm.barrier.cta.sync.aligned.count", "void", operands)
         else:
             self.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 

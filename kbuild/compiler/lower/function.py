@@ -25,7 +25,7 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
     body = emit.finish()
     func = emit.func
     parameters = ", ".join(_parameter(func, index, name) for index, name in enumerate(parameter_names(func)))
-    attributes = f'"nvvm.reqntid"="{32 * emit.num_warps}" nounwind'
+    attributes = f'"nvvm.reqntid"="{32 * (emit.num_warps + emit.extra_warps)}" nounwind'
     suffix = f" !dbg !{debug.subprogram}" if debug is not None else ""
     lines = [f'target datalayout = "{DATA_LAYOUT}"', f'target triple = "{TRIPLE}"', "", SHARED, *emit.globals, ""]
     lines += [*emit.declarations.values(), ""]

@@ -25,18 +25,20 @@ mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;
 
 def _first_thread(emit: Emitter) -> str:
     """Whether this is the thread that speaks for all."""
+    if emit.partition == "producer":
+        return "true"
     return emit.compare("eq", emit.thread_id(), "0")
 
 
 @lower(InitBarrier)
 def lower_init_barrier(emit: Emitter, op: InitBarrier) -> None:
-    """One arrival completes a phase, that of the thread that issues the copies; the fence shows them to the copy engine."""
+    """The fence shows the barriers to the copy engine."""
     assert isinstance(op.barriers.type, MemDescType)
     pointer, _ = descriptor(emit, op.barriers)
     with emit.when(_first_thread(emit)):
         for number in range(op.barriers.type.buffers or 1):
             place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
-            emit.call("llvm.nvvm.mbarrier.init.shared", "void", [(SHARED_POINTER, place), ("i32", "1")], effect=True)
+            emit.call("llvm.nvvm.mbarrier.init.shared", "void", [(SHARED_POINTER, place), ("i32", str(op.arrivals))], effect=True)
         emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
 
 

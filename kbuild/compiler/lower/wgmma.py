@@ -82,7 +82,7 @@ class _SharedOperand:
         address = emit.instruction(f"ptrtoint {SHARED_POINTER} {pointer} to i32")
         if any(groups):
             with emit.at_entry():
-                moved = linear(emit, _group_number(emit), groups)
+                moved = linear(emit, group_number(emit), groups)
             address = emit.add(address, moved)
         units = emit.and_(emit.shift(address, -4), str(0x3FFF))
         constant = self.tile.constant
@@ -124,7 +124,7 @@ def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
     return emit.asm(moves, constraints, [("i32", word) for word in words], ["i32"] * count, effect=True)
 
 
-def _group_number(emit: Emitter) -> str:
+def group_number(emit: Emitter) -> str:
     """The number of the thread's warpgroup, in the entry block, as a value that ptxas knows to be the same in a warp."""
     number = emit.shift(emit.thread_id(), -(32 * GROUP_WARPS - 1).bit_length())
     operands = [("i32", "-1"), ("i32", number), ("i32", "0"), ("i32", "31")]

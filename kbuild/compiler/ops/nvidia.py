@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Op, Trait, Value
 from kbuild.compiler.ir.types import MemDescType, Type
 
 READS, WRITES = Trait.READS, Trait.WRITES
@@ -48,10 +48,11 @@ class FenceAsyncShared(Op, name="ttng.fence_async_shared", traits=WRITES):
 
 
 class InitBarrier(Op, name="ttng.init_barrier", traits=WRITES):
-    """Makes barriers in shared memory (mbarrier) of all elements of `barriers`; each completes a phase when the bytes of an
-    `ttng.barrier_expect` have arrived."""
+    """Makes barriers in shared memory (mbarrier) of all elements of `barriers`; each completes a phase when so many
+    `arrivals` have come, of threads or of warps, and the bytes of every `ttng.barrier_expect`, which is an arrival too."""
 
     barriers: Value
+    arrivals: int = 1
 
 
 class InvalBarrier(Op, name="ttng.inval_barrier", traits=WRITES):
@@ -77,6 +78,24 @@ class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
     barrier: Value
     phase: Value
     tiles: tuple[Value, ...] = ()
+
+
+class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLECTIVE):
+    """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write them anew."""
+
+    barrier: Value
+    predicate: Value
+    tiles: tuple[Value, ...] = ()
+
+
+class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):
+    """Two programs at once, each by warps of its own, which meet at barriers in shared memory alone: `default`, by the
+    program's warps, and `producer`, by one thread of a further warpgroup.  `registers`, where given, says how many a thread of
+    the producer's warps keeps and how many one of the others gets."""
+
+    producer: Block
+    default: Block
+    registers: tuple[int, ...] = ()
 
 
 class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", traits=READS | WRITES):

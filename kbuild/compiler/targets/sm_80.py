@@ -27,6 +27,7 @@ GPU_PIPELINE = (
     "optimize_dot_operands",
     "cse",
     "licm",
+    "warp_specialize",
     "pipeline",
     "canonicalize",
     "cse",

@@ -100,6 +100,41 @@ def dot_descriptors(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_
 
 
 @triton.jit
+def dot_specialized(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    left = tl.make_tensor_descriptor(a, [M, K], [lda, 1], [TILE_M, TILE_K])
+    right = tl.make_tensor_descriptor(b, [K, N], [ldb, 1], [TILE_K, TILE_N])
+    out = tl.make_tensor_descriptor(c, [M, N], [ldc, 1], [TILE_M, TILE_N])
+    tiles_m = tl.cdiv(M, TILE_M)
+    for tile in tl.range(tl.program_id(0), tiles_m * tl.cdiv(N, TILE_N), tl.num_programs(0)):
+        row, column = tile % tiles_m * TILE_M, tile // tiles_m * TILE_N
+        acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+        for k in tl.range(0, K, TILE_K, warp_specialize=True):
+            acc = tl.dot(left.load([row, k]), right.load([k, column]), acc)
+        out.store([row, column], acc.to(tl.float16))
+
+
+@triton.jit
+def attention_specialized(q, k, v, out, rows, pitch, TILE: tl.constexpr, HEAD: tl.constexpr):
+    start = tl.program_id(0) * TILE
+    queries = tl.make_tensor_descriptor(q, [rows, HEAD], [pitch, 1], [TILE, HEAD])
+    keys = tl.make_tensor_descriptor(k, [rows, HEAD], [pitch, 1], [TILE, HEAD])
+    values = tl.make_tensor_descriptor(v, [rows, HEAD], [pitch, 1], [TILE, HEAD])
+    result = tl.make_tensor_descriptor(out, [rows, HEAD], [pitch, 1], [TILE, HEAD])
+    query = queries.load([start, 0])
+    highest = tl.full((TILE,), float("-inf"), tl.float32)
+    total = tl.zeros((TILE,), tl.float32)
+    acc = tl.zeros((TILE, HEAD), tl.float32)
+    for other in tl.range(0, rows, TILE, warp_specialize=True):
+        scores = tl.dot(query, keys.load([other, 0]).T)
+        new = tl.maximum(highest, tl.max(scores, 1))
+        weights, scale = tl.exp2(scores - new[:, None]), tl.exp2(highest - new)
+        total = total * scale + tl.sum(weights, 1)
+        acc = tl.dot(weights.to(tl.float16), values.load([other, 0]), acc * scale[:, None])
+        highest = new
+    result.store([start, 0], (acc / total[:, None]).to(tl.float16))
+
+
+@triton.jit
 def descriptor_shift(x, out, rows, columns, pitch, up, left, TILE: tl.constexpr):
     source = tl.make_tensor_descriptor(x, [rows, columns], [pitch, 1], [TILE, TILE])
     target = tl.make_tensor_descriptor(out, [rows, columns], [pitch, 1], [TILE, TILE])

@@ -35,7 +35,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescSubslice,
     MemDescTrans,
 )
-from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.nvidia import ArriveBarrier, AsyncTmaCopyGlobalToLocal, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
 
@@ -60,7 +60,7 @@ class _Place:
         if self.allocation is not other.allocation:
             return False
         a, b = self.slot, other.slot
-        return a is None or b is None or a == b or (a.loop, a.modulus) != (b.loop, b.modulus)
+        return a is None or b is None or a.may_equal(b)
 
 
 @dataclass
@@ -138,8 +138,7 @@ class _Waits:
             handed_on = op is op.parent_block.last and flight.dot.parent is op.parent and is_handed_on_by(op, flight)
             if not (goes_on or handed_on):
                 return True
-        written = _written(op)
-        return written is not None and any(self.place(written).may_be(place) for place in flight.places)
+        return any(self.place(written).may_be(place) for written in _written(op) for place in flight.places)
 
     def wait(self, op: Op, flights: list[_Flight], needed: Sequence[_Flight]) -> list[_Flight]:
         """Wait before `op` for some products, and so for all older ones; what is still in flight after that."""
@@ -195,10 +194,12 @@ def _is_outside(allocation: Value, loop: For) -> bool:
     return block is None
 
 
-def _written(op: Op) -> Value | None:
+def _written(op: Op) -> Sequence[Value]:
     """The shared memory that an operation writes, or gives back."""
     if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal | LocalStore):
-        return op.dst
+        return [op.dst]
     if isinstance(op, LocalDealloc):
-        return op.src
-    return op.result if isinstance(op, LocalAlloc) and op.src is not None else None
+        return [op.src]
+    if isinstance(op, ArriveBarrier):
+        return op.tiles
+    return [op.result] if isinstance(op, LocalAlloc) and op.src is not None else []

@@ -19,15 +19,14 @@ copy engine (TMA) can: where it can do all of them, mbarriers take the place of 
 from __future__ import annotations
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
-from kbuild.compiler.analysis.liveness import Interval, Liveness
-from kbuild.compiler.analysis.scratch import scratch_bytes
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets.target import Target
-from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, needs_other, tile_of
+from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
+from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, buffers_of, fitting_stages, make_schedule
@@ -69,10 +68,10 @@ def _plan(
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
     pending = 1 if any(feeds_sum_in_place(load, loop) for load in tiles) else 0
     if buffers_of(num_stages, pending) * stage_bytes > target.shared_bytes // 2:
-        other_bytes, wanted = _other_bytes(func, loop, list(tiles)), num_stages
-        num_stages = fitting_stages(wanted, stage_bytes, other_bytes, target.shared_bytes, pending)
+        other, wanted = other_bytes(func, loop, list(tiles)), num_stages
+        num_stages = fitting_stages(wanted, stage_bytes, other, target.shared_bytes, pending)
         if pending and num_stages < MIN_STAGES:
-            pending, num_stages = 0, fitting_stages(wanted, stage_bytes, other_bytes, target.shared_bytes)
+            pending, num_stages = 0, fitting_stages(wanted, stage_bytes, other, target.shared_bytes)
     held = _held([load for load in loads if load not in tiles])
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
@@ -101,18 +100,3 @@ def _held(loads: list[Load]) -> list[Load]:
         assert isinstance(type_, TensorType) and type_.layout is not None
         registers += -(-len(type_.layout.unique_registers()) * bit_width(type_) // 32)
     return loads if registers <= MAX_HELD_REGISTERS else []
-
-
-def _other_bytes(func: Func, loop: For, copied: list[Load]) -> int:
-    """Shared memory in use during a loop, other than that of the loads to be copied."""
-    replaced = {user for load in copied if not needs_other(load) for user in load.result.users}
-    liveness = Liveness(func)
-    life = Interval(liveness.start[loop], liveness.end[loop])
-    size = 0
-    for allocation, interval in liveness.intervals.items():
-        type_ = allocation.result.type
-        if interval.overlaps(life) and allocation not in replaced:
-            assert isinstance(type_, MemDescType)
-            size += type_.size_bytes
-    scratch = [scratch_bytes(op, func.attrs["num_warps"]) for op in loop.body.walk() if "scratch" in op.attribute_fields]
-    return size + max(scratch, default=0)

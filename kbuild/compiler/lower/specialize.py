@@ -1,0 +1,55 @@
+"""Programs whose warps do different things: the producer's thread and the program's own warps part at a branch, and registers
+go from those who need few to those who need many (`setmaxnreg`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.literals import SHARED_POINTER
+from kbuild.compiler.lower.lowering import lower, lower_block
+from kbuild.compiler.lower.shared import descriptor
+from kbuild.compiler.lower.wgmma import group_number
+from kbuild.compiler.ops.nvidia import ArriveBarrier, WarpSpecialize
+from kbuild.compiler.targets.wgmma import GROUP_WARPS
+
+
+@lower(WarpSpecialize)
+def lower_warp_specialize(emit: Emitter, op: WarpSpecialize) -> None:
+    producing, running, own, after = (emit.new_label(name) for name in ("producer", "issue", "own", "joined"))
+    group = group_number(emit)
+    emit.branch(producing, emit.compare("eq", group, str(emit.num_warps // GROUP_WARPS)), own)
+    with emit.scope():
+        emit.start_block(producing)
+        _set_registers(emit, "dec", op.registers[:1])
+        first = emit.compare("eq", emit.shift(emit.thread_id(), -5), str(emit.num_warps))
+        elected = emit.call("llvm.nvvm.elect.sync", "{i32, i1}", [("i32", "-1")], effect=True)
+        chosen = emit.instruction(f"extractvalue {{i32, i1}} {elected}, 1")
+        emit.branch(running, emit.all_of([first, chosen]), after)
+        emit.start_block(running)
+        emit.partition = "producer"
+        lower_block(emit, op.producer)
+        emit.branch(after)
+    with emit.scope():
+        emit.start_block(own)
+        _set_registers(emit, "inc", op.registers[1:])
+        emit.partition = "default"
+        lower_block(emit, op.default)
+        emit.branch(after)
+    emit.partition = ""
+    emit.start_block(after)
+
+
+def _set_registers(emit: Emitter, direction: str, counts: Sequence[int]) -> None:
+    for count in counts:
+        emit.call(f"llvm.nvvm.setmaxnreg.{direction}.sync.aligned.u32", "void", [("i32", str(count))], effect=True)
+
+
+@lower(ArriveBarrier)
+def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
+    """One lane of each warp arrives, once all of them are there."""
+    pointer, _ = descriptor(emit, op.barrier)
+    emit.call("llvm.nvvm.bar.warp.sync", "void", [("i32", "-1")], effect=True)
+    first = emit.compare("eq", emit.lane_id(), "0")
+    with emit.when(emit.all_of([first, emit.scalar(op.predicate)])):
+        emit.asm("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", [(SHARED_POINTER, pointer)], [], effect=True)

@@ -1,0 +1,133 @@
+"""Gives the copies of a loop to a thread of their own, so that the warps that multiply do nothing else.
+
+    Before:  scf.for %k … {                        After:  %tiles = ttg.local_alloc : memdesc<4 x 128x64xf16>
+               %a = tt.load %p {desc}                      %full, %empty = ttg.local_alloc; ttng.init_barrier; gpu.barrier
+               %s = ttg.local_alloc src=%a                 ttng.warp_specialize producer {
+               %d = ttng.warp_group_dot %s, …                scf.for %k … {
+             }                                                 ttng.wait_barrier %empty[%slot]
+             tt.store %c, …                                    ttng.barrier_expect %full[%slot];  copy → %tiles[%slot]
+                                                             }
+                                                           } default {
+                                                             scf.for %k … {
+                                                               ttng.wait_barrier %full[%slot]
+                                                               %d = ttng.warp_group_dot %tiles[%slot], …
+                                                               ttng.arrive_barrier %empty[%slot - 1]
+                                                             }
+                                                             ttng.arrive_barrier %empty[%slot - 1]
+                                                             tt.store %c, …
+                                                           }
+
+The whole function becomes the `default` part; the producer repeats the loops around the loads and the arithmetic of their
+indices (`producer`).  The ring of buffers goes on from one run of the loop to the next (`ring`), so that in a persistent kernel
+the next tile's copies run under the end of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kbuild.compiler.analysis.allocation import ALIGNMENT
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Block, Func, Module, Value
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import I32, MemDescType
+from kbuild.compiler.ops.control import For, Return, Yield
+from kbuild.compiler.ops.elementwise import Constant
+from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpSpecialize
+from kbuild.compiler.ops.tensor import Barrier, Load
+from kbuild.compiler.targets.target import Target
+from kbuild.compiler.targets.wgmma import GROUP_WARPS
+from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
+from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
+from kbuild.compiler.transforms.gpu.pipeline.carried import drop_unused_carried
+from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
+from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma
+from kbuild.compiler.transforms.gpu.warp_specialize.producer import Skeleton
+from kbuild.compiler.transforms.gpu.warp_specialize.registers import share_out
+from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops, make_ring
+
+PRODUCER_WARPS = GROUP_WARPS
+"""Registers are given and taken by whole warpgroups."""
+MAX_WARPS = 8
+"""With more, a thread has too few registers at the start for the largest products."""
+_BARRIER_ARRAYS = 4
+"""The most that there can be: full and empty, of tiles given back early and late."""
+
+
+@gpu_pass
+def warp_specialize(module: Module, target: Target) -> None:
+    """Specialise the warps of kernels with a loop that asks for it, where the copy engine can do its loads."""
+    for func in module.functions.values():
+        num_warps = func.attrs["num_warps"]
+        if not target.has("tma") or num_warps % GROUP_WARPS or num_warps > MAX_WARPS:
+            continue
+        loops = [op for op in func.body.walk() if isinstance(op, For) and op.warp_specialize and _has_products(op)]
+        if len(loops) == 1:
+            _specialize(func, loops[0], target)
+
+
+def _has_products(loop: For) -> bool:
+    return any(isinstance(op, WarpGroupDot) for op in loop.body)
+
+
+def _specialize(func: Func, loop: For, target: Target) -> None:
+    """Split a function at its loop, unless something stands in the way."""
+    loads = pipelined_loads(loop, without_dots=False)
+    tiles = {load: tile_of(load) for load in loads}
+    if not loads or not all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items()):
+        return
+    skeleton, count = Skeleton(loop, [index for load in loads for index in load.indices]), _buffers(func, loop, tiles, target)
+    if not skeleton.is_possible or count < MIN_STAGES:
+        return
+    before = Builder.before(next(iter(func.body)))
+    rings = _rings(func, loop, tiles, count, before)
+    meeting = before.add(Barrier())
+    producer = _producer(func, skeleton, rings)
+    for ring in rings:
+        loop = ring.consume(loop)
+    loop = drop_unused_carried(loop)
+    loop.num_stages = 1
+    registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS)
+    default = Block()
+    while meeting.next is not None and not isinstance(meeting.next, Return):
+        default.append(meeting.next.detach())
+    default.append(Yield(()))
+    Builder.after(meeting).add(WarpSpecialize(producer, default, registers)).loc = loop.loc
+    func.attrs["extra_warps"] = PRODUCER_WARPS
+
+
+def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> int:
+    """How many buffers a ring has: as many as the loop has stages, or as fit.  What follows the loop has memory of its own only
+    if the loop may start anew under it."""
+    wanted = loop.num_stages if loop.num_stages is not None else func.attrs.get("num_stages", 1)
+    other = other_bytes(func, enclosing_loops(loop)[0], list(tiles)) + _BARRIER_ARRAYS * ALIGNMENT
+    return fitting_stages(max(wanted, MIN_STAGES), sum(tile.tile_bytes for tile in tiles.values()), other, target.shared_bytes)
+
+
+def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], count: int, builder: Builder) -> list[Ring]:
+    """The rings of a loop: one for the tiles that are given back at once, one for those that products read on."""
+    rings = []
+    for late in (False, True):
+        loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
+        if loads:
+            maps = [add_tensor_map(func, load, tiles[load]) for load in loads]
+            rings.append(make_ring(builder, loads, [tiles[load] for load in loads], maps, count, late, func.attrs["num_warps"]))
+    return rings
+
+
+def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring]) -> Block:
+    """What fills the rings."""
+    block = Block()
+    builder = Builder(block)
+    state = [builder.add(Constant.of(value, I32)).result for _ in rings for value in (0, 1)]
+
+    def issue(inner: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
+        following: list[Value] = []
+        for number, ring in enumerate(rings):
+            following += ring.issue(inner, mapping, state[2 * number], state[2 * number + 1])
+        return following
+
+    skeleton.copy(func.body, block, state, issue)
+    block.append(Yield(()))
+    return block

@@ -1,0 +1,44 @@
+"""How the registers of a multiprocessor are shared out between the producer and the warps that multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.types import TensorType, bit_width
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.nvidia import WarpGroupDot
+
+REGISTER_FILE = 65536
+"""32-bit registers for the threads of a program."""
+UNIT = 8
+PRODUCER_REGISTERS = 40
+MAX_REGISTERS = 240
+"""What a thread asks for at most; 255 can be addressed."""
+_SHARE = 0.6
+"""The part of a thread's registers that a loop's tensors may take before it needs more: the rest is for addresses, and for
+what a tensor becomes after the loop."""
+
+
+def share_out(loop: For, num_warps: int, producer_warps: int) -> tuple[int, ...]:
+    """Registers of a thread of the producer's warps and of one of the others; empty where all may keep what they start with."""
+    start = REGISTER_FILE // (32 * (num_warps + producer_warps)) // UNIT * UNIT
+    if start > MAX_REGISTERS or _pressure(loop) <= _SHARE * start:
+        return ()
+    rest = (REGISTER_FILE - 32 * producer_warps * PRODUCER_REGISTERS) // (32 * num_warps)
+    return PRODUCER_REGISTERS, min(rest // UNIT * UNIT, MAX_REGISTERS)
+
+
+def _pressure(loop: For) -> float:
+    """32-bit registers per thread of what a loop carries and of its largest product besides."""
+    products = [op.result for op in loop.body if isinstance(op, WarpGroupDot) and op.result not in loop.yielded]
+    return _words(loop.carried) + max((_words([product]) for product in products), default=0)
+
+
+def _words(values: Iterable[Value]) -> float:
+    total = 0.0
+    for value in values:
+        type_ = value.type
+        if isinstance(type_, TensorType) and type_.layout is not None:
+            total += len(type_.layout.unique_registers()) * bit_width(type_) / 32
+    return total

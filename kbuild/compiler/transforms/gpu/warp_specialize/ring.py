@@ -1,0 +1,176 @@
+"""A ring of buffers between the producer and the program's warps, with barriers that say which are full and which are empty.
+
+Barrier `full[i]` completes a phase when the copies into buffer i have landed, `empty[i]` when every warp is done with it.  Both
+sides go around the ring with a slot and the parity of the phase, which turns at each wrap.  The producer's starts at one: to
+wait for the phase before the first takes no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.types import I1, I32, I64, MemDescType
+from kbuild.compiler.layout import unswizzled
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, Select, XOrI
+from kbuild.compiler.ops.gpu import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
+    AsyncTmaCopyGlobalToLocal,
+    BarrierExpect,
+    InitBarrier,
+    WaitBarrier,
+    WarpGroupDot,
+)
+from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
+from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, yield_more
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Buffers for those loads of a loop that are needed, and free again, at the same time."""
+
+    loads: tuple[Load, ...]
+    maps: tuple[Value, ...]
+    """The tensor map of each load."""
+    buffers: tuple[Value, ...]
+    """The descriptor of each load's buffers."""
+    full: Value
+    empty: Value
+    count: int
+    """How many buffers."""
+    is_late: bool
+    """Whether products read a buffer until the next iteration has begun."""
+
+    # The producer's side
+
+    def issue(self, builder: Builder, mapping: dict[Value, Value], slot: Value, phase: Value) -> list[Value]:
+        """Wait for a free buffer and fill it; the next slot and phase.  `mapping` gives the producer's copies of values."""
+        true = builder.add(Constant.of(1, I1)).result
+        builder.add(WaitBarrier(_element(builder, self.empty, slot), phase))
+        barrier = _element(builder, self.full, slot)
+        builder.add(BarrierExpect(barrier, true, sum(_tile_bytes(buffer) for buffer in self.buffers)))
+        for load, map_, buffer in zip(self.loads, self.maps, self.buffers):
+            indices = tuple(mapping.get(index, index) for index in load.indices)
+            copy = AsyncTmaCopyGlobalToLocal(map_, _element(builder, buffer, slot), barrier, true, indices)
+            copy.loc = load.loc
+            builder.add(copy)
+        return self._following(builder, slot, phase)
+
+    # The side of the program's warps
+
+    def consume(self, loop: For) -> For:
+        """Make the loop wait for its tiles, read them where they are, and give them back; the loop, rebuilt."""
+        levels = enclosing_loops(loop)
+        zero = Builder.before(levels[0]).add(Constant.of(0, I32)).result
+        inside = [zero, zero]
+        for number, level in enumerate(levels):
+            levels[number], inside = add_carried(level, inside, ["slot", "phase"])
+        loop = levels[-1]
+        slot, phase = inside
+        self._receive(loop, slot, phase)
+        builder = Builder.before(loop.body.terminator)
+        yield_more(loop, self._following(builder, slot, phase))
+        for outer, inner in zip(levels[-2::-1], levels[:0:-1]):
+            yield_more(outer, inner.results[-2:])
+        if self.is_late:
+            started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
+            self._release(builder, self._previous(builder, slot), started)
+            after = Builder.after(loop)
+            ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
+            self._release(after, self._previous(after, loop.results[-2]), ran)
+        return loop
+
+    def _receive(self, loop: For, slot: Value, phase: Value) -> None:
+        builder = Builder(loop.body, loop.body.first, loop.loc)
+        tiles = [_element(builder, buffer, slot) for buffer in self.buffers]
+        builder.add(WaitBarrier(_element(builder, self.full, slot), phase, tuple(tiles)))
+        for load, tile in zip(self.loads, tiles):
+            replace_uses(loop, load, tile)
+        if not self.is_late:
+            builder = Builder.before(_after_reads(loop, tiles))
+            self._release(builder, slot, builder.add(Constant.of(1, I1)).result)
+
+    def _release(self, builder: Builder, slot: Value, predicate: Value) -> None:
+        tiles = tuple(_element(builder, buffer, slot) for buffer in self.buffers)
+        builder.add(ArriveBarrier(_element(builder, self.empty, slot), predicate, tiles))
+
+    # Around the ring
+
+    def _following(self, builder: Builder, slot: Value, phase: Value) -> list[Value]:
+        """The slot after this one and its phase; `analysis.barriers` recognises the form."""
+        zero, one, size = (builder.add(Constant.of(value, I32)).result for value in (0, 1, self.count))
+        increased = builder.add(AddI(slot, one)).result
+        inside = builder.add(CmpI(increased, size, "slt")).result
+        turned = builder.add(XOrI(phase, one)).result
+        return [builder.add(Select(inside, increased, zero)).result, builder.add(Select(inside, phase, turned)).result]
+
+    def _previous(self, builder: Builder, slot: Value) -> Value:
+        """The slot before this one; `analysis.barriers` recognises the form."""
+        zero, one, last = (builder.add(Constant.of(value, I32)).result for value in (0, -1, self.count - 1))
+        first = builder.add(CmpI(slot, zero, "eq")).result
+        return builder.add(Select(first, last, builder.add(AddI(slot, one)).result)).result
+
+
+def make_ring(
+    builder: Builder, loads: Sequence[Load], tiles: Sequence[MemDescType], maps: Sequence[Value], count: int, late: bool,
+    warps: int,
+) -> Ring:  # fmt: skip
+    """Allocate buffers, and barriers at which the producer and so many warps meet."""
+    buffers = []
+    for load, tile in zip(loads, tiles):
+        type_ = MemDescType((count, *tile.tile_shape), tile.element, tile.layout)
+        buffers.append(builder.add(LocalAlloc(type_), load.result.hint).result)
+    pair = MemDescType((count, 1), I64, unswizzled((1,), (0,)))
+    full, empty = (builder.add(LocalAlloc(pair), name).result for name in ("full", "empty"))
+    builder.add(InitBarrier(full, 1))
+    builder.add(InitBarrier(empty, warps))
+    return Ring(tuple(loads), tuple(maps), tuple(buffers), full, empty, count, late)
+
+
+def enclosing_loops(loop: For) -> list[For]:
+    """The loops right around a loop, and itself, outermost first."""
+    found = [loop]
+    while isinstance(outer := found[-1].parent_op, For):
+        found.append(outer)
+    return found[::-1]
+
+
+def _after_reads(loop: For, tiles: Sequence[Value]) -> Op:
+    """The operation of the loop before which tiles can be given back: where the threads have what they read of them, or need
+    what a product made of them, for which they have to wait anyway."""
+    order = {op: number for number, op in enumerate(loop.body)}
+    readers: list[Op] = []
+    views = list(tiles)
+    for view in views:
+        for user in view.users:
+            if isinstance(user, MemDescTrans | MemDescSubslice):
+                views.append(user.result)
+            elif not isinstance(user, WaitBarrier):
+                readers.append(user)
+    last = max((_inside(user, loop) for user in readers), key=order.__getitem__)
+    if isinstance(last, WarpGroupDot):
+        return min((_inside(user, loop) for user in last.result.users), key=order.__getitem__)
+    assert last.next is not None, "a block ends in its terminator"
+    return last.next
+
+
+def _inside(op: Op, loop: For) -> Op:
+    """The operation of a loop's body that is, or holds, another one."""
+    while op.parent is not loop.body:
+        assert op.parent_op is not None, "the operation is not inside the loop"
+        op = op.parent_op
+    return op
+
+
+def _element(builder: Builder, many: Value, slot: Value) -> Value:
+    return builder.add(MemDescIndex(many, slot), many.hint).result
+
+
+def _tile_bytes(buffers: Value) -> int:
+    assert isinstance(buffers.type, MemDescType)
+    return buffers.type.tile_bytes

@@ -1,0 +1,120 @@
+"""Kernels with a producer's thread: the same meaning, mistakes that show, and code without needless waiting."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import kbuild
+from kbuild.compiler import interp
+from kbuild.compiler.ir.core import Module, Op
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ops.nvidia import ArriveBarrier, WaitBarrier, WarpGroupDot, WarpGroupDotWait, WarpSpecialize
+from kbuild.emulator import arguments_of, run
+from kbuild.errors import InterpretError
+from tests.zoo.case import KERNELS
+
+SOURCE = f"{KERNELS / 'products.py'}:dot_specialized"
+ROWS, COLUMNS, LARGEST = 100, 88, 336
+SIGNATURE = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
+
+
+def compiled(tile: tuple[int, int, int], stages: int, stop: str = "ttgir", warps: int = 4, **changed: str) -> kbuild.Artifact:
+    constexprs = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile))
+    signature = SIGNATURE | changed
+    return kbuild.compile(SOURCE, signature=signature, constexprs=constexprs, num_warps=warps, num_stages=stages, stop=stop)
+
+
+def values(k: int) -> dict[str, np.ndarray | int]:
+    generator = np.random.default_rng(k)
+    a, b = (generator.integers(-2, 3, shape).astype(np.float16) for shape in ((ROWS, LARGEST), (LARGEST, COLUMNS)))
+    sizes = {"M": ROWS, "N": COLUMNS, "K": k, "lda": LARGEST, "ldb": COLUMNS, "ldc": COLUMNS}
+    return {"a": a, "b": b, "c": np.full((ROWS, COLUMNS), np.nan, np.float16), **sizes}
+
+
+def right(given: dict[str, np.ndarray | int]) -> np.ndarray:
+    a, b, k = (np.asarray(given[name]) for name in ("a", "b", "K"))
+    return (a[:, :k].astype(np.float32) @ b[:k].astype(np.float32)).astype(np.float16)
+
+
+def product(module: Module, k: int, programs: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel computes, and what is right."""
+    given = values(k)
+    interp.run(module, list(given.values()), (programs,))
+    return np.asarray(given["c"]), right(given)
+
+
+def ops(module: Module, *classes: type[Op]) -> list[Op]:
+    return [op for op in module.kernel.body.walk() if isinstance(op, classes)]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("tile", [(64, 64, 64), (128, 64, 32)])
+def test_same_meaning_for_every_trip_count(tile: tuple[int, int, int], stages: int) -> None:
+    module = parse_module(compiled(tile, stages).asm["ttgir"])
+    assert ops(module, WarpSpecialize)
+    for k, programs in ((0, 2), (8, 1), (64, 3), (136, 1), (LARGEST, 2)):
+        np.testing.assert_array_equal(*product(module, k, programs), f"k = {k}")
+
+
+@pytest.mark.parametrize("schedule, timing", [("reverse", "early"), ("random(1)", "late"), ("starve(4)", "random(2)")])
+def test_no_race_whichever_side_is_slow(schedule: str, timing: str) -> None:
+    artifact, given = compiled((64, 64, 64), 3, "ptx"), values(200)
+    passed = arguments_of(artifact.metadata.params, given)
+    facts = artifact.metadata
+    options = {"schedule": schedule, "timing": timing, "checks": "strict"}
+    report = run(artifact.asm["ptx"], None, (2,), facts.warps, facts.shared, passed, **options)
+    np.testing.assert_array_equal(report.check().outputs[2], right(given))
+
+
+def test_a_buffer_that_is_not_given_back_stops_the_producer() -> None:
+    module = parse_module(compiled((64, 64, 64), 3).asm["ttgir"])
+    for op in ops(module, ArriveBarrier):
+        op.erase()
+    with pytest.raises(InterpretError, match="a wait that never ends"):
+        product(module, LARGEST, 1)
+
+
+def test_a_buffer_given_back_too_early_shows() -> None:
+    module = parse_module(compiled((64, 64, 64), 3).asm["ttgir"])
+    for wait in ops(module, WarpGroupDotWait):
+        assert isinstance(wait, WarpGroupDotWait)
+        if not wait.values:
+            wait.pendings = 2
+    found, expected = product(module, LARGEST, 1)
+    assert not np.array_equal(found, expected)
+
+
+def test_reading_before_the_copies_have_landed_shows() -> None:
+    module = parse_module(compiled((64, 64, 64), 3).asm["ttgir"])
+    (split,) = ops(module, WarpSpecialize)
+    assert isinstance(split, WarpSpecialize)
+    for op in list(split.default.walk()):
+        if isinstance(op, WaitBarrier):
+            op.erase()
+    with pytest.raises(InterpretError):
+        product(module, LARGEST, 1)
+
+
+def test_two_products_in_flight_and_no_barrier_between_the_program_s_warps() -> None:
+    artifact = compiled((128, 256, 64), 3, "ptx", warps=8)
+    module = parse_module(artifact.asm["ttgir"])
+    (dot,) = ops(module, WarpGroupDot)
+    assert [op.pendings for op in dot.parent_block if isinstance(op, WarpGroupDotWait)] == [1]
+    assert not any(op.op_name.partition(".")[2] == "barrier" for op in dot.parent_block)
+    assert artifact.metadata.warps == 12
+    ptx = artifact.asm["ptx"]
+    assert re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32\s+(\d+)", ptx) == [("dec", "40"), ("inc", "232")]
+    assert len(re.findall(r"bar\.sync\s+0;", ptx)) == 1 and re.search(r"bar\.sync\s+1, 256;", ptx)
+
+
+def test_registers_stay_where_they_are_enough() -> None:
+    assert "setmaxnreg" not in compiled((128, 64, 64), 3, "ptx", warps=8).asm["ptx"]
+
+
+def test_one_side_for_all_where_no_launcher_could_make_the_maps() -> None:
+    artifact = compiled((64, 64, 64), 3, lda="i32:1")
+    assert not ops(parse_module(artifact.asm["ttgir"]), WarpSpecialize)
+    assert artifact.metadata.warps == 4

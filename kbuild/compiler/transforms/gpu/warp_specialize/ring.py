@@ -28,6 +28,7 @@ from kbuild.compiler.ops.nvidia import (
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, yield_more
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class Ring:
         builder.add(BarrierExpect(barrier, true, sum(_tile_bytes(buffer) for buffer in self.buffers)))
         for load, map_, buffer in zip(self.loads, self.maps, self.buffers):
             indices = tuple(mapping.get(index, index) for index in load.indices)
-            copy = AsyncTmaCopyGlobalToLocal(map_, _element(builder, buffer, slot), barrier, true, indices)
+            tile = _element(builder, buffer, slot)
+            if is_transposed(load):
+                tile = builder.add(MemDescTrans(tile, (1, 0))).result
+            copy = AsyncTmaCopyGlobalToLocal(map_, tile, barrier, true, indices)
             copy.loc = load.loc
             builder.add(copy)
         return self._following(builder, slot, phase)

@@ -189,12 +189,18 @@ def softmax() -> None:
     for rows, columns, dtype in SHAPES:
         x = torch.randn(rows, columns, device="cuda").to(dtype)
         out = torch.full_like(x, float("nan"))
-        ours = lambda: package.softmax(x, out, columns, columns, columns, grid=(rows,))  # noqa: E731
+        ours = lambda: package.softmax(x, out, columns, columns, columns, rows)  # noqa: E731
         ours()
         error = error_of(out, torch.softmax(x.double(), -1))
+        # One program for each row, or one for each multiprocessor with the next rows copied ahead.
+        block = triton.next_power_of_2(columns)
+        one = ({"num_warps": w, "BLOCK": block} for w in (1, 2, 4, 8, 16, 32))
+        ahead = ({"num_warps": w, "BLOCK": block, "PROGRAMS": 132} for w in (8, 16, 32) if columns > 8192)
         peer = best_of(
-            ({"num_warps": w, "BLOCK": triton.next_power_of_2(columns)} for w in (1, 2, 4, 8, 16, 32)),
-            lambda c: kernel[(rows,)](x, out, columns, columns, columns, **c),
+            [*one, *ahead],
+            lambda c: kernel[(-(-rows // -(-rows // c["PROGRAMS"])) if "PROGRAMS" in c else rows,)](
+                x, out, columns, columns, columns, rows, **c
+            ),
         )
         row("softmax", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
             {"triton": peer, "torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip

@@ -38,8 +38,8 @@ def built(variant: Variant, key: str = "", *, arch: str = "", shared: int = 0, p
     key = key or variant.name
     facts = {
         "arch": arch or variant.arch, "entry": f"{variant.kernel}_entry", "params": params, "shared": shared, "registers": 32,
-        "num_warps": variant.num_warps, "sha256": hashlib.sha256(image_of(key, len(params))).hexdigest(), "key": key,
-        "archive": variant.arch, "archive_sha256": "",
+        "num_warps": variant.num_warps, "warps": variant.num_warps, "key": key,
+        "sha256": hashlib.sha256(image_of(key, len(params))).hexdigest(), "archive": variant.arch, "archive_sha256": "",
     }  # fmt: skip
     return variant, facts | ({"ptx_key": f"{key}.ptx"} if ptx else {})
 

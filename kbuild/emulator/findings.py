@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from kbuild.emulator.ptx import Instruction
 from kbuild.errors import KbuildError, Loc
 
+_WIDTH = 110
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -29,11 +31,11 @@ class Finding:
     def __str__(self) -> str:
         lines = [f"{self.kind}: {self.message}"]
         if self.instruction is not None:
-            lines.append(f"  at PTX line {self.instruction.line}: {self.instruction}")
+            lines.append(f"  at PTX line {self.instruction.line}: {_short(self.instruction)}")
         if self.place is not None:
             lines.append(f"  from {self.place}")
         if self.other is not None:
-            lines.append(f"  against PTX line {self.other.line}: {self.other}")
+            lines.append(f"  against PTX line {self.other.line}: {_short(self.other)}")
         if self.other_place is not None:
             lines.append(f"  from {self.other_place}")
         if self.cta is not None:
@@ -41,6 +43,12 @@ class Finding:
             times = f"; {self.count} times" if self.count > 1 else ""
             lines.append(f"  in CTA {self.cta}{warps}{times}")
         return "\n".join(lines)
+
+
+def _short(instruction: Instruction) -> str:
+    """An instruction without most of a long list of registers."""
+    text = str(instruction)
+    return text if len(text) <= _WIDTH else text[:_WIDTH] + " …"
 
 
 class Fault(Exception):

@@ -1,6 +1,7 @@
 """The race detector: for each rule a kernel that breaks it, and its twin that does not.
 
-A line of a kernel that begins with `~` is what the twin has and the broken kernel lacks; one with `!` the other way round.
+A line of a kernel that begins with `+word` is left out to break the rule that goes by this word; one with `-word` is there only
+then.  Where a kernel serves one rule, the word is `x`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from .emulated import at, launch
 BUFFER = ".extern .shared .align 1024 .b8 buffer[];"
 
 
-def findings(body: str, whole: bool, threads: int = 64, grid: int = 1, checks: str = "strict", **options) -> list[Finding]:
-    """What is found in a kernel (`whole`: in its twin), which may use 8 KiB of shared memory and the arrays x and y."""
-    lines = [line.strip() for line in body.strip().split("\n")]
-    kept = [line.lstrip("~! ") for line in lines if line[:1] != ("!" if whole else "~")]
+def findings(body: str, broken: str = "", threads: int = 128, grid: int = 1, checks: str = "strict", **options) -> list[Finding]:
+    """What is found in a kernel, whole or broken, that may use 8 KiB of shared memory and the arrays x and y."""
+    kept = []
+    for line in map(str.strip, body.strip().split("\n")):
+        mark, _, rest = line.partition(" ") if line[:1] in ("+", "-") else ("", "", line)
+        if not mark or (mark[0] == "-") == (mark[1:] == broken):
+            kept.append(rest)
     x = np.arange(4096, dtype=np.uint32)
     arrays = {"x": x, "y": np.zeros_like(x)}
     report = launch("\n".join(kept), arrays, module=BUFFER, threads=threads, grid=(grid,), shared=8192, checks=checks, **options)
@@ -31,7 +35,7 @@ EXCHANGE = """
     mov.b32 %r1, buffer;
     mad.lo.u32 %r2, %r_tid, 4, %r1;
     st.shared.b32 [%r2], %r_tid;
-    ~ bar.sync 0;
+    +x bar.sync 0;
     xor.b32 %r3, %r_tid, 32;
     mad.lo.u32 %r3, %r3, 4, %r1;
     ld.shared.b32 %r4, [%r3];
@@ -39,25 +43,126 @@ EXCHANGE = """
 """
 # The same and then everybody writes again.
 OVERWRITE = (
-    EXCHANGE.replace("~ ", "").replace("    bar.sync 0;\n", "", 2).replace("    xor", "    bar.sync 0;\n    xor")
+    EXCHANGE.replace("+x ", "").replace("    bar.sync 0;\n", "", 2).replace("    xor", "    bar.sync 0;\n    xor")
     + """
-    ~ bar.sync 0;
+    +x bar.sync 0;
     st.shared.b32 [%r2], %r4;
 """
 )
-RULES = {
+# One thread loads 256 bytes twice into one place, and everybody reads them.
+LOAD = """
+    mov.b32 %r1, buffer;
+    setp.eq.u32 %p1, %r_tid, 0;
+    mad.lo.u32 %r3, %r_tid, 4, %r1;
+    mov.b32 %r9, 0;
+    @%p1 mbarrier.init.shared.b64 [%r1+4096], 1;
+    +init fence.proxy.async.shared::cta;
+    +made bar.sync 0;
+again:
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1+4096], 256;
+    @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d_x], 256, [%r1+4096];
+loop:
+    mbarrier.try_wait.parity.shared.b64 %p2, [%r1+4096], %r9;
+    +wait @!%p2 bra loop;
+    ld.shared.b32 %r4, [%r3];
+    +fence fence.proxy.async.shared::cta;
+    +bar bar.sync 0;
+    -again @%p1 mbarrier.init.shared.b64 [%r1+4096], 1;
+    -again ret;
+    xor.b32 %r9, %r9, 1;
+    setp.ne.u32 %p3, %r9, 0;
+    @%p3 bra again;
+    bar.sync 0;
+"""
+SETUP = """
+    .reg .f32 %f<4>;
+    .reg .b32 %a<4>;
+    mov.b32 %r1, buffer;
+    mad.lo.u32 %r2, %r_tid, 4, %r1;
+    cvt.u64.u32 %d2, %r1;
+    shr.u64 %d2, %d2, 4;
+    add.u64 %d2, %d2, 0x1000080000;
+    setp.ge.u32 %p2, %r_tid, 0;
+""" + "".join(f"    mov.b32 %{register}, 0;\n" for register in ("f0", "f1", "f2", "f3", "a0", "a1", "a2", "a3"))
+MULTIPLY = """
+    wgmma.fence.sync.aligned;
+    -touch mov.b32 %f0, 0;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, {%a0, %a1, %a2, %a3}, %d2, %p2, 1, 1, 0;
+    wgmma.commit_group.sync.aligned;
+"""
+# The product of a warpgroup, whose operand in shared memory is written before and after.
+PRODUCT = (
+    SETUP
+    + """
+    st.shared.b32 [%r2], 0;
+    +proxy fence.proxy.async.shared::cta;
+    bar.sync 0;
+"""
+    + MULTIPLY
+    + """
+    -read mov.b32 %r3, %f1;
+    -write mov.b32 %a3, 7;
+    -over st.shared.b32 [%r2], 5;
+    +wait wgmma.wait_group.sync.aligned 0;
+    +bar bar.sync 0;
+    +wait st.shared.b32 [%r2], 6;
+"""
+)
+# A loop in which one copy feeds a product and a sum.  The product is under way while the next tile is copied: with two buffers,
+# which would do for the sum, the copy goes to the tile that the product reads.  (A known fault of another compiler.)
+PIPELINE = (
+    SETUP
+    + """
+    setp.lt.u32 %p1, %r_tid, 16;
+    mad.wide.u32 %d0, %r_tid, 16, %d_x;
+    mad.lo.u32 %r2, %r_tid, 16, %r1;
+    @%p1 cp.async.cg.shared.global [%r2], [%d0], 16;
+    cp.async.commit_group;
+    @%p1 cp.async.cg.shared.global [%r2+256], [%d0], 16;
+    cp.async.commit_group;
+    mov.b32 %r3, 0;
+    mov.b32 %r7, 0;
+again:
+    cp.async.wait_group 1;
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    -x rem.u32 %r4, %r3, 2;
+    +x rem.u32 %r4, %r3, 3;
+    mad.lo.u32 %r5, %r4, 256, %r1;
+    ld.shared.b32 %r6, [%r5];
+    add.u32 %r7, %r7, %r6;
+    mad.wide.u32 %d3, %r4, 16, %d2;
+"""
+    + MULTIPLY.replace("%d2", "%d3")
+    + """
+    wgmma.wait_group.sync.aligned 1;
+    bar.sync 0;
+    add.u32 %r4, %r3, 2;
+    -x rem.u32 %r4, %r4, 2;
+    +x rem.u32 %r4, %r4, 3;
+    mad.lo.u32 %r4, %r4, 256, %r2;
+    @%p1 cp.async.cg.shared.global [%r4], [%d0], 16;
+    cp.async.commit_group;
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p3, %r3, 5;
+    @%p3 bra again;
+    wgmma.wait_group.sync.aligned 0;
+    cp.async.wait_all;
+"""
+)
+RULES: dict[str, tuple[str, ...]] = {
     "read_after_write": ("race", EXCHANGE),
     "write_after_read": ("race", OVERWRITE),
     "write_after_write": ("race", """
         mov.b32 %r1, buffer;
-        ! st.shared.b32 [%r1], %r_tid;
-        ~ setp.eq.u32 %p1, %r_tid, 0;
-        ~ @%p1 st.shared.b32 [%r1], %r_tid;
+        -x st.shared.b32 [%r1], %r_tid;
+        +x setp.eq.u32 %p1, %r_tid, 0;
+        +x @%p1 st.shared.b32 [%r1], %r_tid;
     """),
     "equal_values": ("race", """
         mov.b32 %r1, buffer;
-        ~ mov.b32 %r2, 7;
-        ! shr.u32 %r2, %r_tid, 5;
+        +x mov.b32 %r2, 7;
+        -x shr.u32 %r2, %r_tid, 5;
         st.shared.b32 [%r1], %r2;
     """),
     "barrier_for_too_few": ("race", """
@@ -66,9 +171,9 @@ RULES = {
         mad.lo.u32 %r3, %r_tid, 4, %r1;
         st.shared.b32 [%r3], %r_tid;
         setp.eq.u32 %p1, %r2, 0;
-        ! @%p1 barrier.sync 1, 32;
-        ! @!%p1 barrier.sync 2, 32;
-        ~ barrier.sync 1, 64;
+        -x @%p1 barrier.sync 1, 32;
+        -x @!%p1 barrier.sync 2, 32;
+        +x barrier.sync 1, 64;
         xor.b32 %r5, %r3, 128;
         ld.shared.b32 %r6, [%r5];
     """),
@@ -76,14 +181,14 @@ RULES = {
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;
         st.shared.b32 [%r2], %r_tid;
-        ~ bar.warp.sync 0xffffffff;
+        +x bar.warp.sync 0xffffffff;
         xor.b32 %r3, %r2, 4;
         ld.shared.b32 %r4, [%r3];
     """),
     "uninitialised_shared": ("uninitialised-read", """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;
-        ~ st.shared.b32 [%r2], %r_tid;
+        +x st.shared.b32 [%r2], %r_tid;
         ld.shared.b32 %r4, [%r2];
     """),
     "copy_without_wait": ("race", at("x", 16) + """
@@ -91,7 +196,7 @@ RULES = {
         mad.lo.u32 %r2, %r_tid, 16, %r1;
         cp.async.cg.shared.global [%r2], [%d0], 16;
         cp.async.commit_group;
-        ~ cp.async.wait_group 0;
+        +x cp.async.wait_group 0;
         bar.sync 0;
         ld.shared.b32 %r3, [%r2];
     """),
@@ -100,7 +205,7 @@ RULES = {
         mad.lo.u32 %r2, %r_tid, 16, %r1;
         cp.async.cg.shared.global [%r2], [%d0], 16;
         cp.async.wait_all;
-        ~ bar.sync 0;
+        +x bar.sync 0;
         xor.b32 %r2, %r2, 512;
         ld.shared.b32 %r3, [%r2];
     """),
@@ -111,7 +216,7 @@ RULES = {
         bar.sync 0;
         xor.b32 %r3, %r2, 512;
         ld.shared.b32 %r4, [%r3];
-        ~ bar.sync 0;
+        +x bar.sync 0;
         cp.async.cg.shared.global [%r2], [%d0], 16;
         cp.async.wait_all;
     """),
@@ -119,7 +224,7 @@ RULES = {
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;
         st.shared.b32 [%r2], %r_tid;
-        ~ fence.proxy.async.shared::cta;
+        +x fence.proxy.async.shared::cta;
         bar.sync 0;
         setp.eq.u32 %p1, %r_tid, 0;
         @%p1 cp.async.bulk.global.shared::cta.bulk_group [%d_y], [%r1], 256;
@@ -135,16 +240,16 @@ RULES = {
         setp.eq.u32 %p1, %r_tid, 0;
         @%p1 cp.async.bulk.global.shared::cta.bulk_group [%d_y], [%r1], 256;
         @%p1 cp.async.bulk.commit_group;
-        ~ @%p1 cp.async.bulk.wait_group.read 0;
-        ~ bar.sync 0;
+        +x @%p1 cp.async.bulk.wait_group.read 0;
+        +x bar.sync 0;
         st.shared.b32 [%r2], 5;
-        ! @%p1 cp.async.bulk.wait_group.read 0;
+        -x @%p1 cp.async.bulk.wait_group.read 0;
     """),
     "global_across_ctas": ("race", """
         mov.u32 %r1, %ctaid.x;
         setp.eq.u32 %p1, %r_tid, 0;
-        ! @%p1 st.global.b32 [%d_y], %r1;
-        ~ @%p1 atom.global.add.u32 %r2, [%d_y], %r1;
+        -x @%p1 st.global.b32 [%d_y], %r1;
+        +x @%p1 atom.global.add.u32 %r2, [%d_y], %r1;
     """),
     "flag_without_release": ("race", """
         mov.u32 %r1, %ctaid.x;
@@ -153,8 +258,8 @@ RULES = {
         setp.ne.u32 %p2, %r1, 0;
         @%p2 bra reader;
         st.global.b32 [%d_y+64], 7;
-        ~ st.release.gpu.global.b32 [%d_y], 1;
-        ! st.relaxed.gpu.global.b32 [%d_y], 1;
+        +x st.release.gpu.global.b32 [%d_y], 1;
+        -x st.relaxed.gpu.global.b32 [%d_y], 1;
         ret;
         reader:
         ld.acquire.gpu.global.b32 %r3, [%d_y];
@@ -176,8 +281,49 @@ RULES = {
         ld.relaxed.gpu.global.b32 %r3, [%d_y];
         setp.eq.u32 %p3, %r3, 0;
         @%p3 bra reader;
-        ~ fence.acq_rel.gpu;
+        +x fence.acq_rel.gpu;
         ld.global.b32 %r4, [%d_y+64];
+    """),
+    "read_of_a_bulk_load_without_wait": ("race", LOAD, "wait"),
+    "bulk_load_over_what_others_read": ("race", LOAD, "bar"),
+    "bulk_load_over_reads_without_proxy_fence": ("proxy-fence-reuse", LOAD, "fence"),
+    "mbarrier_made_without_barrier": ("race", LOAD, "made"),
+    "mbarrier_made_without_fence": ("mbarrier-fence", LOAD, "init"),
+    "mbarrier_made_again": ("mbarrier-reuse", LOAD, "again"),
+    "product_of_unfenced_data": ("proxy-fence", PRODUCT, "proxy"),
+    "accumulator_touched_after_fence": ("wgmma-fence", PRODUCT, "touch"),
+    "accumulator_read_early": ("wgmma-registers", PRODUCT, "read"),
+    "register_of_a_written_early": ("wgmma-registers", PRODUCT, "write"),
+    "operand_written_early": ("race", PRODUCT, "over"),
+    "wait_of_one_warp": ("race", PRODUCT, "bar"),
+    "product_without_wait": ("unfinished", PRODUCT, "wait"),
+    "copy_over_operands": ("race", PIPELINE),
+    "copy_without_any_wait": ("unfinished", at("x", 16) + """
+        mov.b32 %r1, buffer;
+        mad.lo.u32 %r2, %r_tid, 16, %r1;
+        cp.async.cg.shared.global [%r2], [%d0], 16;
+        +x cp.async.wait_all;
+    """),
+    "copies_told_to_an_mbarrier": ("race", at("x", 16) + """
+        mov.b32 %r1, buffer;
+        setp.eq.u32 %p1, %r_tid, 0;
+        @%p1 mbarrier.init.shared.b64 [%r1+4096], 64;
+        bar.sync 0;
+        mad.lo.u32 %r2, %r_tid, 16, %r1;
+        cp.async.cg.shared.global [%r2], [%d0], 16;
+        cp.async.mbarrier.arrive.noinc.shared.b64 [%r1+4096];
+        loop:
+        mbarrier.test_wait.parity.shared.b64 %p2, [%r1+4096], 0;
+        +x @!%p2 bra loop;
+        xor.b32 %r3, %r2, 512;
+        ld.shared.b32 %r4, [%r3];
+        -x cp.async.wait_all;
+    """),
+    "register_that_a_path_leaves_out": ("uninitialised-register", """
+        setp.gt.u32 %p1, %r_tid, 7;
+        +x mov.b32 %r2, 1;
+        @%p1 mov.b32 %r2, 2;
+        add.u32 %r3, %r2, 1;
     """),
 }  # fmt: skip
 GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2}
@@ -186,15 +332,17 @@ GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences":
 @pytest.mark.parametrize("schedule", ["lockstep", "round-robin", "reverse"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) -> None:
-    kind, body = RULES[name]
-    options = {"schedule": schedule, "grid": GRIDS.get(name, 1)}
+    kind, body, word = (*RULES[name], "x")[:3]
+    options = {"schedule": schedule, "grid": GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
+    kinds = set()
     for timing in ("late", "early"):
-        assert kind in {finding.kind for finding in findings(body, whole=False, timing=timing, **options)}
-        assert not findings(body, whole=True, timing=timing, **options)
+        assert not findings(body, timing=timing, **options)
+        kinds |= {finding.kind for finding in findings(body, word, timing=timing, **options)}
+    assert kind in kinds or (kind, kinds) == ("race", {"mbarrier-misuse"})
 
 
 def test_a_report_names_both_accesses_and_counts() -> None:
-    everything = findings(EXCHANGE, whole=False, schedule="reverse")
+    everything = findings(EXCHANGE, "x", threads=64, schedule="reverse")
     found = next(each for each in everything if "reads shared address 0x80" in each.message)
     assert found.instruction is not None and found.instruction.name == "ld.shared.b32"
     assert found.other is not None and found.other.name == "st.shared.b32"
@@ -204,6 +352,6 @@ def test_a_report_names_both_accesses_and_counts() -> None:
 
 def test_lenient_checks_forgive_what_hardware_does() -> None:
     for name in ("lanes_without_bar_warp", "store_without_proxy_fence"):
-        assert not findings(RULES[name][1], whole=False, checks="lenient")
+        assert not findings(RULES[name][1], "x", threads=64, checks="lenient")
     with pytest.raises(EmulationError, match="unknown checks 'loose'"):
-        findings(EXCHANGE, whole=True, checks="loose")
+        findings(EXCHANGE, checks="loose")

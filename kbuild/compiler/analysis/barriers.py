@@ -9,7 +9,7 @@ then on are writes that other threads see after a barrier.  Asynchronous product
 They see what threads wrote once each has passed a fence and then a barrier: `fenced` says which barriers need one.
 
 Copies by the copy engine are in flight until the wait for the mbarrier that counts them, which names their tiles; every thread
-waits there, so that no barrier has to follow.  They write over what threads wrote only after a fence and a barrier.
+waits there, so that no barrier has to follow.  They write over what threads wrote or read only after a fence and a barrier.
 
 Accesses to different buffers of one allocation do not conflict.  A buffer number is a constant, or a counter that a loop
 carries around from a constant start: `next = i + 1; next < n ? next : 0`.  A counter's value in iteration t is
@@ -19,7 +19,7 @@ offsets by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -109,14 +109,20 @@ class State:
     """What asynchronous products read that were not waited for: how many were issued after them."""
     unfenced: dict[Access, frozenset[Op]] = field(default_factory=dict)
     """All writes that asynchronous products may read, with the operations at which the first barrier after them is."""
+    loaded: dict[Access, frozenset[Op]] = field(default_factory=dict)
+    """The same for what threads have read and copies by the copy engine may write over."""
 
     def copy(self) -> State:
-        return State(set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced))
+        return State(
+            set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced), dict(self.loaded)
+        )
 
     def clear(self, barrier: Op) -> None:
         """A barrier: what was done before it is seen by all; copies and products stay in flight."""
         for access in self.writes:
             self.unfenced[access] = self.unfenced.get(access, frozenset()) | {barrier}
+        for access in self.reads & self.loaded.keys():
+            self.loaded[access] |= {barrier}
         self.reads.clear()
         self.writes.clear()
 
@@ -126,6 +132,12 @@ class State:
             self.writes.add(access)
             self.unfenced[access] = frozenset()
 
+    def load(self, accesses: Iterable[Access]) -> None:
+        """Reads by threads."""
+        for access in accesses:
+            self.reads.add(access)
+            self.loaded[access] = frozenset()
+
     def add(self, other: State) -> bool:
         """Join with the state of another way to the same point; true when that changed anything."""
         before = self._size()
@@ -134,14 +146,15 @@ class State:
         for mine, others in ((self.flight, other.flight), (self.products, other.products)):
             for access, age in others.items():
                 mine[access] = min(age, mine.get(access, age))
-        for access, places in other.unfenced.items():
-            self.unfenced[access] = places | self.unfenced.get(access, frozenset())
+        for known, others in ((self.unfenced, other.unfenced), (self.loaded, other.loaded)):
+            for access, places in others.items():
+                known[access] = places | known.get(access, frozenset())
         return before != self._size()
 
     def _size(self) -> tuple[int, ...]:
-        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced)
-        sums = sum(self.flight.values()), sum(self.products.values()), sum(map(len, self.unfenced.values()))
-        return (*map(len, counted), *sums)
+        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced, self.loaded)
+        places = (sum(map(len, known.values())) for known in (self.unfenced, self.loaded))
+        return (*map(len, counted), sum(self.flight.values()), sum(self.products.values()), *places)
 
     def map(self, change: Callable[[Access], Access]) -> State:
         """The state with every access replaced."""
@@ -150,10 +163,12 @@ class State:
             aged.append({})
             for access, age in ages.items():
                 aged[-1][change(access)] = min(age, aged[-1].get(change(access), age))
-        unfenced: dict[Access, frozenset[Op]] = {}
-        for access, places in self.unfenced.items():
-            unfenced[change(access)] = places | unfenced.get(change(access), frozenset())
-        return State(set(map(change, self.reads)), set(map(change, self.writes)), aged[0], aged[1], unfenced)
+        fences: list[dict[Access, frozenset[Op]]] = []
+        for known in (self.unfenced, self.loaded):
+            fences.append({})
+            for access, places in known.items():
+                fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
+        return State(set(map(change, self.reads)), set(map(change, self.writes)), aged[0], aged[1], fences[0], fences[1])
 
 
 class BarrierAnalysis:
@@ -301,16 +316,18 @@ class BarrierAnalysis:
         elif op in self.scratch:
             self._check(op, [], [self.scratch[op]], state)
             state.clear(op)
-            state.reads.add(self.scratch[op])
+            state.load([self.scratch[op]])
         else:
             reads, writes = self.reads.get(op, []), self.writes.get(op, [])
             self._check(op, reads, writes, state)
             if isinstance(op, WarpGroupDot):
                 self._issue(op, reads, state)
+            elif isinstance(op, LocalLoad):
+                state.load(reads)
             else:
                 state.reads.update(reads)
             if isinstance(op, AsyncTmaCopyGlobalToLocal):
-                self._fence(op, writes, state)
+                self._fence(op, writes, (state.unfenced, state.loaded))
             if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal):
                 state.flight.update(dict.fromkeys(writes, -1))
             elif not isinstance(op, BarrierExpect):  # the thread that writes the barrier then is the one that copies
@@ -318,10 +335,10 @@ class BarrierAnalysis:
             if op in self.landing:
                 _land(state, self.landing[op], all_buffers=isinstance(op, InvalBarrier))
 
-    def _fence(self, op: Op, touched: list[Access], state: State) -> None:
-        """An operation that runs asynchronously starts to touch what threads may have written."""
+    def _fence(self, op: Op, touched: list[Access], before: Iterable[Mapping[Access, frozenset[Op]]]) -> None:
+        """An operation that runs asynchronously starts to touch what threads may have touched `before`."""
         self.fences[op] = set()
-        for access, places in state.unfenced.items():
+        for access, places in (item for known in before for item in known.items()):
             if _any_conflict(access, touched):
                 self.fences[op] |= places
 
@@ -331,7 +348,7 @@ class BarrierAnalysis:
         state.products.update(dict.fromkeys(reads, 0))
         if not op.is_async:
             _end_products(state, 0)
-        self._fence(op, reads, state)
+        self._fence(op, reads, (state.unfenced,))
 
     def _check(self, op: Op, reads: list[Access], writes: list[Access], state: State) -> None:
         """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is on its way

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from kbuild.emulator.asyncp.cp_async import Copy
 from kbuild.emulator.asyncp.operation import Operation
+from kbuild.emulator.asyncp.products import Product
+from kbuild.emulator.asyncp.transfers import Transfer
 from kbuild.emulator.findings import Finding
 from kbuild.emulator.memory import Space
+from kbuild.emulator.ptx import Instruction
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
 from kbuild.emulator.race.clocks import Clocks
 from kbuild.emulator.race.operations import Flights
 from kbuild.emulator.race.order import Order, Release
+from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import RecentReaders, Shadow
 from kbuild.emulator.race.sites import Site, Sites
@@ -47,6 +51,8 @@ class RaceDetector:
         self.rules = Rules(self.sites, self.reports)
         self._clusters: dict[int, tuple[Any, _Cluster]] = {}
         self._count = 0
+        self._products = ProductRegisters(launch.program, self.sites, self.reports)
+        self._unwritten = Unwritten(launch.program, self.sites, self.reports)
         self._memories: dict[int, Memory] = {}
         self._releases: dict[tuple[int, int], list[Release]] = {}
         statements = (step.instruction for block in launch.program.blocks for step in block.steps)
@@ -79,13 +85,16 @@ class RaceDetector:
         threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
         spread = np.repeat(threads, count) if count > 1 else threads
         actor = Actor(cluster.clocks, spread, found, convoy)
-        if kind == "load":
+        if kind == "load" or (kind == "atomic" and found.instruction.opcode in ("mbarrier", "cp")):
             self._read(memory, cells, actor)
         else:
-            if kind == "atomic" and found.instruction.opcode != "mbarrier":
+            if kind == "atomic":
                 self.rules.check_written(memory, cells, actor)
             self._write(memory, cells, actor, None if data is None else data.reshape(-1, memory.shadow.granule))
-        if found.strong:
+        if found.instruction.opcode == "mbarrier":
+            if found.instruction.modifiers[0] == "init":
+                cluster.order.begun((id(space), int(offsets[0])), int(threads[0]))
+        elif found.strong:
             self._order_strong(kind, found, convoy, memory, offsets, threads)
 
     def _read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
@@ -110,8 +119,6 @@ class RaceDetector:
 
     def _order_strong(self, kind: str, site: Site, convoy: Any, memory: Memory, offsets: np.ndarray, threads: np.ndarray) -> None:
         cluster, place = self._cluster(convoy.cta.cluster), (id(memory.space), offsets)
-        if site.instruction.opcode == "mbarrier":
-            return
         if site.instruction.opcode == "cp":
             cluster.flights.signals(int(threads[0]), (id(memory.space), int(offsets[0])))
             return
@@ -129,12 +136,25 @@ class RaceDetector:
         elif operation.kind == "product":
             actor = Actor(cluster.clocks, threads[:1], site, convoy, cluster.clocks.row(threads))
             cluster.flights.product(operation, actor, self._memory(convoy.cta.shared, convoy.cta))
+            if isinstance(operation, Product):
+                self._products.issued(operation, convoy.first + int(lanes[0]) // 32)
         else:
             actor = Actor(cluster.clocks, threads[:1], site, convoy)
+            self._check_signals(operation, cluster, actor)
             cluster.flights.transfer(operation, actor, lambda space: self._memory(space, convoy.cta))
+
+    def _check_signals(self, operation: Operation, cluster: _Cluster, actor: Actor) -> None:
+        """The mbarriers that a copy will tell must have been made for the asynchronous proxy too."""
+        for owner, offset in operation.barriers if isinstance(operation, Transfer) else ():
+            ready = cluster.order.made_for((id(owner.shared), offset), int(actor.threads[0]))
+            if not ready and self.reports.wants("mbarrier-fence", actor.site):
+                text = f"the mbarrier at shared address {offset:#x} was made without a fence after it that copies heed"
+                self.reports.add("mbarrier-fence", text, actor.site, actor.convoy, tuple(actor.convoy.warps))
 
     def awaited(self, operation: Operation, threads: np.ndarray, only_reads: bool, site: Any) -> None:
         convoy = operation.site[0]
+        if isinstance(operation, Product):
+            self._products.awaited(operation, int(threads[0]) // 32)
         self._cluster(convoy.cta.cluster).flights.awaited(
             operation, threads + convoy.cta.rank * self._threads(convoy), only_reads
         )
@@ -180,13 +200,27 @@ class RaceDetector:
     def cluster_released(self, cluster: Any) -> None:
         self._cluster(cluster).order.cluster_released()
 
-    def watch(self, convoy: Any, step: Any) -> Callable[[Any], None] | None:
+    def watch(self, convoy: Any, step: Any) -> Check | None:
         """What to call before a step of a convoy, with the mask of its lanes; None: nothing."""
-        instruction = step.instruction
+        wanted = [
+            check
+            for check in (self._ordering(convoy, step.instruction), self._products.watch(convoy, step.instruction),
+                          self._unwritten.watch(convoy, step.instruction))
+            if check is not None
+        ]  # fmt: skip
+        if len(wanted) < 2:
+            return wanted[0] if wanted else None
+
+        def all_of_them(where: Any) -> None:
+            for check in wanted:
+                check(where)
+
+        return all_of_them
+
+    def _ordering(self, convoy: Any, instruction: Instruction) -> Check | None:
+        """What an instruction that touches no memory does to the order."""
         if instruction.name == "bar.warp.sync":
             return lambda where: self._cluster(convoy.cta.cluster).order.warps_meet(self._active(convoy, where))
-        if instruction.opcode == "mbarrier" and instruction.modifiers[0] == "init":
-            return None
         if instruction.name.startswith(("fence.proxy.async", "fence.mbarrier_init")):
             return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where))
         if instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"):
@@ -197,6 +231,9 @@ class RaceDetector:
     def ended(self, cta: Any) -> None:
         """The last warp of a CTA has ended."""
         cluster = self._cluster(cta.cluster)
+        self._products.ended(cta)
+        self._unwritten.ended(cta)
+        cluster.flights.ended(cta, self.reports)
         cluster.ended += 1
         if cluster.ended == len(cta.cluster.ctas):
             del self._clusters[id(cta.cluster)]

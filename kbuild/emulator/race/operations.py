@@ -11,6 +11,7 @@ from kbuild.emulator.asyncp.cp_async import Copy
 from kbuild.emulator.asyncp.operation import Extent, Operation
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
 from kbuild.emulator.race.clocks import Clocks
+from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, RecentReaders, pack
 
 
@@ -39,6 +40,13 @@ class Noted:
         if len(new) != len(same):
             new = np.repeat(new, len(same) // len(new))
         old[self.cells[same]] = new[same]
+
+    @property
+    def open(self) -> bool:
+        """Whether some granules still count as being touched."""
+        self.follow()
+        old = self.memory.shadow.writers if self.column is None else self.memory.shadow.readers[self.column]
+        return bool((old[self.cells] == self.words).any())
 
     def follow(self) -> None:
         """Name the granules anew where the shadow has split them."""
@@ -147,6 +155,15 @@ class Flights:
             for noted in flight.writes:
                 noted.follow()
                 noted.settle(column, phase + 1, flight.actor.site.number, noted.threads == thread)
+
+    def ended(self, cta: Any, reports: Reports) -> None:
+        """A CTA has ended: report copies into its shared memory that nobody has waited for."""
+        for operation, flight in list(self.flights.values()):
+            if operation.kind == "copy" and flight.actor.convoy.cta is cta:
+                del self.flights[id(operation)]
+                if any(noted.open for noted in flight.writes) and reports.wants("unfinished", flight.actor.site):
+                    text = "the CTA ends before the copy into its shared memory is waited for"
+                    reports.add("unfinished", text, flight.actor.site, flight.actor.convoy, tuple(flight.actor.convoy.warps))
 
     def _begin(self, operation: Operation, actor: Actor) -> Flight:
         self._count = (self._count + 1) % PENDING

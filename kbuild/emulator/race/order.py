@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.race.clocks import Clocks, Row, Threads
+from kbuild.emulator.race.clocks import FENCED, Clocks, Row, Threads
 from kbuild.emulator.race.sites import Site
 
 _KEPT = 4
@@ -34,6 +34,8 @@ class Order:
         """What came to each barrier of a CTA (rank, number)."""
         self._phases: dict[tuple[int, int], dict[int, Row]] = {}
         """What arrived at each mbarrier (space, offset) in each of its last phases."""
+        self._makers: dict[tuple[int, int], tuple[int, int]] = {}
+        """Who made each mbarrier, at which of its clocks."""
         self._meeting: Row | None = None
         self._met: Row | None = None
         """What came to the barrier of the cluster in this generation, and in the one before."""
@@ -111,10 +113,16 @@ class Order:
         column = self.clocks.column(barrier)
         self.clocks.rows[:, threads, column] = np.maximum(self.clocks.rows[:, threads, column], phase + 1)
 
-    def begun(self, barrier: tuple[int, int]) -> None:
-        """An mbarrier is made: what an older one at the same place meant is over."""
+    def begun(self, barrier: tuple[int, int], thread: int) -> None:
+        """A thread makes an mbarrier: what an older one at the same place meant is over."""
         self.clocks.column(barrier, fresh=True)
         self._phases.pop(barrier, None)
+        self._makers[barrier] = (thread, int(self.clocks.own(np.array([thread]))[0]))
+
+    def made_for(self, barrier: tuple[int, int], thread: int) -> bool:
+        """Whether the copies that a thread issues find an mbarrier made: a fence lies between the two."""
+        maker, clock = self._makers.get(barrier, (0, 0))
+        return bool(self.clocks.rows[FENCED, thread, maker] >= clock)
 
     # Fences, acquire and release
 

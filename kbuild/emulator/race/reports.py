@@ -18,12 +18,13 @@ KINDS = {
     "uninitialised-register": "a read of a register that the thread has not written",
     "wgmma-fence": "registers of a product touched after the last wgmma.fence before it",
     "wgmma-registers": "registers of a product touched before it has been waited for",
+    "mbarrier-fence": "a copy that tells an mbarrier made without fence.proxy.async or fence.mbarrier_init on the way",
     "mbarrier-reuse": "an mbarrier initialised again without mbarrier.inval, between two phases",
     "unfinished": "asynchronous operations on shared memory under way when the CTA ends",
 }
 """The kinds of findings, and what each means."""
 
-LENIENT = ("proxy-fence", "proxy-fence-reuse", "mbarrier-reuse", "warp-race", "uninitialised-register")
+LENIENT = ("proxy-fence", "proxy-fence-reuse", "mbarrier-fence", "mbarrier-reuse", "warp-race", "uninitialised-register")
 """Kinds that break the letter of the PTX ISA in ways that today's hardware is known to forgive."""
 
 

@@ -1,0 +1,219 @@
+"""The rules for registers: a product owns its own until it is waited for and wants a fence first, and reads need writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.asyncp.products import Product
+from kbuild.emulator.program import Program
+from kbuild.emulator.ptx import Address, Instruction, Not, Operand, Pair, Register, Vector
+from kbuild.emulator.race.reports import Reports
+from kbuild.emulator.race.sites import Site, Sites
+
+_WITHOUT_RESULT = ("bar", "barrier", "nanosleep", "setmaxnreg", "call", "wgmma", "st", "red", "trap")
+Check = Callable[[Any], None]
+"""Called before a step with the mask of its lanes."""
+
+
+def names_in(operands: Iterable[Operand]) -> Iterator[str]:
+    """The registers that operands name."""
+    for operand in operands:
+        if isinstance(operand, Register):
+            yield operand.name
+        elif isinstance(operand, Not):
+            yield operand.register.name
+        elif isinstance(operand, Pair):
+            yield from names_in((operand.first, operand.second))
+        elif isinstance(operand, Vector):
+            yield from names_in(operand.items)
+        elif isinstance(operand, Address):
+            yield from names_in((operand.base,))
+            if operand.coordinates is not None:
+                yield from names_in(operand.coordinates.items)
+
+
+def touched_by(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
+    """The registers that an instruction reads, and those that it writes.  Products count as neither."""
+    if instruction.name.startswith("wgmma.mma_async"):
+        _, a, *rest = instruction.operands
+        return frozenset(names_in(rest)) | frozenset(() if isinstance(a, Vector) else names_in((a,))), frozenset()
+    operands, writes = instruction.operands, frozenset[str]()
+    if operands and instruction.opcode not in _WITHOUT_RESULT and isinstance(operands[0], Register | Vector | Pair):
+        writes, operands = frozenset(names_in(operands[:1])), operands[1:]
+    guard = () if instruction.guard is None else (instruction.guard.register,)
+    return frozenset(names_in((*operands, *guard))), writes
+
+
+class ProductRegisters:
+    """Registers of `wgmma.mma_async`: untouched while it is under way, and behind a fence when it begins."""
+
+    def __init__(self, program: Program, sites: Sites, reports: Reports) -> None:
+        self.sites = sites
+        self.reports = reports
+        products = [
+            step.instruction for block in program.blocks for step in block.steps
+            if step.instruction.name.startswith("wgmma.mma_async")
+        ]  # fmt: skip
+        self.registers = frozenset(name for product in products for name in _own(product))
+        self._unfenced: dict[tuple[int, int], dict[str, Site]] = {}
+        """For each warp of a CTA the registers touched since its last fence, and by what."""
+        self._flying: dict[tuple[int, int], list[Product]] = {}
+
+    def watch(self, convoy: Any, instruction: Instruction) -> Check | None:
+        """What to check before an instruction."""
+        if not self.registers:
+            return None
+        if instruction.name.startswith("wgmma.fence"):
+            return lambda where: self._fence(convoy, where)
+        if instruction.name.startswith("wgmma.mma_async"):
+            own = _own(instruction)
+            return lambda where: self._begin(convoy, where, instruction, own)
+        reads, writes = (names & self.registers for names in touched_by(instruction))
+        if not reads and not writes:
+            return None
+        return lambda where: self._touch(convoy, where, instruction, reads, writes)
+
+    def issued(self, product: Product, warp: int) -> None:
+        self._flying.setdefault((id(product.site[0].cta), warp), []).append(product)
+
+    def awaited(self, product: Product, warp: int) -> None:
+        self._flying[id(product.site[0].cta), warp].remove(product)
+
+    def ended(self, cta: Any) -> None:
+        """A CTA has ended: report products that nobody has waited for."""
+        for key in [key for key in self._flying if key[0] == id(cta)]:
+            for product in self._flying.pop(key):
+                site = self.sites.of(product.site[1])
+                if self.reports.wants("unfinished", site):
+                    self.reports.add(
+                        "unfinished", "the CTA ends before the product is waited for", site, product.site[0], key[1:]
+                    )
+        for key in [key for key in self._unfenced if key[0] == id(cta)]:
+            del self._unfenced[key]
+
+    def _fence(self, convoy: Any, where: Any) -> None:
+        for warp in convoy.warps_in(where):
+            self._unfenced.pop((id(convoy.cta), warp), None)
+
+    def _begin(self, convoy: Any, where: Any, instruction: Instruction, own: frozenset[str]) -> None:
+        for warp in convoy.warps_in(where):
+            unfenced = self._unfenced.get((id(convoy.cta), warp), {})
+            for name in own & unfenced.keys():
+                site, other = self.sites.of(instruction), unfenced[name]
+                if self.reports.wants("wgmma-fence", site, other):
+                    text = f"warp {warp} uses {name} in a product after another instruction did, with no wgmma.fence between"
+                    self.reports.add("wgmma-fence", text, site, convoy, (warp,), other)
+
+    def _touch(
+        self, convoy: Any, where: Any, instruction: Instruction, reads: frozenset[str], writes: frozenset[str]
+    ) -> None:  # fmt: skip
+        site = self.sites.of(instruction)
+        for warp in convoy.warps_in(where):
+            key = (id(convoy.cta), warp)
+            self._unfenced.setdefault(key, {}).update(dict.fromkeys(reads | writes, site))
+            for product in self._flying.get(key, ()):
+                wrong = (reads & product.names.of_d) | (writes & (product.names.of_d | product.names.of_a))
+                if wrong:
+                    other, name = self.sites.of(product.site[1]), min(wrong)
+                    if self.reports.wants("wgmma-registers", site, other):
+                        action = "reads" if name in reads else "writes"
+                        text = f"warp {warp} {action} {name}, which belongs to a product that has not been waited for"
+                        self.reports.add("wgmma-registers", text, site, convoy, (warp,), other)
+
+
+def _own(product: Instruction) -> frozenset[str]:
+    """The registers of D, and of A where it is in registers."""
+    return frozenset(names_in(operand for operand in product.operands[:2] if isinstance(operand, Vector)))
+
+
+class Unwritten:
+    """Reads of registers that a thread has not written.
+
+    Registers that every path writes before a read are left alone; the threads of the others are watched.
+    """
+
+    def __init__(self, program: Program, sites: Sites, reports: Reports) -> None:
+        self.sites = sites
+        self.reports = reports
+        self._doubtful = _doubtful_reads(program)
+        """For each instruction (by id) the registers it reads that some path to it does not write."""
+        self._watched = frozenset(name for names in self._doubtful.values() for name in names)
+        self._written: dict[tuple[int, str], np.ndarray] = {}
+
+    def watch(self, convoy: Any, instruction: Instruction) -> Check | None:
+        """What to check before an instruction."""
+        reads = self._doubtful.get(id(instruction), frozenset())
+        writes = _results(instruction) & self._watched if self._watched else frozenset()
+        if not reads and not writes:
+            return None
+        return lambda where: self._touch(convoy, where, instruction, reads, writes)
+
+    def ended(self, cta: Any) -> None:
+        for key in [key for key in self._written if key[0] == id(cta)]:
+            del self._written[key]
+
+    def _touch(
+        self, convoy: Any, where: Any, instruction: Instruction, reads: frozenset[str], writes: frozenset[str]
+    ) -> None:  # fmt: skip
+        threads = slice(convoy.first_thread, convoy.first_thread + convoy.size)
+        for name in reads:
+            missing = ~self._state(convoy, name)[threads]
+            missing = missing if where is True else missing & where
+            site = self.sites.of(instruction)
+            if missing.any() and self.reports.wants("uninitialised-register", site):
+                thread = convoy.first_thread + int(np.argmax(missing))
+                text = f"warp {thread >> 5}, lane {thread & 31} reads {name}, which it has not written"
+                self.reports.add("uninitialised-register", text, site, convoy, (thread >> 5,))
+        for name in writes:
+            state = self._state(convoy, name)[threads]
+            state |= where
+
+    def _state(self, convoy: Any, name: str) -> np.ndarray:
+        key = (id(convoy.cta), name)
+        if key not in self._written:
+            self._written[key] = np.zeros(32 * convoy.cta.warp_count, bool)
+        return self._written[key]
+
+
+def _results(instruction: Instruction) -> frozenset[str]:
+    """The registers that an instruction writes, at once or later."""
+    if instruction.name.startswith("wgmma.mma_async"):
+        return frozenset(names_in(instruction.operands[:1]))
+    return touched_by(instruction)[1]
+
+
+def _doubtful_reads(program: Program) -> dict[int, frozenset[str]]:
+    """For each instruction the registers that it reads although a path leads there that writes them nowhere."""
+    blocks, end = program.blocks, len(program.blocks)
+    made = [
+        frozenset[str]().union(*(_results(step.instruction) for step in block.steps if step.guard is None)) for block in blocks
+    ]
+    known: list[frozenset[str] | None] = [None] * (end + 1)
+    known[0], todo = frozenset(), [0]
+    while todo:
+        number = todo.pop()
+        before = known[number]
+        if number == end or before is None:
+            continue
+        block = blocks[number]
+        after = before | made[number]
+        following = [number + 1] if block.target is None or block.guard is not None else []
+        for successor in [*following, *(() if block.target is None else (block.target,))]:
+            old = known[successor]
+            new = after if old is None else old & after
+            if new != old:
+                known[successor] = new
+                todo.append(successor)
+    found = {}
+    for number, block in enumerate(blocks):
+        written = known[number]
+        for step in block.steps if written is not None else ():
+            missing = touched_by(step.instruction)[0] - (written or frozenset())
+            if missing:
+                found[id(step.instruction)] = missing
+            if step.guard is None:
+                written = (written or frozenset()) | _results(step.instruction)
+    return found

@@ -24,7 +24,7 @@ from kbuild.emulator.memory import (
 )
 from kbuild.emulator.optable.row import TYPES
 from kbuild.emulator.program import Program, Step, load
-from kbuild.emulator.ptx import Address, Special, Symbol, Variable
+from kbuild.emulator.ptx import Address, Module, Special, Symbol, Variable
 from kbuild.emulator.race import LENIENT, RaceDetector
 from kbuild.emulator.registers import RegisterFile
 from kbuild.emulator.schedule import Schedule, schedule_named
@@ -93,8 +93,9 @@ class Launch:
     def __init__(
         self, program: Program, heap: Heap, arguments: Sequence[int | float | bytes], grid: Sequence[int],
         block: int | Sequence[int], shared_bytes: int, schedule: Schedule, step_budget: int = STEP_BUDGET, shared_base: int = 0,
-        cluster: Sequence[int] = (1, 1, 1),
+        cluster: Sequence[int] = (1, 1, 1), placed: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
+        """`placed` are the addresses of the module's global variables, where they outlive the launch."""
         self.program, self.schedule, self.step_budget = program, schedule, step_budget
         self.grid = _three(grid)
         self.block = _three((block,) if isinstance(block, int) else block)
@@ -111,7 +112,7 @@ class Launch:
         self._check_shape()
         self.const = Space("const", CONST_WINDOW)
         self.param = Space("param", PARAM_WINDOW)
-        self.symbols: dict[str, int] = {}
+        self.symbols = dict(place_globals(program.module, heap) if placed is None else placed)
         self._place_variables(shared_bytes)
         self._place_parameters(arguments)
         self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]] = []
@@ -132,7 +133,7 @@ class Launch:
         variables = (*self.program.module.variables, *self.program.variables)
         self.local_size, position = 0, self.shared_base
         for variable in variables:
-            size, align = _size(variable), max(variable.align, TYPES[variable.type].itemsize)
+            size, align = size_of(variable), max(variable.align, TYPES[variable.type].itemsize)
             if variable.space == "shared" and size:
                 position = -(-position // align) * align
                 self.symbols[variable.name], position = position, position + size
@@ -141,28 +142,15 @@ class Launch:
                 self.symbols[variable.name], self.local_size = self.local_size, self.local_size + size
             elif variable.space == "const":
                 self.symbols[variable.name] = self.const.grow(size, live=True)
-            elif variable.space == "global" and variable.linkage != "extern":
-                self.symbols[variable.name] = self.global_memory.allocate(size, variable.name)
         for variable in variables:
-            if variable.space == "shared" and not _size(variable):
+            if variable.space == "shared" and not size_of(variable):
                 position = -(-position // max(variable.align, 16)) * max(variable.align, 16)
                 self.symbols[variable.name] = position
         self.shared_size = position + shared_bytes
         for variable in variables:
-            if variable.name in self.symbols and variable.space in ("const", "global"):
-                self._initialise(variable)
-
-    def _initialise(self, variable: Variable) -> None:
-        """A variable's first values: what is not given is zero."""
-        dtype = np.dtype(f"u{TYPES[variable.type].itemsize}")
-        values = np.zeros(max(_size(variable) // dtype.itemsize, 1), dtype)
-        for index, value in enumerate(variable.initial):
-            values[index] = (self.symbols[value] if isinstance(value, str) else value) & ((1 << 8 * dtype.itemsize) - 1)
-        address = self.symbols[variable.name]
-        if variable.space == "const":
-            self.const.data[address : address + values.nbytes] = values.view(np.uint8)
-        else:
-            self.global_memory.bytes(address, values.nbytes)[:] = values.view(np.uint8)
+            if variable.space == "const":
+                data, offset = _initial(variable, self.symbols), self.symbols[variable.name]
+                self.const.data[offset : offset + len(data)] = data
 
     def _place_parameters(self, arguments: Sequence[int | float | bytes]) -> None:
         """The bytes of the kernel's parameters, each aligned to its size."""
@@ -322,12 +310,31 @@ def _after(call: Callable[[Any], None], function: Callable[..., Any]) -> Callabl
     return run
 
 
+def place_globals(module: Module, heap: Heap) -> dict[str, int]:
+    """The addresses of a module's global variables, which are put into the heap with their first values."""
+    variables = [variable for variable in module.variables if variable.space == "global" and variable.linkage != "extern"]
+    symbols = {variable.name: heap.allocate(size_of(variable), variable.name) for variable in variables}
+    for variable in variables:
+        data = _initial(variable, symbols)
+        heap.bytes(symbols[variable.name], size_of(variable))[:] = data[: size_of(variable)]
+    return symbols
+
+
+def _initial(variable: Variable, symbols: Mapping[str, int]) -> np.ndarray:
+    """A variable's first bytes: what is not given is zero."""
+    dtype = np.dtype(f"u{TYPES[variable.type].itemsize}")
+    values = np.zeros(max(size_of(variable) // dtype.itemsize, 1), dtype)
+    for index, value in enumerate(variable.initial):
+        values[index] = (symbols[value] if isinstance(value, str) else value) & ((1 << 8 * dtype.itemsize) - 1)
+    return values.view(np.uint8)
+
+
 def _three(values: Sequence[int]) -> tuple[int, int, int]:
     x, y, z = (*map(int, values), 1, 1)[:3]
     return x, y, z
 
 
-def _size(variable: Variable) -> int:
+def size_of(variable: Variable) -> int:
     """Bytes of a variable; 0 for an array of unknown size."""
     return TYPES[variable.type].itemsize * (1 if variable.size is None else variable.size)
 
@@ -335,11 +342,11 @@ def _size(variable: Variable) -> int:
 def _argument_bytes(parameter: Variable, argument: int | float | bytes) -> bytes:
     """An argument as the kernel reads it."""
     if isinstance(argument, bytes):
-        if len(argument) != _size(parameter):
-            raise EmulationError(f"{parameter.name} has {_size(parameter)} bytes, the argument {len(argument)}")
+        if len(argument) != size_of(parameter):
+            raise EmulationError(f"{parameter.name} has {size_of(parameter)} bytes, the argument {len(argument)}")
         return argument
     if parameter.size is not None:
-        raise EmulationError(f"{parameter.name} is an array of {_size(parameter)} bytes; pass bytes")
+        raise EmulationError(f"{parameter.name} is an array of {size_of(parameter)} bytes; pass bytes")
     dtype = TYPES[parameter.type]
     if isinstance(argument, float) and dtype.kind != "f":
         if dtype.itemsize not in (4, 8):

@@ -121,8 +121,8 @@ class Space:
 class Heap(Space):
     """Global memory: allocations between red zones."""
 
-    def __init__(self) -> None:
-        super().__init__("global", GLOBAL_BASE)
+    def __init__(self, base: int = GLOBAL_BASE) -> None:
+        super().__init__("global", base)
         self.grow(RED_ZONE)
 
     def allocate(self, size: int, name: str = "allocation", skew: int = 0) -> int:
@@ -181,7 +181,7 @@ class Memory:
                 result[lanes] = self.load(space, addresses[lanes], size, True, (site[0], site[1], lanes))
             return result
         if space == "global":
-            return self._read(self.heap, addresses.astype(np.int64) - GLOBAL_BASE, size, site)
+            return self._read(self.heap, addresses.astype(np.int64) - self.heap.base, size, site)
         parts = self._locate(space, addresses, site)
         if len(parts) == 1:
             return self._read(*parts[0][:2], size, site).reshape(shape)
@@ -240,7 +240,7 @@ class Memory:
     def _locate(self, space: str, addresses: np.ndarray, site: Any) -> list[tuple[Space, np.ndarray, np.ndarray | None]]:
         """The spaces that addresses lie in, with byte offsets there and the entries (None: all) that lie there."""
         if space == "global":
-            return [(self.spaces["global"], addresses.astype(np.int64) - GLOBAL_BASE, None)]
+            return [(self.spaces["global"], addresses.astype(np.int64) - self.heap.base, None)]
         if space == "generic":
             return self._generic(addresses, site)
         if space == "shared":

@@ -10,7 +10,6 @@ from kbuild.emulator.asyncp import Extent, TensorMap, TensorMapError, agent_of, 
 from kbuild.emulator.asyncp.tma import box_at, fill_bits
 from kbuild.emulator.asyncp.transfers import Transfer
 from kbuild.emulator.findings import Fault
-from kbuild.emulator.memory import GLOBAL_BASE
 from kbuild.emulator.optable.access import address_of, space_of
 from kbuild.emulator.optable.collectives import whole_warps
 from kbuild.emulator.optable.places import active_lanes, count_view, number, shared_place
@@ -72,7 +71,7 @@ def _tensor_load(form: Form, instruction: Instruction) -> Bound:
             box = box_at(tensor_map, [int(view[lane]) for view in views[: len(coordinates)]], targets[0][1])
             agent_of(warps.cta).transfers.load(Transfer(
                 "load", (warps, instruction, np.array([lane])),
-                (Extent(warps.memory.spaces["global"], box.sources[box.inside] - GLOBAL_BASE, box.size),),
+                (Extent(warps.memory.heap, box.sources[box.inside] - warps.memory.heap.base, box.size),),
                 tuple(Extent(agent.cta.shared, box.places, box.size) for agent, _, _ in targets),
                 box.inside, fill_bits(tensor_map), tuple((agent.barriers, signal) for agent, _, signal in targets),
             ))  # fmt: skip
@@ -95,7 +94,7 @@ def _tensor_store(form: Form, instruction: Instruction) -> Bound:
             agent.transfers.store(Transfer(
                 "reduce" if reduction else "store", (warps, instruction, np.array([lane])),
                 (Extent(agent.cta.shared, box.places[box.inside], box.size),),
-                (Extent(warps.memory.spaces["global"], box.sources[box.inside] - GLOBAL_BASE, box.size),),
+                (Extent(warps.memory.heap, box.sources[box.inside] - warps.memory.heap.base, box.size),),
                 reduction=(reduction, tensor_map.element) if reduction else None, thread=warps.first_thread + lane,
             ))  # fmt: skip
 
@@ -124,8 +123,8 @@ def _bulk_load(form: Form, instruction: Instruction) -> Bound:
             count = int(sizes[lane])
             mask = int(masks[0][lane]) if masks else None
             targets = _targets(warps, form, int(start[lane]) + to_offset, int(bar[lane]) + signal_offset, mask)
-            space = warps.cta.shared if inner else warps.memory.spaces["global"]
-            first = int(begin[lane]) + origin_offset - (0 if inner else GLOBAL_BASE)
+            space = warps.cta.shared if inner else warps.memory.heap
+            first = int(begin[lane]) + origin_offset - space.base
             agent_of(warps.cta).transfers.load(Transfer(
                 "load", (warps, instruction, np.array([lane])), (_run(space, first, count, 8),),
                 tuple(_run(agent.cta.shared, place, count, 8) for agent, place, _ in targets),
@@ -146,11 +145,12 @@ def _bulk_store(form: Form, instruction: Instruction) -> Bound:
     def function(warps: Any, start: np.ndarray, begin: np.ndarray, sizes: np.ndarray, where: Any = True) -> None:
         for lane in active_lanes(warps.size, where).tolist():
             agent, place = shared_place(warps, int(begin[lane]) + origin_offset)
-            first, count = int(start[lane]) + to_offset - GLOBAL_BASE, int(sizes[lane])
+            heap = warps.memory.heap
+            first, count = int(start[lane]) + to_offset - heap.base, int(sizes[lane])
             agent.transfers.store(Transfer(
                 "reduce" if reduction else "store", (warps, instruction, np.array([lane])),
                 (_run(agent.cta.shared, place, count, element),),
-                (_run(warps.memory.spaces["global"], first, count, element),),
+                (_run(heap, first, count, element),),
                 reduction=(reduction, kind) if reduction else None, thread=warps.first_thread + lane,
             ))  # fmt: skip
 

@@ -1,0 +1,12 @@
+"""A stand-in for the CUDA driver: a shared library libcuda.so.1 whose devices are emulated.
+
+Programs and packages that load the driver run unchanged on a machine without a GPU: modules, launches, memory, streams,
+events and graphs are there, on several devices of any architecture, and every call can be made to fail.
+"""
+
+from kbuild.emulator.driver.arrays import Array
+from kbuild.emulator.driver.codes import Result
+from kbuild.emulator.driver.core import Call, LaunchCall
+from kbuild.emulator.driver.stand_in import StandIn, active, connect
+
+__all__ = ["Array", "Call", "LaunchCall", "Result", "StandIn", "active", "connect"]

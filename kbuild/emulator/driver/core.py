@@ -1,0 +1,318 @@
+"""The state of the stand-in, and how a call is answered: one at a time, logged, and refused where a test asked for it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from kbuild.emulator.driver.codes import CaptureMode, Refused, Result
+from kbuild.emulator.driver.devices import Context, Device
+from kbuild.emulator.driver.modules import PtxTable
+from kbuild.emulator.driver.streams import Capture, Stream
+from kbuild.emulator.driver.table import FUNCTIONS, DriverFunction, family_of
+from kbuild.emulator.findings import Finding
+from kbuild.errors import KbuildError, UsageError
+
+_LOG = 1 << 17
+"""Calls, and launches, that are remembered."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the driver."""
+
+    name: str
+    result: int
+    thread: int
+
+    def __str__(self) -> str:
+        return f"{self.name} -> {result_name(self.result)}"
+
+
+@dataclass(frozen=True)
+class LaunchCall:
+    """A launch that the driver took."""
+
+    entry: str
+    """The kernel's symbol."""
+    device: int
+    """Ordinal of the device."""
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    """Bytes of dynamic shared memory."""
+    stream: int
+    """The stream's handle, as it was given."""
+    arguments: tuple[bytes, ...]
+    """The bytes of each parameter."""
+    digest: str
+    """sha256 of the image that the kernel is from."""
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How work is done."""
+
+    version: int = 13000
+    """The driver's: 1000 * major + 10 * minor."""
+    is_late: bool = False
+    """Whether work waits until somebody waits for it."""
+    schedule: str = "lockstep"
+    """Order of warps."""
+    timing: str = "late"
+    """When asynchronous copies land."""
+
+
+class Driver:
+    """What the library stands for."""
+
+    def __init__(self, archs: Sequence[str], settings: Settings, table: PtxTable, memory: int) -> None:
+        self.settings = settings
+        self.table = table
+        self.devices = [Device(ordinal, arch, memory) for ordinal, arch in enumerate(archs)]
+        self.calls: deque[Call] = deque(maxlen=_LOG)
+        self.launches: deque[LaunchCall] = deque(maxlen=_LOG)
+        self.findings: list[Finding] = []
+        self.printed: list[str] = []
+        self.library: ctypes.CDLL | None = None
+        self.loads: Counter[int] = Counter()
+        """Modules loaded so far, by ordinal of the device."""
+        self._lock = threading.RLock()
+        self._process: int | None = None
+        self._handles: dict[int, object] = {}
+        self._next_handle = 0x5700_0000_0000
+        self._stacks: dict[int, list[Context]] = {}
+        self._injected: dict[str, deque[int]] = {}
+        self._whys: dict[int, tuple[int, str]] = {}
+        self._released: deque[int] = deque()
+        self._texts: dict[int | str, ctypes.Array[ctypes.c_char]] = {}
+        os.register_at_fork(after_in_child=self._after_fork_in_child)
+
+    def _after_fork_in_child(self) -> None:
+        """Another thread may have held the lock at the fork."""
+        self._lock = threading.RLock()
+
+    # Calls
+
+    def answer(self, name: str, words: Sequence[int]) -> int:
+        """The result of a call."""
+        thread = threading.get_ident()
+        with self._lock:
+            try:
+                self._collect()
+                self._run(FUNCTIONS[name], words)
+                result = 0
+            except Refused as refused:
+                result = refused.result
+                self._whys[thread] = result, refused.why
+            except KbuildError as error:
+                result = int(Result.CUDA_ERROR_LAUNCH_FAILED)
+                self._whys[thread] = result, str(error)
+            except MemoryError:
+                result = int(Result.CUDA_ERROR_OUT_OF_MEMORY)
+            except Exception:
+                result = int(Result.CUDA_ERROR_UNKNOWN)
+                self._whys[thread] = result, traceback.format_exc()
+            self.calls.append(Call(name, result, thread))
+        return result
+
+    def _run(self, function: DriverFunction, words: Sequence[int]) -> None:
+        if self._process not in (None, os.getpid()):
+            raise Refused(Result.CUDA_ERROR_NOT_INITIALIZED, "the process was forked after cuInit")
+        waiting = self._injected.get(function.family)
+        if waiting:
+            raise Refused(waiting.popleft(), f"{function.name} fails because a test wants it to")
+        if self._process is None and not function.before_init:
+            raise Refused(Result.CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called")
+        if function.unsafe_in_capture:
+            self._refuse_in_capture(function.name)
+        function.function(self, *words[: len(function.parameters)])
+
+    def _refuse_in_capture(self, name: str) -> None:
+        """Calls that may wait for the device, or allocate, end a capture that is not relaxed."""
+        thread = threading.get_ident()
+        for capture in self.captures():
+            if capture.mode == CaptureMode.GLOBAL or (capture.mode == CaptureMode.THREAD_LOCAL and capture.thread == thread):
+                capture.is_valid = False
+                raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, f"{name} is not allowed while a stream is captured")
+
+    def fail_next(self, name: str, result: int, times: int = 1) -> None:
+        """Let the next calls of a function, in any of its forms, fail.  Raises UsageError for a name that there is not."""
+        family = family_of(name)
+        if family not in {function.family for function in FUNCTIONS.values()}:
+            raise UsageError(f"the driver has no function {name}")
+        with self._lock:
+            self._injected.setdefault(family, deque()).extend([int(result)] * times)
+
+    def forget_failures(self) -> None:
+        """Let nothing fail any more that has not failed yet."""
+        with self._lock:
+            self._injected.clear()
+
+    def init(self) -> None:
+        """cuInit.  Raises Refused where there is no device."""
+        if not self.devices:
+            raise Refused(Result.CUDA_ERROR_NO_DEVICE)
+        self._process = os.getpid()
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether cuInit was called."""
+        return self._process is not None
+
+    # Memory, as Python asks for it
+
+    def allocate(self, ordinal: int, size: int, name: str) -> int:
+        """The address of fresh bytes on a device.  Raises Refused where there are not so many."""
+        with self._lock:
+            self._collect()
+            return self.devices[ordinal].heap.allocate(size, name)
+
+    def release(self, address: int) -> None:
+        """Give memory back, at the next call: a kernel may be running."""
+        self._released.append(address)
+
+    def _collect(self) -> None:
+        """Give the memory back that was released."""
+        while self._released:
+            device = self.locate(self._released[0])
+            self._finish(device)
+            device.heap.free(self._released.popleft())
+
+    def _finish(self, device: Device) -> None:
+        for context in self.contexts():
+            if context.device is device:
+                context.finish()
+
+    def copy_out(self, ordinal: int, address: int, size: int) -> np.ndarray:
+        """Bytes on a device, when all work there is done.  Raises Refused where that fails."""
+        with self._lock:
+            self._finish(self.devices[ordinal])
+            return self.devices[ordinal].heap.bytes(address, size).copy()
+
+    def copy_in(self, ordinal: int, address: int, data: np.ndarray) -> None:
+        """Overwrite bytes on a device, when all work there is done.  Raises Refused where that fails."""
+        with self._lock:
+            self._finish(self.devices[ordinal])
+            self.devices[ordinal].heap.bytes(address, data.nbytes)[:] = data
+
+    # Words for results
+
+    def text(self, result: int, is_name: bool) -> int | None:
+        """The address of a result's name, or of what it means; None for a number that is no result.
+
+        What it means is said in full, with what the emulator found, for the result of the thread's last call that failed.
+        """
+        if result not in Result.__members__.values():
+            return None
+        known = Result(result)
+        last, why = self._whys.get(threading.get_ident(), (-1, ""))
+        if is_name:
+            key, words = known.name, known.name
+        elif last == result and why:
+            key, words = threading.get_ident(), why
+        else:
+            key, words = known.words, known.words
+        if not isinstance(key, str) or key not in self._texts:
+            self._texts[key] = ctypes.create_string_buffer(words.encode())
+        return ctypes.addressof(self._texts[key])
+
+    # Objects and their handles
+
+    def keep(self, thing: object) -> int:
+        """A handle for a thing."""
+        self._next_handle += 0x100
+        self._handles[self._next_handle] = thing
+        return self._next_handle
+
+    def find(self, kind: type[_T], handle: int) -> _T:
+        """The thing of a handle.  Raises Refused where there is none of that kind."""
+        thing = self._handles.get(handle)
+        if not isinstance(thing, kind):
+            result = Result.CUDA_ERROR_INVALID_CONTEXT if kind is Context else Result.CUDA_ERROR_INVALID_HANDLE
+            raise Refused(result, f"{handle:#x} is no {kind.__name__.lower()}")
+        return thing
+
+    def drop(self, handle: int) -> None:
+        """Forget a handle."""
+        del self._handles[handle]
+
+    def handles(self, kind: type[_T] | tuple[type[_T], ...]) -> list[tuple[int, _T]]:
+        """All things of a kind, or of several, that are there, with their handles."""
+        return [(handle, thing) for handle, thing in self._handles.items() if isinstance(thing, kind)]
+
+    def contexts(self) -> list[Context]:
+        """All contexts."""
+        return [context for _, context in self.handles(Context)]
+
+    # Devices, contexts and streams
+
+    def device(self, ordinal: int) -> Device:
+        """A device by its ordinal, which is its CUdevice too.  Raises Refused where there is none."""
+        if not 0 <= ordinal < len(self.devices):
+            raise Refused(Result.CUDA_ERROR_INVALID_DEVICE, f"there is no device {ordinal}; there are {len(self.devices)}")
+        return self.devices[ordinal]
+
+    @property
+    def stack(self) -> list[Context]:
+        """The calling thread's stack of contexts, the current one last."""
+        return self._stacks.setdefault(threading.get_ident(), [])
+
+    @property
+    def context(self) -> Context:
+        """The current context.  Raises Refused where there is none."""
+        if not self.stack:
+            raise Refused(Result.CUDA_ERROR_INVALID_CONTEXT, "no context is current")
+        if not self.stack[-1].is_alive:
+            raise Refused(Result.CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed")
+        return self.stack[-1]
+
+    def stream(self, handle: int) -> Stream:
+        """A stream of the current context; 0 and 1 mean its default stream, 2 that of the thread."""
+        context = self.context
+        if handle in (0, 1):
+            return context.default
+        if handle == 2:
+            thread = threading.get_ident()
+            return context.streams.setdefault(-thread, Stream(context.default, handle))
+        if handle not in context.streams:
+            raise Refused(Result.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is no stream of the current context")
+        return context.streams[handle]
+
+    def captures(self) -> Iterable[Capture]:
+        """The captures that are under way."""
+        found = {stream.capture for context in self.contexts() for stream in context.streams.values()}
+        return [capture for capture in found if capture is not None]
+
+    def submit(self, stream: Stream, work: Callable[[], None]) -> None:
+        """Hand work over to a stream."""
+        stream.submit(work, self.settings.is_late)
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do work on the current context's default stream, and wait for it."""
+        stream = self.context.default
+        stream.submit(work, True)
+        stream.finish()
+
+    def locate(self, address: int) -> Device:
+        """The device that an address lies on.  Raises Refused where it is not allocated."""
+        for device in self.devices:
+            if device.heap.allocation(address) is not None:
+                return device
+        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"{address:#x} is no address on a device")
+
+
+def result_name(result: int) -> str:
+    """A result as cuda.h names it."""
+    return Result(result).name if result in Result.__members__.values() else str(result)

@@ -1,0 +1,87 @@
+"""The devices that the driver shows, and contexts on them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from kbuild.emulator.driver.codes import DeviceAttribute
+from kbuild.emulator.driver.heap import DeviceHeap
+from kbuild.emulator.driver.streams import Stream
+from kbuild.errors import UsageError
+
+_SHARED_LIMITS = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 120: 101376, 121: 101376}
+"""Bytes of shared memory that a block may opt in to, by compute capability; 232,448 for all others."""
+_KNOWN = (75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
+"""Compute capabilities that there are, as 10 * major + minor."""
+
+
+class Device:
+    """One device."""
+
+    def __init__(self, ordinal: int, arch: str, memory: int) -> None:
+        match = re.fullmatch(r"sm_(\d+)", arch)
+        if match is None or int(match[1]) not in _KNOWN:
+            known = ", ".join(f"sm_{capability}" for capability in _KNOWN)
+            raise UsageError(f"there is no device of architecture {arch!r}", hint=f"known are {known}")
+        self.ordinal = ordinal
+        self.arch = arch
+        self.capability = int(match[1])
+        self.heap = DeviceHeap(ordinal, memory)
+        self.primary: Context | None = None
+        self.retained = 0
+        """How often the primary context is retained."""
+        self.steps = 0
+        """Instructions executed so far, the device's clock."""
+
+    @property
+    def name(self) -> str:
+        return f"kbuild stand-in for {self.arch}"
+
+    @property
+    def uuid(self) -> bytes:
+        """16 bytes that no other device of the driver has."""
+        return f"kbuild-{self.arch:>6}-{self.ordinal:02}".encode()[:16]
+
+    @property
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that one block may have."""
+        return 65536 if self.capability == 75 else _SHARED_LIMITS.get(self.capability, 232448)
+
+    def attribute(self, number: int) -> int:
+        """The value of an attribute; 0 for those that stand for something the device lacks."""
+        named = DeviceAttribute
+        values = {
+            named.MAX_THREADS_PER_BLOCK: 1024, named.MAX_BLOCK_DIM_X: 1024, named.MAX_BLOCK_DIM_Y: 1024,
+            named.MAX_BLOCK_DIM_Z: 64, named.MAX_GRID_DIM_X: 2**31 - 1, named.MAX_GRID_DIM_Y: 65535, named.MAX_GRID_DIM_Z: 65535,
+            named.MAX_SHARED_MEMORY_PER_BLOCK: 49152, named.TOTAL_CONSTANT_MEMORY: 65536, named.WARP_SIZE: 32,
+            named.MAX_REGISTERS_PER_BLOCK: 65536, named.CLOCK_RATE: 1_000_000,
+            named.MULTIPROCESSOR_COUNT: 132 if self.capability >= 90 else 108, named.CONCURRENT_KERNELS: 1,
+            named.L2_CACHE_SIZE: 40 << 20, named.MAX_THREADS_PER_MULTIPROCESSOR: 1536 if self.shared_limit < 110_000 else 2048,
+            named.UNIFIED_ADDRESSING: 1, named.STREAM_PRIORITIES_SUPPORTED: 1,
+            named.COMPUTE_CAPABILITY_MAJOR: self.capability // 10, named.COMPUTE_CAPABILITY_MINOR: self.capability % 10,
+            named.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: self.shared_limit,
+            named.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: self.shared_limit + 1024,
+            named.MAX_REGISTERS_PER_MULTIPROCESSOR: 65536, named.RESERVED_SHARED_MEMORY_PER_BLOCK: 1024,
+            named.CLUSTER_LAUNCH: int(self.capability >= 90), named.TENSOR_MAP_ACCESS_SUPPORTED: int(self.capability >= 90),
+        }  # fmt: skip
+        return next((value for attribute, value in values.items() if attribute == number), 0)
+
+
+@dataclass(eq=False)
+class Context:
+    """A context on a device: modules, streams and events belong to it."""
+
+    device: Device
+    is_primary: bool
+    handle: int = 0
+    default: Stream = field(default_factory=lambda: Stream(None, 0))
+    """The legacy default stream."""
+    streams: dict[int, Stream] = field(default_factory=dict)
+    """All others, by handle."""
+    is_alive: bool = True
+
+    def finish(self) -> None:
+        """Do all the work that its streams have been given."""
+        for stream in (self.default, *self.streams.values()):
+            stream.finish()

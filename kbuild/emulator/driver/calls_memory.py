@@ -11,7 +11,6 @@ from kbuild.emulator.driver import host
 from kbuild.emulator.driver.codes import PointerAttribute, Refused, Result
 from kbuild.emulator.driver.core import Driver
 from kbuild.emulator.driver.table import Byte, Int, Pointer, Short, Size, Unsigned, Word, call
-from kbuild.emulator.findings import Fault
 
 _ON_DEVICE = 2
 """CU_MEMORYTYPE_DEVICE."""
@@ -21,7 +20,7 @@ _ON_DEVICE = 2
 def cuMemAlloc_v2(driver: Driver, address: Pointer, size: Size) -> None:
     if size <= 0:
         raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "no bytes are asked for")
-    host.put(address, "Q", driver.context.device.heap.allocate(size, f"memory of {size} bytes"))
+    host.put(address, "Q", driver.context.device.heap.allocate(size, "memory"))
 
 
 @call(unsafe_in_capture=True)
@@ -43,10 +42,13 @@ def device_bytes(driver: Driver, address: int, size: int) -> np.ndarray:
     """Bytes on a device, to read or write.  Raises Refused where they are not all allocated."""
     if not size:
         return np.zeros(0, np.uint8)
-    try:
-        return driver.locate(address).heap.bytes(address, size)
-    except Fault as fault:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, fault.message) from None
+    heap = driver.locate(address).heap
+    start, length = heap.allocation(address) or (address, 0)
+    if address + size > start + length:
+        raise Refused(
+            Result.CUDA_ERROR_INVALID_VALUE, f"{size} bytes at {address:#x}; the allocation ends after {start + length - address}"
+        )
+    return heap.bytes(address, size)
 
 
 def _to_device(driver: Driver, target: int, data: bytes) -> Callable[[], None]:

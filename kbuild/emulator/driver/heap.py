@@ -12,7 +12,8 @@ _DEVICE_SHIFT = 36
 """Device `n` begins at GLOBAL_BASE + (n << 36)."""
 _ALIGNMENT = 256
 _QUARANTINE = 64 << 20
-"""Freed bytes that are kept apart, so that a late access is told as what it is, before they are given out again."""
+"""Freed bytes that are kept apart, so that a late access is told as what it is, before they are given out again; at most a quarter
+of the memory."""
 
 
 class DeviceHeap(Heap):
@@ -52,7 +53,7 @@ class DeviceHeap(Heap):
 
     def _reused(self, size: int) -> int | None:
         """The offset of bytes that were freed long ago, if as many as these."""
-        if self._freed_bytes <= _QUARANTINE:
+        if self._freed_bytes <= min(_QUARANTINE, self.total // 4):
             return None
         entry = next((entry for entry in self._freed if entry[1] == size), None)
         if entry is None:

@@ -23,6 +23,7 @@ typedef struct CUstream_st *CUstream;
 
 enum {
     CUDA_SUCCESS = 0,
+    CAPTURE_IMPLICIT = 906,           /* CUDA_ERROR_STREAM_CAPTURE_IMPLICIT */
     ATTRIBUTE_CAPABILITY_MAJOR = 75,
     ATTRIBUTE_CAPABILITY_MINOR = 76,
     ATTRIBUTE_SHARED_LIMIT = 97,      /* CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
@@ -335,6 +336,8 @@ static PyObject *is_capturing(PyObject *module, PyObject *arguments)
         return NULL;
     CUresult code = driver.cuStreamIsCapturing((CUstream)(uintptr_t)stream, &status);
     leave_context(pushed);
+    if (code == CAPTURE_IMPLICIT) /* of the default stream, while a stream that it waits for is captured */
+        Py_RETURN_TRUE;
     return driver_check(code, "cuStreamIsCapturing") < 0 ? NULL : PyBool_FromLong(status != 0);
 }
 

@@ -12,8 +12,8 @@ _DEVICE_SHIFT = 36
 """Device `n` begins at GLOBAL_BASE + (n << 36)."""
 _ALIGNMENT = 256
 _QUARANTINE = 64 << 20
-"""Freed bytes that are kept apart, so that a late access is told as what it is, before they are given out again; at most a quarter
-of the memory."""
+"""Freed bytes, or a quarter of the memory where that is less, that are kept apart before they are given out again, so that a late
+access is told as what it is."""
 
 
 class DeviceHeap(Heap):

@@ -22,7 +22,7 @@ from kbuild.errors import UsageError
 
 _ELF = b"\x7fELF\x02\x01"
 _FATBIN = (b"\x50\xed\x55\xba", b"\x51\xed\x55\xba")
-_PTX_VERSIONS = {12060: 85, 12070: 86, 12080: 87, 12090: 88}
+_PTX_VERSIONS = {10000: 63, 10010: 64, 10020: 65, 12060: 85, 12070: 86, 12080: 87, 12090: 88}
 """The newest PTX that a driver knows, 10 * major + minor, where it does not follow from the driver's version."""
 
 

@@ -21,6 +21,7 @@ examples:
 
   kbuild verify -k                              the variants' PTX, run on the CPU and compared
   kbuild run add.py:add_kernel -s 'x=*fp32,n=i32' -c BLOCK=64 --arg n=50,x=random:50
+  KBUILD_LIBCUDA=$(kbuild stand-in) pytest      the wheel's own tests, without a GPU
 
 variables:
   KBUILD_CACHE_DIR, KBUILD_DISABLE_CACHE=1      where cubins are kept (~/.cache/kbuild), or that they are not
@@ -95,6 +96,11 @@ def parser() -> argparse.ArgumentParser:
         "run", "Run one kernel's PTX on the CPU.", "-C --json --arch",
         directory="the directory of FILE", archs="compile for this architecture (default sm_90)",
     ))  # fmt: skip
+    verb(
+        "stand-in", "Make a libcuda.so.1 that runs the built cubins on the CPU, and print its path.", "-C --json --arch -o",
+        module="stand_in", archs="a device of this architecture (repeatable; default: one of sm_90)",
+        output="where to put it (default: the cache)",
+    )  # fmt: skip
     cleaning = "Remove what builds made here; the cache stays."
     verb("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verb("doctor", "Say which tools would be used, and what is missing.", "--json")

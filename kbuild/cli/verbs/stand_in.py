@@ -1,0 +1,16 @@
+"""`kbuild stand-in`: a libcuda.so.1 that runs the project's kernels on the CPU, for its wheel's tests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from kbuild.aot.stand_in import stand_in_library
+
+
+def run(options: argparse.Namespace) -> int:
+    folder = Path(options.output) if options.output else None
+    path = stand_in_library(Path(options.directory), options.archs or ["sm_90"], options.environment, folder)
+    print(json.dumps({"path": str(path)}) if options.json else path)
+    return 0

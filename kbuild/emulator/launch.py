@@ -71,7 +71,7 @@ def run(
     values, addresses = place(heap, arguments)
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
-    launch.observers = [*observers, *_checkers(checks)]
+    launch.observers = [*observers, *checkers_named(checks)]
     findings = launch.run()
     outputs = [
         None if address is None else heap.bytes(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
@@ -80,7 +80,7 @@ def run(
     return Report(outputs, findings, launch.steps, launch.printed)
 
 
-def _checkers(checks: str) -> list[Observer]:
+def checkers_named(checks: str) -> list[Observer]:
     """The observers that look for what `checks` names.  Raises EmulationError for an unknown name."""
     if checks not in ("", "strict", "lenient"):
         raise EmulationError(f"unknown checks {checks!r}", hint="known are strict and lenient")

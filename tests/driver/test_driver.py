@@ -259,3 +259,38 @@ def test_parameters_in_one_buffer_and_a_cluster_by_its_attribute(driver: StandIn
     size.value = 11
     with pytest.raises(Refusal, match="the parameters take 12 bytes, the buffer has 11"):
         cuda("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, None, extra)
+
+
+RACE = """\
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry race()
+{
+    .shared .align 4 .b32 word;
+    .reg .b32 %r<3>;
+    mov.u32 %r1, %tid.x;
+    shr.u32 %r2, %r1, 5;
+    st.shared.b32 [word], %r2;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("checks", ["", "lenient"])
+def test_a_race_is_a_fault_where_that_is_asked_for(libraries: Path, checks: str) -> None:
+    with StandIn(folder=libraries, checks=checks) as driver:
+        cuda = Cuda(driver.path)
+        function = cuda.kernel(RACE, "race")
+        if not checks:
+            cuda.launch(function, threads=64)
+            return
+        with pytest.raises(Refusal, match="race: race") as caught:
+            cuda.launch(function, threads=64)
+        assert caught.value.code == Result.CUDA_ERROR_LAUNCH_FAILED
+
+
+@pytest.mark.parametrize("setting", ["streams", "schedule", "timing", "checks"])
+def test_settings_that_there_are_not_are_told_at_once(setting: str) -> None:
+    with pytest.raises(KbuildError, match="sometimes"):
+        StandIn(**{setting: "sometimes"})  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from kbuild.emulator.driver.codes import FINDINGS, FunctionAttribute, JitOption,
 from kbuild.emulator.driver.core import Driver, LaunchCall
 from kbuild.emulator.driver.modules import Function, Module
 from kbuild.emulator.driver.table import Int, Pointer, Size, Unsigned, call
-from kbuild.emulator.launch import Launch, size_of
+from kbuild.emulator.launch import Launch, checkers_named, size_of
 from kbuild.emulator.schedule import schedule_named
 
 _CLUSTER_DIMENSION = 4
@@ -196,6 +196,7 @@ def _work(driver: Driver, function: Function, launched: LaunchCall) -> Callable[
             schedule_named(settings.schedule), cluster=launched.cluster, placed=function.module.symbols,
         )  # fmt: skip
         launch.timing = timing_named(settings.timing)
+        launch.observers = checkers_named(settings.checks)
         findings = launch.run()
         device.steps += launch.steps
         driver.printed += launch.printed

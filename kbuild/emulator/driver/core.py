@@ -72,6 +72,8 @@ class Settings:
     """Order of warps."""
     timing: str = "late"
     """When asynchronous copies land."""
+    checks: str = ""
+    """Which rules of the race detector are looked at: `strict`, `lenient`, or none."""
 
 
 class Driver:

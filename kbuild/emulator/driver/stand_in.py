@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.asyncp.timing import timing_named
 from kbuild.emulator.driver import calls_device, calls_memory, calls_module, calls_stream, library
 from kbuild.emulator.driver.arrays import Array
 from kbuild.emulator.driver.codes import Result
@@ -23,6 +24,8 @@ from kbuild.emulator.driver.modules import Module, PtxTable
 from kbuild.emulator.driver.streams import Event, Graph, Stream
 from kbuild.emulator.driver.table import FUNCTIONS
 from kbuild.emulator.findings import Finding
+from kbuild.emulator.launch import checkers_named
+from kbuild.emulator.schedule import schedule_named
 from kbuild.errors import UsageError
 
 _HANDLER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64))
@@ -48,28 +51,31 @@ class StandIn:
 
     def __init__(
         self, devices: Sequence[str] = ("sm_90",), *, builds: Iterable[Path | str] = (), version: str = "13.0",
-        without: Iterable[str] = (), streams: str = "early", schedule: str = "lockstep", timing: str = "late",
+        without: Iterable[str] = (), streams: str = "early", schedule: str = "lockstep", timing: str = "late", checks: str = "",
         memory: int = 1 << 30, folder: Path | str | None = None, cc: Sequence[str] = ("cc",),
     ) -> None:  # fmt: skip
         """Describe the driver.
 
         `devices` are architectures, `builds` folders with cubins and their PTX, `version` is the CUDA version of the driver and
         `without` names functions that it lacks.  `streams` says when work is done: `early`, at once, or `late`, when somebody
-        waits for it.  `schedule` and `timing` are those of `kbuild.emulator.run`, `memory` is bytes of each device, `folder`
-        where the library is kept, and `cc` the C compiler.  Raises UsageError for what there is not.
+        waits for it.  `schedule`, `timing` and `checks` are those of `kbuild.emulator.run`, `memory` is bytes of each device,
+        `folder` where the library is kept, and `cc` the C compiler.  Raises UsageError for what there is not.
         """
         if streams not in ("early", "late"):
             raise UsageError(f"streams is {streams!r}, expected 'early' or 'late'")
+        for parse, text in ((schedule_named, schedule), (timing_named, timing), (checkers_named, checks)):
+            parse(text)  # A mistake is told here, and not at a launch.
         self._description = {
             "devices": list(devices), "builds": [str(Path(build).resolve()) for build in builds], "version": version,
-            "without": sorted(without), "streams": streams, "schedule": schedule, "timing": timing, "memory": memory,
+            "without": sorted(without), "streams": streams, "schedule": schedule, "timing": timing,
+            "checks": checks, "memory": memory,
         }  # fmt: skip
         self._folder, self._cc = None if folder is None else Path(folder), tuple(cc)
         self._version = _version_number(version)
         table = PtxTable()
         for build in self._description["builds"]:
             table.add_folder(Path(build))
-        settings = Settings(self._version, streams == "late", schedule, timing)
+        settings = Settings(self._version, streams == "late", schedule, timing, checks)
         self._driver = Driver(tuple(devices), settings, table, memory)
         self._path: Path | None = None
         self._library: ctypes.CDLL | None = None

@@ -189,6 +189,14 @@ static int default_device(void)
     return device;
 }
 
+/* _default_device(): its ordinal */
+static PyObject *ask_default_device(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    int ordinal = default_device();
+    return ordinal < 0 ? NULL : PyLong_FromLong(ordinal);
+}
+
 static int torch_is_initialized(void)
 {
     PyObject *module = PyImport_GetModule(names.torch_cuda);

@@ -390,6 +390,7 @@ static const PyMethodDef own_methods[] = {
     { "_open_device", open_device, METH_O, NULL },
     { "_device", device_properties, METH_O, NULL },
     { "_load", load_row, METH_VARARGS, NULL },
+    { "_default_device", ask_default_device, METH_NOARGS, NULL },
     { "_is_loaded", is_loaded, METH_VARARGS, NULL },
     { "_is_capturing", is_capturing, METH_VARARGS, NULL },
     { NULL, NULL, 0, NULL }

@@ -29,7 +29,8 @@ class DLPack:
 
     def __init__(self, array: Array, address: int | None = None) -> None:
         shape = (ctypes.c_int64 * 1)(array.size)
-        fields = (array.pointer if address is None else address, 2, array.device, 1, 2, 32, 1, ctypes.addressof(shape), 0, 0, 0, 0)
+        data = array.pointer if address is None else address
+        fields = (data, 2, array.device, 1, 2, 32, 1, ctypes.addressof(shape), 0, 0, 0, 0)
         self._keep = array, shape
         self._memory = ctypes.create_string_buffer(struct.pack("<QiiiBBHQQQQQ", *fields))
         self._device = array.device

@@ -165,7 +165,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
     "condition": (lambda p, x, h: p.softmax(x, x, 8, 8, 257, 1), r"n_cols <= 256 does not hold (n_cols = 257)"),
     "negative grid": (lambda p, x, h: p.softmax(x, x, 8, 8, 8, -1), "has -1 programs along axis 0"),
     "option": (lambda p, x, h: p.attention(x, x, x, x, x, 1.0, 16, 16, 16, 1, 1, 1, HEAD_DIM=64), "'IS_CAUSAL'"),
-    "map": (lambda p, x, h: p.product(*(x.pointer,) * 3, 0, 8, 8, 16, 16, 16, grid=1), "cannot be read through a tensor"),
+    "map": (lambda p, x, h: p.product(*(x.pointer,) * 3, 8, 8, 8, -16, 16, 16), "a has a stride of -16 elements"),
     "stream": (lambda p, x, h: p.vector_add(x, x, x, 64, stream="main"), "stream must be"),
     "no stream": (lambda p, x, h: p.vector_add(x, x, x, 64, stream=0x123), "is no stream of the current context"),
 }

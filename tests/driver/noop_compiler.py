@@ -10,7 +10,9 @@ from kbuild.compiler.driver import Artifact, Metadata
 _BITS = {"i64": 64, "u64": 64, "fp64": 64, "i1": 8, "i8": 8, "i16": 16, "fp16": 16, "bf16": 16}
 
 
-def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_warps: int, num_stages: int, **options: Any) -> Artifact:
+def compile(
+    source: str, *, signature: Any, constexprs: Any, target: str, num_warps: int, num_stages: int, **options: Any
+) -> Artifact:  # fmt: skip
     """An artifact that takes the arguments of the signature, but for those equal to one, and does nothing with them."""
     name = source.rpartition(":")[2]
     params = [(argument, type_.partition(":")[0]) for argument, type_ in signature.items() if not type_.endswith(":1")]

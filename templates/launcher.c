@@ -150,8 +150,8 @@ static int read_stream(PyObject *stream, Call *call)
 static int read_arguments(const Kernel *kernel, PyObject **slots, Call *call)
 {
     call->device = -1;
-    call->has_torch_tensor = call->held_count = 0;
-    call->producer = call->stream = 0;
+    call->has_torch_tensor = call->held_count = call->producer_count = 0;
+    call->stream = 0;
     if (read_stream(slots[kernel->parameter_count + kernel->option_count], call) < 0)
         return -1;
     for (int i = 0; i < kernel->parameter_count; i++)
@@ -189,6 +189,14 @@ static int default_device(void)
     return device;
 }
 
+/* _default_device(): its ordinal */
+static PyObject *ask_default_device(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    int ordinal = default_device();
+    return ordinal < 0 ? NULL : PyLong_FromLong(ordinal);
+}
+
 static int torch_is_initialized(void)
 {
     PyObject *module = PyImport_GetModule(names.torch_cuda);
@@ -200,7 +208,7 @@ static int torch_is_initialized(void)
     return known;
 }
 
-/* The caller's stream: torch's current one where torch is in use, the array interface's, else the legacy stream. */
+/* The caller's stream: torch's current one where torch is in use, the first array's, else the legacy stream. */
 static int choose_stream(Call *call)
 {
     if (call->has_stream)
@@ -215,7 +223,7 @@ static int choose_stream(Call *call)
         call->stream = (uint64_t)stream;
         return status;
     }
-    call->stream = call->producer;
+    call->stream = call->producer_count && call->producers[0] != DEFAULT_STREAM ? call->producers[0] : 0;
     return 0;
 }
 

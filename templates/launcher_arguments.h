@@ -12,6 +12,9 @@ typedef struct {
 
 enum { DLPACK_INT = 0, DLPACK_UNSIGNED = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6, DLPACK_CUDA = 2, DLPACK_CUDA_MANAGED = 13 };
 
+/* CU_STREAM_LEGACY, another name of the stream 0. */
+enum { DEFAULT_STREAM = 1 };
+
 /* One call, on the stack of its thread. */
 typedef struct {
     uint64_t facts[MAX_FACTS];
@@ -21,7 +24,8 @@ typedef struct {
     int has_torch_tensor;
     int has_stream;
     uint64_t stream;            /* the CUstream's address */
-    uint64_t producer;          /* the stream that an array interface names, if not 0 */
+    uint64_t producers[MAX_PARAMETERS]; /* streams on which arguments will be ready, each once; DEFAULT_STREAM for the default one */
+    int producer_count;
     PyObject *held[MAX_PARAMETERS]; /* DLPack capsules, until the launch is queued */
     int held_count;
 } Call;
@@ -189,6 +193,27 @@ static uint64_t type_of_format(char code, long size)
     }
 }
 
+static int malformed_interface(const Kernel *kernel, int index)
+{
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s(): the __cuda_array_interface__ of %s is malformed", kernel->name, kernel->parameters[index].name);
+    return -1;
+}
+
+static int is_same_stream(uint64_t one, uint64_t other)
+{
+    return one == other || (one <= DEFAULT_STREAM && other <= DEFAULT_STREAM);
+}
+
+/* Notes a stream that the launch has to come after. */
+static void add_producer(Call *call, uint64_t stream)
+{
+    for (int i = 0; i < call->producer_count; i++)
+        if (is_same_stream(call->producers[i], stream))
+            return;
+    call->producers[call->producer_count++] = stream;
+}
+
 static int read_array_interface(const Kernel *kernel, int index, PyObject *interface, Call *call, uint64_t *type)
 {
     PyObject *data = PyDict_Check(interface) ? PyDict_GetItemString(interface, "data") : NULL;
@@ -197,37 +222,33 @@ static int read_array_interface(const Kernel *kernel, int index, PyObject *inter
     PyObject *stream = shape ? PyDict_GetItemString(interface, "stream") : NULL;
     const char *text = shape && PyUnicode_Check(format) ? PyUnicode_AsUTF8AndSize(format, NULL) : NULL;
     if (!text || strlen(text) < 3 || !PyTuple_Check(shape) || !PyTuple_Check(data) || PyTuple_Size(data) != 2 ||
-        !PyLong_Check(PyTuple_GetItem(data, 0))) {
-        PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%s(): the __cuda_array_interface__ of %s is malformed",
-                     kernel->name, kernel->parameters[index].name);
-        return -1;
-    }
+        !PyLong_Check(PyTuple_GetItem(data, 0)))
+        return malformed_interface(kernel, index);
     int64_t count = 1, length = 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(shape); i++) {
         if (take_integer(Py_NewRef(PyTuple_GetItem(shape, i)), &length) < 0)
-            return -1;
+            return malformed_interface(kernel, index);
         count = length ? count : 0;
     }
     *type = text[0] == '>' ? 0 : type_of_format(text[1], read_size(text + 2));
     call->values[index].address = PyLong_AsUnsignedLongLong(PyTuple_GetItem(data, 0));
+    if (!PyErr_Occurred() && stream && stream != Py_None)
+        add_producer(call, PyLong_AsUnsignedLongLongMask(stream));
     if (PyErr_Occurred())
-        return -1;
-    if (stream && stream != Py_None && !call->producer)
-        call->producer = PyLong_AsUnsignedLongLongMask(stream);
-    if (PyErr_Occurred())
-        return -1;
+        return malformed_interface(kernel, index);
     if (!call->values[index].address && count)
         return no_memory(kernel, index);
     return locate_address(kernel, index, call);
 }
 
-/* Asks for a capsule that is ready on the caller's stream, as far as that is known by now. */
-static PyObject *export_dlpack(PyObject *value, const Call *call)
+/* Asks for a capsule that is ready on the caller's stream if that is known by now, on the default stream otherwise. */
+static PyObject *export_dlpack(PyObject *value, Call *call)
 {
+    if (!call->has_stream)
+        add_producer(call, DEFAULT_STREAM);
     PyObject *export = PyObject_GetAttr(value, names.dlpack);
     PyObject *none = PyTuple_New(0);
-    PyObject *keywords = call->has_stream ? Py_BuildValue("{s:K}", "stream", (unsigned long long)(call->stream ? call->stream : 1)) : NULL;
+    PyObject *keywords = call->has_stream ? Py_BuildValue("{s:K}", "stream", (unsigned long long)(call->stream ? call->stream : DEFAULT_STREAM)) : NULL;
     PyObject *capsule = export && none && !PyErr_Occurred() ? PyObject_Call(export, none, keywords) : NULL;
     Py_XDECREF(export);
     Py_XDECREF(none);
@@ -264,6 +285,11 @@ static int read_dlpack(const Kernel *kernel, int index, PyObject *value, Call *c
     default: *type = 0;
     }
     call->values[index].address = tensor->data ? (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset : 0;
+    int has_elements = !tensor->data && !call->offline;
+    for (int i = 0; has_elements && i < tensor->ndim; i++)
+        has_elements = tensor->shape[i] != 0;
+    if (has_elements)
+        return no_memory(kernel, index);
     return join_device(kernel, index, call, ordinal);
 }
 
@@ -274,6 +300,13 @@ static int wrong_type(const Kernel *kernel, int index, const char *expected, PyO
     PyErr_Format(PyExc_TypeError, "%s(): %s must be %s, not %S",
                  kernel->name, kernel->parameters[index].name, expected, type ? type : Py_None);
     Py_XDECREF(type);
+    return -1;
+}
+
+static int no_address(const Kernel *kernel, int index)
+{
+    PyErr_Clear();
+    PyErr_Format(PyExc_OverflowError, "%s(): %s is no address of 64 bits", kernel->name, kernel->parameters[index].name);
     return -1;
 }
 
@@ -289,12 +322,14 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
         status = 0;
     } else if (PyLong_Check(value)) {
         call->values[index].address = PyLong_AsUnsignedLongLong(value);
-        status = PyErr_Occurred() ? -1 : locate_address(kernel, index, call);
+        status = PyErr_Occurred() ? no_address(kernel, index) : locate_address(kernel, index, call);
     } else if (is_torch_tensor(value)) {
         status = read_torch_tensor(kernel, index, value, call, &type);
     } else if ((interface = PyObject_GetAttr(value, names.array_interface))) {
         status = read_array_interface(kernel, index, interface, call, &type);
         Py_DECREF(interface);
+    } else if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        return -1;
     } else {
         PyErr_Clear();
         if (!PyObject_HasAttr(value, names.dlpack))

@@ -215,10 +215,11 @@ static PyObject *launch_row(const Kernel *kernel, const Device *device, int inde
     int foreign = code != CUDA_SUCCESS || current != device->context;
     if (foreign)
         code = driver.cuCtxPushCurrent_v2(device->context);
-    if (code == CUDA_SUCCESS && call->producer && call->producer != call->stream) {
-        failing = "cuStreamSynchronize";
-        code = driver.cuStreamSynchronize((CUstream)(uintptr_t)call->producer);
-    }
+    for (int i = 0; i < call->producer_count && code == CUDA_SUCCESS; i++)
+        if (!is_same_stream(call->producers[i], call->stream)) {
+            failing = "cuStreamSynchronize";
+            code = driver.cuStreamSynchronize((CUstream)(uintptr_t)call->producers[i]);
+        }
     if (code == CUDA_SUCCESS) {
         failing = "cuLaunchKernel";
         code = driver.cuLaunchKernel(device->functions[index], (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
@@ -390,6 +391,7 @@ static const PyMethodDef own_methods[] = {
     { "_open_device", open_device, METH_O, NULL },
     { "_device", device_properties, METH_O, NULL },
     { "_load", load_row, METH_VARARGS, NULL },
+    { "_default_device", ask_default_device, METH_NOARGS, NULL },
     { "_is_loaded", is_loaded, METH_VARARGS, NULL },
     { "_is_capturing", is_capturing, METH_VARARGS, NULL },
     { NULL, NULL, 0, NULL }

@@ -119,23 +119,6 @@ def test_launches_go_to_the_stream_that_is_named(world: Make) -> None:
     assert list(seen) == [2.0] * 64
 
 
-class Produced:
-    """An array that says which stream makes it."""
-
-    def __init__(self, array: Array, stream: int) -> None:
-        self.__cuda_array_interface__ = array.__cuda_array_interface__ | {"stream": stream}
-
-
-def test_a_producer_s_stream_is_waited_for(world: Make) -> None:
-    here = world("sm_90", streams="late")
-    cuda = Cuda(here.driver.path)
-    (x, y, out), maker, user = vectors(here), cuda.stream(1), cuda.stream(1)
-    cuda("cuMemsetD32Async", ctypes.c_uint64(x.pointer), numpy.float32(5).view(numpy.uint32).item(), ctypes.c_size_t(64), maker)
-    here.package.vector_add(Produced(x, maker.value or 0), y, out, 64, stream=user.value)
-    cuda("cuStreamSynchronize", user)
-    assert out.copy_to_host().tolist() == [6] * 64
-
-
 def test_preload_loads_what_the_device_runs(world: Make) -> None:
     here = world("sm_90", "sm_80")
     assert here.package.preload(1, kernels=["vector_add", here.package.softmax]) == 2 * (4 + 1), "cubins, and PTX for the driver"
@@ -182,7 +165,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
     "condition": (lambda p, x, h: p.softmax(x, x, 8, 8, 257, 1), r"n_cols <= 256 does not hold (n_cols = 257)"),
     "negative grid": (lambda p, x, h: p.softmax(x, x, 8, 8, 8, -1), "has -1 programs along axis 0"),
     "option": (lambda p, x, h: p.attention(x, x, x, x, x, 1.0, 16, 16, 16, 1, 1, 1, HEAD_DIM=64), "'IS_CAUSAL'"),
-    "map": (lambda p, x, h: p.product(*(x.pointer,) * 3, 0, 8, 8, 16, 16, 16, grid=1), "cannot be read through a tensor"),
+    "map": (lambda p, x, h: p.product(*(x.pointer,) * 3, 8, 8, 8, -16, 16, 16), "a has a stride of -16 elements"),
     "stream": (lambda p, x, h: p.vector_add(x, x, x, 64, stream="main"), "stream must be"),
     "no stream": (lambda p, x, h: p.vector_add(x, x, x, 64, stream=0x123), "is no stream of the current context"),
 }

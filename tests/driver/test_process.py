@@ -156,7 +156,7 @@ def test_a_driver_that_lacks_functions(world: Make, settings: dict[str, Any], te
 def test_a_driver_too_old_for_the_copy_engine_runs_all_else(world: Make) -> None:
     here = world("sm_90", version="11.8")
     half = here.driver.array(numpy.ones((16, 16), "f2"))
-    with pytest.raises(here.package.LaunchError, match="too old for tensor descriptors; it has to be of CUDA 12"):
+    with pytest.raises(here.package.LaunchError, match="too old for tensor maps; it has to be of CUDA 12"):
         here.package.product(half, half, half, 16, 16, 16, 16, 16, 16)
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
     here.package.vector_add(x, x, out, 64)

@@ -82,6 +82,6 @@ class Context:
     is_alive: bool = True
 
     def finish(self) -> None:
-        """Do all the work that its streams have been given."""
-        for stream in (self.default, *self.streams.values()):
+        """Do all the work that its streams have been given: later streams first, which shows where a wait is missing."""
+        for stream in (*reversed(self.streams.values()), self.default):
             stream.finish()

@@ -21,7 +21,28 @@ from kbuild.emulator.driver import StandIn
 from tests.zoo.case import KERNELS
 
 ROOT = Path(__file__).parents[2]
-SOURCES = (*(ROOT / f"kernels/{name}.py" for name in ("vector_add", "softmax", "flash_attention")), KERNELS / "products.py")
+SOURCES = (ROOT / "kernels/flash_attention.py", KERNELS / "products.py")
+VECTORS = '''\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def vector_add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)
+
+
+@triton.jit
+def softmax_kernel(x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < n_cols
+    values = tl.load(x + row * stride_x + columns, mask=inside, other=-float("inf"))
+    exponentials = tl.exp(values - tl.max(values, axis=0))
+    tl.store(out + row * stride_out + columns, exponentials / tl.sum(exponentials, axis=0), mask=inside)
+'''
 MANIFEST = """\
 schema = 1
 [package]
@@ -31,7 +52,8 @@ archs = ["sm_80+ptx", "sm_90"]
 
 [[kernel]]
 name = "vector_add"
-source = "kernels/vector_add.py"
+source = "kernels/vectors.py"
+function = "vector_add_kernel"
 grid = ["cdiv(n, BLOCK)"]
 [kernel.args]
 x = "*{dtype}"
@@ -51,7 +73,8 @@ BLOCK = 256
 
 [[kernel]]
 name = "softmax"
-source = "kernels/softmax.py"
+source = "kernels/vectors.py"
+function = "softmax_kernel"
 grid = ["n_rows"]
 [kernel.args]
 x = "*fp32"
@@ -141,6 +164,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     (project / "kernels").mkdir()
     for source in SOURCES:
         shutil.copy(source, project / "kernels")
+    (project / "kernels/vectors.py").write_text(VECTORS)
     (project / "kernels.toml").write_text(MANIFEST)
     result = build(Options(project=project, environment=dict(os.environ)), Progress())
     assert not result.failures and result.wheel is not None

@@ -114,6 +114,22 @@ def dot_specialized(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_
 
 
 @triton.jit
+def dot_and_sum_specialized(a, b, c, sums, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    """Tiles that a product and the threads themselves read."""
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE_M, TILE_K])
+    right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [TILE_K, TILE_N])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [TILE_M, TILE_N])
+    acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+    row_sums = tl.zeros((TILE_M,), tl.float32)
+    for k in tl.range(0, K, TILE_K, warp_specialize=True):
+        tile = left.load([0, k])
+        acc = tl.dot(tile, right.load([k, 0]), acc)
+        row_sums += tl.sum(tile.to(tl.float32), axis=1)
+    out.store([0, 0], acc.to(tl.float16))
+    tl.store(sums + tl.arange(0, TILE_M), row_sums)
+
+
+@triton.jit
 def attention_specialized(q, k, v, out, rows, pitch, TILE: tl.constexpr, HEAD: tl.constexpr):
     start = tl.program_id(0) * TILE
     queries = tl.make_tensor_descriptor(q, [rows, HEAD], [pitch, 1], [TILE, HEAD])

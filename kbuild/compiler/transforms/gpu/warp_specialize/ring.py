@@ -16,11 +16,12 @@ from kbuild.compiler.ir.types import I1, I32, I64, MemDescType
 from kbuild.compiler.layout import unswizzled
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, Select, XOrI
-from kbuild.compiler.ops.gpu import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
     BarrierExpect,
+    FenceAsyncShared,
     InitBarrier,
     WaitBarrier,
     WarpGroupDot,
@@ -76,30 +77,36 @@ class Ring:
             levels[number], inside = add_carried(level, inside, ["slot", "phase"])
         loop = levels[-1]
         slot, phase = inside
-        self._receive(loop, slot, phase)
+        fenced = self._receive(loop, slot, phase)
         builder = Builder.before(loop.body.terminator)
         yield_more(loop, self._following(builder, slot, phase))
         for outer, inner in zip(levels[-2::-1], levels[:0:-1]):
             yield_more(outer, inner.results[-2:])
         if self.is_late:
             started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
-            self._release(builder, self._previous(builder, slot), started)
+            self._release(builder, self._previous(builder, slot), started, fenced)
             after = Builder.after(loop)
             ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
-            self._release(after, self._previous(after, loop.results[-2]), ran)
+            self._release(after, self._previous(after, loop.results[-2]), ran, fenced)
         return loop
 
-    def _receive(self, loop: For, slot: Value, phase: Value) -> None:
+    def _receive(self, loop: For, slot: Value, phase: Value) -> bool:
+        """Make the loop wait for its tiles; whether threads read them, so that a fence must come before they are given back."""
         builder = Builder(loop.body, loop.body.first, loop.loc)
         tiles = [_element(builder, buffer, slot) for buffer in self.buffers]
         builder.add(WaitBarrier(_element(builder, self.full, slot), phase, tuple(tiles)))
         for load, tile in zip(self.loads, tiles):
             replace_uses(loop, load, tile)
+        readers = _readers(tiles)
+        fenced = any(isinstance(reader, LocalLoad) for reader in readers)
         if not self.is_late:
-            builder = Builder.before(_after_reads(loop, tiles))
-            self._release(builder, slot, builder.add(Constant.of(1, I1)).result)
+            builder = Builder.before(_after_reads(loop, readers))
+            self._release(builder, slot, builder.add(Constant.of(1, I1)).result, fenced)
+        return fenced
 
-    def _release(self, builder: Builder, slot: Value, predicate: Value) -> None:
+    def _release(self, builder: Builder, slot: Value, predicate: Value, fenced: bool) -> None:
+        if fenced:
+            builder.add(FenceAsyncShared())
         tiles = tuple(_element(builder, buffer, slot) for buffer in self.buffers)
         builder.add(ArriveBarrier(_element(builder, self.empty, slot), predicate, tiles))
 
@@ -144,10 +151,8 @@ def enclosing_loops(loop: For) -> list[For]:
     return found[::-1]
 
 
-def _after_reads(loop: For, tiles: Sequence[Value]) -> Op:
-    """The operation of the loop before which tiles can be given back: where the threads have what they read of them, or need
-    what a product made of them, for which they have to wait anyway."""
-    order = {op: number for number, op in enumerate(loop.body)}
+def _readers(tiles: Sequence[Value]) -> list[Op]:
+    """The operations that read tiles."""
     readers: list[Op] = []
     views = list(tiles)
     for view in views:
@@ -156,6 +161,13 @@ def _after_reads(loop: For, tiles: Sequence[Value]) -> Op:
                 views.append(user.result)
             elif not isinstance(user, WaitBarrier):
                 readers.append(user)
+    return readers
+
+
+def _after_reads(loop: For, readers: Sequence[Op]) -> Op:
+    """The operation of the loop before which tiles can be given back: where the threads have what they read of them, or need
+    what a product made of them, for which they have to wait anyway."""
+    order = {op: number for number, op in enumerate(loop.body)}
     last = max((_inside(user, loop) for user in readers), key=order.__getitem__)
     if isinstance(last, WarpGroupDot):
         return min((_inside(user, loop) for user in last.result.users), key=order.__getitem__)

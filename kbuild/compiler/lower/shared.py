@@ -139,8 +139,7 @@ def lower_local_alloc(emit: Emitter, op: LocalAlloc) -> Sequence[str]:
     pointer = emit.shared_pointer(op.offset)
     if op.src is not None:
         tile = _type(op.result)
-        access = shared_access(layout(op.src.type), tile.layout, memory_bits(tile))
-        store_all(emit, access, pointer, emit.registers(op.src), op.src.type)
+        _store(emit, op.src, tile, pointer, 0)
     return [pointer, "0"]
 
 
@@ -186,8 +185,24 @@ def lower_memdesc_trans(emit: Emitter, op: MemDescTrans) -> Sequence[str]:
 @lower(LocalStore)
 def lower_local_store(emit: Emitter, op: LocalStore) -> None:
     pointer, start = descriptor(emit, op.dst)
-    access = shared_access(layout(op.value.type), _type(op.dst).layout, memory_bits(op.value.type))
-    store_all(emit, access, pointer, emit.registers(op.value), op.value.type, start)
+    _store(emit, op.value, _type(op.dst), pointer, start)
+
+
+def _store(emit: Emitter, value: Value, tile: MemDescType, pointer: str, start: int) -> None:
+    """Write a tensor into a tile, by stmatrix where that moves more at a time than the threads alone."""
+    source, bits = layout(value.type), memory_bits(value.type)
+    access = shared_access(source, tile.layout, bits)
+    matrices = ldmatrix_fits(source, tile.layout, bits) if emit.target.has("stmatrix") and access.vector * bits < 128 else None
+    if matrices is None or matrices.conflicts:
+        store_all(emit, access, pointer, emit.registers(value), value.type, start)
+        return
+    place = thread_offset(emit, pointer, matrices.lane, matrices.warp, bits // 8)
+    name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{matrices.x}{'.trans' if matrices.transposed else ''}.b16.p3"
+    registers = emit.registers(value)
+    for group, offset in zip(matrices.groups, matrices.offsets):
+        words = [to_word(emit, [registers[index] for index in packed], value.type) for packed in group]
+        address = place.address(emit, (offset ^ start) * bits // 8)
+        emit.call(name, "void", [(SHARED_POINTER, address), *(("i32", word) for word in words)], effect=True)
 
 
 @lower(LocalLoad)

@@ -56,5 +56,6 @@ def dot_tiles(
         inside = (rows[:, None] < M) & (columns[None, :] < N)
         tl.store(a + rows[:, None] * lda + columns[None, :], total.to(tl.float16), mask=inside)
     else:
-        c += batch * M * ldc
+        if FORM == "heads":
+            c += batch * M * ldc
         tl.store(c + rows[:, None] * ldc + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))

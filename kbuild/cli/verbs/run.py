@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kbuild.aot.verify import run_one
+from kbuild.aot.verify.one import run_one
 from kbuild.cli.verbs.compile import constexprs_of, pairs, signature_of
 from kbuild.compiler import driver
 from kbuild.errors import UsageError
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
         target=(options.archs or ["sm_90"])[0], num_warps=options.num_warps, num_stages=options.num_stages, lineinfo=True,
         stop="ptx",
     )  # fmt: skip
-    outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule)
+    outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule, options.timing)
     if options.json:
         print(json.dumps({"outputs": outputs, "findings": findings}, indent=1))
     else:

@@ -148,6 +148,7 @@ def _add_run(running: argparse.ArgumentParser) -> None:
     add("--grid", default="1", metavar="X,Y,Z", help="programs along each axis (default 1)")
     add("--schedule", default="lockstep", metavar="ORDER", help="lockstep, round-robin, forward, reverse, random(N), starve(N)")
     add("--timing", default="late", metavar="TIME", help="asynchronous operations early, late or random(N) (default late)")
+    add("--races", action="store_true", help="look for races too, in another order than lockstep")
 
 
 def _add_verify(verifying: argparse.ArgumentParser) -> None:

@@ -253,5 +253,9 @@ def test_run_prints_arrays_and_findings(project: Path, capsys: pytest.CaptureFix
     assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=64"]) == 1
     found = capsys.readouterr().out
     assert "out-of-bounds" in found and "scale.py:" in found
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--schedule", "reverse", "--races"]) == 0
+    assert "y: 50 elements of f32, 50 changed" in capsys.readouterr().out
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--races"]) == 2
+    assert "--schedule reverse" in capsys.readouterr().err
     assert main(["run", *source, "--arg", "x=5,y=poison:50,n=64"]) == 2
     assert "--arg x=5: " in capsys.readouterr().err

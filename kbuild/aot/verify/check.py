@@ -24,6 +24,7 @@ from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, mo
 from kbuild.emulator import Program, Report, arguments_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator import run as emulate
+from kbuild.emulator.race import RaceDetector
 from kbuild.errors import CompileError, KbuildError, UsageError
 
 STEP_BUDGET = 5_000_000
@@ -103,7 +104,7 @@ def check(
 ) -> Check:
     """Run the PTX once and compare its arrays with what they should be."""
     types = types_of(module)
-    report = run_ptx(artifact, program, types, right.arguments, grid, run.schedule, run.timing)
+    report = run_ptx(artifact, program, types, right.arguments, grid, run.schedule, run.timing, _observers(types, right, run))
     problems, largest = [str(finding) for finding in report.findings], 0.0
     for name, output in zip(types, report.outputs):
         if output is not None and not report.findings:
@@ -113,15 +114,23 @@ def check(
     return Check(run, launch, tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
 
 
+def _observers(types: Mapping[str, Type], right: Reference, run: Run) -> list[RaceDetector]:
+    """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
+    if run.schedule == "lockstep":
+        return []
+    return [RaceDetector(unwritten=[place for place, name in enumerate(types) if name in right.unread])]
+
+
 def run_ptx(
     artifact: driver.Artifact, program: Program, types: Mapping[str, Type], arguments: Mapping[str, Any], grid: Sequence[int],
-    schedule: str, timing: str,
+    schedule: str, timing: str, observers: Sequence[RaceDetector] = (),
 ) -> Report:  # fmt: skip
     """The emulator's report on one launch."""
     facts = artifact.metadata
     given = arguments_of(facts.params, {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()})
     return emulate(
-        program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing, step_budget=STEP_BUDGET
+        program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing, step_budget=STEP_BUDGET,
+        observers=observers,
     )  # fmt: skip
 
 

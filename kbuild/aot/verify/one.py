@@ -14,11 +14,12 @@ from kbuild.compiler import driver
 from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, module_of, pointee_of
 from kbuild.emulator import load as load_ptx
+from kbuild.emulator.race import RaceDetector
 from kbuild.errors import UsageError
 
 
 def run_one(
-    artifact: driver.Artifact, texts: Mapping[str, str], grid: Sequence[int], schedule: str, timing: str
+    artifact: driver.Artifact, texts: Mapping[str, str], grid: Sequence[int], schedule: str, timing: str, races: bool
 ) -> tuple[list[str], list[str]]:
     """Run a kernel's PTX on arguments given as text; a line for each array afterwards, and what was found.
 
@@ -35,7 +36,7 @@ def run_one(
     random = np.random.default_rng(0)
     arguments = {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
-    report = run_ptx(artifact, program, types, arguments, grid, schedule, timing)
+    report = run_ptx(artifact, program, types, arguments, grid, schedule, timing, [RaceDetector()] if races else [])
     lines = [
         f"{name}: {_summary(pointee_of(types[name]), arguments[name], output)}"
         for name, output in zip(types, report.outputs)

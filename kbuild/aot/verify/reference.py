@@ -30,6 +30,8 @@ class Reference:
     expected: Mapping[str, np.ndarray]
     written: Mapping[str, np.ndarray]
     """Which elements of each array the kernel writes."""
+    unread: frozenset[str]
+    """The arrays that the kernel does not read."""
     exact: bool
     """Whether no result in f32 needed rounding."""
 
@@ -65,7 +67,8 @@ def reference(module: Module, case: Case, kind: str, seed: int) -> Reference:
         arguments[name] = np.where(read, given[name], poison)
         expected[name] = np.where(was_written, computed[name], arguments[name])
         written[name] = was_written
-    return Reference(arguments, expected, written, not rounded)
+    unread = frozenset(name for name, marks in trace.read.items() if not marks.any())
+    return Reference(arguments, expected, written, unread, not rounded)
 
 
 def _copied(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     verdicts: list[Verdict] = []
     for verdict in verify(project, manifest, variants, _how(options)):
         verdicts.append(verdict)
-        progress.step(len(verdicts), len(variants), verdict.variant)
+        if not verdict.cached:
+            progress.step(len(verdicts), len(variants), verdict.variant)
         if verdict.state == "failed" or options.verbose:
             progress.message(_described(verdict, options.verbose))
         if verdict.state == "failed" and not options.keep_going:

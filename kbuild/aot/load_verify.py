@@ -27,7 +27,16 @@ def load_verify(
     sizes = _texts(reader, (*path, "sizes"), given, pointers, pointers)
     loops = _texts(reader, (*path, "loops"), given, integers, ())
     values = [_values(reader, key, entry, scalars) for key, entry in reader.tables((*path, "values"), given)]
-    return Verify(sizes, tuple(values), loops)
+    return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given))
+
+
+def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, ...]:
+    """A grid of another size than the kernel's."""
+    given = reader.get(path, table, list, [])
+    if len(given) > 3 or not all(isinstance(text, str) for text in given):
+        reader.error(path, "expected one to three expressions in quotes")
+        return ()
+    return tuple(given)
 
 
 def _is_integer(type_: str) -> bool:
@@ -70,6 +79,8 @@ def check_expressions(
     constexprs = {*names} - {*scalars}
     for name, text in verify.sizes:
         _check(reader, (*path, "sizes", name), text, names)
+    for number, text in enumerate(verify.grid):
+        _check(reader, (*path, "grid", number), text, names)
     for name, text in verify.loops:
         _check(reader, (*path, "loops", name), text, constexprs)
     for number, launch in enumerate(verify.values):

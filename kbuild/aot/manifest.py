@@ -154,6 +154,8 @@ class Verify:
     loops: tuple[tuple[str, str], ...] = ()
     """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first launch is made
     for 0 to 2 · num_stages rounds as well, ragged and full."""
+    grid: tuple[str, ...] = ()
+    """Programs along each axis, where a kernel is right for fewer than its own grid has; empty for that."""
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ VERIFY = Table("[kernel.verify]", Verify, (
     Key("sizes", (Verify, "sizes"), SIZES, True),
     Key("values", (Verify, "values"), VALUES, True, repeated=True),
     Key("loops", (Verify, "loops"), LOOPS),
+    Key("grid", (Verify, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}),
 ))  # fmt: skip
 
 KERNEL = Table("[[kernel]]", Kernel, (

@@ -114,7 +114,8 @@ def _case(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
     if scalars is None:
         return None
     known = _integers(variant) | {name: value for name, value in scalars.items() if isinstance(value, int)}
-    grid = tuple(_computed(kernel, "grid", text, known) for text in kernel.grid)
+    programs = (kernel.verify and kernel.verify.grid) or kernel.grid
+    grid = tuple(_computed(kernel, "grid", text, known) for text in programs)
     sizes = None
     if kernel.verify is not None:
         # Extents such as (K - 1) * stride + 1 are below zero where there is nothing.

@@ -48,7 +48,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 
 HOMES = {
     "llvmlite": (),
-    "numpy": ("aot/verify.py", "compiler/interp/", "emulator/"),
+    "numpy": ("aot/verify/", "compiler/interp/", "emulator/"),
     "tomli": ("aot/load.py",),
     "jinja2": ("aot/rendering.py",),
     "subprocess": ("compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py", "emulator/driver/library.py"),

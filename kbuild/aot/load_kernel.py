@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.aot import expressions, schema
-from kbuild.aot.load_verify import check_sizes, load_verify
+from kbuild.aot.load_verify import check_expressions, load_verify
 from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Specialization, Value
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
@@ -61,7 +61,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
         op=tuple(sorted(reader.get((*path, "op"), table, dict, {}).items())),
         verify=verify,
     )
-    check_sizes(reader, path, verify, _integers(found))
+    check_expressions(reader, path, verify, _integers(found), {argument.name for argument in args + grid_args})
     _check_grid(reader, (*path, "grid"), found)
     _check_reach(reader, path, found)
     return found if len(reader.errors) == before else None

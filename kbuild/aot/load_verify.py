@@ -23,33 +23,77 @@ def load_verify(
     reader.keys(path, given, schema.VERIFY.names, schema.VERIFY.required)
     pointers = [argument.name for argument in args if argument.is_pointer]
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
-    sizes = reader.get((*path, "sizes"), given, dict, {})
-    reader.keys((*path, "sizes"), sizes, pointers, pointers)
-    for name, text in sizes.items():
-        if not isinstance(text, str):
-            reader.error((*path, "sizes", name), f"expected an expression in quotes, found {described(text)}")
+    integers = [argument.name for argument in scalars if _is_integer(argument.type)]
+    sizes = _texts(reader, (*path, "sizes"), given, pointers, pointers)
+    loops = _texts(reader, (*path, "loops"), given, integers, ())
     values = [_values(reader, key, entry, scalars) for key, entry in reader.tables((*path, "values"), given)]
-    return Verify(tuple((name, str(text)) for name, text in sizes.items()), tuple(values))
+    return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given))
+
+
+def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, ...]:
+    """A grid of another size than the kernel's."""
+    given = reader.get(path, table, list, [])
+    if len(given) > 3 or not all(isinstance(text, str) for text in given):
+        reader.error(path, "expected one to three expressions in quotes")
+        return ()
+    return tuple(given)
+
+
+def _is_integer(type_: str) -> bool:
+    return type_[:1] in ("i", "u")
+
+
+def _texts(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], known: Collection[str], required: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """A table of expressions."""
+    given = reader.get(path, table, dict, {})
+    reader.keys(path, given, known, required)
+    for name, text in given.items():
+        if not isinstance(text, str):
+            reader.error((*path, name), f"expected an expression in quotes, found {described(text)}")
+    return tuple((name, str(text)) for name, text in given.items())
 
 
 def _values(
     reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: list[Argument]
-) -> tuple[tuple[str, int | float], ...]:
+) -> tuple[tuple[str, int | float | str], ...]:
     """One launch's scalars."""
     types = {argument.name: argument.type for argument in scalars}
     reader.keys(path, table, types, types)
     for name, value in table.items():
-        is_integer = types.get(name, "")[:1] in ("i", "u")
-        if name in types and (isinstance(value, bool) or not isinstance(value, int if is_integer else int | float)):
-            expected = "an integer" if is_integer else "a number"
+        is_integer = _is_integer(types.get(name, ""))
+        if name in types and (isinstance(value, bool) or not isinstance(value, int | str if is_integer else int | float)):
+            expected = "an integer or an expression" if is_integer else "a number"
             reader.error((*path, name), f"expected {expected}, found {described(value)}")
     return tuple(table.items())
 
 
-def check_sizes(reader: Reader, path: KeyPath, verify: Verify | None, names: Collection[str]) -> None:
-    """Notes sizes that are no expressions over the names."""
-    for name, text in verify.sizes if verify else ():
-        try:
-            expressions.parse(text, names, "")
-        except ManifestError as error:
-            reader.error((*path, "verify", "sizes", name), ascii(error.message.removeprefix(": "))[1:-1], error.hint)
+def check_expressions(
+    reader: Reader, path: KeyPath, verify: Verify | None, names: Collection[str], scalars: Collection[str]
+) -> None:
+    """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also over those before."""
+    if verify is None:
+        return
+    path = (*path, "verify")
+    constexprs = {*names} - {*scalars}
+    for name, text in verify.sizes:
+        _check(reader, (*path, "sizes", name), text, names)
+    for number, text in enumerate(verify.grid):
+        _check(reader, (*path, "grid", number), text, names)
+    for name, text in verify.loops:
+        _check(reader, (*path, "loops", name), text, constexprs)
+    for number, launch in enumerate(verify.values):
+        known = set(constexprs)
+        for name, value in launch:
+            if isinstance(value, str):
+                _check(reader, (*path, "values", number, name), value, known)
+            if not isinstance(value, float):
+                known.add(name)
+
+
+def _check(reader: Reader, path: KeyPath, text: str, names: Collection[str]) -> None:
+    try:
+        expressions.parse(text, names, "")
+    except ManifestError as error:
+        reader.error(path, ascii(error.message.removeprefix(": "))[1:-1], error.hint)

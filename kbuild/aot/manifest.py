@@ -148,8 +148,14 @@ class Verify:
 
     sizes: tuple[tuple[str, str], ...]
     """Elements that each pointer points to: expressions over integer arguments and constexprs."""
-    values: tuple[tuple[tuple[str, int | float], ...], ...]
-    """The launches, each with the values of all arguments that are no pointers; a variant takes those that fit its hints."""
+    values: tuple[tuple[tuple[str, int | float | str], ...], ...]
+    """The launches, each with the values of all arguments that are no pointers: numbers, or, of integers, expressions over
+    constexprs and arguments before them.  A variant takes those that fit its hints and facts."""
+    loops: tuple[tuple[str, str], ...] = ()
+    """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first launch is made
+    for 0 to 2 · num_stages rounds as well, ragged and full."""
+    grid: tuple[str, ...] = ()
+    """Programs along each axis, where a kernel is right for fewer than its own grid has; empty for that."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,7 @@ class Kernel:
     op: tuple[tuple[str, object], ...] = ()
     """Table `[kernel.op]`, reserved for operators on tensors."""
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
-    """Launches that `kbuild verify` runs on the CPU; without the table none."""
+    """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
 
 
 @dataclass(frozen=True)

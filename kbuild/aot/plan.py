@@ -120,7 +120,7 @@ def plan(
     `launcher` is the command that compiles the launcher, whose sources and compiler have the digests `templates` and `cc_digest`.
     """
     jobs = tuple(
-        _job(manifest.kernel(variant.kernel), variant, sources, compiler, tools, lineinfo) for variant in expansion.variants
+        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, lineinfo) for variant in expansion.variants
     )
     edges = [_compile_edge(job) for job in jobs]
     files = [(job.file, job.encode()) for job in jobs]
@@ -141,9 +141,10 @@ def manifest_digest(manifest: Manifest) -> str:
     return digest(repr(manifest))
 
 
-def _job(
+def job_of(
     kernel: Kernel, variant: Variant, sources: Mapping[str, str], compiler: str, tools: Mapping[str, str], lineinfo: bool
 ) -> Job:
+    """The job that compiles a variant."""
     is_parameter = {axis.name: axis.is_parameter for axis in kernel.matrix}
     axes = tuple((name, value) for name, value in variant.matrix if is_parameter[name])
     constexprs = axes + variant.constexprs

@@ -98,11 +98,15 @@ MATRIX = Table("[kernel.matrix]", Axis, (
 
 SIZES = Table("sizes = { … }", Verify, (Key("<argument>", (Verify, "sizes"), _TEXT),))
 
-VALUES = Table("values = [{ … }]", Verify, (Key("<argument>", (Verify, "values"), {"type": "number"}),))
+VALUES = Table("values = [{ … }]", Verify, (Key("<argument>", (Verify, "values"), {"type": ["number", "string"]}),))
+
+LOOPS = Table("loops = { … }", Verify, (Key("<argument>", (Verify, "loops"), _TEXT),))
 
 VERIFY = Table("[kernel.verify]", Verify, (
     Key("sizes", (Verify, "sizes"), SIZES, True),
     Key("values", (Verify, "values"), VALUES, True, repeated=True),
+    Key("loops", (Verify, "loops"), LOOPS),
+    Key("grid", (Verify, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}),
 ))  # fmt: skip
 
 KERNEL = Table("[[kernel]]", Kernel, (
@@ -137,5 +141,5 @@ MANIFEST = Table("", Manifest, (
     Key("kernel", (Manifest, "kernels"), KERNEL, repeated=True),
 ))  # fmt: skip
 
-TABLES = (MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE, VERIFY, SIZES, VALUES)
+TABLES = (MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE, VERIFY, SIZES, VALUES, LOOPS)
 """All of them, in the order in which a manifest is read."""

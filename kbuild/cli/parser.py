@@ -87,11 +87,12 @@ def parser() -> argparse.ArgumentParser:
     ))  # fmt: skip
     listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
-    verifying = verb(
+    _add_verify(verb(
         "verify", "Run the variants' PTX on the CPU, and compare with what the kernels mean.",
-        "-C -k -q --json --dry-run --arch",
-    )  # fmt: skip
-    verifying.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+        "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
+        jobs="processes (default: MAX_JOBS, or as many as processors)", verbose="say what each run came to",
+        no_cache="run everything anew",
+    ))  # fmt: skip
     _add_run(verb(
         "run", "Run one kernel's PTX on the CPU.", "-C --json --arch",
         directory="the directory of FILE", archs="compile for this architecture (default sm_90)",
@@ -111,7 +112,8 @@ def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: M
     """The options that every verb takes.  Where one means nothing, it is taken all the same, and help is silent on it."""
 
     def add(*flags: str, help: str, **how: Any) -> None:
-        text = meanings.get(how.get("dest", ""), help) if set(flags) & set(applying) else argparse.SUPPRESS
+        name = how.get("dest") or flags[-1].lstrip("-").replace("-", "_")
+        text = meanings.get(name, help) if set(flags) & set(applying) else argparse.SUPPRESS
         added.add_argument(*flags, help=text, **how)
 
     add("-C", dest="directory", default=".", metavar="DIR", help="the project's directory (default: the current one)")
@@ -151,6 +153,19 @@ def _add_run(running: argparse.ArgumentParser) -> None:
     add("--arg", action="append", default=[], metavar="NAME=VALUE,...", help="n=1000; x=random:N, range:N, zeros:N, poison:N")
     add("--grid", default="1", metavar="X,Y,Z", help="programs along each axis (default 1)")
     add("--schedule", default="lockstep", metavar="ORDER", help="lockstep, round-robin, forward, reverse, random(N), starve(N)")
+    add("--timing", default="late", metavar="TIME", help="asynchronous operations early, late or random(N) (default late)")
+    add("--races", action="store_true", help="look for races too, in another order than lockstep")
+
+
+def _add_verify(verifying: argparse.ArgumentParser) -> None:
+    add = verifying.add_argument
+    add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    add("--variant", default="", metavar="NAME", help="this variant alone")
+    add("--case", type=_positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
+    add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
+    add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")
+    add("--timing", default="", metavar="TIME", help="asynchronous operations early, late or random(N)")
+    add("--limit", type=_positive, default=0, metavar="SECONDS", help="the longest that a variant may take (default 300)")
 
 
 def _add_opt(opt: argparse.ArgumentParser) -> None:

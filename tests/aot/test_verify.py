@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import signal
+import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from kbuild.aot import verify as verifying
-from kbuild.aot.cases import Case, cases
 from kbuild.aot.load import load
 from kbuild.aot.matrix import expand
+from kbuild.aot.verify.cases import Case, cases
+from kbuild.aot.verify.compare import compare
+from kbuild.aot.verify.data import numbers
+from kbuild.aot.verify.pool import run_jobs
+from kbuild.aot.verify.reference import reference
+from kbuild.aot.verify.verdict import ADVERSE, Run, Wanted, runs_of
 from kbuild.cli import main
 from kbuild.compiler import driver
+from kbuild.compiler.interp.loaded import module_of, pointee_of
 from tests.aot.test_load import mistakes
 
 TABLE = """
@@ -43,28 +54,75 @@ def wrong(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
     monkeypatch.setattr(driver, "compile", compile_wrong)
 
 
-def test_cases_go_to_the_variants_whose_promises_they_keep(verified: Path) -> None:
-    manifest = load(verified / "kernels.toml")
+def launches(project: Path, table: str) -> dict[tuple[str, bool], list[str]]:
+    """The launches of the variants for sm_90, by the type of `n` and whether there is a guard."""
+    file = project / "kernels.toml"
+    file.write_text(file.read_text() + table)
+    manifest = load(file)
     kernel = manifest.kernel("scale")
-    fitting = {}
-    for variant in expand(manifest, ["sm_90"]).variants:
-        hint = dict(variant.signature)["n"]
-        fitting[hint, bool(variant.guards)] = [str(case) for case in cases(kernel, variant)]
-    assert fitting == {
-        ("i32:16", True): [], ("i32", True): ["n=33"], ("i32:16", False): ["n=1600"], ("i32", False): ["n=1600", "n=33"],
+    return {
+        (dict(variant.signature)["n"], bool(variant.guards)): [str(case) for case in cases(kernel, variant)]
+        for variant in expand(manifest, ["sm_90"]).variants
+    }
+
+
+def test_launches_go_to_the_variants_whose_promises_they_keep(project: Path) -> None:
+    assert launches(project, TABLE) == {
+        ("i32:16", True): ["n=1024"],  # None fits: the first that can be is changed.
+        ("i32", True): ["n=33"], ("i32:16", False): ["n=1600"], ("i32", False): ["n=1600", "n=33"],
     }  # fmt: skip
 
 
-def test_right_kernels_pass(verified: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "-C", str(verified), "--arch", "sm_90", "--json"]) == 0
-    verdicts = json.loads(capsys.readouterr().out)
-    assert {verdict["state"] for verdict in verdicts} == {"ok", "no cases"}
-    assert {check["schedule"] for verdict in verdicts for check in verdict["checks"]} == set(verifying.SCHEDULES)
+def test_values_may_be_expressions_and_loops_run_from_no_round_on(project: Path) -> None:
+    table = '\n[kernel.verify]\nsizes = { x = "n", y = "n" }\nvalues = [{ n = "BLOCK - 16" }]\nloops = { n = "BLOCK" }\n'
+    found = launches(project, table)
+    assert found["i32:16", False] == ["n=2032", "n=16", "n=4096", "n=4112", "n=8192"]  # Two stages; n=0 starts nothing.
+    assert found["i32", True] == ["n=1008", "n=1"]  # The guard is n <= 1024.
 
 
-def test_without_a_table_there_is_nothing_to_do(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "-C", str(project)]) == 0
-    assert "0 ok, 0 failed, 18 no cases" in capsys.readouterr().err
+def test_each_launch_runs_in_lockstep_and_adversely(project: Path) -> None:
+    planned = runs_of([None, None])  # type: ignore[list-item]
+    assert [(run.case, run.data, run.schedule) for run in planned] == [
+        (1, "whole", "lockstep"), (1, "whole", ADVERSE[0][0]), (2, "whole", "lockstep"), (2, "whole", ADVERSE[1][0]),
+        (1, "real", "lockstep"), (1, "special", "lockstep"),
+    ]  # fmt: skip
+    assert Wanted(case=1, data="real").of(planned) == [Run(1, "real", "lockstep", "early")]
+    assert Wanted(case=2, data="special", schedule="reverse").of(planned) == [Run(2, "special", "reverse")]
+
+
+def test_right_kernels_pass_and_cost_nothing_the_second_time(
+    verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    command = ["verify", "-C", str(verified), "--arch", "sm_90", "--json", "-j", "2"]
+    assert main(command) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert {verdict["state"] for verdict in first} == {"ok"} and all(verdict["checks"] for verdict in first)
+    monkeypatch.setattr(driver, "compile", None)
+    assert main(command) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert all(verdict["cached"] for verdict in second)
+    assert [verdict["checks"] for verdict in second] == [verdict["checks"] for verdict in first]
+
+
+def test_without_a_table_launches_are_guessed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "-C", str(project), "--arch", "sm_80", "--no-cache"]) == 0
+    assert "6 ok, 0 failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("body, reason", [
+    ("tl.store(y + tl.arange(0, BLOCK) // 2, tl.load(x + tl.arange(0, BLOCK)))", "different values are written to one place"),
+    ("tl.store(y + tl.arange(0, BLOCK) * (1 << 14), 1.0)", "write out of bounds"),
+], ids=["overlapping rows", "far apart"])  # fmt: skip
+def test_a_launch_that_cannot_be_guessed_is_asked_for(
+    project: Path, capsys: pytest.CaptureFixture[str], body: str, reason: str
+) -> None:
+    file = project / "kernels/scale.py"
+    head, _, _ = file.read_text().partition("    offsets")
+    file.write_text(f"{head}    {body}\n")
+    assert main(["verify", "-C", str(project), "--arch", "sm_80", "--no-cache"]) == 1
+    told = capsys.readouterr().err
+    assert reason in told and '[kernel.verify]\n    sizes = { x = "…", y = "…" }\n    values = [{ n = … }]' in told
 
 
 @pytest.mark.parametrize("before, after, message", [
@@ -79,7 +137,62 @@ def test_wrong_code_is_caught(
     wrong(monkeypatch, before, after)
     assert main(["verify", "-C", str(verified), "--arch", "sm_80", "-k"]) == 1
     output = capsys.readouterr()
-    assert "failed" in output.out and message in output.out
+    assert "failed" in output.err and message in output.err
+
+
+def test_a_failure_says_how_to_repeat_it(
+    verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong(monkeypatch, "%ctaid.x", "%ctaid.y")
+    assert main(["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache"]) == 1
+    command = next(line for line in capsys.readouterr().err.splitlines() if "repeat it with: kbuild" in line)
+    words = shlex.split(command.partition("repeat it with: kbuild ")[2])
+    assert main([*words, "-C", str(verified), "--no-cache", "--json"]) == 1
+    (verdict,) = json.loads(capsys.readouterr().out)
+    (check,) = verdict["checks"]
+    assert check["problems"] and words[words.index("--case") + 1] == str(check["run"]["case"])
+
+
+def test_a_crash_and_a_hang_cost_one_variant_each(
+    verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = driver.compile
+
+    def compile_badly(*args: Any, **options: Any) -> driver.Artifact:
+        kind = options["signature"]["x"], options["constexprs"]["NEGATE"], options["signature"]["n"]
+        if kind == ("*fp16:16", True, "i32"):
+            os.write(2, b"LLVM ERROR: cannot select")
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == ("*fp16:16", False, "i32"):
+            time.sleep(100)
+        return right(*args, **options)
+
+    monkeypatch.setattr(driver, "compile", compile_badly)
+    assert main(["verify", "-C", str(verified), "--arch", "sm_80", "-k", "--no-cache", "--json", "--limit", "2"]) == 1
+    output = capsys.readouterr()
+    problems = [verdict["problem"] for verdict in json.loads(output.out) if verdict["state"] == "failed"]
+    assert len(problems) == 2 and "4 ok, 2 failed" in output.err
+    assert any("ended by signal 9\nLLVM ERROR: cannot select" in problem for problem in problems)
+    assert any("no end after 2 seconds" in problem for problem in problems)
+
+
+def test_workers_end_with_those_who_wait_for_them(tmp_path: Path) -> None:
+    def work(member: str) -> None:
+        (tmp_path / member).write_text(str(os.getpid()))
+        time.sleep(100)
+
+    results = run_jobs([["one"], ["two"]], work, 2, 100.0)
+    with pytest.raises(KeyboardInterrupt), closing(results):
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        next(results)
+    for member in ("one", "two"):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / member).read_text()), 0)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 TEXT = """\
@@ -91,21 +204,32 @@ tt.func @f(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>) attributes {num_warps = 1} {
 """
 
 
-def test_arrays_that_are_only_written_are_poisoned_before() -> None:
-    module = verifying.module_of(TEXT)
-    assert verifying.loaded_arguments(module.kernel) == {"x"}
-    types = {argument.hint: argument.type for argument in module.kernel.arguments}
-    made = verifying.inputs(types, frozenset("x"), Case((), (("x", 5), ("y", 5)), (1,)), np.random.default_rng(0))
-    assert set(made["x"]) <= {-3, -2, -1, 0, 1, 2, 3} and np.isnan(made["y"]).all()
+def test_what_the_kernel_does_not_read_is_poisoned() -> None:
+    right = reference(module_of(TEXT), Case((), (("x", 5), ("y", 5)), (1,)), "whole", 0)
+    assert right.exact and right.arguments["x"][0] in range(-3, 4) and np.isnan(right.arguments["x"][1:]).all()
+    assert np.isnan(right.arguments["y"]).all() and right.expected["y"][0] == right.arguments["x"][0]
+    assert right.written["y"].tolist() == [True, False, False, False, False] and not right.written["x"].any()
 
 
-def test_bounds_are_relative_and_nan_is_no_number() -> None:
-    f32 = verifying.pointee_of(verifying.module_of(TEXT).kernel.arguments[0].type)
-    right = np.array([1, 1000, np.nan, np.inf], np.float32)
-    assert verifying.compare(f32, right, right * np.float32(1.000001))[1] == ""
-    found = verifying.compare(f32, right, np.array([1, 1001, np.nan, np.inf], np.float32))[1]
-    assert found == "1 of 4 elements differ; [1] is 1001.0, expected 1000.0"
-    assert verifying.compare(f32, right, np.array([1, 1000, 0, np.inf], np.float32))[1]
+def test_special_numbers_are_among_the_others() -> None:
+    f32 = pointee_of(module_of(TEXT).kernel.arguments[0].type)
+    made = numbers("special", f32, 2000, np.random.default_rng(0))
+    assert np.isnan(made).any() and np.isinf(made).any() and (np.abs(made[np.isfinite(made)]) < 10).all()
+
+
+def test_results_are_equal_or_within_bounds() -> None:
+    f32 = pointee_of(module_of(TEXT).kernel.arguments[0].type)
+    right, all_written = np.array([1, 1000, np.nan, np.inf], np.float32), np.ones(4, bool)
+
+    def problem(found: Any, exact: bool = False, written: np.ndarray = all_written) -> str:
+        return compare(f32, right, np.asarray(found, np.float32), written, exact).problem
+
+    assert problem(right * np.float32(1.000001)) == ""
+    assert problem(right * np.float32(1.000001), exact=True).startswith("2 of 4 elements differ")
+    assert problem([1, 1001, np.nan, np.inf]).startswith("1 of 4 elements differ; [1] is 1001.0, expected 1000.0")
+    assert problem([1, 1000, 0, np.inf]) and problem([1, 1000, np.nan, -np.inf]) and problem([1, 1000, np.nan, 3e38])
+    assert problem(right, written=~all_written) == ""
+    assert problem(right + 1, written=~all_written).startswith("2 elements were written that the kernel does not write")
 
 
 def test_mistakes_in_the_table_are_told(project: Path) -> None:
@@ -116,7 +240,7 @@ def test_mistakes_in_the_table_are_told(project: Path) -> None:
     found = mistakes(project)
     assert any(f"{line}: " in one and "sizes.z: unknown key" in one for one in found), found
     assert any('sizes: missing key "y"' in one for one in found), found
-    assert any("values[0].n: expected an integer, found the float 1.5" in one for one in found), found
+    assert any("values[0].n: expected an integer or an expression, found the float 1.5" in one for one in found), found
     assert any('values[1]: missing key "n"' in one for one in found), found
     file.write_text(text + '\n[kernel.verify]\nsizes = { x = "m", y = "n" }\nvalues = []\n')
     assert ['sizes.x: unknown name "m"' in one for one in mistakes(project)] == [True]
@@ -129,5 +253,9 @@ def test_run_prints_arrays_and_findings(project: Path, capsys: pytest.CaptureFix
     assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=64"]) == 1
     found = capsys.readouterr().out
     assert "out-of-bounds" in found and "scale.py:" in found
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--schedule", "reverse", "--races"]) == 0
+    assert "y: 50 elements of f32, 50 changed" in capsys.readouterr().out
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--races"]) == 2
+    assert "--schedule reverse" in capsys.readouterr().err
     assert main(["run", *source, "--arg", "x=5,y=poison:50,n=64"]) == 2
     assert "--arg x=5: " in capsys.readouterr().err

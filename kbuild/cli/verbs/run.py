@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kbuild.aot.verify import run_one
+from kbuild.aot.verify.one import run_one
 from kbuild.cli.verbs.compile import constexprs_of, pairs, signature_of
 from kbuild.compiler import driver
 from kbuild.errors import UsageError
@@ -18,13 +18,15 @@ def run(options: argparse.Namespace) -> int:
     parts = options.grid.split(",")
     if len(parts) > 3 or not all(part.isascii() and part.isdigit() and 0 < int(part) < 2**31 for part in parts):
         raise UsageError(f"--grid {options.grid}: expected one to three numbers", hint="write, for example, --grid 4,2")
+    if options.races and options.schedule == "lockstep":
+        raise UsageError("--races: warps that run in lockstep have none", hint="give another order: --schedule reverse")
     texts = dict(item for text in options.arg for item in pairs(text, "--arg"))
     artifact = driver.compile(
         str(Path(options.directory, options.source)), signature=signature_of(options), constexprs=constexprs_of(options),
         target=(options.archs or ["sm_90"])[0], num_warps=options.num_warps, num_stages=options.num_stages, lineinfo=True,
         stop="ptx",
     )  # fmt: skip
-    outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule)
+    outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule, options.timing, options.races)
     if options.json:
         print(json.dumps({"outputs": outputs, "findings": findings}, indent=1))
     else:

@@ -4,48 +4,130 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import sys
-from collections import Counter
-from dataclasses import asdict
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from kbuild.aot.build import MANIFEST, expand_known
+from kbuild.aot.cache import usable
+from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.load import load
-from kbuild.aot.verify import Verdict, verify
+from kbuild.aot.manifest import Manifest
+from kbuild.aot.matrix import Variant
+from kbuild.aot.progress import Bar, Lines, Progress
+from kbuild.aot.reader import suggestion
+from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
+from kbuild.aot.verify.verdict import Verdict, Wanted
+from kbuild.errors import UsageError
+
+MOST_PROBLEMS = 3
+"""Runs of a variant that went wrong which are shown in full."""
 
 
 def run(options: argparse.Namespace) -> int:
+    started = time.monotonic()
     project = Path(options.directory)
     manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
-    variants = expand_known(manifest, options.archs, options.kernels).variants
+    variants = _chosen(manifest, options)
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0
+    progress = _progress(options)
     verdicts: list[Verdict] = []
-    for verdict in verify(project, manifest, variants):
+    for verdict in verify(project, manifest, variants, _how(options)):
         verdicts.append(verdict)
-        if not options.json and not (options.quiet and verdict.state != "failed"):
-            print(f"[{len(verdicts)}/{len(variants)}] {_line(verdict)}", flush=True)
+        if not verdict.cached:
+            progress.step(len(verdicts), len(variants), verdict.variant)
+        if verdict.state == "failed" or options.verbose:
+            progress.message(_described(verdict, options.verbose))
         if verdict.state == "failed" and not options.keep_going:
             break
+    progress.finish()
+    places = {variant.name: place for place, variant in enumerate(variants)}
+    verdicts.sort(key=lambda verdict: places[verdict.variant])
     if options.json:
-        print(json.dumps([asdict(verdict) | {"state": verdict.state} for verdict in verdicts], indent=1))
-    counts = Counter(verdict.state for verdict in verdicts)
+        print(json.dumps([verdict.encode() for verdict in verdicts], indent=1))
+    elif not options.quiet:
+        print(_table(verdicts))
+    failed = sum(verdict.state == "failed" for verdict in verdicts)
     if not options.quiet:
-        left = len(variants) - len(verdicts)
-        shown = [f"{counts[state]} {state}" for state in ("ok", "failed", "no cases")]
-        print(", ".join(shown + [f"{left} not tried; -k tries them"] * (left > 0)), file=sys.stderr)
-    return 1 if counts["failed"] else 0
+        print(_summary(verdicts, len(variants) - len(verdicts), time.monotonic() - started), file=sys.stderr)
+    return 1 if failed else 0
 
 
-def _line(verdict: Verdict) -> str:
-    """A verdict as a line of the table, and below it what is wrong."""
-    worst = max((check.error for check in verdict.checks), default=0.0)
-    facts = f"  {len(verdict.checks)} runs, largest error {worst:.1e}, {verdict.seconds:.1f} s" if verdict.checks else ""
-    lines = [f"{verdict.state:8}  {verdict.variant}{facts}"]
+def _chosen(manifest: Manifest, options: argparse.Namespace) -> list[Variant]:
+    """The variants of the command line.  UsageError for names that the manifest does not have."""
+    variants = list(expand_known(manifest, options.archs, options.kernels).variants)
+    if not options.variant:
+        return variants
+    chosen = [variant for variant in variants if options.variant in (variant.name, variant.file_name)]
+    if not chosen:
+        names = [variant.name for variant in variants]
+        raise UsageError(f"no variant {options.variant}", hint=suggestion(options.variant, names) or "kbuild list shows them")
+    return chosen
+
+
+def _how(options: argparse.Namespace) -> Options:
+    jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
+    cache = None if options.no_cache else cache_directory(options.environment)
+    if cache is not None and (why := usable(cache)):
+        print(f"warning: verifying without a cache: {why}", file=sys.stderr)
+        cache = None
+    wanted = Wanted(options.case, options.data, options.schedule, options.timing)
+    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted)
+
+
+def _progress(options: argparse.Namespace) -> Progress:
+    wished = any(options.environment.get(name) for name in ("CI", "NO_COLOR"))
+    plain = wished or options.color == "never" or not sys.stderr.isatty()
+    return Progress() if options.quiet or options.verbose else Bar() if not plain or options.color == "always" else Lines()
+
+
+def _described(verdict: Verdict, verbose: bool) -> str:
+    """A verdict, and below it what is wrong or, if `verbose`, what every run came to."""
+    lines = [f"{verdict.state:6}  {verdict.variant}"]
     lines += [f"    {line}" for line in verdict.problem.splitlines()]
-    for check in verdict.checks:
+    wrong = [check for check in verdict.checks if check.problems]
+    shown = verdict.checks if verbose else wrong[:MOST_PROBLEMS]
+    for check in shown:
+        how = "exactly" if check.exact else f"at {check.error:.3f} of the bounds"
+        came = "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
+        lines.append(f"    {check.run.case}: {check.launch} ({check.run.data}, {check.run.schedule}, {check.run.timing}): {came}")
         for problem in check.problems:
-            lines.append(f"    {check.case} ({check.schedule})")
             lines += [f"      {line}" for line in problem.splitlines()]
+        if check.problems:
+            lines.append(f"      repeat it with: kbuild verify --variant {shlex.quote(verdict.variant)} {check.run.options()}")
+    if len(wrong) > MOST_PROBLEMS and not verbose:
+        lines.append(f"    and {len(wrong) - MOST_PROBLEMS} runs more of {len(verdict.checks)}")
     return "\n".join(lines)
+
+
+def _table(verdicts: Sequence[Verdict]) -> str:
+    """A line for each kernel and architecture."""
+    rows = [("kernel", "arch", "variants", "ok", "launches", "runs", "exact", "largest error", "seconds")]
+    for kernel, arch in dict.fromkeys((verdict.kernel, verdict.arch) for verdict in verdicts):
+        here = [verdict for verdict in verdicts if (verdict.kernel, verdict.arch) == (kernel, arch)]
+        checks = [check for verdict in here for check in verdict.checks]
+        launches = sum(len({check.run.case for check in verdict.checks}) for verdict in here)
+        worst = max((check.error for check in checks), default=0.0)
+        rows.append((
+            kernel, arch, str(len(here)), str(sum(verdict.state == "ok" for verdict in here)), str(launches), str(len(checks)),
+            str(sum(check.exact for check in checks)), f"{worst:.2f} of bound", f"{sum(verdict.seconds for verdict in here):.1f}",
+        ))  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(_aligned(row, widths)).rstrip() for row in rows)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Names to the left, numbers to the right."""
+    return [text.ljust(width) if place < 2 else text.rjust(width) for place, (text, width) in enumerate(zip(row, widths))]
+
+
+def _summary(verdicts: Sequence[Verdict], left: int, seconds: float) -> str:
+    failed = sum(verdict.state == "failed" for verdict in verdicts)
+    cached = sum(verdict.cached for verdict in verdicts)
+    parts = [f"{len(verdicts) - failed} ok", f"{failed} failed", f"{cached} known from before"]
+    return ", ".join(parts + [f"{left} not tried; -k tries them"] * (left > 0)) + f"; {seconds:.1f} s"

@@ -14,15 +14,18 @@ from typing import Any
 import numpy as np
 
 from kbuild.compiler.interp import elementwise, gpu, nvidia, partitions, tensor  # noqa: F401  register their meanings
-from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_to, value_dtype
+from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_to, value_dtype, wide_f32
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
-from kbuild.compiler.interp.memory import GlobalMemory
+from kbuild.compiler.interp.memory import GlobalMemory, Trace
 from kbuild.compiler.interp.nvidia import TensorMap
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.types import DescriptorType, Type, bit_width, is_float, is_pointer, is_tensor, pointee_of, shape_of
 from kbuild.errors import InterpretError
 
-__all__ = ["MEANINGS", "decode", "encode", "interpret", "meaning_of", "means", "run", "signature_of"]
+__all__ = [
+    "MEANINGS", "Trace", "decode", "encode", "interpret", "meaning_of", "means", "memory_dtype", "run", "signature_of",
+    "wide_f32",
+]  # fmt: skip
 
 _TYPE_NAMES = {
     "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
@@ -30,9 +33,11 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
-def run(module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], grid: Sequence[int] = (1,)) -> None:
+def run(
+    module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], grid: Sequence[int] = (1,), trace: Trace | None = None
+) -> None:
     """Run a kernel over a grid of 1 to 3 axes.  `arguments` are numpy arrays, which it may write, and numbers; in order
-    or by name.
+    or by name.  A `trace` is told what was read and written.
 
     Raises `InterpretError` when an argument does not fit, an access is out of bounds or an assertion fails.
     """
@@ -50,13 +55,16 @@ def run(module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], gri
     arrays = [given for parameter, given in zip(parameters, arguments) if is_pointer(parameter.type) and given is not None]
     for parameter, given in zip(parameters, arguments):
         _check_argument(parameter, given)
-    memory = GlobalMemory(arrays)
+    memory = GlobalMemory(arrays, trace)
     addresses = iter([memory.address_of(index) for index in range(len(arrays))])
     values = [_argument(parameter.type, given, addresses) for parameter, given in zip(parameters, arguments)]
     values += [_tensor_map(argument, kernel.argument_hints[argument.index], values) for argument in maps]
     x, y, z = (*grid, 1, 1, 1)[:3]
     run_grid(module, memory, values, (int(x), int(y), int(z)))
     memory.write_back()
+    if trace is not None:
+        pointers = [p.hint for p, given in zip(parameters, arguments) if is_pointer(p.type) and given is not None]
+        memory.tell(trace, pointers)
 
 
 def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]) -> TensorMap:

@@ -6,6 +6,9 @@ that hold only representable numbers, and in memory they are unsigned integers o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -21,6 +24,29 @@ _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _FLOATS: dict[Type, Any] = {F16: np.float16, F32: np.float32, F64: np.float64}
 
 
+class Wide:
+    """Whether computing f32 in f64 made a difference."""
+
+    def __init__(self) -> None:
+        self.rounded = False
+        """Whether there was a result that f32 cannot hold."""
+
+
+_wide: ContextVar[Wide | None] = ContextVar("wide", default=None)
+
+
+@contextmanager
+def wide_f32() -> Iterator[Wide]:
+    """Within it values of f32 are computed in float64, and rounded when they are stored, bitcast or made narrower."""
+    token = _wide.set(Wide())
+    try:
+        found = _wide.get()
+        assert found is not None
+        yield found
+    finally:
+        _wide.reset(token)
+
+
 def value_dtype(type_: Type) -> Any:
     """The dtype in which values of a type are computed; pointers are 64-bit addresses."""
     element = element_of(type_)
@@ -28,6 +54,8 @@ def value_dtype(type_: Type) -> Any:
         return np.int64
     if isinstance(element, IntType):
         return np.bool_ if element.bits == 1 else _SIGNED[element.bits]
+    if element == F32 and _wide.get() is not None:
+        return np.float64
     return _FLOATS.get(element, np.float32)
 
 
@@ -36,7 +64,9 @@ def memory_dtype(type_: Type) -> Any:
     element = element_of(type_)
     if isinstance(element, FloatType) and element not in _FLOATS:
         return _UNSIGNED[element.bits]
-    return np.uint8 if element == IntType(1) else value_dtype(element)
+    if element == IntType(1):
+        return np.uint8
+    return np.float32 if element == F32 else value_dtype(element)
 
 
 def encode(values: Array, type_: Type) -> Array:
@@ -72,6 +102,11 @@ def round_to(values: Array, type_: Type, toward_zero: bool = False) -> Array:
         return _round_small(np.asarray(values, np.float32), element, toward_zero)
     dtype = value_dtype(element)
     rounded = np.asarray(values).astype(dtype)
+    if dtype is np.float64 and element == F32:
+        wide = _wide.get()
+        if wide is not None and not wide.rounded:
+            wide.rounded = bool(((rounded.astype(np.float32) != rounded) & ~np.isnan(rounded)).any())
+        return rounded
     if toward_zero:
         rounded = np.where(np.abs(rounded.astype(np.float64)) > np.abs(values), np.nextafter(rounded, dtype(0)), rounded)
     return rounded

@@ -116,6 +116,8 @@ def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], gri
         for z in range(grid[2]):
             for y in range(grid[1]):
                 for x in range(grid[0]):
+                    if memory.marks is not None:
+                        memory.marks.trace.program += 1
                     Machine(module, memory, (x, y, z), grid, shared).call(kernel, arguments)
 
 

@@ -17,10 +17,55 @@ _ALIGNMENT = 256
 """Bytes to which arrays are aligned, and which lie unused between them."""
 
 
+class Trace:
+    """What a launch did to memory: filled in by `run`."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, np.ndarray] = {}
+        """For each array, by its argument's name, which bytes were read."""
+        self.written: dict[str, np.ndarray] = {}
+        """Which bytes were written."""
+        self.conflict = ""
+        """The first place that two programs, or two elements of one store, wrote different values to; its order decides."""
+        self.program = 0
+        """The number of the program that runs."""
+
+
+class _Marks:
+    """A trace over all of memory, while a launch runs."""
+
+    def __init__(self, trace: Trace, size: int) -> None:
+        self.trace = trace
+        self.read, self.written = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+        self.writer = np.full(size, -1, np.int64)
+
+    def load(self, places: Array, size: int) -> None:
+        self.read.view(f"u{size}")[places] = _EVERY_BYTE[size]
+
+    def store(self, before: Array, after: Array, places: Array, given: Array, size: int, loc: Loc | None) -> None:
+        """`before` and `after` are the elements of memory around a store of `given` to `places`."""
+        first = np.atleast_1d(places) * size
+        others = (self.writer[first] >= 0) & (self.writer[first] != self.trace.program)
+        differs = _bits(before) != _bits(given)
+        if not self.trace.conflict and (np.any(others & differs) or np.any(_bits(after) != _bits(given))):
+            self.trace.conflict = f"{loc or 'a store'}: different values are written to one place"
+        self.written.view(f"u{size}")[places] = _EVERY_BYTE[size]
+        self.writer[first] = self.trace.program
+
+
+def _bits(values: Array) -> Array:
+    values = np.ascontiguousarray(np.atleast_1d(values))
+    return values.view(f"u{values.dtype.itemsize}")
+
+
+_EVERY_BYTE = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
+"""An element of so many bytes, each of them marked."""
+
+
 class GlobalMemory:
     """Arrays at addresses.  `address_of` takes an array in, `write_back` brings its contents out again."""
 
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray], trace: Trace | None = None) -> None:
         self.arrays = arrays
         self.starts: list[int] = []
         end = _ALIGNMENT
@@ -30,6 +75,7 @@ class GlobalMemory:
         self.bytes = np.zeros(end, np.uint8)
         for start, array in zip(self.starts, arrays):
             self.bytes[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self.marks = None if trace is None else _Marks(trace, end)
         self._starts = np.array(self.starts or [0], np.int64)
         self._ends = np.array([s + a.nbytes for s, a in zip(self.starts, arrays)] or [0], np.int64)
 
@@ -42,15 +88,29 @@ class GlobalMemory:
         for start, array in zip(self.starts, self.arrays):
             array[...] = self.bytes[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
 
+    def tell(self, trace: Trace, names: Sequence[str]) -> None:
+        """Put into a trace what was done to the arrays, by name."""
+        assert self.marks is not None
+        for name, start, array in zip(names, self.starts, self.arrays):
+            trace.read[name] = self.marks.read[start : start + array.nbytes] > 0
+            trace.written[name] = self.marks.written[start : start + array.nbytes] > 0
+
     def load(self, addresses: Array, type_: Type, loc: Loc | None) -> Array:
         """The values of a type at addresses (of any shape), all of which must lie within arrays."""
         places = self._places(addresses, memory_dtype(type_), "read", loc)
+        if self.marks is not None:
+            self.marks.load(places, np.dtype(memory_dtype(type_)).itemsize)
         return decode(self.bytes.view(memory_dtype(type_))[places], type_)
 
-    def store(self, addresses: Array, values: Array, type_: Type, loc: Loc | None) -> None:
+    def store(self, addresses: Array, values: Array, type_: Type, loc: Loc | None, atomic: bool = False) -> None:
         """Write values of a type; of equal addresses the last wins."""
         places = self._places(addresses, memory_dtype(type_), "write", loc)
-        self.bytes.view(memory_dtype(type_))[places] = encode(values, type_)
+        memory, given = self.bytes.view(memory_dtype(type_)), encode(values, type_)
+        before = memory[places] if self.marks is not None else None
+        memory[places] = given
+        if self.marks is not None:
+            given = before if atomic else np.broadcast_to(given, np.shape(places))
+            self.marks.store(before, before if atomic else memory[places], places, given, memory.dtype.itemsize, loc)
 
     def _places(self, addresses: Array, dtype: type, verb: str, loc: Loc | None) -> Array:
         """Indices of elements, after checking bounds and alignment."""

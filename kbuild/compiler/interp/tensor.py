@@ -263,7 +263,8 @@ def atomic_rmw(machine: Machine, op: AtomicRMW) -> Array:
     mask = np.broadcast_to(machine[op.mask] if op.mask is not None else True, addresses.shape)
     for place in zip(*np.nonzero(mask)) if mask.ndim else [()] * int(mask):
         old = machine.memory.load(addresses[place], type_, op.loc)
-        machine.memory.store(addresses[place], _rounded(_combined(op.kind, old, values[place]), type_), type_, op.loc)
+        new = _rounded(_combined(op.kind, old, values[place]), type_)
+        machine.memory.store(addresses[place], new, type_, op.loc, atomic=True)
         result[place] = old
     return result
 
@@ -277,7 +278,7 @@ def atomic_cas(machine: Machine, op: AtomicCAS) -> Array:
     for place in np.ndindex(addresses.shape):
         old = machine.memory.load(addresses[place], type_, op.loc)
         if encode(old, type_) == compare[place]:
-            machine.memory.store(addresses[place], values[place], type_, op.loc)
+            machine.memory.store(addresses[place], values[place], type_, op.loc, atomic=True)
         result[place] = old
     return result
 

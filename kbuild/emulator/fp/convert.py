@@ -69,6 +69,10 @@ def convert(
     form = FORMATS[target]
     if source == "f32" and rounding == "rn" and not (saturate or relu or flush) and target in ("bf16", "f16"):
         return _to_bfloat(values) if target == "bf16" else _with_nan(values.astype(np.float16), values, form)
+    is_integer = source not in FORMATS and values.dtype.itemsize <= 4
+    if target == "f32" and (is_integer or source in ("bf16", "f16")) and rounding == "rn" and not (saturate or relu or flush):
+        narrow = values if is_integer else decode(values, source)
+        return _with_nan(narrow.astype(np.float32), narrow, form)
     high, low = _exact(values, source)
     if flush and source == "f32":
         high = np.where(np.abs(high) < FORMATS["f32"].smallest_normal, np.copysign(0, high), high)

@@ -1,0 +1,152 @@
+"""The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, or one that is guessed.
+
+    values = [{ M = 5, K = 80, stride = "K" }]      M=5, K=80, stride=80
+    loops = { K = "BLOCK_K" }   BLOCK_K = 64        K=0, K=1, K=128, K=129, K=256, …       up to 2 · num_stages rounds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kbuild.aot import expressions
+from kbuild.aot.expressions import ExpressionFault
+from kbuild.aot.manifest import Guard, Kernel
+from kbuild.aot.matrix import Variant
+from kbuild.errors import UsageError
+
+Launch = Mapping[str, int | float | str]
+"""Scalars by name, or the expressions that give them."""
+
+_GUESS_INTEGER, _GUESS_FLOAT = 40, 0.5
+"""The scalars of a launch that nobody described; flags are 1."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch of a kernel."""
+
+    scalars: tuple[tuple[str, int | float], ...]
+    """Values of the arguments that are no pointers, and of those that the grid alone needs."""
+    sizes: tuple[tuple[str, int], ...] | None
+    """Elements of the array that each pointer points to; None where running the kernel has to show them."""
+    grid: tuple[int, ...]
+    """Programs along each axis."""
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.scalars)
+
+
+def cases(kernel: Kernel, variant: Variant) -> list[Case]:
+    """The launches for a variant, those of the manifest first; none where the kernel's integers cannot be guessed.
+
+    Raises UsageError where an expression of the manifest has no value, ManifestError where it names what there is not.
+    """
+    launches = _launches(kernel, variant)
+    found = [_case(kernel, variant, launch) for launch in (*launches, *_loops(kernel, variant, launches[:1]))]
+    return list(dict.fromkeys(case for case in found if case is not None))
+
+
+def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
+    """The launches of the manifest that dispatch could give to the variant; if there are none, one that is made to fit."""
+    if kernel.verify is None:
+        scalars = [argument for argument in kernel.args + kernel.grid_args if not argument.is_pointer]
+        given: list[Launch] = [{argument.name: _guess(argument.type) for argument in scalars}]
+    else:
+        given = [dict(launch) for launch in kernel.verify.values]
+        fitting = [launch for launch in given if _case(kernel, variant, launch) is not None]
+        if fitting:
+            return fitting
+    changed = (_fitted(variant, launch) for launch in given)
+    return [launch for launch in changed if _case(kernel, variant, launch) is not None][:1]
+
+
+def _guess(type_: str) -> int | float:
+    return _GUESS_FLOAT if type_[0] in "fb" else 1 if type_ == "i1" else _GUESS_INTEGER
+
+
+def _loops(kernel: Kernel, variant: Variant, base: list[Launch]) -> Iterator[Launch]:
+    """A launch for each number of rounds, full and ragged in turn."""
+    for name, text in kernel.verify.loops if kernel.verify and base else ():
+        hint = _hints(variant).get(name, "")
+        step = _computed(kernel, f"loops.{name}", text, _integers(variant))
+        if hint == "1" or step < 1:
+            continue
+        ragged = 16 if hint else 1
+        for rounds in range(2 * variant.num_stages + 1):
+            full = rounds % 2 == 0 or ragged >= step
+            yield {**base[0], name: rounds * step if full else (rounds - 1) * step + ragged}
+
+
+def _hints(variant: Variant) -> dict[str, str]:
+    return {name: type_.partition(":")[2] for name, type_ in variant.signature}
+
+
+def _integers(variant: Variant) -> dict[str, int]:
+    return {name: value for name, value in variant.values.items() if isinstance(value, int)}
+
+
+def _fitted(variant: Variant, launch: Launch) -> Launch:
+    """A launch whose numbers are changed to what the variant's types and guards promise, as far as that is plain."""
+    hints, changed = _hints(variant), dict(launch)
+    for name, value in launch.items():
+        if isinstance(value, int):
+            step = 16 if hints.get(name) == "16" else 1
+            low, high = _range([guard for guard in variant.guards if guard.argument == name])
+            least = -(-low // step) * step
+            changed[name] = 1 if hints.get(name) == "1" else max(least, min(-(-value // step) * step, high // step * step))
+    return changed
+
+
+def _range(guards: list[Guard]) -> tuple[int, int]:
+    """The least and the greatest integer that comparisons allow."""
+    low, high = -(2**31), 2**31 - 1
+    for guard in guards:
+        value = guard.value
+        low = max(low, {">=": value, ">": value + 1, "==": value, "%": value}.get(guard.operator, low))
+        high = min(high, {"<=": value, "<": value - 1, "==": value}.get(guard.operator, high))
+    return low, high
+
+
+def _case(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
+    """The case of a launch; None where the variant is not for it, or the launcher starts nothing."""
+    scalars = _scalars(kernel, variant, launch)
+    if scalars is None:
+        return None
+    known = _integers(variant) | {name: value for name, value in scalars.items() if isinstance(value, int)}
+    programs = (kernel.verify and kernel.verify.grid) or kernel.grid
+    grid = tuple(_computed(kernel, "grid", text, known) for text in programs)
+    sizes = None
+    if kernel.verify is not None:
+        # Extents such as (K - 1) * stride + 1 are below zero where there is nothing.
+        sizes = tuple((name, max(0, _computed(kernel, f"size of {name}", text, known))) for name, text in kernel.verify.sizes)
+    return Case(tuple(scalars.items()), sizes, grid) if all(size > 0 for size in grid) else None
+
+
+def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int | float] | None:
+    """The launch's values; None where they are not what the variant's types and guards say."""
+    known, scalars = _integers(variant), {}
+    for name, value in launch.items():
+        scalars[name] = _computed(kernel, f"value of {name}", value, known) if isinstance(value, str) else value
+        if isinstance(scalars[name], int):
+            known[name] = scalars[name]
+    for name, hint in _hints(variant).items():
+        if name in scalars and hint and not (scalars[name] == 1 if hint == "1" else scalars[name] % 16 == 0):
+            return None
+    return scalars if all(_holds(guard, scalars) for guard in variant.guards) else None
+
+
+def _holds(guard: Guard, scalars: Mapping[str, int | float]) -> bool:
+    values = {guard.argument: int(scalars[guard.argument])}
+    return bool(expressions.evaluate(expressions.parse(guard.expression, values, "guard"), values))
+
+
+def _computed(kernel: Kernel, what: str, text: str, known: Mapping[str, int]) -> int:
+    """The value of an expression of the manifest."""
+    try:
+        value = expressions.evaluate(expressions.parse(text, known, f'kernel "{kernel.name}": {what}'), known)
+    except ExpressionFault as fault:
+        raise UsageError(f'kernel "{kernel.name}": {what}: {text}: {fault}') from None
+    if not -(2**31) <= value < 2**31:
+        raise UsageError(f'kernel "{kernel.name}": {what}: {text} is {value}', hint="expected a number of 32 bits")
+    return value

@@ -1,0 +1,150 @@
+"""Verifies one variant, in a worker: compiles it to PTX, and runs every launch by the interpreter and by the emulator."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from kbuild.aot.build import SOURCE_DIGEST
+from kbuild.aot.cache import Cache
+from kbuild.aot.compile_variant import resolve
+from kbuild.aot.identity import bytes_digest, digest
+from kbuild.aot.verify.compare import compare
+from kbuild.aot.verify.reference import Reference, reference, types_of
+from kbuild.aot.verify.remember import recall, remember
+from kbuild.aot.verify.verdict import Check, Run, Task, Verdict
+from kbuild.compiler import driver
+from kbuild.compiler.interp import encode
+from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, module_of, pointee_of
+from kbuild.emulator import Program, Report, arguments_of
+from kbuild.emulator import load as load_ptx
+from kbuild.emulator import run as emulate
+from kbuild.emulator.race import RaceDetector
+from kbuild.errors import CompileError, KbuildError, UsageError
+
+STEP_BUDGET = 5_000_000
+"""Instructions of a launch, after which it is taken to have no end; the longest known take a hundredth."""
+
+_FAR_OFF = 1e9
+"""The error of results that cannot be compared."""
+
+_recent: dict[str, tuple[Check, ...]] = {}
+"""What this process has checked, for variants that share their PTX where there is no cache."""
+
+_PLACES = (".loc", ".file", ".target", ".version")
+"""Directives of PTX that do not change what a kernel does."""
+
+
+def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
+    """The verdict on one variant.  `tools` is the digest of what runs and compares, for the cache."""
+    started = time.monotonic()
+    checks: tuple[Check, ...] = ()
+    problem, cached = "", False
+    try:
+        artifact = _compile(task)
+        key = digest([tools, _identity(artifact), [repr(case) for case in task.cases], [repr(run) for run in task.runs]])
+        found = _recent.get(key) or recall(cache, key)
+        cached = found is not None
+        checks = found if found is not None else _checked(task, artifact)
+        if resolve(SOURCE_DIGEST)(*task.source.rsplit(":", 1)) != task.source_digest:
+            raise CompileError(f"{task.source} changed while it was being verified", hint="run kbuild verify again")
+        if not cached and not any(check.problems for check in checks):
+            remember(cache, key, checks)
+            _recent[key] = checks
+    except UsageError as error:
+        problem = _with_advice(task, error) if task.guessed else str(error)
+    except KbuildError as error:
+        problem = str(error)
+    return Verdict(task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached)
+
+
+def _compile(task: Task) -> driver.Artifact:
+    return driver.compile(
+        task.source, signature=dict(task.signature), constexprs=dict(task.constexprs), target=task.arch,
+        num_warps=task.num_warps, num_stages=task.num_stages, lineinfo=True, stop="ptx",
+    )  # fmt: skip
+
+
+def _identity(artifact: driver.Artifact) -> str:
+    """The digest of what a kernel means and what its code does; variants that differ in neither share it."""
+    facts = artifact.metadata
+    ptx = "\n".join(line for line in artifact.asm["ptx"].splitlines() if not line.lstrip().startswith(_PLACES))
+    texts = [bytes_digest(text.encode()) for text in (ptx, artifact.asm["ttir"])]
+    return digest([facts.warps, facts.shared, facts.params, texts])
+
+
+def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
+    """The checks of all runs."""
+    module = module_of(artifact.asm["ttir"])
+    program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
+
+    @lru_cache(maxsize=2)
+    def right(case: int, data: str) -> Reference:
+        return reference(module, task.cases[case - 1], data, zlib.crc32(f"{task.kernel} {task.cases[case - 1]}".encode()))
+
+    checks = []
+    for run in sorted(task.runs, key=lambda run: (run.case, run.data)):
+        case = task.cases[run.case - 1]
+        try:
+            checks.append(check(artifact, program, module, right(run.case, run.data), case.grid, run, str(case)))
+        except UsageError:
+            raise  # The launch itself could not be made, nor can the others.
+        except KbuildError as error:
+            checks.append(Check(run, str(case), (str(error),)))
+    return tuple(checks)
+
+
+def check(
+    artifact: driver.Artifact, program: Program, module: Module, right: Reference, grid: Sequence[int], run: Run, launch: str
+) -> Check:
+    """Run the PTX once and compare its arrays with what they should be."""
+    types = types_of(module)
+    report = run_ptx(artifact, program, types, right.arguments, grid, run.schedule, run.timing, _observers(types, right, run))
+    problems, largest = [str(finding) for finding in report.findings], 0.0
+    for name, output in zip(types, report.outputs):
+        if output is not None and not report.findings:
+            found = compare(pointee_of(types[name]), right.expected[name], output, right.written[name], right.exact)
+            largest = max(largest, found.error)
+            problems += [f"{name}: {found.problem}"] if found.problem else []
+    return Check(run, launch, tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
+
+
+def _observers(types: Mapping[str, Type], right: Reference, run: Run) -> list[RaceDetector]:
+    """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
+    if run.schedule == "lockstep":
+        return []
+    return [RaceDetector(unwritten=[place for place, name in enumerate(types) if name in right.unread])]
+
+
+def run_ptx(
+    artifact: driver.Artifact, program: Program, types: Mapping[str, Type], arguments: Mapping[str, Any], grid: Sequence[int],
+    schedule: str, timing: str, observers: Sequence[RaceDetector] = (),
+) -> Report:  # fmt: skip
+    """The emulator's report on one launch."""
+    facts = artifact.metadata
+    given = arguments_of(facts.params, {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()})
+    return emulate(
+        program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing, step_budget=STEP_BUDGET,
+        observers=observers,
+    )  # fmt: skip
+
+
+def _as_parameter(type_: Type, value: Any) -> Any:
+    """An argument as the emulator takes it: numbers of types that Python lacks as their bytes."""
+    if is_pointer(type_) or not is_float(type_):
+        return value
+    return np.asarray(encode(np.array([value], np.float64), type_)).tobytes()
+
+
+def _with_advice(task: Task, error: KbuildError) -> str:
+    """A mistake that a guessed launch may be to blame for."""
+    sizes = ", ".join(f'{name} = "…"' for name, type_ in task.signature if type_.startswith("*"))
+    values = ", ".join(f"{name} = …" for name, _ in (task.cases[0].scalars if task.cases else ()))
+    table = f"[kernel.verify]\nsizes = {{ {sizes} }}\nvalues = [{{ {values} }}]"
+    hint = f'the launch was guessed; say in kernels.toml, below "{task.kernel}", how it is launched:\n{table}'
+    return str(UsageError(error.message, error.loc, hint))

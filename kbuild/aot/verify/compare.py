@@ -1,0 +1,62 @@
+"""Whether an array is what it should be: exactly, or within the bounds of its type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kbuild.compiler.interp import decode
+from kbuild.compiler.interp.loaded import Type, is_float
+
+BOUNDS = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
+"""How far a floating-point result may be off, relative to the greater of its size and the mean size of the array."""
+COARSEST = 0.13
+"""That of the 8-bit types: one step of three bits."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two arrays differ."""
+
+    error: float = 0.0
+    """The largest difference as a share of what is allowed; infinite where a number is missing or must be equal and is not."""
+    problem: str = ""
+    """What is wrong in words; empty if nothing is."""
+
+
+def compare(element: Type, expected: np.ndarray, found: np.ndarray, written: np.ndarray, exact: bool) -> Difference:
+    """Compare two arrays in memory.  Elements that are not `written` have to have kept their bits."""
+    kept = _bits(expected) == _bits(found)
+    spoiled = ~written & ~kept
+    if spoiled.any():
+        first = int(np.flatnonzero(spoiled)[0])
+        places = f"{int(spoiled.sum())} elements were written that the kernel does not write, the first is [{first}]"
+        return Difference(np.inf, places)
+    if not is_float(element):
+        wrong, errors = expected != found, np.where(expected != found, np.inf, 0.0)
+    else:
+        expected, found = decode(expected, element).astype(np.float64), decode(found, element).astype(np.float64)
+        errors = _errors(expected, found, 0.0 if exact else BOUNDS.get(str(element), COARSEST))
+        wrong = errors > 1
+    if not wrong.any():
+        return Difference(float(errors.max(initial=0.0)))
+    first = int(np.flatnonzero(wrong)[0])
+    how = "" if exact or not is_float(element) else f"; allowed is a difference of {BOUNDS.get(str(element), COARSEST):g}"
+    differ = f"{int(wrong.sum())} of {wrong.size} elements differ; [{first}] is {found[first]}, expected {expected[first]}{how}"
+    return Difference(float(errors.max()), differ)
+
+
+def _errors(expected: np.ndarray, found: np.ndarray, bound: float) -> np.ndarray:
+    """Each difference as a share of the bound."""
+    same = (expected == found) | (np.isnan(expected) & np.isnan(found))
+    finite = np.abs(expected[np.isfinite(expected)])
+    with np.errstate(all="ignore"):
+        allowed = bound * np.maximum(np.abs(expected), finite.mean() if finite.size else 0.0)
+        errors = np.where(same, 0.0, np.abs(expected - found) / allowed)
+    errors[~same & ~(np.isfinite(expected) & np.isfinite(found))] = np.inf
+    return errors
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return values.view(f"u{values.dtype.itemsize}")

@@ -1,0 +1,76 @@
+"""`kbuild run`: one kernel's PTX on the emulator, on arrays that are described in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kbuild.aot.verify.check import run_ptx
+from kbuild.aot.verify.data import poisoned
+from kbuild.aot.verify.reference import types_of
+from kbuild.compiler import driver
+from kbuild.compiler.interp import decode, encode
+from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, module_of, pointee_of
+from kbuild.emulator import load as load_ptx
+from kbuild.emulator.race import RaceDetector
+from kbuild.errors import UsageError
+
+
+def run_one(
+    artifact: driver.Artifact, texts: Mapping[str, str], grid: Sequence[int], schedule: str, timing: str, races: bool
+) -> tuple[list[str], list[str]]:
+    """Run a kernel's PTX on arguments given as text; a line for each array afterwards, and what was found.
+
+    A number is itself; `random:N`, `range:N`, `zeros:N` and `poison:N` are arrays of N elements.  UsageError for other texts.
+    """
+    types = types_of(module_of(artifact.asm["ttir"]))
+    for name in texts:
+        if name not in types:
+            raise UsageError(f"--arg {name}: no such run-time argument", hint=f"known: {', '.join(types)}")
+    missing = [name for name in types if name not in texts]
+    if missing:
+        example = "random:1000" if is_pointer(types[missing[0]]) else "1000"
+        raise UsageError(f"no value for {', '.join(missing)}", hint=f"write --arg {missing[0]}={example}")
+    random = np.random.default_rng(0)
+    arguments = {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
+    program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
+    report = run_ptx(artifact, program, types, arguments, grid, schedule, timing, [RaceDetector()] if races else [])
+    lines = [
+        f"{name}: {_summary(pointee_of(types[name]), arguments[name], output)}"
+        for name, output in zip(types, report.outputs)
+        if output is not None
+    ]
+    return lines + report.printed, [str(finding) for finding in report.findings]
+
+
+def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> Any:
+    """One argument from its text."""
+    if not is_pointer(type_):
+        try:
+            return float(text) if is_float(type_) else int(text, 0)
+        except ValueError:
+            raise UsageError(f"--arg {name}={text}: {type_} wants a number") from None
+    element = pointee_of(type_)
+    kind, _, count = text.partition(":")
+    if kind not in ("random", "range", "zeros", "poison") or not (count.isascii() and count.isdigit()) or int(count) >= 2**31:
+        raise UsageError(
+            f"--arg {name}={text}: {type_} wants an array", hint="write random:N, range:N, zeros:N or poison:N, with N elements"
+        )
+    size = int(count)
+    if kind == "poison":
+        return poisoned(element, size)
+    made = {"random": lambda: random.integers(-3 if is_float(element) else 0, 4, size), "range": lambda: np.arange(size)}
+    values = made.get(kind, lambda: np.zeros(size))()
+    return np.atleast_1d(encode(values.astype(np.float64), element))
+
+
+def _summary(element: Type, before: np.ndarray, after: np.ndarray) -> str:
+    """An array in a line: its first elements, its range, and how many elements were changed."""
+    values = decode(after, element)
+    changed = int((before.view(np.uint8) != after.view(np.uint8)).reshape(after.size, -1).any(axis=1).sum()) if after.size else 0
+    first = ", ".join(str(value) for value in values[:6].tolist())
+    known = values[~np.isnan(values.astype(np.float64))]
+    extent = f"; from {known.min()} to {known.max()}, mean {known.astype(np.float64).mean():.6g}" if known.size else ""
+    return f"{after.size} elements of {element}, {changed} changed: {first}{', …' if after.size > 6 else ''}{extent}"

@@ -1,0 +1,157 @@
+"""Work handed to a few processes, so that what crashes or hangs costs only itself.
+
+    jobs: groups of members    worker ── one message for each member that is done, then None ──▶ results, as they come
+
+A worker that dies, or that is at one member for too long, is replaced; the members of its job that are left are tried again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import IO, Any, Generic, NoReturn, TypeVar
+
+Member = TypeVar("Member")
+Result = TypeVar("Result")
+
+_LARGEST_TEXT = 2000
+"""Characters of what a process printed before it crashed that are kept."""
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A member that cost its worker's life."""
+
+    why: str
+
+
+class _Worker(Generic[Member]):
+    """A process, and the members that it is at."""
+
+    def __init__(self, work: Callable[[Member], Any], others: Sequence[Connection]) -> None:
+        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  It lives as long as the worker.
+        self.connection, theirs = multiprocessing.Pipe()
+        self.members: deque[tuple[int, Member]] = deque()
+        self.deadline = float("inf")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.process = os.fork()
+        if self.process == 0:
+            for connection in (self.connection, *others):  # Their end is how a worker hears that it is alone.
+                connection.close()
+            _serve(work, theirs, self.output.fileno())
+        theirs.close()
+
+    def give(self, members: Sequence[tuple[int, Member]], limit: float) -> None:
+        """Hand over a job."""
+        self.members, self.deadline = deque(members), time.monotonic() + limit
+        with suppress(OSError):  # One that has died says so by its connection.
+            self.connection.send([member for _, member in members])
+
+    def end(self) -> int:
+        """Kill the process if it still runs; its exit code, negative for a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(self.process, signal.SIGKILL)
+        _, status = os.waitpid(self.process, 0)
+        self.connection.close()
+        return os.waitstatus_to_exitcode(status)
+
+    def printed(self) -> str:
+        """The end of what the process wrote to its outputs."""
+        self.output.seek(0)
+        text = self.output.read().decode(errors="replace").strip()
+        return f"\n{text[-_LARGEST_TEXT:]}" if text else ""
+
+
+def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> NoReturn:
+    """The life of a worker: jobs in, results out, until the connection ends."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent hears of the keyboard, and ends its workers.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for standard in (1, 2):
+            os.dup2(output, standard)
+        while True:
+            for member in connection.recv():
+                connection.send(work(member))
+            connection.send(None)
+    except EOFError:
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def run_jobs(
+    jobs: Sequence[Sequence[Member]], work: Callable[[Member], Result], count: int, limit: float
+) -> Generator[tuple[Member, Result | Crash], None, None]:
+    """`work` of every member of every job, by up to `count` processes, as it comes; members of a job go to one process in order.
+
+    `limit` is the longest time in seconds that a member may take.  Processes end with the iterator.
+    """
+    todo = deque([list(enumerate(job)) for job in jobs])
+    workers: list[_Worker[Member]] = []
+
+    def start() -> None:
+        worker = _Worker(work, [other.connection for other in workers])
+        workers.append(worker)
+        worker.give(todo.popleft(), limit)
+
+    try:
+        while todo or workers:
+            while todo and len(workers) < count:
+                start()
+            nearest = min(worker.deadline for worker in workers)
+            ready = wait([worker.connection for worker in workers], max(0.0, nearest - time.monotonic()))
+            for worker in list(workers):
+                if worker.connection in ready:
+                    yield from _receive(worker, workers, todo, limit)
+                elif time.monotonic() > worker.deadline:
+                    yield from _lost(worker, workers, todo, f"no end after {limit:g} seconds")
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _receive(
+    worker: _Worker[Member], workers: list[_Worker[Member]], todo: deque[list[tuple[int, Member]]], limit: float
+) -> Iterator[tuple[Member, Any]]:
+    """One message of a worker."""
+    try:
+        result = worker.connection.recv()
+    except (EOFError, OSError):
+        yield from _lost(worker, workers, todo, "")
+        return
+    if result is not None:
+        worker.deadline = time.monotonic() + limit
+        yield worker.members.popleft()[1], result
+    elif todo:
+        worker.give(todo.popleft(), limit)
+    else:
+        workers.remove(worker)
+        worker.end()
+
+
+def _lost(
+    worker: _Worker[Member], workers: list[_Worker[Member]], todo: deque[list[tuple[int, Member]]], why: str
+) -> Iterator[tuple[Member, Crash]]:
+    """A worker that has died or is to be killed: the member it was at has no result, the others are for another worker."""
+    workers.remove(worker)
+    code = worker.end()
+    if not why:
+        why = f"the process was ended by signal {-code}" if code < 0 else f"the process ended with exit code {code}"
+    if worker.members:
+        _, member = worker.members.popleft()
+        if worker.members:
+            todo.appendleft(list(worker.members))
+        yield member, Crash(why + worker.printed())

@@ -1,0 +1,107 @@
+"""What a launch has to give: the interpreter runs the kernel's ttir, with f32 computed in float64.
+
+The run also shows which bytes the kernel reads and writes, so that everything else can be poisoned, and whether any result
+needed rounding: where none did, the order of sums is of no consequence, and the code has to give the very same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbuild.aot.verify.cases import Case
+from kbuild.aot.verify.data import numbers, poisoned
+from kbuild.compiler.interp import Trace, run, wide_f32
+from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, pointee_of
+from kbuild.errors import InterpretError, UsageError
+
+_LARGE = 1 << 20
+"""Elements of the arrays with which a launch without sizes is tried."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A launch's arguments and what must become of its arrays."""
+
+    arguments: Mapping[str, Any]
+    expected: Mapping[str, np.ndarray]
+    written: Mapping[str, np.ndarray]
+    """Which elements of each array the kernel writes."""
+    unread: frozenset[str]
+    """The arrays that the kernel does not read."""
+    exact: bool
+    """Whether no result in f32 needed rounding."""
+
+
+def types_of(module: Module) -> dict[str, Type]:
+    """The types of the kernel's arguments, by name."""
+    return {argument.hint: argument.type for argument in module.kernel.arguments}
+
+
+def reference(module: Module, case: Case, kind: str, seed: int) -> Reference:
+    """What a launch with data of a kind must give.  Raises InterpretError where the kernel itself goes wrong.
+
+    Raises UsageError for a launch without sizes whose arrays cannot be told from what the kernel does.
+    """
+    types = types_of(module)
+    sizes = dict(case.sizes) if case.sizes is not None else _sizes(module, types, case)
+    random = np.random.default_rng(seed)
+    given: dict[str, Any] = {
+        name: numbers(kind, pointee_of(type_), sizes[name], random) if is_pointer(type_) else dict(case.scalars)[name]
+        for name, type_ in types.items()
+    }  # fmt: skip
+    computed, trace, rounded = _interpreted(module, given, case)
+    if rounded and any(is_pointer(type_) and not is_float(pointee_of(type_)) for type_ in types.values()):
+        narrow = _copied(given)
+        run(module, narrow, case.grid)  # Integers that come of f32 numbers are to be those of f32.
+        computed |= {name: narrow[name] for name, type_ in types.items() if is_pointer(type_) and not is_float(pointee_of(type_))}
+    arguments, expected, written = dict(given), {}, {}
+    for name in trace.read:
+        element = pointee_of(types[name])
+        shape = sizes[name], given[name].itemsize
+        read, was_written = (marks.reshape(shape).any(axis=1) for marks in (trace.read[name], trace.written[name]))
+        poison = poisoned(element, sizes[name])
+        arguments[name] = np.where(read, given[name], poison)
+        expected[name] = np.where(was_written, computed[name], arguments[name])
+        written[name] = was_written
+    unread = frozenset(name for name, marks in trace.read.items() if not marks.any())
+    return Reference(arguments, expected, written, unread, not rounded)
+
+
+def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}
+
+
+def _interpreted(module: Module, given: Mapping[str, Any], case: Case) -> tuple[dict[str, Any], Trace, bool]:
+    """The arguments after the launch, what it did to memory, and whether there were results that f32 cannot hold."""
+    computed, trace = _copied(given), Trace()
+    with wide_f32() as wide:
+        run(module, computed, case.grid, trace)
+    return computed, trace, wide.rounded
+
+
+def _sizes(module: Module, types: Mapping[str, Type], case: Case) -> dict[str, int]:
+    """The elements of each array that a launch touches, as the interpreter finds with arrays that are larger."""
+    random = np.random.default_rng(0)
+    given: dict[str, Any] = {
+        name: numbers("whole", pointee_of(type_), _LARGE, random) if is_pointer(type_) else dict(case.scalars)[name]
+        for name, type_ in types.items()
+    }  # fmt: skip
+    try:
+        _, trace, _ = _interpreted(module, given, case)
+    except InterpretError as error:
+        raise _unknown(error.message) from None
+    if trace.conflict:
+        raise _unknown(trace.conflict)
+    extents = {}
+    for name in trace.read:
+        touched = np.flatnonzero(trace.read[name] | trace.written[name])
+        extents[name] = int(touched[-1]) // given[name].itemsize + 1 if touched.size else 0
+    return extents
+
+
+def _unknown(why: str) -> UsageError:
+    return UsageError(f"the kernel's launches cannot be guessed from its types ({why})")

@@ -1,0 +1,129 @@
+"""Verifies variants of a manifest: what the cache does not know goes to workers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.aot import toolchain
+from kbuild.aot.build import SOURCE_DIGEST
+from kbuild.aot.cache import Cache
+from kbuild.aot.compile_variant import resolve
+from kbuild.aot.files import write_if_changed
+from kbuild.aot.identity import FileDigests, compiler_digest, digest, tree_digest
+from kbuild.aot.manifest import Manifest
+from kbuild.aot.matrix import Variant
+from kbuild.aot.plan import job_of
+from kbuild.aot.verify.cases import cases
+from kbuild.aot.verify.pool import Crash, run_jobs
+from kbuild.aot.verify.remember import recall, remember
+from kbuild.aot.verify.verdict import EVERYTHING, Task, Verdict, Wanted, runs_of
+from kbuild.errors import KbuildError, UsageError
+
+LONGEST_VARIANT = 300.0
+"""Seconds after which a variant is taken to hang; the slowest known take a thirtieth."""
+
+_KBUILD = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to verify."""
+
+    jobs: int = 1
+    """Processes."""
+    cache: Path | None = None
+    """Directory of the cache; None for no cache."""
+    limit: float = LONGEST_VARIANT
+    """Seconds that one variant may take."""
+    wanted: Wanted = EVERYTHING
+    """Which runs."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A task, and the digest of all that its verdict depends on."""
+
+    task: Task
+    key: str
+
+
+def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], options: Options) -> Iterator[Verdict]:
+    """The verdicts on variants, as they come: first those that the cache has.
+
+    Raises KbuildError for sources that cannot be read; a variant that cannot be verified has a verdict that says so.
+    """
+    cache = Cache(options.cache)
+    tools = tools_digest(options.cache)
+    sources = {kernel.name: resolve(SOURCE_DIGEST)(str(project / kernel.source), kernel.function) for kernel in manifest.kernels
+               if any(variant.kernel == kernel.name for variant in variants)}  # fmt: skip
+    groups: dict[tuple[str, str], list[_Known]] = {}
+    for variant in variants:
+        try:
+            known = _known(project, manifest, variant, tools, sources, options.wanted)
+        except KbuildError as error:
+            yield Verdict(variant.name, variant.kernel, variant.arch, problem=str(error))
+            continue
+        checks = recall(cache, known.key)
+        if checks is not None:
+            yield Verdict(variant.name, variant.kernel, variant.arch, checks, cached=True)
+        else:  # Variants for several architectures often have the same PTX: one process takes them, and finds it done.
+            groups.setdefault((variant.kernel, variant.file_name), []).append(known)
+    yield from _worked(list(groups.values()), tools, cache, options)
+
+
+def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, options: Options) -> Iterator[Verdict]:
+    """The verdicts of workers."""
+
+    def work(known: _Known) -> Verdict:
+        from kbuild.aot.verify.check import verify_task  # Only workers need numpy and the compiler.
+
+        return verify_task(known.task, tools, cache)
+
+    for known, result in run_jobs(groups, work, options.jobs, options.limit):
+        task = known.task
+        if isinstance(result, Crash):
+            hint = f"repeat it with: kbuild verify --variant {shlex.quote(task.name)}"
+            yield Verdict(task.name, task.kernel, task.arch, problem=f"{result.why}\n{hint}")
+            continue
+        if result.state == "ok":
+            remember(cache, known.key, result.checks)
+        yield result
+
+
+def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], wanted: Wanted) -> _Known:
+    """What to do for a variant."""
+    kernel = manifest.kernel(variant.kernel)
+    job = job_of(kernel, variant, sources, tools, {}, lineinfo=False)
+    launches = tuple(cases(kernel, variant))
+    runs = tuple(wanted.of(runs_of(launches)))
+    if not launches:
+        what = "values of [kernel.verify] give" if kernel.verify else "guess gives"
+        raise UsageError(f"no launch that the {what} fits this variant's types and facts", hint="add one to [kernel.verify]")
+    if not runs:
+        raise UsageError(f"{variant.name} has {len(launches)} launches, and no such run", hint="leave some of the options out")
+    task = Task(
+        f"{project / kernel.source}:{kernel.function}", variant.name, variant.kernel, variant.arch, variant.signature,
+        job.constexprs, variant.num_warps, variant.num_stages, launches, runs, kernel.verify is None, job.source_digest,
+    )  # fmt: skip
+    return _Known(task, digest([job.identity, [repr(launch) for launch in launches], [repr(run) for run in runs]]))
+
+
+def tools_digest(directory: Path | None) -> str:
+    """The digest of everything that makes and judges PTX: compiler, interpreter, emulator, LLVM, numpy and this package.
+
+    `directory` is where digests of large files are remembered.
+    """
+    record = None if directory is None else directory / "digests.json"
+    digests = FileDigests(record or Path(os.devnull))
+    llvm = digests.get(Path(toolchain.find_llvm().path))
+    if record is not None:
+        with suppress(OSError):  # The next time it is read again.
+            write_if_changed(record, digests.record())
+    parts = [tree_digest(_KBUILD / "emulator", ["*.py"]), tree_digest(_KBUILD / "aot" / "verify", ["*.py"])]
+    return digest([compiler_digest(), llvm, importlib.metadata.version("numpy"), *parts])

@@ -1,0 +1,145 @@
+"""What came of verifying a variant, in plain values that processes and the cache pass on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kbuild.aot.verify.cases import Case
+
+ADVERSE = (
+    ("reverse", "late"), ("random(1)", "random(1)"), ("starve(0)", "late"), ("round-robin", "early"), ("random(2)", "random(2)"),
+)  # fmt: skip
+"""Orders of warps, and when asynchronous operations take effect, that the launches of a variant go through in turn."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch under one schedule."""
+
+    case: int
+    """Number of the launch among those of the variant, from 1."""
+    data: str = "whole"
+    """What arrays hold: `whole` numbers, `real` ones, or real ones with `special` ones among them."""
+    schedule: str = "lockstep"
+    """The order of warps."""
+    timing: str = "late"
+    """When asynchronous operations take effect."""
+
+    def options(self) -> str:
+        """The options of `kbuild verify` that choose this run."""
+        words = ["--case", str(self.case), "--data", self.data, "--schedule", self.schedule, "--timing", self.timing]
+        return shlex.join(words)
+
+
+def runs_of(cases: Sequence[Case]) -> list[Run]:
+    """Every launch in lockstep, and under one of the adverse schedules; the first with all kinds of numbers."""
+    planned = []
+    for number in range(1, len(cases) + 1):
+        schedule, timing = ADVERSE[(number - 1) % len(ADVERSE)]
+        planned += [Run(number), Run(number, "whole", schedule, timing)]
+    if planned:
+        planned += [Run(1, "real", "lockstep", "early"), Run(1, "special", "lockstep", "random(1)")]
+    return planned
+
+
+@dataclass(frozen=True)
+class Check:
+    """What came of one run."""
+
+    run: Run
+    launch: str
+    """The launch's scalars."""
+    problems: tuple[str, ...] = ()
+    """What is wrong: findings of the emulator, and outputs that differ."""
+    exact: bool = False
+    """Whether outputs had to be equal, because no result on the way to them needed rounding."""
+    error: float = 0.0
+    """The largest difference of an output, as a share of what is allowed."""
+    steps: int = 0
+    """Instructions run, counted once for all warps that ran them together."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one variant."""
+
+    variant: str
+    """The variant's name."""
+    kernel: str
+    arch: str
+    checks: tuple[Check, ...] = ()
+    """One for each run."""
+    problem: str = ""
+    """Why the variant could not be run at all."""
+    seconds: float = 0.0
+    """Time taken; what the cache remembered took none."""
+    cached: bool = False
+    """Whether nothing had to be run."""
+
+    @property
+    def state(self) -> str:
+        """`ok` or `failed`."""
+        return "failed" if self.problem or any(check.problems for check in self.checks) else "ok"
+
+    def encode(self) -> dict[str, Any]:
+        """The verdict as plain values."""
+        return asdict(self) | {"state": self.state}
+
+
+def decode_checks(values: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
+    """The checks of an encoded verdict.  Raises KeyError or TypeError for other values."""
+    return tuple(
+        Check(**{**value, "run": Run(**value["run"]), "problems": tuple(value["problems"])}) for value in values
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs somebody wants; empty and 0: all."""
+
+    case: int = 0
+    """Number of the launch."""
+    data: str = ""
+    schedule: str = ""
+    timing: str = ""
+
+    def of(self, planned: Sequence[Run]) -> list[Run]:
+        """Those of the planned runs, with the schedule and timing that are asked for."""
+        chosen = [run for run in planned if self.case in (0, run.case) and self.data in ("", run.data)]
+        if not chosen and self.case and any(run.case == self.case for run in planned):
+            chosen = [Run(self.case, self.data)]  # Not planned, but possible.
+        exactly = [run for run in chosen if self.schedule in ("", run.schedule) and self.timing in ("", run.timing)]
+        if exactly or not (self.schedule or self.timing):
+            return exactly
+        changed = [
+            Run(run.case, run.data, self.schedule or run.schedule, self.timing or run.timing) for run in chosen
+        ]  # fmt: skip
+        return list(dict.fromkeys(changed))
+
+
+EVERYTHING = Wanted()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One variant to verify, as a worker gets it."""
+
+    source: str
+    """File and function."""
+    name: str
+    """The variant's name."""
+    kernel: str
+    arch: str
+    signature: tuple[tuple[str, str], ...]
+    constexprs: tuple[tuple[str, Any], ...]
+    num_warps: int
+    num_stages: int
+    cases: tuple[Case, ...]
+    runs: tuple[Run, ...]
+    guessed: bool
+    """Whether the launches are a guess, for the manifest has none."""
+    source_digest: str
+    """Digest of the kernel and all it reaches, to be the same still when the verdict is there."""

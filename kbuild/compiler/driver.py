@@ -211,7 +211,7 @@ class _Compilation:
         if start == "ttir":
             with self.timed("ttir"):
                 run_pipeline(module, self.target, self.target.tensor_pipeline, log)
-            if self.keep("ttir", print_module(module)):
+            if self.keep("ttir", print_module(module, locations=self.lineinfo)):
                 return self.finish(module)
             with self.timed("ttgir"):
                 run_pipeline(module, self.target, self.target.gpu_pipeline, log)

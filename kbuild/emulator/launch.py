@@ -32,6 +32,8 @@ from kbuild.emulator.schedule import Schedule, schedule_named
 QUANTUM = 4096
 """Turns that a cluster gets before the next one is started beside it."""
 STEP_BUDGET = 10_000_000
+MOST_CTAS = 16
+"""Of one cluster; more than 8 are for kernels that are told apart as not portable."""
 
 
 @dataclass
@@ -118,11 +120,13 @@ class Launch:
         self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]] = []
 
     def _check_shape(self) -> None:
+        if not 0 < self.threads <= 1024:
+            raise EmulationError(f"a CTA of {self.threads} threads cannot be launched; at most 1024")
         required = self.program.required_threads
         if required is not None and required != self.block:
             raise EmulationError(f"the kernel is for {required} threads, not {self.block}")
-        if not 0 < self.threads <= 1024:
-            raise EmulationError(f"a CTA of {self.threads} threads cannot be launched; at most 1024")
+        if not 0 < int(np.prod(self.cluster_shape)) <= MOST_CTAS:
+            raise EmulationError(f"a cluster of {self.cluster_shape} CTAs cannot be launched; at most {MOST_CTAS}")
         if any(size < 0 for size in self.grid) or any(size % part for size, part in zip(self.grid, self.cluster_shape)):
             raise EmulationError(f"a grid of {self.grid} in clusters of {self.cluster_shape} cannot be launched")
 

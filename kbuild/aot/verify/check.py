@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,8 @@ def _identity(artifact: driver.Artifact) -> str:
     """The digest of what a kernel means and what its code does; variants that differ in neither share it."""
     facts = artifact.metadata
     ptx = "\n".join(line for line in artifact.asm["ptx"].splitlines() if not line.lstrip().startswith(_PLACES))
-    texts = [bytes_digest(text.encode()) for text in (ptx, artifact.asm["ttir"])]
+    ttir = re.sub(r" loc\([^\n]*\)$", "", artifact.asm["ttir"], flags=re.MULTILINE)
+    texts = [bytes_digest(text.encode()) for text in (ptx, ttir)]
     return digest([facts.warps, facts.shared, facts.params, texts])
 
 

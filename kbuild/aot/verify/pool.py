@@ -39,7 +39,7 @@ class _Worker(Generic[Member]):
     """A process, and the members that it is at."""
 
     def __init__(self, work: Callable[[Member], Any], others: Sequence[Connection]) -> None:
-        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  It lives as long as the worker.
+        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the worker.
         self.connection, theirs = multiprocessing.Pipe()
         self.members: deque[tuple[int, Member]] = deque()
         self.deadline = float("inf")

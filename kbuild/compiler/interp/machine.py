@@ -15,6 +15,8 @@ from kbuild.errors import InterpretError
 
 Meaning = Callable[["Machine", Any], Any]
 MEANINGS: dict[type[Op], Meaning] = {}
+MOST_ROUNDS = 1 << 20
+"""Rounds of a `while`, after which it is taken to have no end."""
 
 
 def means(*classes: type[Op]) -> Callable[[Meaning], Meaning]:
@@ -136,11 +138,12 @@ def run_for(machine: Machine, op: For) -> tuple[Any, ...]:
 @means(While)
 def run_while(machine: Machine, op: While) -> tuple[Any, ...]:
     carried = tuple(machine[value] for value in op.init)
-    while True:
+    for _ in range(MOST_ROUNDS):
         go_on, *carried = machine.run(op.before, carried)
         if not go_on:
             return tuple(carried)
         carried = machine.run(op.after, carried)
+    raise InterpretError(f"a loop has no end after {MOST_ROUNDS} rounds", op.loc, "programs run one after the other here")
 
 
 @means(If)

@@ -66,9 +66,9 @@ class Barriers:
 
     def at(self, offset: int) -> Barrier:
         """The barrier there.  Raises Fault where none was initialised, or its bytes were overwritten."""
-        self.shared.check(np.array([offset]), 8)
         barrier = self._live.get(offset)
         if barrier is None:
+            self.shared.check(np.array([offset]), 8)
             raise Fault("mbarrier-misuse", f"there is no initialised mbarrier at shared address {offset:#x}")
         if self._word(offset) != barrier.word:
             raise Fault("mbarrier-misuse", f"the mbarrier at shared address {offset:#x} was overwritten")

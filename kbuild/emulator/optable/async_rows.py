@@ -174,12 +174,17 @@ def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
     def function(warps: Any, start: np.ndarray, states: np.ndarray, out: np.ndarray, where: Any = True) -> Any:
         own, site = agent_of(warps.cta), (warps, instruction)
         open_waits, passed = [], []
+        looked: dict[tuple[int, int], tuple[bool, tuple[Asynchronous, int, int]]] = {}
         for lane in active_lanes(warps.size, where).tolist():
-            agent, place = shared_place(warps, int(start[lane]) + offset, generic)
-            current, wanted = agent.barriers.at(place).phase, int(states[lane])
-            done = agent.barriers.passed(place, wanted & 1) if parity else agent.barriers.passed_token(place, wanted)
+            key = int(start[lane]), int(states[lane])
+            if key not in looked:  # Most often all lanes look at the same one.
+                agent, place = shared_place(warps, key[0] + offset, generic)
+                current = agent.barriers.at(place).phase
+                done = agent.barriers.passed(place, key[1] & 1) if parity else agent.barriers.passed_token(place, key[1])
+                looked[key] = done, (agent, place, current - 1 if done else current)
+            done, phase = looked[key]
             out[lane] = done
-            (passed if done else open_waits).append((agent, place, current - 1 if done else current, lane))
+            (passed if done else open_waits).append((*phase, lane))
         for (agent, place, _), lanes in _lanes_by_phase(passed + open_waits).items():
             touch("atomic", agent, place, (*site, np.array(lanes)))
         _tell_passed(passed, site)

@@ -41,7 +41,8 @@ def outcome(name: str, arch: str, text: str, timing: str) -> str:
     names = [key for key, _ in artifact.metadata.params]
     report = run(
         text, artifact.metadata.name, case.grid, artifact.metadata.warps, artifact.metadata.shared,
-        arguments_of(artifact.metadata.params, arguments), schedule="lockstep" if timing == "early" else "round-robin", timing=timing,
+        arguments_of(artifact.metadata.params, arguments), schedule="lockstep" if timing == "early" else "round-robin",
+        timing=timing,
     )  # fmt: skip
     if report.findings:
         return report.findings[0].kind

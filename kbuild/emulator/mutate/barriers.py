@@ -23,7 +23,7 @@ def orders_nothing(program: Program, mutant: Mutant) -> bool:
     if len(places) != 1:
         return False
     before, after = (_accesses(program, places[0], towards) for towards in (_earlier, _later))
-    return not (before["writes"] and (after["reads"] or after["writes"]) or before["reads"] and after["writes"])
+    return not ((before["writes"] and (after["reads"] or after["writes"])) or (before["reads"] and after["writes"]))
 
 
 def _accesses(program: Program, start: Place, towards: Callable[[Program, Place], list[Place]]) -> dict[str, bool]:

@@ -97,6 +97,11 @@ def decode(module: Module, entry: Function, file: str = "<ptx>") -> Program:
     return Program(module, entry, blocks, rows, flat.variables, flat)
 
 
+def decode_step(program: Program, instruction: Instruction) -> Step:
+    """One more instruction for a program that has not run yet, on the program's registers.  PtxError for what is unknown."""
+    return _Decoder(program.rows, "<ptx>").step(instruction)
+
+
 class _Decoder:
     def __init__(self, rows: Rows, file: str) -> None:
         self.rows = rows

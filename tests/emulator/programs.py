@@ -115,12 +115,12 @@ MEMORY = [
     lanes("prefetches do nothing", """
     prefetch.global.L2 [%d_out];
     prefetchu.L1 [%d_out];
-    mov.b64 %d1, 0;
+    mov.b64 %d1, map;
     prefetch.const.tensormap [%d1];
     discard.global.L2 [%d_out], 128;
     applypriority.global.L2::evict_normal [%d_out], 128;
     mov.b32 %r0, %r_tid;
-""", LANE),
+""", LANE, module=".const .align 64 .b8 map[128];"),
     lanes("atomic sum of colliding lanes", """
     and.b32 %r1, %r_tid, 3;
     shl.b32 %r2, %r1, 2;

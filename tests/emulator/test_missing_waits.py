@@ -12,7 +12,7 @@ import pytest
 from zoo import CASES
 
 import kbuild
-from kbuild.emulator import run
+from kbuild.emulator import arguments_of, run
 
 
 @lru_cache
@@ -41,7 +41,8 @@ def outcome(name: str, arch: str, text: str, timing: str) -> str:
     names = [key for key, _ in artifact.metadata.params]
     report = run(
         text, artifact.metadata.name, case.grid, artifact.metadata.warps, artifact.metadata.shared,
-        [arguments[key] for key in names], schedule="lockstep" if timing == "early" else "round-robin", timing=timing,
+        arguments_of(artifact.metadata.params, arguments), schedule="lockstep" if timing == "early" else "round-robin",
+        timing=timing,
     )  # fmt: skip
     if report.findings:
         return report.findings[0].kind

@@ -67,7 +67,7 @@ def _to_integer(form: Form, target: str, source: str) -> Lanes:
     rounded = _TO_INTEGER[form.choose(*_TO_INTEGER, default="rzi")]
     dtype = TYPES[target]
     limits = np.iinfo(dtype)
-    wide = source == "f64" or (dtype.itemsize == 8 and source != "f16")
+    wide = source == "f64" or dtype.itemsize == 8
     missing = np.array(1 << 8 * dtype.itemsize - 1 if wide else 0, np.uint64).astype(dtype)
 
     def function(a: np.ndarray) -> np.ndarray:

@@ -1,0 +1,196 @@
+"""Mutants that do the same as their original: proven so by rule, or marked so by hand with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.memory import Space
+from kbuild.emulator.mutate.barriers import orders_nothing
+from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, registers
+from kbuild.emulator.mutate.infection import compared
+from kbuild.emulator.mutate.mutant import Mutant, mutated
+from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
+from kbuild.emulator.program import Program
+from kbuild.emulator.ptx import Immediate, Instruction, Operand
+
+_SAME_OPERANDS = ("min → max", "max → min", "selp swapped")
+"""Changes whose result is the same only where two operands are."""
+
+
+def equivalence(subject: Subject, mutant: Mutant) -> str:
+    """Why a mutant that no run found out is the same as its original; empty where no rule says so."""
+    if "wait_group" in mutant.kind:
+        return _nothing_to_wait_for(subject, mutant)
+    if mutant.kind == "drop bar.sync" and orders_nothing(subject.program, mutant):
+        return "there is nothing to order between it and the barriers next to it"
+    if mutant.group == "logic":
+        return _same_results(subject, mutant)
+    return ""
+
+
+def _same_results(subject: Subject, mutant: Mutant) -> str:
+    """An instruction that computes from the thread's place alone has been tried on all that it can meet, once it is executed;
+    one whose operands are equal whatever the data is computes with two copies of one element."""
+    if mutant.kind in ("add → sub", "sub → add") and any(_is_zero(operand) for operand in mutant.before.operands[1:]):
+        return "zero is added or subtracted"
+    fixed = fixed_registers(subject.program)
+    by_place = computes_from(mutant.before, fixed)
+    if _chooses_threads(subject.program, mutant, fixed) and _same_stores(subject, mutant):
+        return "it chooses among threads that store the same to the same place"
+    found = compared(subject, mutant)
+    if found is None or found.differs or not found.executions:
+        return ""
+    if by_place:
+        return "it depends on the thread's place alone, and no thread sees a difference"
+    if mutant.kind in _SAME_OPERANDS and found.varied:
+        return f"both operands are copies of one element ({found.executions} times the same)"
+    return ""
+
+
+def _chooses_threads(program: Program, mutant: Mutant, fixed: frozenset[str]) -> bool:
+    """Whether the change concerns which threads do something, by their place alone: a guard, or a comparison for guards."""
+    guard = mutant.before.guard
+    if mutant.kind == "predicate negated" and guard is not None:
+        return guard.register.name in fixed
+    if mutant.before.opcode != "setp" or not computes_from(mutant.before, fixed):
+        return False
+    made = set(registers(mutant.before.operands[0]))
+    used = {
+        name
+        for statement in program.flat.statements
+        if isinstance(statement, Instruction)
+        for operand in statement.operands[statement.opcode == "setp" :]
+        for name in registers(operand)
+    }
+    return not made & used
+
+
+def _is_zero(operand: Operand) -> bool:
+    return isinstance(operand, Immediate) and operand.value in (0, 1 << 31 if operand.is_float else 0)
+
+
+class _Stores:
+    """What each instruction stores, and where, whichever thread does it."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, str, tuple[int, ...]], set[bytes]] = {}
+
+    def accessed(
+        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+    ) -> None:
+        if data is None or kind == "load":
+            return
+        place = site[0].cta.index if space.name == "shared" else ()
+        both = np.concatenate([offsets.astype(np.int64).view(np.uint8).reshape(-1, 8), data.reshape(-1, size)], axis=1)
+        found = self.found.setdefault((site[1].line, space.name, place), set())
+        found.update(row.tobytes() for row in both)
+
+
+def _same_stores(subject: Subject, mutant: Mutant) -> bool:
+    """Whether original and mutant store the same in all cases; atomic operations and copies count as different."""
+    program = mutated(subject.program, mutant)
+    if program is None:
+        return False
+    for case, steps in subject.cases_reaching(mutant.before.line):
+        before, after = _Stores(), _Stores()
+        subject.launch(subject.program, case, ADVERSARIES[1], observers=[before])
+        subject.launch(program, case, ADVERSARIES[1], subject.steps_allowed(steps), observers=[after])
+        if before.found != after.found or not before.found:
+            return False
+    return True
+
+
+class _Awaited:
+    """Counts what a wait waits for: operations, and threads that wait for each."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.found: Counter[tuple[int, int]] = Counter()
+
+    def accessed(self, *_: Any) -> None:
+        """Accesses do not matter."""
+
+    def awaited(self, operation: Any, threads: np.ndarray, only_reads: bool, site: Any) -> None:
+        if site[1].line == self.line:
+            self.found[operation.site[1].line, site[0].first] += len(threads)
+
+
+def _nothing_to_wait_for(subject: Subject, mutant: Mutant) -> str:
+    """How many groups are under way at a wait depends on trip counts alone; the cases have those that matter."""
+    other = mutated(subject.program, mutant) if mutant.after else None
+    for case, _ in subject.cases_reaching(mutant.before.line):
+        before = _awaited(subject, subject.program, case, mutant.before.line)
+        after = Counter() if other is None else _awaited(subject, other, case, mutant.before.line)
+        if before != after:
+            return ""
+    return "no operation is under way that it waits for" if other is None else "it waits for the same operations"
+
+
+def _awaited(subject: Subject, program: Program, case: Case, line: int) -> Counter[tuple[int, int]]:
+    observer = _Awaited(line)
+    subject.launch(program, case, ADVERSARIES[1], observers=[observer])
+    return observer.found
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Mutants that a person has found to do the same as the original."""
+
+    subject: str
+    """Pattern of subjects' names, as of files."""
+    kind: str
+    text: str
+    """The original instruction, its registers without their numbers."""
+    place: str
+    """File name and line of the kernel source."""
+    reason: str
+
+
+def read_marks(text: str, file: str) -> tuple[Mark, ...]:
+    """The marks of a file: `subject | kind | instruction | place | reason`, one a line; `#` begins a comment.
+
+    Raises EmulationError for a line with other parts.
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            parts = [part.strip() for part in line.split("|")]
+            if len(parts) != 5 or not all(parts):
+                raise EmulationError(f"{file}:{number}: expected subject | kind | instruction | place | reason, found {line!r}")
+            found.append(Mark(*parts))
+    return tuple(found)
+
+
+def plain(mutant: Mutant) -> str:
+    """The instruction that was changed, its registers without their numbers."""
+    return re.sub(r"(%[a-z]+)\d+", r"\1", str(mutant.before)).rstrip(";")
+
+
+def fits(mark: Mark, subject: str, mutant: Mutant, place: str) -> bool:
+    """Whether a mark speaks of a mutant."""
+    return (
+        fnmatchcase(subject, mark.subject) and (mark.kind, mark.text) == (mutant.kind, plain(mutant))
+        and place.rsplit("/", 1)[-1] == mark.place
+    )  # fmt: skip
+
+
+def stale(marks: Iterable[Mark], seen: Iterable[tuple[str, Mutant, str, bool]]) -> Iterator[str]:
+    """What is wrong with marks, given subject, mutant, place and whether it was caught, of all mutants tried.
+
+    A mark whose subject was tried must fit a mutant, and none that was caught.
+    """
+    seen = list(seen)
+    for mark in marks:
+        tried = [entry for entry in seen if fnmatchcase(entry[0], mark.subject)]
+        fitting = [entry for entry in tried if fits(mark, *entry[:3])]
+        if tried and not fitting:
+            yield f"no mutant is {mark.subject} | {mark.kind} | {mark.text} | {mark.place}"
+        yield from (f"marked as equivalent, but caught: {entry[0]}: {entry[1]}" for entry in fitting if entry[3])

@@ -1,0 +1,81 @@
+"""Mutants: a kernel with one instruction changed as a mistake would change it.
+
+A program is judged by how many of its mutants a run finds out; a mutant that nothing finds is a hole in the inputs or in the
+emulator, or does the same as the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from kbuild.emulator.program import Program, decode
+from kbuild.emulator.ptx import Instruction, PtxError, RegisterDeclaration
+
+SCRATCH = "%mutant"
+"""A 32-bit register that only mutants use."""
+
+Change = tuple[Instruction, ...]
+"""What stands in the place of an instruction; empty where it is taken away."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One kind of mistake."""
+
+    kind: str
+    """Its name, such as `drop bar.sync`."""
+    group: str
+    """`sync` for synchronisation, `logic` for all else."""
+    changes: Callable[[Instruction], Iterator[Change]]
+    """What an instruction may become by it; nothing for instructions that it does not concern."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One instruction of a kernel changed."""
+
+    kind: str
+    group: str
+    index: int
+    """Of the instruction, among the statements of the function."""
+    before: Instruction
+    after: Change
+
+    def __str__(self) -> str:
+        after = " ".join(map(str, self.after)) or "(nothing)"
+        return f"{self.kind} at PTX line {self.before.line}: {self.before} → {after}"
+
+
+def mutants(program: Program, operators: tuple[Operator, ...]) -> list[Mutant]:
+    """All mutants of a kernel, in the order of its instructions; those that are no PTX are left out."""
+    found = []
+    for index, statement in enumerate(program.entry.body or ()):
+        if isinstance(statement, Instruction):
+            for operator in operators:
+                for after in operator.changes(statement):
+                    found.append(Mutant(operator.kind, operator.group, index, statement, after))
+    return found
+
+
+def mutated(program: Program, mutant: Mutant) -> Program | None:
+    """The program of a mutant; None where the change made something that is no PTX."""
+    body = list(program.entry.body or ())
+    body[mutant.index : mutant.index + 1] = mutant.after
+    if any(SCRATCH in str(instruction) for instruction in mutant.after):
+        body.insert(0, RegisterDeclaration("b32", SCRATCH))
+    try:
+        return decode(program.module, replace(program.entry, body=tuple(body)))
+    except PtxError:
+        return None
+
+
+def spread(found: list[Mutant], limit: int | None) -> list[Mutant]:
+    """At most `limit` mutants of each kind, from all over the kernel, in order."""
+    if limit is None:
+        return found
+    kept: list[Mutant] = []
+    for kind in dict.fromkeys(mutant.kind for mutant in found):
+        same = [mutant for mutant in found if mutant.kind == kind]
+        kept += same if len(same) <= limit else [same[number * len(same) // limit] for number in range(limit)]
+    return sorted(kept, key=lambda mutant: mutant.index)

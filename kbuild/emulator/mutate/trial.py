@@ -1,0 +1,155 @@
+"""Runs of a kernel that may find a mistake out: its cases, under schedules and timings that lay bare what is not ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.launch import Argument, Report, run
+from kbuild.emulator.optable import Effects
+from kbuild.emulator.program import Program, Step
+
+Judge = Callable[[list[np.ndarray | None]], str]
+"""What is wrong with the outputs of a launch, in words; empty where nothing is."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch of a kernel."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    grid: tuple[int, ...]
+    judge: Judge
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """An order of warps and a timing of asynchronous operations."""
+
+    schedule: str
+    timing: str
+    checks: str = ""
+    """`strict` looks for races as well."""
+
+    def __str__(self) -> str:
+        return f"{self.schedule}, {self.timing}" + ", races" * bool(self.checks)
+
+
+RACES = Adversary("round-robin", "late", "strict")
+ADVERSARIES = (
+    Adversary("lockstep", "late"), RACES, Adversary("reverse", "early"), Adversary("random(1)", "random(1)"),
+    Adversary("starve(0)", "late"), Adversary("random(2)", "late", "strict"), Adversary("starve(1)", "random(2)"),
+)  # fmt: skip
+"""All that the unchanged kernel has to pass."""
+TRIALS = {
+    "logic": ADVERSARIES[:2], "sync": (RACES, *(adversary for adversary in ADVERSARIES if adversary != RACES)),
+    "more": ADVERSARIES[:2],
+}  # fmt: skip
+"""What is tried on a mutant until something finds it, by its group; and on further launches."""
+
+
+Vary = Callable[[int, int], Iterator[Case]]
+"""Launches in which an integer argument that was the first number is the second."""
+
+
+def _no_more() -> Iterator[Case]:
+    return iter(())
+
+
+def _no_others(old: int, new: int) -> Iterator[Case]:
+    return iter(())
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A kernel with the cases that it is tried on."""
+
+    name: str
+    program: Program
+    num_warps: int
+    shared_bytes: int
+    cases: tuple[Case, ...]
+    more: Callable[[], Iterator[Case]] = _no_more
+    """Further launches for mutants that these do not find out; those that the kernel itself does not pass are left out."""
+    vary: Vary = _no_others
+    """Launches at the edge of a comparison."""
+
+    @cached_property
+    def reached(self) -> list[tuple[frozenset[int], int]]:
+        """For each case the PTX lines that it executes, and its steps in lockstep."""
+        found = []
+        for case in self.cases:
+            lines: set[int] = set()
+            report = self.launch(_marking(self.program, lines), case, ADVERSARIES[0])
+            found.append((frozenset(lines), report.steps))
+        return found
+
+    @cached_property
+    def further(self) -> list[tuple[Case, frozenset[int], int]]:
+        """The launches of `more` that the kernel passes, with what they reach, and their steps."""
+        return [found for case in self.more() if (found := self.passed(case)) is not None]
+
+    def passed(self, case: Case) -> tuple[Case, frozenset[int], int] | None:
+        """A case with the lines that it reaches and its steps; None if the kernel itself does not pass it."""
+        lines: set[int] = set()
+        report = self.launch(_marking(self.program, lines), case, ADVERSARIES[0])
+        if report.findings or case.judge(report.outputs) or self.problem(self.program, case, RACES):
+            return None
+        return case, frozenset(lines), report.steps
+
+    def launch(
+        self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000, observers: Sequence[Any] = ()
+    ) -> Report:
+        """Run one case, with all checks of the emulator."""
+        with np.errstate(all="ignore"):
+            return run(
+                program, None, case.grid, self.num_warps, self.shared_bytes, case.arguments,
+                schedule=adversary.schedule, timing=adversary.timing, step_budget=step_budget,
+                observers=observers, checks=adversary.checks,
+            )  # fmt: skip
+
+    def problem(self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000) -> str:
+        """What a run shows to be wrong: the kind of a finding, or `wrong output`; empty where nothing is."""
+        report = self.launch(program, case, adversary, step_budget)
+        if report.findings:
+            return report.findings[0].kind
+        return "wrong output" if case.judge(report.outputs) else ""
+
+    def cases_reaching(self, line: int) -> list[tuple[Case, int]]:
+        """The cases that execute a PTX line, the shortest first, with their steps in lockstep."""
+        found = [(case, steps) for case, (lines, steps) in zip(self.cases, self.reached) if line in lines]
+        return sorted(found, key=lambda entry: entry[1])
+
+    def steps_allowed(self, steps: int) -> int:
+        """The step budget of a mutant whose original takes so many steps in lockstep: enough for every warp on its own."""
+        return 3 * steps * self.num_warps + 20_000
+
+
+def _marking(program: Program, lines: set[int]) -> Program:
+    """A program that notes the PTX lines of the blocks that it enters."""
+
+    def marker(entered: Sequence[int]) -> Callable[..., Any]:
+        def mark(where: Any = True) -> None:
+            if where is True or where.any():
+                lines.update(entered)
+
+        return mark
+
+    blocks = []
+    for block in program.blocks:
+        entered = [step.instruction.line for step in block.steps]
+        if block.branch is not None:
+            entered.append(block.branch.line)
+        if not entered:
+            blocks.append(block)
+            continue
+        instruction = block.steps[0].instruction if block.steps else block.branch
+        assert instruction is not None
+        step = Step(marker(entered), (), False, None, False, instruction, Effects())
+        blocks.append(replace(block, steps=(step, *block.steps)))
+    return replace(program, blocks=tuple(blocks))

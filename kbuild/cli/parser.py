@@ -20,6 +20,7 @@ examples:
   kbuild list -v                                the variants of kernels.toml, with registers and spills
 
   kbuild verify -k                              the variants' PTX, run on the CPU and compared
+  kbuild mutate add --group sync                mistakes made in their PTX, and which of them that finds
   kbuild run add.py:add_kernel -s 'x=*fp32,n=i32' -c BLOCK=64 --arg n=50,x=random:50
   KBUILD_LIBCUDA=$(kbuild stand-in) pytest      the wheel's own tests, without a GPU
 
@@ -92,6 +93,10 @@ def parser() -> argparse.ArgumentParser:
         "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
         jobs="processes (default: MAX_JOBS, or as many as processors)", verbose="say what each run came to",
         no_cache="run everything anew",
+    ))  # fmt: skip
+    _add_mutate(verb(
+        "mutate", "Make mistakes in the variants' PTX, and say which of them runs find.", "-C -j -q --json --dry-run --arch",
+        jobs="processes (default: MAX_JOBS, or as many as processors)",
     ))  # fmt: skip
     _add_run(verb(
         "run", "Run one kernel's PTX on the CPU.", "-C --json --arch",
@@ -166,6 +171,16 @@ def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")
     add("--timing", default="", metavar="TIME", help="asynchronous operations early, late or random(N)")
     add("--limit", type=_positive, default=0, metavar="SECONDS", help="the longest that a variant may take (default 300)")
+
+
+def _add_mutate(mutating: argparse.ArgumentParser) -> None:
+    add = mutating.add_argument
+    add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    add("--variant", default="", metavar="NAME", help="this variant alone")
+    add("--sample", type=_positive, default=0, metavar="N", help="variants of each kernel and architecture (default 1)")
+    add("--limit", type=_positive, default=0, metavar="N", help="mutants of each kind of a variant (default: all)")
+    add("--group", default="all", choices=("all", "sync", "logic"), help="mistakes of synchronisation, of logic, or both")
+    add("--marks", default="", metavar="FILE", help="mutants known to do the same as the original, with reasons")
 
 
 def _add_opt(opt: argparse.ArgumentParser) -> None:

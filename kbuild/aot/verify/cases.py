@@ -43,7 +43,7 @@ def cases(kernel: Kernel, variant: Variant) -> list[Case]:
     Raises UsageError where an expression of the manifest has no value, ManifestError where it names what there is not.
     """
     launches = _launches(kernel, variant)
-    found = [_case(kernel, variant, launch) for launch in (*launches, *_loops(kernel, variant, launches[:1]))]
+    found = [case_of(kernel, variant, launch) for launch in (*launches, *_loops(kernel, variant, launches[:1]))]
     return list(dict.fromkeys(case for case in found if case is not None))
 
 
@@ -54,11 +54,11 @@ def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
         given: list[Launch] = [{argument.name: _guess(argument.type) for argument in scalars}]
     else:
         given = [dict(launch) for launch in kernel.verify.values]
-        fitting = [launch for launch in given if _case(kernel, variant, launch) is not None]
+        fitting = [launch for launch in given if case_of(kernel, variant, launch) is not None]
         if fitting:
             return fitting
     changed = (_fitted(variant, launch) for launch in given)
-    return [launch for launch in changed if _case(kernel, variant, launch) is not None][:1]
+    return [launch for launch in changed if case_of(kernel, variant, launch) is not None][:1]
 
 
 def _guess(type_: str) -> int | float:
@@ -108,7 +108,7 @@ def _range(guards: list[Guard]) -> tuple[int, int]:
     return low, high
 
 
-def _case(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
+def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
     """The case of a launch; None where the variant is not for it, or the launcher starts nothing."""
     scalars = _scalars(kernel, variant, launch)
     if scalars is None:

@@ -129,11 +129,16 @@ def run_ptx(
 ) -> Report:  # fmt: skip
     """The emulator's report on one launch."""
     facts = artifact.metadata
-    given = arguments_of(facts.params, {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()})
+    given = parameters_of(artifact, types, arguments)
     return emulate(
         program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing, step_budget=STEP_BUDGET,
         observers=observers,
     )  # fmt: skip
+
+
+def parameters_of(artifact: driver.Artifact, types: Mapping[str, Type], arguments: Mapping[str, Any]) -> list[Any]:
+    """A launch's arguments as the kernel takes them."""
+    return arguments_of(artifact.metadata.params, {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()})
 
 
 def _as_parameter(type_: Type, value: Any) -> Any:

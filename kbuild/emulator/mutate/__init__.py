@@ -5,8 +5,10 @@
                                                    └───▶ survived: a hole in inputs or emulator ◀─no─┘
 """
 
-from kbuild.emulator.mutate.campaign import Result, campaign, clean, share, table, wrong_marks
+from kbuild.emulator.mutate.campaign import OPERATORS, Result, campaign, clean, share, table, wrong_marks
 from kbuild.emulator.mutate.equivalence import Mark, read_marks
 from kbuild.emulator.mutate.trial import Case, Subject
 
-__all__ = ["Case", "Mark", "Result", "Subject", "campaign", "clean", "read_marks", "share", "table", "wrong_marks"]
+__all__ = [
+    "OPERATORS", "Case", "Mark", "Result", "Subject", "campaign", "clean", "read_marks", "share", "table", "wrong_marks",
+]  # fmt: skip

@@ -1,0 +1,214 @@
+"""Mutants of a manifest's variants: their PTX with one instruction changed, run on the launches of `kbuild verify`.
+
+Mutants that these do not find are tried on further launches, that they may show themselves in: other data, each integer at the
+eighths of what it is, and the edges of comparisons.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kbuild.aot.manifest import Kernel, Manifest
+from kbuild.aot.matrix import Variant
+from kbuild.aot.verify.cases import Case as Launch
+from kbuild.aot.verify.cases import case_of, cases
+from kbuild.aot.verify.check import parameters_of
+from kbuild.aot.verify.compare import compare
+from kbuild.aot.verify.data import WIDE
+from kbuild.aot.verify.reference import Reference, reference, types_of
+from kbuild.compiler import driver
+from kbuild.compiler.interp.loaded import Type, module_of, pointee_of
+from kbuild.emulator import load
+from kbuild.emulator.mutate import (
+    OPERATORS,
+    Case,
+    Mark,
+    Result,
+    Subject,
+    campaign,
+    clean,
+    read_marks,
+    share,
+    table,
+    wrong_marks,
+)
+from kbuild.errors import KbuildError, UsageError
+
+DATA = ("whole", "real")
+"""The data of each launch: sums of the first are exact, and hardly two numbers of the second are the same."""
+MORE_DATA = (WIDE, "whole")
+"""That of the further launches."""
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Says whether a launch did what the interpreter does."""
+
+    types: Mapping[str, Type]
+    right: Reference
+
+    def __call__(self, outputs: Sequence[np.ndarray | None]) -> str:
+        for name, output in zip(self.types, outputs):
+            if output is not None:
+                element = pointee_of(self.types[name])
+                found = compare(element, self.right.expected[name], output, self.right.written[name], self.right.exact)
+                if found.problem:
+                    return f"{name}: {found.problem}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the mutants of one variant."""
+
+    variant: str
+    results: tuple[Result, ...] = ()
+    cases: int = 0
+    clean: int = 0
+    """Runs of the unchanged kernel, all of which were right."""
+    problem: str = ""
+    """Why the variant could not be tried."""
+    seconds: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """The outcome in a line."""
+        if self.problem:
+            return f"{self.variant}: {self.problem}"
+        counts = Counter(result.state for result in self.results)
+        states = ", ".join(f"{counts[state]} {state}" for state in ("caught", "equivalent", "survived"))
+        return f"{self.variant}: {self.cases} launches, {len(self.results)} mutants: {states}; {self.seconds:.0f} s"
+
+    def encode(self) -> list[dict[str, str]]:
+        """The results as JSON has them."""
+        return [
+            {"variant": result.subject, "group": result.mutant.group, "kind": result.mutant.kind, "state": result.state,
+             "mutant": str(result.mutant), "place": result.place, "reason": result.reason}
+            for result in self.results
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What all variants came to."""
+
+    text: str
+    """The survivors, and the table of kinds."""
+    problems: tuple[str, ...]
+    """Why it is not good enough."""
+
+
+NEEDED = {"sync": 0.95, "logic": 0.90}
+"""The part of the mutants of each group that has to be caught."""
+
+
+def tried(
+    project: Path, manifest: Manifest, variant: Variant, limit: int | None, group: str, marks: Sequence[Mark]
+) -> Outcome:  # fmt: skip
+    """Try the mutants of a variant, at most `limit` of each kind; those of `sync`, of `logic` or of `all`."""
+    started = time.monotonic()
+    operators = [operator for operator in OPERATORS if group in ("all", operator.group)]
+    try:
+        made = subject(project, manifest, variant)
+        runs = clean(made)
+        results = tuple(campaign(made, limit, operators, marks))
+    except KbuildError as error:
+        return Outcome(variant.name, problem=str(error))
+    return Outcome(variant.name, results, len(made.cases), runs, "", time.monotonic() - started)
+
+
+def marks_of(path: Path) -> tuple[Mark, ...]:
+    """The marks of a file.  Raises UsageError if it cannot be read."""
+    try:
+        return read_marks(path.read_text(encoding="utf-8"), path.as_posix())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+def verdict(outcomes: Sequence[Outcome], marks: Sequence[Mark]) -> Findings:
+    """What all outcomes come to together."""
+    results = [result for outcome in outcomes for result in outcome.results]
+    lines = [str(result) for result in results if result.state == "survived"]
+    problems = [f"{outcome.variant}: {outcome.problem}" for outcome in outcomes if outcome.problem]
+    problems += wrong_marks(marks, results)
+    for group, needed in NEEDED.items():
+        caught = share([result for result in results if result.mutant.group == group])
+        if caught < needed:
+            problems.append(f"{100 * caught:.1f} % of the mutants of {group} are caught; {100 * needed:.0f} % have to be")
+    return Findings("\n".join([*lines, table(results)]), tuple(problems))
+
+
+def subject(project: Path, manifest: Manifest, variant: Variant) -> Subject:
+    """A variant with the launches that verify it.  Raises UsageError where there are none, KbuildError as the compiler does."""
+    kernel = manifest.kernel(variant.kernel)
+    axes = {axis.name for axis in kernel.matrix if axis.is_parameter}
+    constexprs = {name: value for name, value in variant.matrix if name in axes} | dict(variant.constexprs)
+    launches = cases(kernel, variant)
+    if not launches:
+        raise UsageError(f"{variant.name} has no launches", hint="add one to [kernel.verify]")
+    artifact = driver.compile(
+        str(project / kernel.source) + f":{kernel.function}", signature=dict(variant.signature), constexprs=constexprs,
+        target=variant.arch, num_warps=variant.num_warps, num_stages=variant.num_stages, lineinfo=True, stop="ptx",
+    )  # fmt: skip
+    module = module_of(artifact.asm["ttir"])
+    types = types_of(module)
+
+    def case(launch: Launch, data: str) -> Case:
+        right = reference(module, launch, data, zlib.crc32(f"{variant.kernel} {launch}".encode()))
+        arguments: tuple[Any, ...] = tuple(parameters_of(artifact, types, right.arguments))
+        return Case(f"{launch}; {data} numbers", arguments, launch.grid, _Judge(types, right))
+
+    def made_if_possible(launch: Launch, kinds: Sequence[str]) -> Iterator[Case]:
+        with suppress(KbuildError):  # A launch that the kernel is not meant for.
+            for data in kinds:
+                yield case(launch, data)
+
+    def made() -> Iterator[Case]:
+        for launch in launches:
+            for data in DATA:
+                yield case(launch, data)
+
+    def more() -> Iterator[Case]:
+        for smaller in dict.fromkeys(found for launch in launches for found in _smaller(kernel, variant, launch)):
+            yield from made_if_possible(smaller, MORE_DATA)
+
+    def vary(old: int, new: int) -> Iterator[Case]:
+        for changed in dict.fromkeys(found for launch in launches for found in _changed(kernel, variant, launch, old, new)):
+            yield from made_if_possible(changed, DATA[1:])
+
+    facts = artifact.metadata
+    program = load(artifact.asm["ptx"], facts.name)
+    return Subject(variant.name, program, facts.warps, facts.shared, tuple(made()), more, vary)
+
+
+def _smaller(kernel: Kernel, variant: Variant, launch: Launch) -> Iterator[Launch]:
+    """The launch itself, and with each integer at the eighths of what it is: every register of a tile gets an edge."""
+    yield launch
+    for name, value in launch.scalars:
+        if isinstance(value, int) and value > 1:
+            for part in range(8):
+                yield from _with(kernel, variant, launch, {name: value * part // 8})
+
+
+def _changed(kernel: Kernel, variant: Variant, launch: Launch, old: int, new: int) -> Iterator[Launch]:
+    """The launch with one, or all, of the integers that are `old` made `new`."""
+    names = [name for name, value in launch.scalars if value == old]
+    for changed in [*([name] for name in names), names]:
+        if changed and new >= 0:
+            yield from _with(kernel, variant, launch, dict.fromkeys(changed, new))
+
+
+def _with(kernel: Kernel, variant: Variant, launch: Launch, values: Mapping[str, int]) -> Iterator[Launch]:
+    """The launch with other values, if the variant takes it."""
+    found = case_of(kernel, variant, {**dict(launch.scalars), **values})
+    if found is not None:
+        yield found

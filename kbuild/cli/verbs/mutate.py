@@ -1,0 +1,77 @@
+"""`kbuild mutate`: how many mistakes in the variants' PTX `kbuild verify` would find."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kbuild.aot.build import MANIFEST, expand_known
+from kbuild.aot.environment import number
+from kbuild.aot.load import load
+from kbuild.aot.manifest import Manifest
+from kbuild.aot.matrix import Variant
+from kbuild.aot.verify.mutants import Outcome, marks_of, tried, verdict
+from kbuild.aot.verify.pool import Crash, run_jobs
+from kbuild.errors import UsageError
+
+LONGEST_VARIANT = 3600.0
+"""Seconds after which a variant is given up."""
+
+
+def run(options: argparse.Namespace) -> int:
+    started = time.monotonic()
+    project = Path(options.directory)
+    manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
+    variants = _chosen(manifest, options)
+    if options.dry_run:
+        print("\n".join(variant.name for variant in variants))
+        return 0
+    marks = marks_of(Path(options.directory, options.marks)) if options.marks else ()
+    jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
+
+    def work(variant: Variant) -> Outcome:
+        return tried(project, manifest, variant, options.limit or None, options.group, marks)
+
+    outcomes: list[Outcome] = []
+    for variant, outcome in run_jobs([[variant] for variant in variants], work, jobs, LONGEST_VARIANT):
+        outcome = Outcome(variant.name, problem=outcome.why) if isinstance(outcome, Crash) else outcome
+        outcomes.append(outcome)
+        if not options.quiet and not options.json:
+            print(f"[{len(outcomes)}/{len(variants)}] {outcome.line}", flush=True)
+    found = verdict(outcomes, marks)
+    if options.json:
+        print(json.dumps([result for outcome in outcomes for result in outcome.encode()], indent=1))
+    elif not options.quiet:
+        print(found.text)
+        print(f"{sum(outcome.clean for outcome in outcomes)} runs of unchanged kernels, {time.monotonic() - started:.0f} s")
+    for problem in found.problems:
+        print(problem, file=sys.stderr)
+    return 1 if found.problems else 0
+
+
+def _chosen(manifest: Manifest, options: argparse.Namespace) -> list[Variant]:
+    """The variants of the command line: all that have the name, or some of each kernel and architecture."""
+    variants = list(expand_known(manifest, options.archs, options.kernels).variants)
+    if options.variant:
+        chosen = [variant for variant in variants if options.variant in (variant.name, variant.file_name)]
+        if not chosen:
+            raise UsageError(f"no variant {options.variant}", hint="kbuild list shows them")
+        return chosen
+    return list(_sampled(variants, options.sample or 1))
+
+
+def _sampled(variants: Sequence[Variant], count: int) -> Iterator[Variant]:
+    """So many variants of each kernel and architecture, from all over the list."""
+    groups: dict[tuple[str, str], list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault((variant.kernel, variant.arch), []).append(variant)
+    for group in groups.values():
+        if len(group) <= count:
+            yield from group
+        else:
+            yield from (group[(2 * place + 1) * len(group) // (2 * count)] for place in range(count))

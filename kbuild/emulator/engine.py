@@ -340,13 +340,21 @@ class Cta:
         """Let convoys go on whose wait is over, and join those that one barrier released."""
         released: dict[int, list[Convoy]] = {}
         for convoy in self.convoys:
-            if convoy.waiting is not None and convoy.waiting.ready():
+            if convoy.waiting is not None and self._is_over(convoy, convoy.waiting):
                 if isinstance(convoy.waiting, BarrierWait):
                     released.setdefault(id(convoy.waiting.barrier), []).append(convoy)
                 convoy.waiting = None
         if self.launch.schedule.together:
             for convoys in released.values():
                 self._unite(convoys)
+
+    @staticmethod
+    def _is_over(convoy: Convoy, waiting: Waiting) -> bool:
+        """Whether a wait is over.  Raises Stop where what is waited for has gone."""
+        try:
+            return waiting.ready()
+        except Fault as fault:
+            raise Stop(convoy.finding(fault.kind, fault.message, None)) from None
 
     def _unite(self, convoys: list[Convoy]) -> None:
         """Join neighbours that are at the same place and not diverged."""

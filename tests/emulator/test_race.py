@@ -319,6 +319,30 @@ RULES: dict[str, tuple[str, ...]] = {
         ld.shared.b32 %r4, [%r3];
         -x cp.async.wait_all;
     """),
+    "bytes_announced_that_never_come": ("unfinished", """
+        mov.b32 %r1, buffer;
+        setp.eq.u32 %p1, %r_tid, 0;
+        @%p1 mbarrier.init.shared.b64 [%r1], 1;
+        -x @%p1 mbarrier.expect_tx.relaxed.cta.shared.b64 [%r1], 64;
+    """),
+    "mbarrier_invalidated_under_waiters": ("mbarrier-misuse", """
+        mov.b32 %r1, buffer;
+        setp.eq.u32 %p1, %r_tid, 0;
+        @%p1 mbarrier.init.shared.b64 [%r1], 1;
+        bar.sync 0;
+        +x @%p1 mbarrier.arrive.shared.b64 _, [%r1];
+        setp.ge.u32 %p3, %r_tid, 32;
+        @%p3 bra other;
+        loop:
+        mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;
+        @!%p2 bra loop;
+        +x bar.sync 0;
+        ret;
+        other:
+        +x bar.sync 0;
+        setp.eq.u32 %p4, %r_tid, 32;
+        @%p4 mbarrier.inval.shared.b64 [%r1];
+    """),
     "register_that_a_path_leaves_out": ("uninitialised-register", """
         setp.gt.u32 %p1, %r_tid, 7;
         +x mov.b32 %r2, 1;

@@ -64,6 +64,14 @@ class Barriers:
         del self._live[offset]
         self.shared.data[offset : offset + 8] = POISON
 
+    def unbalanced(self) -> list[tuple[int, int]]:
+        """Offset and missing bytes of each barrier that waits for bytes, or has got too many (negative)."""
+        return [
+            (offset, barrier.transactions)
+            for offset, barrier in self._live.items()
+            if barrier.transactions and self._word(offset) == barrier.word
+        ]
+
     def at(self, offset: int) -> Barrier:
         """The barrier there.  Raises Fault where none was initialised, or its bytes were overwritten."""
         barrier = self._live.get(offset)

@@ -96,6 +96,7 @@ def _barrier_manage(form: Form, instruction: Instruction) -> Bound:
                 if agent.barriers.init(place, int(counts[0][lane])):
                     tell(warps.memory.observers, "reused", (agent.cta.shared, place), (warps, instruction, np.array([lane])))
             else:
+                _check_waiters(agent, place)
                 agent.barriers.invalidate(place)
 
     return Bound(function, (view, *views))
@@ -130,6 +131,16 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
                     views[-1][lane] = phase
 
     return Bound(function, (view, *given, *states))
+
+
+def _check_waiters(agent: Asynchronous, place: int) -> None:
+    """Raise Fault where warps wait for the mbarrier there."""
+    for cta in agent.cta.cluster.ctas:
+        for convoy in cta.convoys:
+            waits = convoy.waiting.waits if isinstance(convoy.waiting, BarrierWait) else ()
+            if any(owner is agent and offset == place for owner, offset, _, _ in waits):
+                text = f"the mbarrier at {place:#x} is invalidated while warp {convoy.first} waits for it"
+                raise Fault("mbarrier-misuse", text)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.asyncp.agent import Asynchronous
 from kbuild.emulator.asyncp.cp_async import Copy
 from kbuild.emulator.asyncp.operation import Operation
 from kbuild.emulator.asyncp.products import Product
@@ -54,6 +55,8 @@ class RaceDetector:
         self._products = ProductRegisters(launch.program, self.sites, self.reports)
         self._unwritten = Unwritten(launch.program, self.sites, self.reports)
         self._memories: dict[int, Memory] = {}
+        self._announced: dict[tuple[int, int], tuple[Site, Any]] = {}
+        """What last announced bytes to each mbarrier."""
         self._releases: dict[tuple[int, int], list[Release]] = {}
         statements = (step.instruction for block in launch.program.blocks for step in block.steps)
         self._planes = 2 if any(self.sites.of(instruction).async_proxy for instruction in statements) else 1
@@ -92,8 +95,11 @@ class RaceDetector:
                 self.rules.check_written(memory, cells, actor)
             self._write(memory, cells, actor, None if data is None else data.reshape(-1, memory.shadow.granule))
         if found.instruction.opcode == "mbarrier":
+            barrier = (id(space), int(offsets[0]))
             if found.instruction.modifiers[0] == "init":
-                cluster.order.begun((id(space), int(offsets[0])), int(threads[0]))
+                cluster.order.begun(barrier, int(threads[0]))
+            elif "expect_tx" in found.instruction.modifiers:
+                self._announced[barrier] = (found, convoy)
         elif found.strong:
             self._order_strong(kind, found, convoy, memory, offsets, threads)
 
@@ -234,11 +240,23 @@ class RaceDetector:
         self._products.ended(cta)
         self._unwritten.ended(cta)
         cluster.flights.ended(cta, self.reports)
+        self._check_announced(cta)
         cluster.ended += 1
         if cluster.ended == len(cta.cluster.ctas):
             del self._clusters[id(cta.cluster)]
             for space in cluster.memories:
                 del self._memories[id(space)]
+
+    def _check_announced(self, cta: Any) -> None:
+        """Report mbarriers of a CTA that still wait for bytes."""
+        for agent in cta.agents:
+            for offset, missing in agent.barriers.unbalanced() if isinstance(agent, Asynchronous) else ():
+                if (id(cta.shared), offset) not in self._announced:
+                    continue
+                found, convoy = self._announced[id(cta.shared), offset]
+                if self.reports.wants("unfinished", found):
+                    text = f"the CTA ends while the mbarrier at shared address {offset:#x} is {missing} bytes short"
+                    self.reports.add("unfinished", text, found, convoy, tuple(convoy.warps))
 
     # What is kept
 

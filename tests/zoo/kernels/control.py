@@ -78,6 +78,14 @@ def locked_sum(x, lock, total):
 
 
 @triton.jit
+def count_calls(counter, out, BLOCK: tl.constexpr):
+    """An element that all threads load before one of them stores it, and load again after that."""
+    before = tl.load(counter)
+    tl.store(counter, before + 1)
+    tl.store(out + tl.arange(0, BLOCK), tl.arange(0, BLOCK) * before + tl.load(counter))
+
+
+@triton.jit
 def random_numbers(out, seed, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.rand(seed, offsets))

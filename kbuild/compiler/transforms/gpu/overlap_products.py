@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kbuild.compiler.analysis.barriers import Slot, SlotNumbers
+from kbuild.compiler.analysis.slots import Slot, SlotNumbers
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.compiler.analysis.barriers import SlotNumbers
+from kbuild.compiler.analysis.slots import SlotNumbers
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ops.control import For

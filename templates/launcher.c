@@ -93,9 +93,11 @@ static int slot_of_keyword(const Kernel *kernel, PyObject *keyword, int count, i
 /* Sorts positional and keyword arguments into slots: parameters, options, stream, grid; NULL where not given. */
 static int bind_arguments(const Kernel *kernel, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords, PyObject **slots)
 {
-    int slot_count = kernel->parameter_count + kernel->option_count + 2;
-    if (count > kernel->parameter_count) {
-        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, not %zd", kernel->name, kernel->parameter_count, count);
+    int slot_count = kernel->parameter_count + kernel->option_count + 2, given = kernel->parameter_count;
+    while (given && kernel->parameters[given - 1].is_extent)
+        given--;
+    if (count > given) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, not %zd", kernel->name, given, count);
         return -1;
     }
     for (int i = 0; i < slot_count; i++)
@@ -105,6 +107,8 @@ static int bind_arguments(const Kernel *kernel, PyObject *const *arguments, Py_s
     for (Py_ssize_t i = 0; i < keyword_count; i++) {
         PyObject *keyword = PyTuple_GetItem(keywords, i);
         slot = slot_of_keyword(kernel, keyword, slot_count, slot + 1);
+        if (slot >= given && slot < kernel->parameter_count)
+            slot = -1;
         if (slot < 0 || slots[slot]) {
             PyErr_Format(PyExc_TypeError, slot < 0 ? "%s() has no argument %R" : "%s() got %R twice", kernel->name, keyword);
             return -1;
@@ -112,7 +116,7 @@ static int bind_arguments(const Kernel *kernel, PyObject *const *arguments, Py_s
         slots[slot] = arguments[count + i];
     }
     PyObject *grid = slots[slot_count - 1];
-    for (int i = 0; i < kernel->parameter_count; i++)
+    for (int i = 0; i < given; i++)
         if (!slots[i] || (kernel->parameters[i].grid_only && slots[i] == Py_None)) {
             slots[i] = NULL;
             if (kernel->parameters[i].grid_only && grid && grid != Py_None)
@@ -155,7 +159,7 @@ static int read_arguments(const Kernel *kernel, PyObject **slots, Call *call)
     if (read_stream(slots[kernel->parameter_count + kernel->option_count], call) < 0)
         return -1;
     for (int i = 0; i < kernel->parameter_count; i++)
-        if (read_parameter(kernel, i, slots[i], call) < 0)
+        if (read_parameter(kernel, i, slots[kernel->parameters[i].is_extent ? kernel->parameters[i].tensor : i], call) < 0)
             return -1;
     for (int i = 0; i < kernel->option_count; i++)
         if (read_option(kernel, i, slots[kernel->parameter_count + i], call) < 0)

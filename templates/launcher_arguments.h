@@ -27,6 +27,7 @@ typedef struct {
     uint64_t producers[MAX_PARAMETERS]; /* streams on which arguments will be ready, each once; DEFAULT_STREAM for the default one */
     int producer_count;
     PyObject *held[MAX_PARAMETERS]; /* DLPack capsules, until the launch is queued */
+    int holders[MAX_PARAMETERS];    /* their parameters */
     int held_count;
 } Call;
 
@@ -41,7 +42,8 @@ static struct {
     int next_type;
 } torch;
 
-static struct { PyObject *data_ptr, *dtype, *get_device, *numel, *array_interface, *dlpack, *dlpack_device, *torch, *torch_cuda; } names;
+static struct { PyObject *data_ptr, *dtype, *get_device, *numel, *array_interface, *dlpack, *dlpack_device, *shape, *stride, *torch,
+                *torch_cuda; } names;
 
 static unsigned dtype_slot(const PyObject *dtype)
 {
@@ -271,6 +273,7 @@ static int read_dlpack(const Kernel *kernel, int index, PyObject *value, Call *c
     PyObject *capsule = export_dlpack(value, call);
     if (!capsule)
         return -1;
+    call->holders[call->held_count] = index;
     call->held[call->held_count++] = capsule;
     const DLTensor *tensor = PyCapsule_GetPointer(capsule, "dltensor");
     if (!tensor)
@@ -402,6 +405,8 @@ static int read_integer(const Kernel *kernel, int index, PyObject *value, Call *
     return 0;
 }
 
+#include "launcher_extents.h"
+
 static int read_parameter(const Kernel *kernel, int index, PyObject *value, Call *call)
 {
     const Parameter *parameter = &kernel->parameters[index];
@@ -417,7 +422,7 @@ static int read_parameter(const Kernel *kernel, int index, PyObject *value, Call
         status = read_pointer(kernel, index, value, call, &fact);
         break;
     case KIND_INTEGER:
-        status = read_integer(kernel, index, value, call, &fact);
+        status = (parameter->is_extent ? read_extent : read_integer)(kernel, index, value, call, &fact);
         break;
     default:
         call->values[index].number = PyFloat_AsDouble(value);

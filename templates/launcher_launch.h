@@ -430,6 +430,8 @@ static int intern_names(void)
     names.array_interface = PyUnicode_InternFromString("__cuda_array_interface__");
     names.dlpack = PyUnicode_InternFromString("__dlpack__");
     names.dlpack_device = PyUnicode_InternFromString("__dlpack_device__");
+    names.shape = PyUnicode_InternFromString("shape");
+    names.stride = PyUnicode_InternFromString("stride");
     names.torch = PyUnicode_InternFromString("torch");
     names.torch_cuda = PyUnicode_InternFromString("torch.cuda");
     return PyErr_Occurred() ? -1 : 0;

@@ -50,6 +50,9 @@ typedef struct {
     Kind kind;
     int grid_only;  /* may be left out where the grid is given */
     uint64_t mask;  /* the bits that any row asks for */
+    /* What is not given, but read off a tensor; such parameters come last. */
+    int is_extent, tensor, axis, rank;
+    int stride_bytes;  /* of an element, for a stride; 0 for a size */
 } Parameter;
 
 typedef struct { const char *text; int64_t integer; double number; int is_float; uint64_t type; } OptionValue;

@@ -14,6 +14,7 @@ from typing import Any
 
 from kbuild.aot import cbuild, tables, wheel
 from kbuild.aot.archive import Entry, write_archive
+from kbuild.aot.descriptors import expanded
 from kbuild.aot.files import write_atomic
 from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.aot.load import load
@@ -73,7 +74,7 @@ def write_archives(directory: Path, manifest: Manifest, built: Sequence[Built]) 
     rows: list[tuple[Variant, dict[str, Any]]] = []
     for one in built:
         variant = one.job.variant
-        types = {name: type_.partition(":")[0] for name, type_ in variant.signature}
+        types = {name: type_.partition(":")[0] for name, type_, _ in expanded(variant.signature)}
         facts = one.facts | places[variant.arch] | {"key": key(one)}
         facts["params"] = [(name, types.get(name, type_)) for name, type_ in facts["params"]]
         facts |= {"ptx_key": f"{key(one)}.ptx"} if variant.arch in manifest.package.ptx_archs else {}

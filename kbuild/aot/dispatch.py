@@ -67,6 +67,9 @@ class Parameter:
     """Bits that any row requires."""
     grid_only: bool = False
     """Whether the grid alone needs it, so that a call that gives its grid may leave it out."""
+    extent: tuple[int, int, int, int] | None = None
+    """Of what is not given but read off a tensor: the tensor's index, the axis, how many there are, and for a stride the bytes
+    of an element, 0 for a size.  Such parameters come last."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,11 @@ class KernelTable:
     rows: tuple[Row, ...]
     first_row: int
     """Number of the first row in the whole package."""
+
+    @property
+    def given(self) -> tuple[Parameter, ...]:
+        """The parameters that a call gives."""
+        return tuple(parameter for parameter in self.parameters if parameter.extent is None)
 
     @property
     def fact_count(self) -> int:
@@ -302,7 +310,7 @@ def _names(condition: str, name: str) -> bool:
 
 def signature(kernel: KernelTable) -> str:
     """The function's signature, as `inspect` prints it."""
-    names = (parameter.name + "=None" * parameter.grid_only for parameter in kernel.parameters)
+    names = (parameter.name + "=None" * parameter.grid_only for parameter in kernel.given)
     return f"({', '.join([*names, *keyword_texts(kernel, {})])})"
 
 

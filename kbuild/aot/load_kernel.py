@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.aot import expressions, schema
+from kbuild.aot.descriptors import expanded, parts
 from kbuild.aot.load_verify import check_expressions, load_verify
 from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Specialization, Value
 from kbuild.aot.matrix import points
@@ -21,6 +22,7 @@ MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
 
 _TYPE = re.compile(schema.TYPE)
+_DESCRIPTOR = re.compile(schema.DESCRIPTOR)
 _FACT = re.compile(schema.FACT)
 
 
@@ -63,6 +65,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     )
     check_expressions(reader, path, verify, _integers(found), {argument.name for argument in args + grid_args})
     _check_grid(reader, (*path, "grid"), found)
+    _check_descriptors(reader, (*path, "args"), found)
     _check_reach(reader, path, found)
     return found if len(reader.errors) == before else None
 
@@ -164,31 +167,48 @@ def _argument(
     reader: Reader, key: KeyPath, name: str, text: object, axes: Mapping[str, Axis], referenced: set[str]
 ) -> Argument | None:
     match = _TYPE.fullmatch(text) if isinstance(text, str) else None
+    if match is None and isinstance(text, str) and (match := _DESCRIPTOR.fullmatch(text)):
+        return _descriptor(reader, key, Argument(name, text), match, axes, referenced)
     if match is None or not isinstance(text, str):
-        reader.error(key, f"{described(text)} is not a type", 'write it as "*fp16:16", "i32:16?", "*{dtype}" or "fp32"')
+        written = '"*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
+        reader.error(key, f"{described(text)} is not a type", f"write it as {written}")
         return None
     _, plain, axis_name, hints = match.groups()
-    if axis_name and axis_name not in axes:
-        reader.error(key, f'no axis "{axis_name}" in the matrix', suggestion(axis_name, axes))
-        return None
-    if axis_name:
-        referenced.add(axis_name)
-    values = axes[axis_name].values if axis_name else (plain,)
-    good = True
-    for index, value in enumerate(values):
-        if value not in DTYPES:
-            place = (*key[:-2], "matrix", axis_name, index) if axis_name else key
-            reader.error(place, f"unknown type {described(value)}", suggestion(value, DTYPES))
-            good = False
+    values = _element_types(reader, key, plain, axis_name, axes, referenced)
+    good = values is not None
     marks = [mark for mark in hints.split(":") if mark]
     type_ = text.partition(":")[0]
-    if marks and good and not type_.startswith("*") and any(str(value)[0] not in "iu" or value == "i1" for value in values):
+    if marks and good and not type_.startswith("*") and any(str(value)[0] not in "iu" or value == "i1" for value in values or ()):
         reader.error(key, "only pointers and integers can be divisible by 16 or equal to one")
         return None
     if "1" in [mark.rstrip("?") for mark in marks] and type_.startswith("*"):
         reader.error(key, "a pointer cannot be equal to one")
         return None
     return Argument(name, type_, _hints(marks)) if good else None
+
+
+def _element_types(
+    reader: Reader, key: KeyPath, plain: str, axis_name: str, axes: Mapping[str, Axis], referenced: set[str]
+) -> tuple[Value, ...] | None:
+    """The types that a type or an axis stands for; None where one is unknown."""
+    if axis_name and axis_name not in axes:
+        reader.error(key, f'no axis "{axis_name}" in the matrix', suggestion(axis_name, axes))
+        return None
+    if axis_name:
+        referenced.add(axis_name)
+    values = axes[axis_name].values if axis_name else (plain,)
+    wrong = [index for index, value in enumerate(values) if value not in DTYPES]
+    for index in wrong:
+        place = (*key[:-2], "matrix", axis_name, index) if axis_name else key
+        reader.error(place, f"unknown type {described(values[index])}", suggestion(values[index], DTYPES))
+    return None if wrong else values
+
+
+def _descriptor(
+    reader: Reader, key: KeyPath, argument: Argument, match: re.Match[str], axes: Mapping[str, Axis], referenced: set[str]
+) -> Argument | None:
+    """A tensor descriptor; the compile-time values that its block names are known when a variant is made."""
+    return argument if _element_types(reader, key, match[1], match[2], axes, referenced) is not None else None
 
 
 def _hints(marks: list[str]) -> tuple[str, ...]:
@@ -356,10 +376,30 @@ def _meta_parameters(
 def _integers(kernel: Kernel) -> list[str]:
     """The names that the kernel's expressions may use."""
     names = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
-    names |= {axis.name for axis in kernel.matrix if isinstance(axis.values[0], int)}
+    names.update(name for name, _, extent in expanded((argument.name, argument.type) for argument in kernel.args) if extent)
+    return sorted(names | _constants(kernel))
+
+
+def _constants(kernel: Kernel) -> set[str]:
+    """The compile-time integers of every variant."""
+    names = {axis.name for axis in kernel.matrix if isinstance(axis.values[0], int)}
     names |= {name for name, value in kernel.defaults if isinstance(value, int)}
     by_config = [{name for name, value in config.constexprs if isinstance(value, int)} for config in kernel.configs]
-    return sorted(names | (set.intersection(*by_config) if by_config else set()))
+    return names | (set.intersection(*by_config) if by_config else set())
+
+
+def _check_descriptors(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
+    """The sizes of blocks are numbers, or known for every variant; names of extents are nobody else's."""
+    known, names = _constants(kernel), [argument.name for argument in kernel.args + kernel.grid_args]
+    for argument in kernel.args:
+        _, sizes = parts(argument.type) or ("", ())
+        for size in sizes:
+            if not size.isdigit() and size not in known:
+                message = f"{size} is no compile-time integer of every variant"
+                reader.error((*path, argument.name), message, suggestion(size, known))
+        for name, _, extent in expanded([(argument.name, argument.type)]):
+            if extent and name in names:
+                reader.error((*path, name), f"that is how a size or stride of {argument.name} is called")
 
 
 def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from kbuild.aot import expressions, schema
+from kbuild.aot.descriptors import expanded
 from kbuild.aot.manifest import Argument, Verify
 from kbuild.aot.positions import Path as KeyPath
 from kbuild.aot.reader import Reader, described
@@ -23,6 +24,7 @@ def load_verify(
     reader.keys(path, given, schema.VERIFY.names, schema.VERIFY.required)
     pointers = [argument.name for argument in args if argument.is_pointer]
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
+    scalars += [Argument(name, type_) for name, type_, extent in expanded((a.name, a.type) for a in args) if extent]
     integers = [argument.name for argument in scalars if _is_integer(argument.type)]
     sizes = _texts(reader, (*path, "sizes"), given, pointers, pointers)
     loops = _texts(reader, (*path, "loops"), given, integers, ())

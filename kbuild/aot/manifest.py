@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kbuild.aot.descriptors import is_descriptor
+
 Value = bool | int | float | str | None
 """A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
 
@@ -63,8 +65,13 @@ class Argument:
 
     @property
     def is_pointer(self) -> bool:
-        """Whether the argument is an address of elements."""
-        return self.type.startswith("*")
+        """Whether the argument is an address of elements, or a tensor with one."""
+        return self.type.startswith("*") or self.is_descriptor
+
+    @property
+    def is_descriptor(self) -> bool:
+        """Whether the argument is a tensor that the kernel takes as a tensor descriptor."""
+        return is_descriptor(self.type)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from kbuild.aot.descriptors import resolved
 from kbuild.aot.manifest import GUARD_OPERATORS, Argument, Config, Guard, Kernel, Manifest, Specialization, Value
 
 _GUARD = re.compile(rf"(\w+)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
@@ -196,7 +197,8 @@ def _expand_config(
             arch=arch,
             matrix=point,
             signature=tuple(
-                (argument.name, argument_type(argument, dict(point), hint)) for argument, hint in zip(kernel.args, hints)
+                (argument.name, argument_type(argument, dict(point + config.constexprs + defaults), hint))
+                for argument, hint in zip(kernel.args, hints)
             ),
             constexprs=config.constexprs + defaults,
             num_warps=config.num_warps,
@@ -216,6 +218,8 @@ def _hint_choices(kernel: Kernel, specializations: list[Specialization]) -> Iter
 def argument_type(argument: Argument, point: dict[str, Value], hint: str = "") -> str:
     """The argument's type with matrix values put in, and its hint: `*{dtype}` and `16` give `*fp16:16`."""
     text = re.sub(r"\{(\w+)\}", lambda match: str(point[match[1]]), argument.type)
+    if argument.is_descriptor:
+        return resolved(text, point)
     return f"{text}:{hint}" if hint else text
 
 

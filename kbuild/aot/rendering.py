@@ -231,7 +231,7 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
     for option in kernel.options:
         names = sorted({type(value).__name__ for value in option.values})
         annotations[option.name] = " | ".join(names if option.required else ["object", "None"])
-    positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.parameters]
+    positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.table.given]
     return [*positional, *dispatch.keyword_texts(kernel.table, annotations)]
 
 
@@ -244,8 +244,10 @@ def c_parameter(parameter: Parameter) -> str:
 def kernel_doc(kernel: KernelTable) -> str:
     """The doc string of a function: the author's text, then what the arguments and options take."""
     lines = [kernel.doc.strip() or f"Launch the kernel {kernel.name}.", ""]
-    for parameter in kernel.parameters:
-        lines.append(f"{parameter.name}: {_parameter_doc(parameter)}")
+    shapes = {extent[0]: extent[2] for parameter in kernel.parameters if (extent := parameter.extent) is not None}
+    for index, parameter in enumerate(kernel.given):
+        rank = f", {shapes[index]} dimensions, the last one contiguous" if index in shapes else ""
+        lines.append(f"{parameter.name}: {_parameter_doc(parameter)}{rank}")
     for option in kernel.options:
         default = "" if option.required else ", by default what the arguments imply"
         lines.append(f"{option.name}: {_choices([str(value) for value in option.values])}{default}")

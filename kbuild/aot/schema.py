@@ -13,6 +13,8 @@ from kbuild.aot.manifest import ARCHS, Argument, Axis, Condition, Config, Kernel
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
+DESCRIPTOR = r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\]>"
+"""An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
 FACT = r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*"
 """A comparison of a run-time argument with an integer."""
 
@@ -87,7 +89,7 @@ CONFIG = Table("[[kernel.config]]", Config, (
 ))  # fmt: skip
 
 ARGS = Table("[kernel.args]", Argument, (
-    Key("<argument>", (Argument, "type"), {"type": "string", "pattern": f"^{TYPE}$"}),
+    Key("<argument>", (Argument, "type"), {"type": "string", "pattern": f"^(?:{TYPE}|{DESCRIPTOR})$"}),
 ))  # fmt: skip
 
 GRID_ARGS = Table("[kernel.grid_args]", Argument, (Key("<name>", (Kernel, "grid_args"), {"enum": ["i32", "i64"]}),))

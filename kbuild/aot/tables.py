@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot import expressions, rendering
+from kbuild.aot.descriptors import Extent, expanded
 from kbuild.aot.dispatch import (
     DEVICE_FACTS,
     HINT_1,
@@ -53,8 +54,17 @@ class Code:
 
     @property
     def args(self) -> tuple[tuple[str, str], ...]:
-        """Run-time arguments with their types and hints."""
-        return self.variant.signature
+        """Run-time arguments with their types and hints; of a tensor descriptor its base."""
+        return tuple((name, type_) for name, type_, extent in expanded(self.variant.signature) if extent is None)
+
+    @property
+    def extents(self) -> tuple[tuple[str, str, Extent], ...]:
+        """What the launcher reads off tensors besides: name, type, and which extent it is."""
+        return tuple((name, type_, extent) for name, type_, extent in expanded(self.variant.signature) if extent is not None)
+
+    def passed(self, grid_args: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+        """Names and types of the launcher's parameters: arguments, those that the grid alone needs, extents."""
+        return [*self.args, *grid_args, *((name, type_) for name, type_, _ in self.extents)]
 
     @property
     def target(self) -> Target:
@@ -166,20 +176,21 @@ def _sorted_codes(codes: list[Code]) -> list[Code]:
 
 def _parameters(codes: list[Code], grid_args: tuple[tuple[str, str], ...], where: str) -> tuple[Parameter, ...]:
     """The run-time arguments, which all variants of a kernel have in common; masks follow from the rows."""
-    names = [name for name, _ in codes[0].args]
-    if any([name for name, _ in code.args] != names for code in codes):
+    rows = [code.passed(grid_args) for code in codes]
+    names = [name for name, _ in rows[0]]
+    if any([name for name, _ in row] != names for row in rows):
         raise ManifestError(f"{where}: its variants have different arguments")
-    columns = [tuple(code.args[index][1] for code in codes) for index in range(len(names))]
-    columns += [(type_,) for _, type_ in grid_args]
+    columns = [tuple(row[index][1] for row in rows) for index in range(len(names))]
+    extents = {name: (names.index(extent.tensor), *extent[1:]) for name, _, extent in codes[0].extents}
     parameters = []
-    for name, column in zip([*names, *(name for name, _ in grid_args)], columns):
+    for name, column in zip(names, columns):
         _check_identifier(name, f"{where}: args.{name}", _RESERVED_ARGUMENTS)
         found = [_split_type(text, f"{where}: args.{name}") for text in column]
         kinds = sorted({kind for kind, _, _ in found})
         if len(kinds) > 1:
             raise ManifestError(f"{where}: args.{name}: is a {kinds[0]} in one variant and a {kinds[1]} in another")
         types = tuple(dict.fromkeys(type_ for _, type_, _ in found))
-        parameters.append(Parameter(name, kinds[0], types, 0, name not in names))
+        parameters.append(Parameter(name, kinds[0], types, 0, name in dict(grid_args), extents.get(name)))
     return tuple(parameters)
 
 
@@ -278,7 +289,7 @@ def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_
         num_warps=facts["warps"],
         registers=facts["registers"],
         required=(1 << target, _required_level(table, facts["shared"]), *_required_of_call(table, code, grid_args)),
-        passed=_passed(code),
+        passed=_passed(code, grid_args),
         constants=tuple(constants[name] for name in table.constants),
     )
 
@@ -292,7 +303,7 @@ def _required_level(table: KernelTable, shared: int) -> int:
 
 def _required_of_call(table: KernelTable, code: Code, grid_args: tuple[tuple[str, str], ...]) -> Iterator[int]:
     """The bits required of parameters, options and conditions."""
-    for name, text in (*code.args, *grid_args):
+    for name, text in code.passed(grid_args):
         _, type_, hints = _split_type(text, name)
         yield TYPES[type_] | hints
     matrix = dict(code.variant.matrix)
@@ -314,9 +325,9 @@ def _row_name(code: Code) -> str:
     return " ".join([code.target.name, *values, f"num_warps={variant.num_warps}", *hints, *conditions])
 
 
-def _passed(code: Code) -> tuple[tuple[int, str], ...]:
+def _passed(code: Code, grid_args: tuple[tuple[str, str], ...]) -> tuple[tuple[int, str], ...]:
     """What the cubin takes, by its own account; for what is no argument of the kernel's it gets a null pointer."""
-    places = {name: index for index, (name, _) in enumerate(code.args)}
+    places = {name: index for index, (name, _) in enumerate(code.passed(grid_args))}
     return tuple((places.get(name, -1), _passed_type(type_, places)) for name, type_ in code.facts["params"])
 
 

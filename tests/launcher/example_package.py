@@ -87,6 +87,16 @@ def product_rows() -> list[tuple]:
     return [(variant, facts)]
 
 
+def blocks_rows() -> list[tuple]:
+    """A kernel that takes `x` as a tensor descriptor."""
+    variant, facts = built(variant_of("blocks", "sm_90", {"x": "tensordesc<fp16[128x64]>", "n": "i32"}), "blocks^", arch="sm_90a")
+    extents = [("x_shape_0", "i32"), ("x_shape_1", "i32"), ("x_stride_0", "i64")]
+    map_ = ("x_map", "tensormap f16 128x64 128 x x_shape_0,x_shape_1 x_stride_0")
+    facts["params"] = [("x", "*fp16"), *extents, ("n", "i32"), map_]
+    facts["sha256"] = hashlib.sha256(image_of("blocks^", len(facts["params"]))).hexdigest()
+    return [(variant, facts)]
+
+
 def manifest_of(kernels: tuple[Kernel, ...], package: str = "example") -> Manifest:
     return Manifest(Package(package, "1.2", ("sm_80", "sm_90")), kernels)
 
@@ -102,9 +112,10 @@ def example_table() -> tuple[tables.Table, list[tuple]]:
         kernel_of("softmax", ("n_rows",), grid_args=(Argument("n_rows", "i32"),)),
         kernel_of("copy", ()),
         kernel_of("product", ("rows",)),
+        kernel_of("blocks", ("cdiv(x_shape_0, 128)", "programs"), grid_args=(Argument("programs", "i32"),)),
     )
     copy = variant_of("copy", "sm_80", {"source": "*i8", "flag": "i1"})
-    rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows()]
+    rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows(), *blocks_rows()]
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
     return tables.make_table(manifest_of(kernels), rows), rows
@@ -185,13 +196,18 @@ class World:
 class Tensor:
     """Has what the launcher asks of a torch tensor."""
 
-    def __init__(self, dtype: str = "float32", address: int = 0x100, device: int = 0, numel: int = 64) -> None:
+    def __init__(self, dtype: str = "float32", address: int = 0x100, device: int = 0, numel: int = 64, shape: tuple = (),
+                 strides: tuple = ()) -> None:  # fmt: skip
+        self.shape, self._strides = shape, strides
         self.dtype = getattr(sys.modules["torch"], dtype)
         self._address = address + ((device + 1) << 40) if numel else 0
         self._device, self._numel = device, numel
 
     def data_ptr(self) -> int:
         return self._address
+
+    def stride(self, axis: int) -> int:
+        return self._strides[axis]
 
     def get_device(self) -> int:
         return self._device

@@ -111,11 +111,11 @@ int cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *address
                            const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill)
 {
     FAIL("cuTensorMapEncodeTiled");
-    if ((uintptr_t)map % 64 || rank != 3 || steps[0] != 1 || steps[1] != 1 || steps[2] != 1 || interleave || promotion != 2 || fill)
+    if ((uintptr_t)map % 64 || rank < 2 || rank > 3 || steps[0] != 1 || steps[1] != 1 || steps[2] != 1 || interleave || promotion != 2 || fill)
         return 1;
     __sync_fetch_and_add(&encode_count, 1);
     uint64_t words[16] = { (uintptr_t)address, sizes[0], sizes[1], pitches[0], box[0], box[1], (uint64_t)type, (uint64_t)swizzle,
-                           sizes[2], pitches[1], box[2] };
+                           rank > 2 ? sizes[2] : 0, rank > 2 ? pitches[1] : 0, rank > 2 ? box[2] : 0 };
     memcpy(map, words, sizeof words);
     return 0;
 }

@@ -135,8 +135,10 @@ def test_array_interface_and_its_stream(world):
 class DLPackArray:
     """Exports address, device and type as DLPack has them; keeps what it was asked for."""
 
-    def __init__(self, code, bits, device=(2, 1), address=(2 << 40) + 256, lanes=1):
-        self._fields = struct.pack("<QiiiBBHQQQQQ", address, *device, 1, code, bits, lanes, 0, 0, 16, 0, 0)
+    def __init__(self, code, bits, device=(2, 1), address=(2 << 40) + 256, lanes=1, shape=(8,)):
+        self._shape = (ctypes.c_int64 * len(shape))(*shape)
+        place = ctypes.addressof(self._shape)
+        self._fields = struct.pack("<QiiiBBHQQQQQ", address, *device, len(shape), code, bits, lanes, place, 0, 16, 0, 0)
         self._memory = ctypes.create_string_buffer(self._fields)
         self._device, self.asked = device, []
 
@@ -320,6 +322,53 @@ def test_what_no_tensor_map_describes_is_told(world, address, columns, stride, m
 def test_nothing_and_the_same_row_again_can_be_read_through_a_map(world):
     world.package.product(Tensor("float16", 0x100), 8, 0, 0)
     assert list(world.driver.last.map[1:4]) == [1, 8, 0], "the driver refuses a size of zero"
+
+
+@pytest.mark.parametrize("kind", ["torch", "interface", "interface with strides", "dlpack"])
+def test_sizes_and_strides_are_read_off_a_tensor(world, kind):
+    """500 rows of 200 numbers, 208 apart."""
+    address = (1 << 40) + 0x100
+    strided = kind in ("torch", "interface with strides")
+    if kind == "torch":
+        x = Tensor("float16", 0x100, shape=(500, 200), strides=(208, 1))
+    elif kind == "dlpack":
+        x = DLPackArray(2, 16, (2, 0), address - 16, shape=(500, 200))
+    else:
+        interface = {"data": (address, False), "typestr": "<f2", "shape": (500, 200), "version": 3}
+        x = types.SimpleNamespace(__cuda_array_interface__=interface | ({"strides": (416, 2)} if strided else {}))
+    world.package.blocks(x, 7, programs=3)
+    launch, pitch = world.driver.last, 208 if strided else 200
+    assert tuple(launch.grid) == (4, 3, 1), "the grid may name a tensor's sizes"
+    assert list(launch.params[:5]) == [address, 500, 200, pitch, 7]
+    assert list(launch.map[:6]) == [address, 200, 500, 2 * pitch, 64, 128]
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (0x100, TypeError, "x must be a tensor, whose sizes and strides the kernel needs, not int"),
+        ({"shape": (8,), "strides": (1,)}, ValueError, "x has 1 dimensions, the kernel takes 2"),
+        ({"shape": (8, 8), "strides": (1, 8)}, ValueError, "a stride of 8 elements along axis 1, where it must be"),
+        ({"shape": (8, 8), "strides": (12, 1)}, ValueError, "a stride of 12 elements along axis 0, no multiple of 16 bytes"),
+        ({"shape": (8, 1 << 31), "strides": (16, 1)}, RuntimeError, "x_shape_1 = .* does not fit i32"),
+        ({"shape": (8, 8), "strides": (16, 1), "address": 8}, RuntimeError, "the address of x is not divisible by 16"),
+    ],
+)
+def test_tensors_that_no_descriptor_describes_are_refused(world, x, error, message):
+    with pytest.raises(error, match=message):
+        world.package.blocks(Tensor("float16", **x) if isinstance(x, dict) else x, 7, programs=1)
+
+
+def test_extents_are_not_given(world):
+    assert str(inspect.signature(world.package.blocks)) == "(x, n, programs=None, *, stream=None, grid=None)"
+    assert "x: tensor of fp16, 2 dimensions, the last one contiguous" in world.package.blocks.__doc__
+    x = Tensor("float16", shape=(1, 8), strides=(3, 1))
+    world.package.blocks(x, 7, 1)
+    assert world.driver.last.params[3] == 16, "one row has any stride"
+    with pytest.raises(TypeError, match="takes 3 positional arguments"):
+        world.package.blocks(x, 7, 1, 5)
+    with pytest.raises(TypeError, match="has no argument 'x_shape_0'"):
+        world.package.blocks(x, 7, 1, x_shape_0=5)
 
 
 def test_an_encoder_that_fails_is_told(world, monkeypatch):

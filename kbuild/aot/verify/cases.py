@@ -52,6 +52,8 @@ def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
     if kernel.verify is None:
         scalars = [argument for argument in kernel.args + kernel.grid_args if not argument.is_pointer]
         given: list[Launch] = [{argument.name: _guess(argument.type) for argument in scalars}]
+        if any(argument.is_descriptor for argument in kernel.args):
+            return []
     else:
         given = [dict(launch) for launch in kernel.verify.values]
         fitting = [launch for launch in given if case_of(kernel, variant, launch) is not None]

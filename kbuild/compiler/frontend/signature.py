@@ -24,7 +24,7 @@ from kbuild.compiler.semantic.types import (
 from kbuild.compiler.semantic.values import Descriptor, Tensor
 from kbuild.errors import CompileError, Loc, nearest
 
-_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:, *\d+ *)*)\]>(?::(\w*))?")
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:[,x] *\d+ *)*)\]>(?::(\w*))?")
 DESCRIPTOR_ALIGNMENT = 16
 """Bytes that divide the base and the strides of a tensor descriptor; its block's rows have at least as many."""
 MAX_DESCRIPTOR_RANK = 5
@@ -73,7 +73,7 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
     descriptor = _DESCRIPTOR.fullmatch(text.strip())
     if descriptor:
         element = _element(descriptor.group(1), text, argument, loc)
-        shape = tuple(int(size) for size in descriptor.group(2).split(","))
+        shape = tuple(int(size) for size in re.split("[,x]", descriptor.group(2)))
         _check_block(element, shape, text, argument, loc)
         promise = _promise(descriptor.group(3) or "", text, argument, loc)
         return ArgumentType(PointerType(element), promise, block=BlockType(element, shape))

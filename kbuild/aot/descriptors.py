@@ -1,0 +1,61 @@
+"""Tensor descriptors as arguments: one in the manifest, a tensor in a call, and to the cubin its address, sizes and strides.
+
+    x = "tensordesc<{dtype}[BLOCK, 64]>"        in a manifest
+    tensordesc<fp16[128x64]>                    of a variant: no commas, which separate arguments there
+    x: *fp16:16,  x_shape_0: i32, x_shape_1: i32, x_stride_0: i64        what the cubin takes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+_DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\]>")
+_ELEMENT_BYTES = re.compile(r"(?:fp|bf|i|u)(\d+)")
+
+
+class Extent(NamedTuple):
+    """A parameter that the launcher reads off a tensor."""
+
+    tensor: str
+    """The argument that is the tensor."""
+    axis: int
+    rank: int
+    stride_bytes: int
+    """Bytes of an element, for the tensor's stride along the axis (in elements); 0 for its size."""
+
+
+def is_descriptor(type_: str) -> bool:
+    return type_.startswith("tensordesc<")
+
+
+def parts(type_: str) -> tuple[str, tuple[str, ...]] | None:
+    """The element type and the sizes of the block, as written; None where a type is no descriptor."""
+    match = _DESCRIPTOR.fullmatch(type_.strip())
+    return (match[1].strip(), tuple(re.split(r"\s*[,x]\s*", match[2].strip()))) if match else None
+
+
+def resolved(type_: str, values: Mapping[str, object]) -> str:
+    """The type of a variant: numbers for the names of compile-time values."""
+    found = parts(type_)
+    assert found is not None
+    element, sizes = found
+    return f"tensordesc<{element}[{'x'.join(str(values.get(size, size)) for size in sizes)}]>"
+
+
+def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, Extent | None]]:
+    """What a cubin takes for the arguments of a variant: name, type, and of what it is an extent; those come last."""
+    extents: list[tuple[str, str, Extent | None]] = []
+    for name, type_ in signature:
+        found = parts(type_)
+        if found is None:
+            yield name, type_, None
+            continue
+        element, sizes = found
+        yield name, f"*{element}:16", None
+        rank, bits = len(sizes), _ELEMENT_BYTES.match(element)
+        size = int(bits[1]) // 8 if bits else 1
+        extents += [(f"{name}_shape_{axis}", "i32", Extent(name, axis, rank, 0)) for axis in range(rank)]
+        extents += [(f"{name}_stride_{axis}", "i64", Extent(name, axis, rank, size)) for axis in range(rank - 1)]
+    yield from extents

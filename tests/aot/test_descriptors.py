@@ -1,0 +1,106 @@
+"""Tensor descriptors as arguments of a manifest: a tensor for who calls, its address, sizes and strides for the cubin."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbuild.aot import descriptors
+from kbuild.aot.load import load
+from kbuild.aot.matrix import Variant, expand
+from kbuild.cli import main
+from kbuild.compiler import driver
+from tests.aot.test_load import mistakes
+
+MANIFEST = """\
+schema = 1
+[package]
+name = "demo_kernels"
+version = "0.1.0"
+archs = ["sm_80", "sm_90"]
+
+[[kernel]]
+name = "product"
+source = "kernels/product.py"
+grid = ["cdiv(a_shape_0, TILE)", "cdiv(N, TILE)"]
+[kernel.args]
+a = "tensordesc<{dtype}[TILE, 32]>"
+b = "*{dtype}:16"
+c = "tensordesc<fp32[TILE, TILE]>"
+N = "i32"
+K = "i32"
+[kernel.matrix]
+dtype = ["fp16", "bf16"]
+[[kernel.config]]
+TILE = 64
+num_stages = 2
+[kernel.verify]
+sizes = { a = "a_shape_0 * 40", b = "N * 40", c = "a_shape_0 * 52" }
+[[kernel.verify.values]]
+N = 52
+K = 40
+a_shape_0 = 70
+a_shape_1 = 40
+a_stride_0 = 40
+c_shape_0 = 70
+c_shape_1 = 52
+c_stride_0 = 52
+"""
+
+KERNEL = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product_kernel(a, b, c, N, K, TILE: tl.constexpr):
+    row, column = tl.program_id(0) * TILE, tl.program_id(1) * TILE
+    right = tl.make_tensor_descriptor(b, [N, K], [40, 1], [TILE, 32])
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for k in range(0, K, 32):
+        total = tl.dot(a.load([row, k]), right.load([column, k]).T, total)
+    c.store([row, column], total)
+"""
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Path:
+    """A project whose kernel takes two descriptors."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels.toml").write_text(MANIFEST)
+    (tmp_path / "kernels/product.py").write_text(KERNEL)
+    return tmp_path
+
+
+def test_a_variant_names_the_sizes_of_its_blocks(product: Path) -> None:
+    variants = expand(load(product / "kernels.toml")).variants
+    assert dict(variants[0].signature)["a"] == "tensordesc<fp16[64x32]>"
+    assert [Variant.parse(str(variant)) for variant in variants] == list(variants)
+
+
+def test_a_cubin_takes_address_sizes_and_strides_and_maps_of_them(product: Path) -> None:
+    variant = next(v for v in expand(load(product / "kernels.toml")).variants if v.arch == "sm_90")
+    artifact = driver.compile(f"{product}/kernels/product.py:product_kernel", signature=dict(variant.signature),
+                              constexprs={"TILE": 64}, num_stages=2, stop="ptx")  # fmt: skip
+    taken = {name: type_ for name, type_, _ in descriptors.expanded(variant.signature)}
+    assert {name for name, type_ in artifact.metadata.params if not type_.startswith("tensormap")} == set(taken)
+    assert dict(artifact.metadata.params)["a_map"] == "tensormap f16 64x32 64 a a_shape_0,a_shape_1 a_stride_0"
+
+
+def test_it_computes_what_it_means(product: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "-C", str(product), "--json"]) == 0
+    verdicts = json.loads(capsys.readouterr().out)
+    assert "ok" in json.dumps(verdicts) and "failed" not in json.dumps(verdicts)
+
+
+@pytest.mark.parametrize(("before", "after", "message"), [
+    ("[TILE, 32]", "[TIL, 32]", 'TIL is no compile-time integer of every variant; did you mean "TILE"?'),
+    ("{dtype}[TILE, 32]", "fp61[TILE, 32]", 'unknown type "fp61"; did you mean "fp64"?'),
+    ("tensordesc<{dtype}[TILE, 32]>", "tensordesc<{dtype}>", "is not a type; write it as"),
+])  # fmt: skip
+def test_mistakes_are_told(product: Path, before: str, after: str, message: str) -> None:
+    file = product / "kernels.toml"
+    file.write_text(file.read_text().replace(before, after))
+    assert message in " ".join(mistakes(product))

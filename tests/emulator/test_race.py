@@ -11,6 +11,7 @@ import pytest
 
 from kbuild.emulator import Finding
 from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.race import RaceDetector
 
 from .emulated import at, launch
 
@@ -55,6 +56,7 @@ LOAD = """
     setp.eq.u32 %p1, %r_tid, 0;
     mad.lo.u32 %r3, %r_tid, 4, %r1;
     mov.b32 %r9, 0;
+    -parity mov.b32 %r9, 1;
     @%p1 mbarrier.init.shared.b64 [%r1+4096], 1;
     +init fence.proxy.async.shared::cta;
     +made bar.sync 0;
@@ -150,6 +152,22 @@ again:
     cp.async.wait_all;
 """
 )
+# Two CTAs of a cluster: each reads what the other has written to its shared memory.
+REMOTE = """
+    mov.b32 %r1, buffer;
+    mad.lo.u32 %r2, %r_tid, 4, %r1;
+    st.shared.b32 [%r2], %r_tid;
+    mov.u32 %r3, %cluster_ctarank;
+    xor.b32 %r3, %r3, 1;
+    mapa.shared::cluster.u32 %r4, %r2, %r3;
+    +relaxed barrier.cluster.arrive.release.aligned;
+    -relaxed barrier.cluster.arrive.relaxed.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    -meet st.shared.b32 [%r2], 5;
+    ld.shared::cluster.b32 %r5, [%r4];
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+"""
 RULES: dict[str, tuple[str, ...]] = {
     "read_after_write": ("race", EXCHANGE),
     "write_after_read": ("race", OVERWRITE),
@@ -287,6 +305,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "read_of_a_bulk_load_without_wait": ("race", LOAD, "wait"),
     "bulk_load_over_what_others_read": ("race", LOAD, "bar"),
     "bulk_load_over_reads_without_proxy_fence": ("proxy-fence-reuse", LOAD, "fence"),
+    "wait_for_the_wrong_phase": ("race", LOAD, "parity"),
     "mbarrier_made_without_barrier": ("race", LOAD, "made"),
     "mbarrier_made_without_fence": ("mbarrier-fence", LOAD, "init"),
     "mbarrier_made_again": ("mbarrier-reuse", LOAD, "again"),
@@ -343,6 +362,21 @@ RULES: dict[str, tuple[str, ...]] = {
         setp.eq.u32 %p4, %r_tid, 32;
         @%p4 mbarrier.inval.shared.b64 [%r1];
     """),
+    "cluster_without_barrier": ("race", REMOTE, "meet"),
+    "cluster_barrier_without_release": ("race", REMOTE, "relaxed"),
+    "named_barrier_of_producer_and_consumer": ("race", """
+        mov.b32 %r1, buffer;
+        and.b32 %r2, %r_tid, 31;
+        mad.lo.u32 %r2, %r2, 4, %r1;
+        setp.ge.u32 %p1, %r_tid, 32;
+        @%p1 bra consumer;
+        st.shared.b32 [%r2], %r_tid;
+        +x barrier.arrive 3, 64;
+        ret;
+        consumer:
+        +x barrier.sync 3, 64;
+        ld.shared.b32 %r3, [%r2];
+    """),
     "register_that_a_path_leaves_out": ("uninitialised-register", """
         setp.gt.u32 %p1, %r_tid, 7;
         +x mov.b32 %r2, 1;
@@ -350,14 +384,16 @@ RULES: dict[str, tuple[str, ...]] = {
         add.u32 %r3, %r2, 1;
     """),
 }  # fmt: skip
-GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2}
+GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2,
+         "cluster_without_barrier": 2, "cluster_barrier_without_release": 2}  # fmt: skip
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "round-robin", "reverse"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) -> None:
     kind, body, word = (*RULES[name], "x")[:3]
-    options = {"schedule": schedule, "grid": GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
+    options: dict = {"cluster": (2, 1, 1)} if body is REMOTE else {}
+    options |= {"schedule": schedule, "grid": GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
     kinds = set()
     for timing in ("late", "early"):
         assert not findings(body, timing=timing, **options)
@@ -374,8 +410,20 @@ def test_a_report_names_both_accesses_and_counts() -> None:
     assert f"against PTX line {found.other.line}: st.shared.b32" in str(found)
 
 
+def test_reads_of_what_the_host_has_not_written() -> None:
+    body = at("y", 4) + "ld.global.b32 %r1, [%d0];\n st.global.b32 [%d0], %r1;"
+    assert not findings(body, threads=64)
+    (found,) = findings(body, threads=64, checks="", observers=[RaceDetector(unwritten=[1])])
+    assert found.kind == "uninitialised-read" and "argument 1" in found.message
+
+
+def test_other_ctas_are_named() -> None:
+    (found,) = findings("mov.u32 %r1, %ctaid.x;\n st.global.b32 [%d_y], %r1;", threads=32, grid=2)
+    assert "which warp 0, lane 31 of CTA (0, 0, 0) wrote" in found.message and found.cta == (1, 0, 0)
+
+
 def test_lenient_checks_forgive_what_hardware_does() -> None:
-    for name in ("lanes_without_bar_warp", "store_without_proxy_fence"):
+    for name in ("register_that_a_path_leaves_out", "store_without_proxy_fence"):
         assert not findings(RULES[name][1], "x", threads=64, checks="lenient")
     with pytest.raises(EmulationError, match="unknown checks 'loose'"):
         findings(EXCHANGE, checks="loose")

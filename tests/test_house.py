@@ -48,8 +48,8 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 
 HOMES = {
     "llvmlite": (),
-    "numpy": ("aot/verify/", "compiler/interp/", "emulator/"),
-    "tomli": ("aot/load.py",),
+    "numpy": ("aot/verify/", "aot/gpu.py", "compiler/interp/", "emulator/"),
+    "tomli": ("aot/load.py", "aot/tuned.py"),
     "jinja2": ("aot/rendering.py",),
     "subprocess": ("compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py", "emulator/driver/library.py"),
 }

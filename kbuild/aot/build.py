@@ -26,6 +26,7 @@ from kbuild.aot.plan import LAUNCHER, STATE, Job, Plan, plan
 from kbuild.aot.progress import Progress
 from kbuild.aot.reader import suggestion
 from kbuild.aot.serve import LONGEST_COMPILE
+from kbuild.aot.tuned import with_table
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
 MANIFEST = "kernels.toml"
@@ -96,10 +97,17 @@ class Result:
 
 def build(options: Options, progress: Progress) -> Result:
     """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the result."""
-    root = options.project
-    manifest = load(root / MANIFEST, options.display)
-    expansion = expand_known(manifest, options.archs, options.kernels)
-    directory = root / BUILD
+    manifest = load(options.project / MANIFEST, options.display)
+    # The table only says which variants there are: all else of the manifest stays as it is written.
+    tuned, warnings = with_table(manifest, options.project, resolve(options.source_digest))
+    for warning in warnings:
+        progress.message(f"warning: {warning}")
+    expansion = expand_known(tuned, options.archs, options.kernels)
+    return build_variants(options, manifest, expansion, options.project / BUILD, progress)
+
+
+def build_variants(options: Options, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress) -> Result:
+    """Builds some variants of a manifest in a directory; as `build`."""
     with _lock(directory, progress) as lock:
         ptxas = toolchain.find_ptxas(options.environment)
         planned = _plan(options, manifest, expansion, ptxas, directory)
@@ -138,6 +146,13 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     if _KBUILD.parent.name not in ("site-packages", "dist-packages"):
         paths.insert(0, str(_KBUILD.parent))
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def load_variants(project: Path, archs: Iterable[str], kernels: Iterable[str]) -> tuple[Manifest, Expansion]:
+    """A project's manifest, and its variants as `build` makes them."""
+    manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
+    tuned, _ = with_table(manifest, project, resolve(SOURCE_DIGEST))
+    return manifest, expand_known(tuned, archs, kernels)
 
 
 def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str]) -> Expansion:

@@ -10,8 +10,10 @@ from typing import Any
 
 from kbuild.aot import expressions, schema
 from kbuild.aot.descriptors import expanded, parts
-from kbuild.aot.load_verify import check_expressions, load_verify
-from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Condition, Config, Guard, Kernel, Specialization, Value
+from kbuild.aot.load_tune import load_tune
+from kbuild.aot.load_verify import check_expression, check_expressions, load_verify
+from kbuild.aot.load_when import condition, guards
+from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Config, Kernel, Specialization, Value
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
 from kbuild.aot.positions import Path as KeyPath
@@ -23,7 +25,6 @@ MOST_POINTS = 10_000
 
 _TYPE = re.compile(schema.TYPE)
 _DESCRIPTOR = re.compile(schema.DESCRIPTOR)
-_FACT = re.compile(schema.FACT)
 
 
 def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kernel | None:
@@ -41,9 +42,10 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     grid_args = _grid_arguments(reader, (*path, "grid_args"), table, {*parameters, *(axis.name for axis in matrix)})
     specializations = _specializations(reader, path, table, args, matrix)
     _check_size(reader, path, args, matrix, len(specializations))
-    excludes = tuple(_condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
+    excludes = tuple(condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
     configs = _configs(reader, path, table, args, matrix, specializations, function)
     verify = load_verify(reader, path, table, args, grid_args)
+    tune = load_tune(reader, path, table, args, grid_args, matrix, specializations, configs, verify)
     if len(reader.errors) > before:
         return None
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
@@ -62,8 +64,11 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
         doc=reader.get((*path, "doc"), table, str, "") or function.doc,
         op=tuple(sorted(reader.get((*path, "op"), table, dict, {}).items())),
         verify=verify,
+        tune=tune,
     )
     check_expressions(reader, path, verify, _integers(found), {argument.name for argument in args + grid_args})
+    for name, text in tune.sizes if tune and "sizes" in table["tune"] else ():
+        check_expression(reader, (*path, "tune", "sizes", name), text, _integers(found))
     _check_grid(reader, (*path, "grid"), found)
     _check_descriptors(reader, (*path, "args"), found)
     _check_reach(reader, path, found)
@@ -273,52 +278,6 @@ def _check_size(
         reader.error((*path, "matrix"), f"{count:,} variants, at most {MOST_POINTS:,} are built", "shorten an axis or drop a `?`")
 
 
-def _condition(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...], args: tuple[Argument, ...] = (),
-    specializations: tuple[Specialization, ...] = (),
-) -> Condition:  # fmt: skip
-    """Which points are meant; names of arguments, where they may be named, are left to `_guards`."""
-    known: dict[str, tuple[Value, ...]] = {"arch": ARCHS} | {axis.name: axis.values for axis in matrix}
-    if specializations:
-        known["specialize"] = tuple(one.name for one in specializations if one.name)
-    arguments = {argument.name for argument in args}
-    choices: list[tuple[str, tuple[Value, ...]]] = []
-    for name, value in table.items():
-        if name in arguments:
-            continue
-        key = (*path, name)
-        if name not in known:
-            what = "architecture, axis or argument" if args else "architecture or axis"
-            reader.error(key, f"no such {what}", suggestion(name, [*known, *sorted(arguments)]))
-            continue
-        values = value if isinstance(value, list) else [value]
-        for index, entry in enumerate(values):
-            if not any(type(entry) is type(choice) and entry == choice for choice in known[name]):
-                place = (*key, index) if isinstance(value, list) else key
-                reader.error(place, f"{described(entry)} is not a value of {name}", suggestion(entry, map(str, known[name])))
-        choices.append((name, tuple(entry for entry in values if is_value(entry))))
-    return Condition(tuple(choices))
-
-
-def _guards(reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...]) -> tuple[Guard, ...]:
-    """The run-time facts of a `when`: `M = "<= 64"`, or several as `M = "> 16, <= 64"`."""
-    found: list[Guard] = []
-    for argument in args:
-        if argument.name not in table:
-            continue
-        key, text = (*path, argument.name), table[argument.name]
-        if argument.type[:1] not in "iu" or argument.type == "i1":
-            reader.error(key, f"only facts about integers can be asked for, and the argument is {argument.type}")
-            continue
-        for part in text.split(",") if isinstance(text, str) else (None,):
-            match = _FACT.fullmatch(part) if part is not None else None
-            if match is None or (match[1] == "%" and int(match[2]) <= 0):
-                reader.error(key, f"{described(text)} is not a fact", 'write it as "<= 64", "% 16" or "> 16, <= 64"')
-                break
-            found.append(Guard(argument.name, match[1], int(match[2])))
-    return tuple(found)
-
-
 def _configs(
     reader: Reader,
     path: KeyPath,
@@ -335,8 +294,8 @@ def _configs(
     found: list[Config] = []
     for key, entry in entries:
         when = reader.get((*key, "when"), entry, dict, {})
-        condition = _condition(reader, (*key, "when"), when, matrix, args, specializations)
-        guards = _guards(reader, (*key, "when"), when, args)
+        where = condition(reader, (*key, "when"), when, matrix, args, specializations)
+        facts = guards(reader, (*key, "when"), when, args)
         num_warps = reader.get((*key, "num_warps"), entry, int, 4)
         if num_warps not in (1, 2, 4, 8, 16, 32):
             reader.error((*key, "num_warps"), f"expected 1, 2, 4, 8, 16 or 32, found {described(num_warps)}")
@@ -348,7 +307,7 @@ def _configs(
         for name in needed:
             if name not in values and name not in entry:
                 reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
-        found.append(Config(condition, guards, tuple(values.items()), num_warps, num_stages))
+        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages))
     return tuple(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kbuild.aot import expressions, schema
@@ -26,9 +26,9 @@ def load_verify(
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
     scalars += [Argument(name, type_) for name, type_, extent in expanded((a.name, a.type) for a in args) if extent]
     integers = [argument.name for argument in scalars if _is_integer(argument.type)]
-    sizes = _texts(reader, (*path, "sizes"), given, pointers, pointers)
-    loops = _texts(reader, (*path, "loops"), given, integers, ())
-    values = [_values(reader, key, entry, scalars) for key, entry in reader.tables((*path, "values"), given)]
+    sizes = read_texts(reader, (*path, "sizes"), given, pointers, pointers)
+    loops = read_texts(reader, (*path, "loops"), given, integers, ())
+    values = [read_values(reader, key, entry, scalars) for key, entry in reader.tables((*path, "values"), given)]
     return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given))
 
 
@@ -45,7 +45,7 @@ def _is_integer(type_: str) -> bool:
     return type_[:1] in ("i", "u")
 
 
-def _texts(
+def read_texts(
     reader: Reader, path: KeyPath, table: Mapping[str, Any], known: Collection[str], required: Collection[str]
 ) -> tuple[tuple[str, str], ...]:
     """A table of expressions."""
@@ -57,8 +57,8 @@ def _texts(
     return tuple((name, str(text)) for name, text in given.items())
 
 
-def _values(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: list[Argument]
+def read_values(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument]
 ) -> tuple[tuple[str, int | float | str], ...]:
     """One launch's scalars."""
     types = {argument.name: argument.type for argument in scalars}
@@ -80,21 +80,22 @@ def check_expressions(
     path = (*path, "verify")
     constexprs = {*names} - {*scalars}
     for name, text in verify.sizes:
-        _check(reader, (*path, "sizes", name), text, names)
+        check_expression(reader, (*path, "sizes", name), text, names)
     for number, text in enumerate(verify.grid):
-        _check(reader, (*path, "grid", number), text, names)
+        check_expression(reader, (*path, "grid", number), text, names)
     for name, text in verify.loops:
-        _check(reader, (*path, "loops", name), text, constexprs)
+        check_expression(reader, (*path, "loops", name), text, constexprs)
     for number, launch in enumerate(verify.values):
         known = set(constexprs)
         for name, value in launch:
             if isinstance(value, str):
-                _check(reader, (*path, "values", number, name), value, known)
+                check_expression(reader, (*path, "values", number, name), value, known)
             if not isinstance(value, float):
                 known.add(name)
 
 
-def _check(reader: Reader, path: KeyPath, text: str, names: Collection[str]) -> None:
+def check_expression(reader: Reader, path: KeyPath, text: str, names: Collection[str]) -> None:
+    """Notes a text that is no expression over the names."""
     try:
         expressions.parse(text, names, "")
     except ManifestError as error:

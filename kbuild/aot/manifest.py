@@ -166,6 +166,30 @@ class Verify:
 
 
 @dataclass(frozen=True)
+class Bucket:
+    """Calls that are alike, and one that stands for them: one `[[kernel.tune.bucket]]`."""
+
+    when: Condition
+    """Which points of architecture, matrix and `specialize` are tuned; each by itself."""
+    guards: tuple[Guard, ...]
+    """What holds of the integer arguments of all calls that are meant, as in `[[kernel.config]]`."""
+    values: tuple[tuple[str, int | float | str], ...]
+    """The launch that is timed: values of all arguments that are no pointers, as in `[kernel.verify]`."""
+    candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    """Values to try of meta-parameters, `num_warps` and `num_stages`; they multiply."""
+
+
+@dataclass(frozen=True)
+class Tune:
+    """What `kbuild tune` tries on a GPU: table `[kernel.tune]`."""
+
+    sizes: tuple[tuple[str, str], ...]
+    """Elements that each pointer points to; those of `[kernel.verify]` unless given."""
+    buckets: tuple[Bucket, ...]
+    """The calls to tune for, in the order in which dispatch asks for their facts."""
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One kernel and all that is built of it: one `[[kernel]]`."""
 
@@ -197,6 +221,8 @@ class Kernel:
     """Table `[kernel.op]`, reserved for operators on tensors."""
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
     """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
+    tune: Tune | None = field(default=None, repr=False)
+    """What `kbuild tune` tries on a GPU; without the table nothing."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Variant:
             constexprs=tuple((name, _parse_value(value)) for name, value in _pairs(constexprs)),
             num_warps=int(match[1]),
             num_stages=int(match[2]),
-            guards=tuple(_parse_guard(guard) for guard in guards.split(",") if guard),
+            guards=tuple(parse_guard(guard) for guard in guards.split(",") if guard),
         )
 
     @property
@@ -166,7 +166,7 @@ def _expand_kernel(kernel: Kernel, arch: str) -> Iterator[Variant | Excluded]:
         applied = False
         for config, specializations in _applying(kernel, facts):
             applied = True
-            yield from _expand_config(kernel, arch, point, config, specializations)
+            yield from expand_config(kernel, arch, point, config, specializations)
         if not applied:
             yield Excluded(kernel.name, arch, point, "no config applies")
 
@@ -186,7 +186,7 @@ def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config,
             yield config, chosen
 
 
-def _expand_config(
+def expand_config(
     kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ...], config: Config, specializations: list[Specialization]
 ) -> Iterator[Variant]:
     given = {name for name, _ in (*point, *config.constexprs)}
@@ -250,7 +250,7 @@ def _parse_value(text: str) -> Value:
     return value
 
 
-def _parse_guard(text: str) -> Guard:
+def parse_guard(text: str) -> Guard:
     match = _GUARD.fullmatch(text)
     if match is None:
         raise ValueError(f"expected a fact such as M<=64, found {text!r}")

@@ -9,7 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.aot.manifest import ARCHS, Argument, Axis, Condition, Config, Kernel, Manifest, Package, Specialization, Verify
+from kbuild.aot.manifest import (
+    ARCHS,
+    Argument,
+    Axis,
+    Bucket,
+    Condition,
+    Config,
+    Kernel,
+    Manifest,
+    Package,
+    Specialization,
+    Tune,
+    Verify,
+)
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
@@ -111,6 +124,28 @@ VERIFY = Table("[kernel.verify]", Verify, (
     Key("grid", (Verify, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}),
 ))  # fmt: skip
 
+CANDIDATES = Table("candidates = { … }", Bucket, (
+    Key("num_warps", (Bucket, "candidates"), {"type": "array", "items": {"enum": [1, 2, 4, 8, 16, 32]}, "minItems": 1}),
+    Key("num_stages", (Bucket, "candidates"), {
+        "type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 16}, "minItems": 1,
+    }),
+    Key("<constexpr>", (Bucket, "candidates"), {"type": "array", "items": _VALUE, "minItems": 1}),
+))  # fmt: skip
+
+TUNE_VALUES = Table("values = { … }", Bucket, (Key("<argument>", (Bucket, "values"), {"type": ["number", "string"]}),))
+
+BUCKET = Table("[[kernel.tune.bucket]]", Bucket, (
+    Key("when", (Bucket, "when"), WHEN),
+    Key("values", (Bucket, "values"), TUNE_VALUES, True),
+    Key("candidates", (Bucket, "candidates"), CANDIDATES),
+))  # fmt: skip
+
+TUNE = Table("[kernel.tune]", Tune, (
+    Key("sizes", (Tune, "sizes"), SIZES),
+    Key("candidates", (Bucket, "candidates"), CANDIDATES),
+    Key("bucket", (Tune, "buckets"), BUCKET, True, repeated=True),
+))  # fmt: skip
+
 KERNEL = Table("[[kernel]]", Kernel, (
     Key("name", (Kernel, "name"), _TEXT, True),
     Key("source", (Kernel, "source"), {"type": "string", "pattern": r"\.py$"}, True),
@@ -125,6 +160,7 @@ KERNEL = Table("[[kernel]]", Kernel, (
     Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
     Key("op", (Kernel, "op"), {"type": "object"}),
     Key("verify", (Kernel, "verify"), VERIFY),
+    Key("tune", (Kernel, "tune"), TUNE),
 ))  # fmt: skip
 
 PACKAGE = Table("[package]", Package, (
@@ -143,5 +179,8 @@ MANIFEST = Table("", Manifest, (
     Key("kernel", (Manifest, "kernels"), KERNEL, repeated=True),
 ))  # fmt: skip
 
-TABLES = (MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE, VERIFY, SIZES, VALUES, LOOPS)
+TABLES = (
+    MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE, VERIFY, SIZES, VALUES, LOOPS,
+    TUNE, BUCKET, TUNE_VALUES, CANDIDATES,
+)  # fmt: skip
 """All of them, in the order in which a manifest is read."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.aot import expressions
@@ -111,17 +111,27 @@ def _range(guards: list[Guard]) -> tuple[int, int]:
 
 
 def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
-    """The case of a launch; None where the variant is not for it, or the launcher starts nothing."""
+    """The case of a launch of the manifest; None where the variant is not for it, or the launcher starts nothing."""
+    sizes = kernel.verify.sizes if kernel.verify else None
+    return sized_case(kernel, variant, launch, sizes, (kernel.verify and kernel.verify.grid) or kernel.grid)
+
+
+def sized_case(
+    kernel: Kernel, variant: Variant, launch: Launch, extents: Sequence[tuple[str, str]] | None, programs: Sequence[str]
+) -> Case | None:
+    """A launch with arrays of `extents` and a grid of `programs`, which are expressions.
+
+    None where the variant's promises are not for it, or the grid is empty; raises as `cases`.
+    """
     scalars = _scalars(kernel, variant, launch)
     if scalars is None:
         return None
     known = _integers(variant) | {name: value for name, value in scalars.items() if isinstance(value, int)}
-    programs = (kernel.verify and kernel.verify.grid) or kernel.grid
     grid = tuple(_computed(kernel, "grid", text, known) for text in programs)
     sizes = None
-    if kernel.verify is not None:
+    if extents is not None:
         # Extents such as (K - 1) * stride + 1 are below zero where there is nothing.
-        sizes = tuple((name, max(0, _computed(kernel, f"size of {name}", text, known))) for name, text in kernel.verify.sizes)
+        sizes = tuple((name, max(0, _computed(kernel, f"size of {name}", text, known))) for name, text in extents)
     return Case(tuple(scalars.items()), sizes, grid) if all(size > 0 for size in grid) else None
 
 

@@ -8,15 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.build import BUILD, MANIFEST, expand_known
-from kbuild.aot.load import load
+from kbuild.aot.build import BUILD, load_variants
 from kbuild.cli.verbs.show import size_of, warnings_of
 
 
 def run(options: argparse.Namespace) -> int:
     project = Path(options.directory)
-    manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
-    expansion = expand_known(manifest, options.archs, options.kernels)
+    _, expansion = load_variants(project, options.archs, options.kernels)
     rows: list[dict[str, Any]] = []
     for variant in expansion.variants:
         facts = project / BUILD / variant.arch / variant.kernel / f"{variant.file_name}.json"

@@ -11,12 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kbuild.aot.build import MANIFEST, expand_known
+from kbuild.aot.build import load_variants
 from kbuild.aot.cache import usable
 from kbuild.aot.environment import cache_directory, number
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Manifest
-from kbuild.aot.matrix import Variant
+from kbuild.aot.matrix import Expansion, Variant
 from kbuild.aot.progress import Bar, Lines, Progress
 from kbuild.aot.reader import suggestion
 from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
@@ -30,8 +28,8 @@ MOST_PROBLEMS = 3
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     project = Path(options.directory)
-    manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
-    variants = _chosen(manifest, options)
+    manifest, expansion = load_variants(project, options.archs, options.kernels)
+    variants = _chosen(expansion, options)
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0
@@ -58,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _chosen(manifest: Manifest, options: argparse.Namespace) -> list[Variant]:
+def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
     """The variants of the command line.  UsageError for names that the manifest does not have."""
-    variants = list(expand_known(manifest, options.archs, options.kernels).variants)
+    variants = list(expansion.variants)
     if not options.variant:
         return variants
     chosen = [variant for variant in variants if options.variant in (variant.name, variant.file_name)]

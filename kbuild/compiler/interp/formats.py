@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.compiler.ir.types import BF16, F16, F32, F64, FloatType, IntType, PointerType, Type, element_of
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, FloatType, IntType, PointerType, Type, element_of
 
 Array = Any
 """A numpy array or scalar."""
@@ -22,6 +22,14 @@ Array = Any
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _FLOATS: dict[Type, Any] = {F16: np.float16, F32: np.float32, F64: np.float64}
+
+
+_SIGNATURE_FLOATS = {"fp16": F16, "bf16": BF16, "fp32": F32, "fp64": F64, "fp8e4nv": F8E4M3FN, "fp8e5": F8E5M2}
+
+
+def element_named(name: str) -> Type:
+    """The type of an element by its name in signatures: `fp16`, `i32`, `u8`."""
+    return _SIGNATURE_FLOATS[name] if name in _SIGNATURE_FLOATS else IntType(int(name[1:]))
 
 
 class Wide:

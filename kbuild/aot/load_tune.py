@@ -1,0 +1,85 @@
+"""The table `[kernel.tune]` of a manifest, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from kbuild.aot import expressions, schema
+from kbuild.aot.load_verify import read_texts, read_values
+from kbuild.aot.load_when import condition, guards
+from kbuild.aot.manifest import Argument, Axis, Bucket, Config, Specialization, Tune, Value, Verify
+from kbuild.aot.positions import Path as KeyPath
+from kbuild.aot.reader import Reader, described, is_value, suggestion
+
+MOST_CANDIDATES = 5_000
+"""Configurations of one bucket."""
+
+Candidates = Mapping[str, tuple[Value, ...]]
+
+
+def load_tune(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...], grid_args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...], specializations: tuple[Specialization, ...], configs: tuple[Config, ...], verify: Verify | None,
+) -> Tune | None:  # fmt: skip
+    """What to tune; None where the kernel has no such table."""
+    if "tune" not in table:
+        return None
+    path = (*path, "tune")
+    given = reader.get(path, table, dict, {})
+    reader.keys(path, given, schema.TUNE.names, schema.TUNE.required)
+    pointers = [argument.name for argument in args if argument.is_pointer]
+    sizes = verify.sizes if verify else ()
+    if "sizes" in given or verify is None:
+        sizes = read_texts(reader, (*path, "sizes"), given, pointers, pointers)
+        if "sizes" not in given and pointers:
+            reader.error(path, 'missing key "sizes"', "how many elements each pointer points to")
+    known = {name for config in configs for name, _ in config.constexprs}
+    common = _candidates(reader, path, given, known)
+    buckets = []
+    for key, entry in reader.tables((*path, "bucket"), given):
+        reader.keys(key, entry, schema.BUCKET.names, schema.BUCKET.required)
+        when = reader.get((*key, "when"), entry, dict, {})
+        where = condition(reader, (*key, "when"), when, matrix, args, specializations)
+        facts = guards(reader, (*key, "when"), when, args)
+        scalars = [argument for argument in args + grid_args if not argument.is_pointer]
+        values = read_values(reader, (*key, "values"), reader.get((*key, "values"), entry, dict, {}), scalars)
+        numbers = {name: value for name, value in values if isinstance(value, int)}
+        for guard in facts:
+            if guard.argument in numbers:
+                fact = expressions.parse(guard.expression, numbers, "")
+                if not expressions.evaluate(fact, numbers):
+                    reader.error((*key, "values", guard.argument), f"the bucket is for {guard.expression}")
+        candidates = {**common, **_candidates(reader, key, entry, known)}
+        if not candidates:
+            reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
+        if math.prod(map(len, candidates.values())) > MOST_CANDIDATES:
+            reader.error(key, f"more than {MOST_CANDIDATES:,} candidates", "shorten a list")
+        buckets.append(Bucket(where, facts, values, tuple(candidates.items())))
+    return Tune(sizes, tuple(buckets))
+
+
+def _candidates(reader: Reader, path: KeyPath, table: Mapping[str, Any], known: set[str]) -> Candidates:
+    """The lists of `candidates`, by meta-parameter."""
+    found: dict[str, tuple[Value, ...]] = {}
+    for name, values in reader.get((*path, "candidates"), table, dict, {}).items():
+        key = (*path, "candidates", name)
+        if name not in known and name not in ("num_warps", "num_stages"):
+            reader.error(key, "no configuration gives it", suggestion(name, [*sorted(known), "num_warps", "num_stages"]))
+        elif not isinstance(values, list) or not values:
+            reader.error(key, f"expected a list of values, found {'an empty list' if values == [] else described(values)}")
+        else:
+            for index, value in enumerate(values):
+                if not _fits(name, value):
+                    reader.error((*key, index), f"{described(value)} cannot be a value of {name}")
+            found[name] = tuple(values)
+    return found
+
+
+def _fits(name: str, value: object) -> bool:
+    if name == "num_warps":
+        return value in (1, 2, 4, 8, 16, 32) and not isinstance(value, bool)
+    if name == "num_stages":
+        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 16
+    return is_value(value)

@@ -1,0 +1,60 @@
+"""Tables `when = { … }` of a manifest, checked: points of architecture and matrix, and facts of run-time arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kbuild.aot import schema
+from kbuild.aot.manifest import ARCHS, Argument, Axis, Condition, Guard, Specialization, Value
+from kbuild.aot.positions import Path as KeyPath
+from kbuild.aot.reader import Reader, described, is_value, suggestion
+
+_FACT = re.compile(schema.FACT)
+
+
+def condition(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...], args: tuple[Argument, ...] = (),
+    specializations: tuple[Specialization, ...] = (),
+) -> Condition:  # fmt: skip
+    """Which points are meant; names of arguments, where they may be named, are left to `guards`."""
+    known: dict[str, tuple[Value, ...]] = {"arch": ARCHS} | {axis.name: axis.values for axis in matrix}
+    if specializations:
+        known["specialize"] = tuple(one.name for one in specializations if one.name)
+    arguments = {argument.name for argument in args}
+    choices: list[tuple[str, tuple[Value, ...]]] = []
+    for name, value in table.items():
+        if name in arguments:
+            continue
+        key = (*path, name)
+        if name not in known:
+            what = "architecture, axis or argument" if args else "architecture or axis"
+            reader.error(key, f"no such {what}", suggestion(name, [*known, *sorted(arguments)]))
+            continue
+        values = value if isinstance(value, list) else [value]
+        for index, entry in enumerate(values):
+            if not any(type(entry) is type(choice) and entry == choice for choice in known[name]):
+                place = (*key, index) if isinstance(value, list) else key
+                reader.error(place, f"{described(entry)} is not a value of {name}", suggestion(entry, map(str, known[name])))
+        choices.append((name, tuple(entry for entry in values if is_value(entry))))
+    return Condition(tuple(choices))
+
+
+def guards(reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...]) -> tuple[Guard, ...]:
+    """The run-time facts of a `when`: `M = "<= 64"`, or several as `M = "> 16, <= 64"`."""
+    found: list[Guard] = []
+    for argument in args:
+        if argument.name not in table:
+            continue
+        key, text = (*path, argument.name), table[argument.name]
+        if argument.type[:1] not in "iu" or argument.type == "i1":
+            reader.error(key, f"only facts about integers can be asked for, and the argument is {argument.type}")
+            continue
+        for part in text.split(",") if isinstance(text, str) else (None,):
+            match = _FACT.fullmatch(part) if part is not None else None
+            if match is None or (match[1] == "%" and int(match[2]) <= 0):
+                reader.error(key, f"{described(text)} is not a fact", 'write it as "<= 64", "% 16" or "> 16, <= 64"')
+                break
+            found.append(Guard(argument.name, match[1], int(match[2])))
+    return tuple(found)

@@ -1,0 +1,295 @@
+"""`kbuild tune`: times the configurations that a manifest lists, for each kind of calls, and keeps the fastest.
+
+    [kernel.tune] ─tasks─▶ variants ─build─▶ cubins ─facts─▶ those that can pay ─run, compare, time─▶ kernels.tune.toml
+                                                                                └──▶ journal, for a run that goes on
+
+A task is one bucket at one point of architecture, matrix and specialisation.  Everything here knows the device only through
+`Machine`; `gpu.py` has the real one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from kbuild.aot.manifest import Bucket, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.matrix import Variant, expand_config, points
+from kbuild.aot.tuned import Entry
+from kbuild.aot.verify.cases import Case, sized_case
+from kbuild.errors import KbuildError
+
+FINALISTS = 4
+"""Candidates that are timed again, in turns with the default: a GPU under load runs into its power limit."""
+ROUNDS = 5
+WORTH = 0.98
+"""Of the default's time: what gains less is within the noise, and not worth a cubin more."""
+_REGISTERS = 65536
+"""Registers of a multiprocessor."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is known of a GPU."""
+
+    name: str
+    capability: int
+    """10 * major + minor."""
+    shared_bytes: int
+    """Shared memory that a program may have."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A cubin and how it is launched."""
+
+    variant: Variant
+    facts: Mapping[str, Any]
+    """Those of its compilation."""
+    cubin: bytes
+    case: Case
+
+
+class Machine(Protocol):
+    """A GPU: where programs run and are timed."""
+
+    device: Device
+
+    def place(self, variant: Variant, case: Case) -> None:
+        """Make the arrays of a launch, with random values; those of an earlier one go."""
+        ...
+
+    def results(self, program: Program) -> dict[str, Any]:
+        """Launch once on fresh arrays, and give back those that changed.  ToolError if the device refuses."""
+        ...
+
+    def difference(self, variant: Variant, expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+        """What is wrong with results, in words; empty if nothing is."""
+        ...
+
+    def microseconds(self, program: Program, seconds: float) -> float:
+        """The median time of a launch with a cold cache, over about so many seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """Calls to find a configuration for."""
+
+    kernel: str
+    when: tuple[tuple[str, Value], ...]
+    """The point: `arch`, axes, `specialize`."""
+    bucket: Bucket
+    facts: tuple[Guard, ...]
+    """The bucket's, and those of the configuration that the manifest has for its launch."""
+    default: Variant
+    """What the manifest would take."""
+    candidates: tuple[Variant, ...]
+
+    def __str__(self) -> str:
+        point = [f"{name}={value}" for name, value in self.when if value != "" and name != "arch"]
+        return " ".join([f"{self.kernel}.{dict(self.when)['arch']}", *point, *map(str, self.facts)])
+
+
+def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> Iterator[Task]:
+    """Everything to tune, in the order of the manifest."""
+    for kernel in manifest.kernels:
+        if kernel.tune is None or (kernels and kernel.name not in kernels):
+            continue
+        for arch, bucket, point in itertools.product(archs, kernel.tune.buckets, points(kernel)):
+            facts = dict(point) | {"arch": arch}
+            if any(condition.holds(facts) for condition in kernel.excludes):
+                continue
+            task = _task(kernel, arch, bucket, point)
+            if task is not None:
+                yield task
+
+
+def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Value], ...]) -> Task | None:
+    """One point's task; None where the bucket is not for it, or no configuration would take its launch."""
+    # Dispatch takes the strongest promises that a call keeps.
+    strongest = sorted(kernel.specializations, key=lambda one: -sum({"16": 1, "1": 2}[hint] for _, hint in one.hints))
+    for specialization in strongest:
+        facts = dict(point) | {"arch": arch, "specialize": specialization.name}
+        for config in kernel.configs:
+            if not config.when.holds(facts):
+                continue
+            for default in expand_config(kernel, arch, point, config, [specialization]):
+                if launch_of(kernel, default, bucket) is None:
+                    continue
+                if not bucket.when.holds(facts):
+                    return None
+                found = (_candidate(kernel, default, config, chosen) for chosen in _choices(bucket))
+                when = (("arch", arch), *point, ("specialize", specialization.name))
+                # Its code does not depend on the facts that it is guarded by.
+                guards = tuple(dict.fromkeys((*config.guards, *bucket.guards)))
+                return Task(kernel.name, when, bucket, guards, replace(default, guards=()), tuple(dict.fromkeys(found)))
+    return None
+
+
+def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket) -> Case | None:
+    """The bucket's launch of a variant; None if it does not keep the variant's promises."""
+    return sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid)
+
+
+def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
+    names = [name for name, _ in bucket.candidates]
+    for values in itertools.product(*(values for _, values in bucket.candidates)):
+        yield dict(zip(names, values))
+
+
+def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping[str, Value]) -> Variant:
+    """The default variant with other meta-parameters."""
+    own = {name: chosen.get(name, value) for name, value in config.constexprs}
+    rest = tuple((name, value) for name, value in default.constexprs if name not in own)
+    return Variant(
+        kernel=kernel.name,
+        arch=default.arch,
+        matrix=default.matrix,
+        signature=default.signature,
+        constexprs=tuple(own.items()) + rest,
+        num_warps=int(chosen.get("num_warps", config.num_warps) or 0),
+        num_stages=int(chosen.get("num_stages", config.num_stages) or 0),
+    )
+
+
+def obstacle(facts: Mapping[str, Any], device: Device) -> str:
+    """Why a candidate is not worth running, by its facts; empty if it is."""
+    if facts["spill_stores"] or facts["spill_loads"]:
+        return f"spills {facts['spill_stores'] + facts['spill_loads']} bytes"
+    if facts["shared"] > device.shared_bytes:
+        return f"needs {facts['shared']} bytes of shared memory, {device.shared_bytes} are there"
+    if programs_at_once(facts, device) == 0:
+        return f"{facts['registers']} registers of {32 * facts['num_warps']} threads are more than there are"
+    return ""
+
+
+def programs_at_once(facts: Mapping[str, Any], device: Device) -> int:
+    """Programs that one multiprocessor holds: registers come 8 per thread and 256 per warp at a time, and every program takes
+    1 KB of shared memory for itself."""
+    registers = -(-facts["registers"] // 8) * 8 * 32 * facts["num_warps"]
+    return min(
+        _REGISTERS // max(registers, 1), (device.shared_bytes + 1024) // (facts["shared"] + 1024), 64 // facts["num_warps"]
+    )
+
+
+class Journal:
+    """What a run has found so far, line by line, for another that goes on after it."""
+
+    def __init__(self, file: Path, device: Device) -> None:
+        self.file = file
+        self.device = device.name
+        self.known: dict[tuple[str, str], float | str] = {}
+        try:
+            lines = file.read_text().splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                if entry["device"] == self.device:
+                    self.known[entry["task"], entry["identity"]] = entry["result"]
+            except (ValueError, KeyError, TypeError):
+                continue  # The line that was being written when the run ended.
+
+    def note(self, task: Task, identity: str, result: float | str) -> None:
+        """Microseconds, or what was wrong."""
+        self.known[str(task), identity] = result
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        line = {"device": self.device, "task": str(task), "identity": identity, "result": result}
+        with self.file.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+
+def tune(
+    task: Task, kernel: Kernel, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], digest: str, machine: Machine,
+    journal: Journal, tell: Callable[[str], None],
+) -> Entry | None:  # fmt: skip
+    """The fastest configuration of a task; None where the manifest's own is.
+
+    `programs` are the facts and cubins of all variants that compiled, `digest` is that of the kernel's source.  ToolError where
+    the default does not run, or the device is lost.
+    """
+    def program(variant: Variant) -> Program:
+        facts, cubin = programs[variant]
+        case = launch_of(kernel, variant, task.bucket)
+        assert case is not None, "the default's promises are those of all candidates"
+        return Program(variant, facts, cubin, case)
+
+    default = program(task.default)
+    machine.place(task.default, default.case)
+    expected = machine.results(default)
+    default_us = machine.microseconds(default, 0.02)
+    times: dict[Variant, float] = {}
+    chosen = list(worth_running(task, programs, machine.device))
+    for number, variant in enumerate(chosen, 1):
+        identity = programs[variant][0]["identity"]
+        result = journal.known.get((str(task), identity))
+        if result is None:
+            # A device that is lost takes the run along: the next one knows by this line what not to try.
+            journal.note(task, identity, "was running when the run ended")
+            result = _tried(machine, program(variant), expected)
+            journal.note(task, identity, result)
+        if isinstance(result, float):
+            times[variant] = result
+        shown = f"{result:.2f} us, {default_us / result:.2f} of the default's speed" if isinstance(result, float) else result
+        tell(f"  [{number}/{len(chosen)}] {short(variant)}: {shown}")
+    finalists = [program(variant) for variant in sorted(times, key=lambda variant: times[variant])[:FINALISTS]]
+    if not finalists:
+        return None
+    measured = in_turns(machine, [default, *finalists])
+    default_us, *others = measured
+    us, best = min(zip(others, finalists), key=lambda item: item[0])
+    tell(f"  best: {short(best.variant)}: {us:.2f} us; default {short(task.default)}: {default_us:.2f} us")
+    if us > WORTH * default_us:
+        return None
+    meta = {name for config in kernel.configs for name, _ in config.constexprs}
+    config = [(name, value) for name, value in best.variant.constexprs if name in meta]
+    config += [("num_warps", best.variant.num_warps), ("num_stages", best.variant.num_stages)]
+    device = machine.device
+    return Entry(task.kernel, device.name, device.capability, digest, task.when, task.facts, tuple(config),
+                 round(us, 3), round(default_us, 3))  # fmt: skip
+
+
+def worth_running(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: Device) -> Iterator[Variant]:
+    """The candidates that compiled and whose facts allow them, each code once."""
+    seen: set[str] = set()
+    for variant in task.candidates:
+        if variant not in programs:
+            continue
+        facts = programs[variant][0]
+        if not obstacle(facts, device) and facts["sha256"] not in seen:
+            seen.add(facts["sha256"])
+            yield variant
+
+
+def _tried(machine: Machine, program: Program, expected: Mapping[str, Any]) -> float | str:
+    try:
+        problem = machine.difference(program.variant, expected, machine.results(program))
+        return problem or machine.microseconds(program, 0.01)
+    except KbuildError as error:
+        return error.message
+
+
+def in_turns(machine: Machine, programs: Sequence[Program]) -> list[float]:
+    """The median time of each, measured in turns."""
+    turns: list[list[float]] = [[] for _ in programs]
+    for _ in range(ROUNDS):
+        for own, program in zip(turns, programs):
+            own.append(machine.microseconds(program, 0.02))
+    return [statistics.median(own) for own in turns]
+
+
+def short(variant: Variant) -> str:
+    """A variant's meta-parameters."""
+    values = ",".join(f"{name}={value}" for name, value in variant.constexprs if value is not None)
+    return f"{values} w{variant.num_warps}s{variant.num_stages}"
+
+
+def variants_of(found: Iterable[Task]) -> tuple[Variant, ...]:
+    """All variants that the tasks need."""
+    return tuple(dict.fromkeys(variant for task in found for variant in (task.default, *task.candidates)))

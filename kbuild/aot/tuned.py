@@ -1,0 +1,206 @@
+"""The table that `kbuild tune` writes and builds read: `kernels.tune.toml`, beside the manifest.
+
+Each entry says, for one device and one kind of calls, which configuration was fastest.  A build puts it before the configuration
+of the manifest that those calls would take, so that dispatch finds it first; where several devices of one architecture differ,
+the one that gains the most decides.  An entry holds for the kernel's source that was timed; after a change it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from kbuild.aot.files import write_if_changed
+from kbuild.aot.manifest import Condition, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.matrix import parse_guard
+from kbuild.errors import KbuildError, ManifestError
+
+FILE = "kernels.tune.toml"
+
+_HEADER = """\
+# Made by `kbuild tune`, read by `kbuild build`: docs/tune.md.  Entries may be deleted.
+schema = 1
+"""
+_KEYS = {"kernel": str, "device": str, "capability": int, "digest": str, "when": dict, "facts": list, "config": dict,
+         "us": float, "default_us": float}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The fastest configuration for one kind of calls on one device."""
+
+    kernel: str
+    """Name of the kernel in the manifest."""
+    device: str
+    """The device's name, as its driver says it."""
+    capability: int
+    """10 * major + minor."""
+    digest: str
+    """Digest of the kernel's source closure."""
+    when: tuple[tuple[str, Value], ...]
+    """The point: `arch`, values of the axes, and `specialize`."""
+    facts: tuple[Guard, ...]
+    """What holds of the integer arguments."""
+    config: tuple[tuple[str, Value], ...]
+    """Meta-parameters, `num_warps` and `num_stages`."""
+    us: float
+    """Microseconds of the launch that was timed."""
+    default_us: float
+    """The same with the manifest's configuration."""
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What the entry is about, apart from the device."""
+        return self.kernel, self.when, self.facts
+
+    def as_config(self) -> Config:
+        """The entry as a configuration of the manifest."""
+        values = dict(self.config)
+        numbers = {name: int(values.pop(name)) for name in ("num_warps", "num_stages")}  # type: ignore[arg-type]
+        where = Condition(tuple((name, (value,)) for name, value in self.when))
+        return Config(where, self.facts, tuple(values.items()), **numbers)
+
+
+def read(file: Path) -> tuple[Entry, ...]:
+    """The entries of a table; none where there is no file.  ManifestError where it is no such table."""
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{file.name}: {getattr(error, 'strerror', '') or 'the text is not UTF-8'}") from None
+    try:
+        table = tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        raise ManifestError(f"{file.name}: {error}", hint="kbuild tune writes it anew once it is deleted") from None
+    entries = table.get("entry", [])
+    if table.get("schema") != 1 or not isinstance(entries, list):
+        raise ManifestError(f"{file.name}: no table of kbuild tune's: expected schema = 1 and [[entry]]")
+    return tuple(_entry(f"{file.name}: entry[{index}]", entry) for index, entry in enumerate(entries))
+
+
+def _entry(where: str, table: Any) -> Entry:
+    if not isinstance(table, dict) or set(table) != set(_KEYS):
+        raise ManifestError(f"{where}: expected a table with the keys {', '.join(_KEYS)}")
+    for name, kind in _KEYS.items():
+        if not isinstance(table[name], kind) or isinstance(table[name], bool):
+            raise ManifestError(f"{where}: {name}: expected {kind.__name__}, found {table[name]!r}")
+    values = dict(table)
+    if not {"num_warps", "num_stages"} <= set(values["config"]):
+        raise ManifestError(f"{where}: config: num_warps and num_stages are missing")
+    for name in ("when", "config"):
+        values[name] = tuple(values[name].items())
+    try:
+        values["facts"] = tuple(parse_guard(str(fact).replace(" ", "")) for fact in values["facts"])
+    except ValueError as error:
+        raise ManifestError(f"{where}: facts: {error}") from None
+    return Entry(**values)
+
+
+def write(file: Path, entries: Iterable[Entry]) -> None:
+    """Write a table; the same entries give the same bytes."""
+    ordered = sorted(entries, key=lambda entry: (entry.kernel, entry.device))
+    write_if_changed(file, "\n".join([_HEADER, *(_text(entry) for entry in ordered)]).encode())
+
+
+def _text(entry: Entry) -> str:
+    facts = ", ".join(_word(f"{fact.argument} {fact.operator} {fact.value}") for fact in entry.facts)
+    lines = [f"{name} = {_word(getattr(entry, name))}" for name in ("kernel", "device", "capability", "digest")]
+    lines += [f"when = {_inline(entry.when)}", f"facts = [{facts}]", f"config = {_inline(entry.config)}"]
+    return "\n".join(["[[entry]]", *lines, f"us = {entry.us:.3f}", f"default_us = {entry.default_us:.3f}", ""])
+
+
+def _inline(values: Iterable[tuple[str, Value]]) -> str:
+    return "{ " + ", ".join(f"{name} = {_word(value)}" for name, value in values) + " }"
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(char if char.isprintable() else "?" for char in escaped) + '"'
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def merged(old: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Both tables as one; of two entries about the same on the same device, the new one."""
+    together = {(entry.device, entry.place): entry for entry in (*old, *new)}
+    return tuple(together.values())
+
+
+def with_table(manifest: Manifest, root: Path, digest: Callable[[str, str], str]) -> tuple[Manifest, tuple[str, ...]]:
+    """A project's manifest with its tuned configurations, and warnings about entries that are left out.
+
+    `digest` gives the digest of a kernel's source closure, from its file and function.
+    """
+    entries = read(root / FILE)
+    if not entries:
+        return manifest, ()
+    digests: dict[str, str] = {}
+    for kernel in manifest.kernels:
+        if any(entry.kernel == kernel.name for entry in entries):
+            try:
+                digests[kernel.name] = digest(str(root / kernel.source), kernel.function)
+            except KbuildError:  # Whoever compiles the kernel says what is wrong with it.
+                digests[kernel.name] = ""
+    return applied(manifest, entries, digests)
+
+
+def applied(manifest: Manifest, entries: Iterable[Entry], digests: Mapping[str, str]) -> tuple[Manifest, tuple[str, ...]]:
+    """The manifest with each entry that holds before the configuration it replaces, and warnings about the others."""
+    warnings: dict[str, None] = {}
+    best: dict[tuple[object, ...], Entry] = {}
+    kernels = {kernel.name: kernel for kernel in manifest.kernels}
+    for entry in entries:
+        why = _obstacle(kernels.get(entry.kernel), entry, digests.get(entry.kernel))
+        known = best.get(entry.place)
+        if why:
+            warnings[f"{FILE}: {entry.kernel}: {why}; run kbuild tune again"] = None
+        elif known is None or entry.default_us * known.us > known.default_us * entry.us:
+            best[entry.place] = entry
+    chosen = [[entry for entry in best.values() if entry.kernel == kernel.name] for kernel in manifest.kernels]
+    changed = tuple(replace(kernel, configs=_with(kernel, own)) for kernel, own in zip(manifest.kernels, chosen))
+    return replace(manifest, kernels=changed), tuple(warnings)
+
+
+def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
+    """The kernel's configurations with those of the entries, in the order of the buckets where one could take another's calls."""
+    before: dict[int, list[Entry]] = {}
+    for entry in entries:
+        before.setdefault(_replaced(kernel, entry), []).append(entry)
+    found: list[Config] = []
+    for index, config in enumerate(kernel.configs):
+        buckets = [{*config.guards, *bucket.guards} for bucket in kernel.tune.buckets] if kernel.tune else []
+        places = {frozenset(facts): place for place, facts in reversed(list(enumerate(buckets)))}
+        own = sorted(before.get(index, []), key=lambda entry: places.get(frozenset(entry.facts), len(buckets)))
+        found += [*(entry.as_config() for entry in own), config]
+    return tuple(found)
+
+
+def _replaced(kernel: Kernel, entry: Entry) -> int:
+    """Which configuration of the manifest the entry's calls would take; -1 if none."""
+    point, facts = dict(entry.when), set(entry.facts)
+    for index, config in enumerate(kernel.configs):
+        if config.when.holds(point) and facts.issuperset(config.guards):
+            return index
+    return -1
+
+
+def _obstacle(kernel: Kernel | None, entry: Entry, digest: str | None) -> str:
+    """Why an entry cannot be used; empty if it can."""
+    if kernel is None:
+        return "the manifest has no such kernel"
+    if digest != entry.digest:
+        return "entries are for an earlier source"
+    names = {"arch", "specialize"} | {axis.name for axis in kernel.matrix}
+    constexprs = {name for config in kernel.configs for name, _ in config.constexprs} | {"num_warps", "num_stages"}
+    arguments = {argument.name for argument in kernel.args}
+    used = {name for name, _ in entry.config}
+    if used - constexprs or {fact.argument for fact in entry.facts} - arguments:
+        return "an entry names what the manifest no longer has"
+    if {name for name, _ in entry.when} != names or _replaced(kernel, entry) < 0:
+        return "the manifest has no configuration for an entry's calls"
+    return ""

@@ -1,0 +1,166 @@
+"""`kbuild tune`: the fastest configurations of the manifest's kernels, on the GPU at hand."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kbuild.aot import build as builder
+from kbuild.aot import tune as tuner
+from kbuild.aot import tuned
+from kbuild.aot.compile_variant import resolve
+from kbuild.aot.environment import cache_directory, number
+from kbuild.aot.load import load
+from kbuild.aot.manifest import Manifest
+from kbuild.aot.matrix import Expansion, Variant
+from kbuild.aot.progress import Bar, Lines, Progress
+from kbuild.aot.tune import Device, Machine, Task
+from kbuild.compiler.driver import find_target
+from kbuild.errors import UsageError
+
+DIRECTORY = "tune"
+"""Within the build directory."""
+JOURNAL = "journal.jsonl"
+
+Programs = Mapping[Variant, tuple[dict[str, Any], bytes]]
+
+
+def run(options: argparse.Namespace) -> int:
+    project = Path(options.directory)
+    display = (project / builder.MANIFEST).as_posix()
+    manifest = load(project / builder.MANIFEST, display)
+    file = project / tuned.FILE
+    if options.merge:
+        entries = [entry for name in options.merge for entry in tuned.read(existing(Path(name)))]
+        tuned.write(file, tuned.merged(tuned.read(file), entries))
+        _say(options, f"{file}: {len(entries)} entries taken in")
+        return 0
+    machine = None if options.dry_run else open_machine(options.device, options.environment)
+    archs = chosen_archs(manifest, tuple(options.archs), machine.device if machine else None)
+    found = list(tuner.tasks(manifest, archs, known_kernels(manifest, options.kernels)))
+    if not found:
+        raise UsageError("there is nothing to tune", hint="[kernel.tune] of a kernel says what: docs/tune.md")
+    programs = compiled(options, manifest, found, display)
+    if machine is None:
+        _show(found, programs)
+        return 0
+    journal = project / builder.BUILD / DIRECTORY / JOURNAL
+    if options.fresh:
+        journal.unlink(missing_ok=True)
+    return tune_all(options, manifest, found, programs, machine, tuner.Journal(journal, machine.device), file)
+
+
+def tune_all(
+    options: argparse.Namespace, manifest: Manifest, found: list[Task], programs: Programs, machine: Machine,
+    journal: tuner.Journal, file: Path,
+) -> int:  # fmt: skip
+    """Tunes task after task; each result is in the table as soon as it is known."""
+    digest = resolve(builder.SOURCE_DIGEST)
+    for number_, task in enumerate(found, 1):
+        kernel = manifest.kernel(task.kernel)
+        _say(options, f"[{number_}/{len(found)}] {task}")
+        if task.default not in programs:
+            raise UsageError(f"{task.default.name} does not compile", hint="kbuild build says why")
+        source = digest(str(Path(options.directory) / kernel.source), kernel.function)
+        entry = tuner.tune(task, kernel, programs, source, machine, journal, lambda text: _say(options, text))
+        place = task.kernel, task.when, task.facts
+        kept = [one for one in tuned.read(file) if (one.device, one.place) != (machine.device.name, place)]
+        tuned.write(file, [*kept, entry] if entry else kept)
+    _say(options, f"{file}: {len(tuned.read(file))} entries")
+    return 0
+
+
+def open_machine(ordinal: int, environment: Mapping[str, str]) -> Machine:
+    """The GPU; ToolError where there is none."""
+    from kbuild.aot import gpu  # numpy, and the interpreter's formats: not for those who only merge.
+
+    return gpu.Gpu(ordinal, environment.get("KBUILD_LIBCUDA") or gpu.LIBRARY)
+
+
+def chosen_archs(manifest: Manifest, asked: tuple[str, ...], device: Device | None) -> tuple[str, ...]:
+    """The architectures to tune: those asked for, or what the device runs of the manifest's."""
+    for arch in asked:
+        if arch not in manifest.package.archs:
+            raise UsageError(f"no architecture {arch} in the manifest")
+    if device is None:
+        return asked or manifest.package.archs
+    runs = [arch for arch in manifest.package.archs if runs_on(arch, device.capability) and arch in (asked or (arch,))]
+    if not runs:
+        names = ", ".join(asked or manifest.package.archs)
+        raise UsageError(f"{device.name} has capability {device.capability / 10}, and runs no cubins for {names}")
+    return (max(runs, key=capability),)
+
+
+def capability(arch: str) -> int:
+    return int(arch.removeprefix("sm_"))
+
+
+def runs_on(arch: str, device: int) -> bool:
+    """Whether a device runs cubins for an architecture: those of its own major version, up to its own."""
+    return capability(arch) // 10 == device // 10 and capability(arch) <= device
+
+
+def known_kernels(manifest: Manifest, names: list[str]) -> tuple[str, ...]:
+    for name in names:
+        if name not in [kernel.name for kernel in manifest.kernels]:
+            raise UsageError(f"no kernel {name} in the manifest")
+    return tuple(names)
+
+
+def existing(file: Path) -> Path:
+    if not file.is_file():
+        raise UsageError(f"--merge {file}: no such file")
+    return file
+
+
+def compiled(options: argparse.Namespace, manifest: Manifest, found: list[Task], display: str) -> Programs:
+    """Facts and cubins of all variants of the tasks that compile; most that do not ask for too much shared memory."""
+    project = Path(options.directory)
+    directory = project / builder.BUILD / DIRECTORY
+    asked = builder.Options(
+        project=project,
+        environment=options.environment,
+        kernels=tuple(dict.fromkeys(task.kernel for task in found)),
+        jobs=options.jobs or number(options.environment, "MAX_JOBS") or 0,
+        keep_going=True,
+        cache=None if options.no_cache else cache_directory(options.environment),
+        display=display,
+    )
+    progress = Progress() if options.quiet else Bar() if sys.stderr.isatty() else Lines()
+    variants = tuner.variants_of(found)
+    result = builder.build_variants(asked, manifest, Expansion(variants, ()), directory, progress)
+    made: dict[Variant, tuple[dict[str, Any], bytes]] = {}
+    facts = {fact["variant"]: fact for fact in result.facts}
+    failed = {failure.message.split(" ")[0] for failure in result.failures}
+    for job in result.jobs:
+        if str(job.variant) in facts and job.variant.name not in failed:
+            made[job.variant] = facts[str(job.variant)], (directory / f"{job.stem}.cubin").read_bytes()
+    _say(options, f"{len(made)} of {len(variants)} variants compile, for {len(found)} kinds of calls")
+    return made
+
+
+def _show(found: list[Task], programs: Programs) -> None:
+    """What would be tried, and why not the rest."""
+    for task in found:
+        target = find_target(task.default.arch)
+        device = Device(target.arch, capability(target.arch), target.shared_bytes)
+        kept = list(tuner.worth_running(task, programs, device))
+        print(f"{task}: {len(kept)} of {len(task.candidates)} candidates")
+        for variant in task.candidates:
+            if variant in kept:
+                facts = programs[variant][0]
+                told = f"{facts['registers']} registers, {facts['shared']} bytes of shared memory, "
+                told += f"{tuner.programs_at_once(facts, device)} at once"
+            elif variant not in programs:
+                told = "does not compile"
+            else:
+                told = tuner.obstacle(programs[variant][0], device) or "the same code as another"
+            print(f"  {'+' if variant in kept else '-'} {tuner.short(variant)}: {told}")
+
+
+def _say(options: argparse.Namespace, text: str) -> None:
+    if not options.quiet:
+        print(text, file=sys.stderr, flush=True)

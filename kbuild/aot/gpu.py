@@ -175,14 +175,18 @@ class Gpu:
 
     def _tensor_map(self, text: str, given: Mapping[str, Any]) -> Any:
         """A CUtensorMap, at an address that 64 divides."""
-        _, element, rows, columns, swizzle, *sources = text.split()
+        _, element, box_text, swizzle, base, *parts = text.split()
         kind, size = _MAP_TYPES.get(element, (0, 1))
-        base, height, width, stride = (given[name] for name in sources)
+        # The driver names the fastest dimension first.
+        extents, strides = ([int(w) if w.isdigit() else int(given[w]) for w in reversed(part.split(","))] for part in parts)
+        rank = len(extents)
         memory = (ctypes.c_uint8 * 192)()
         place = (ctypes.c_uint8 * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
-        sizes, pitch = (ctypes.c_uint64 * 2)(width, height), (ctypes.c_uint64 * 1)(stride * size)
-        box, steps = (ctypes.c_uint32 * 2)(int(columns), int(rows)), (ctypes.c_uint32 * 2)(1, 1)
-        self._call("cuTensorMapEncodeTiled", place, kind, 2, ctypes.c_void_p(base), sizes, pitch, box, steps,
+        sizes = (ctypes.c_uint64 * rank)(*(max(extent, 1) for extent in extents))
+        pitches = (ctypes.c_uint64 * (rank - 1))(*(stride * size for stride in strides))
+        box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
+        steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+        self._call("cuTensorMapEncodeTiled", place, kind, rank, ctypes.c_void_p(given[base]), sizes, pitches, box, steps,
                    0, _MAP_SWIZZLES[swizzle], 2, 0)  # fmt: skip
         return place
 

@@ -103,13 +103,11 @@ def parser() -> argparse.ArgumentParser:
         "run", "Run one kernel's PTX on the CPU.", "-C --json --arch",
         directory="the directory of FILE", archs="compile for this architecture (default sm_90)",
     ))  # fmt: skip
-<<<<<<< HEAD
     verb(
         "stand-in", "Make a libcuda.so.1 that runs the built cubins on the CPU, and print its path.", "-C --json --arch -o",
         module="stand_in", archs="a device of this architecture (repeatable; default: one of sm_90)",
         output="where to put it (default: the cache)",
     )  # fmt: skip
-=======
     tuning = verb(
         "tune", "Time the configurations of [kernel.tune] on a GPU, and keep the fastest in kernels.tune.toml.",
         "-C -j -v -q --dry-run --arch --no-cache",
@@ -119,7 +117,6 @@ def parser() -> argparse.ArgumentParser:
     tuning.add_argument("--device", type=int, default=0, metavar="N", help="the GPU to use (default 0)")
     tuning.add_argument("--merge", action="append", default=[], metavar="FILE", help="only take in another machine's table")
     tuning.add_argument("--fresh", action="store_true", help="forget what earlier runs have timed")
->>>>>>> e5a22ab (kbuild tune: the manifest's candidates, timed on a GPU, into a table that builds read)
     cleaning = "Remove what builds made here; the cache stays."
     verb("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verb("doctor", "Say which tools would be used, and what is missing.", "--json")

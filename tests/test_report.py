@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROWS = [
-    {"group": "copy", "shape": "device copy", "us": 100.0, "error": 0.0, "rate": 4000.0, "unit": "GB/s", "right": True, "peers": {}},
+    {"group": "copy", "shape": "device copy", "us": 100.0, "error": 0.0, "rate": 4000.0, "unit": "GB/s", "right": True,
+     "peers": {}},
     {"group": "add", "shape": "fp32 n=2^26", "us": 200.0, "error": 0.0, "rate": 3800.0, "unit": "GB/s", "right": True,
      "peers": {"triton": 210.0, "torch": 190.0}, "bytes": 8e8},
     {"group": "sum", "shape": "fp32", "us": 50.0, "error": 0.0, "rate": 2000.0, "unit": "GB/s", "right": True,

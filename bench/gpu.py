@@ -1,9 +1,10 @@
 """Speed on a GPU: the shipped package against Triton's JIT on the same source, torch, cuBLAS and cuDNN.
 
-    python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention]
+    python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention] [--plot docs/speed.svg]
 
 Needs torch and triton beside the built package.  Every result is checked against float64 before it is timed; times are
 medians by CUDA events with a cold L2 cache, in microseconds; Triton gets the best of the listed configurations.
+`report.py` makes tables and a plot of the JSON, `ampere.py` compares sm_80 code, `static.py` counts without a GPU.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import report
 import torch
 import triton
 
@@ -36,7 +38,8 @@ def main() -> None:
     parser.add_argument("--package", required=True, help="the built wheel, or a folder that holds the package")
     parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
     parser.add_argument("--json", help="write all rows here")
-    parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,attention,launch")
+    parser.add_argument("--plot", help="draw all rows here, as SVG")
+    parser.add_argument("--only", default="copy,add,sum,softmax,layer_norm,matmul,fp8,attention,launch")
     options = parser.parse_args()
     load_package(options.package, options.name)
     torch.manual_seed(0)
@@ -47,10 +50,12 @@ def main() -> None:
         except Exception as error:
             print(f"FAILED {group}: {error!r}"[:600], flush=True)
         print(f"== {group}: {time.time() - started:.0f} s", flush=True)
-    table = render()
-    print(table)
+    print(report.render(ROWS))
+    device = torch.cuda.get_device_name()
     if options.json:
-        Path(options.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": ROWS}, indent=1))
+        Path(options.json).write_text(json.dumps({"device": device, "rows": ROWS}, indent=1))
+    if options.plot:
+        Path(options.plot).write_text(report.plot(ROWS, device))
 
 
 def load_package(path: str, name: str) -> None:
@@ -119,24 +124,19 @@ def row(
 
 def record(group: str, shape: str, us: float, error: float, work: float, unit: str, peers: dict[str, float], right: bool) -> None:
     """Keep and print one line of the table."""
+    moved = {"bytes": work} if unit == "GB/s" else {}
     entry = {"group": group, "shape": shape, "us": us, "error": error, "rate": work / us / 1e3, "unit": unit, "right": right,
-             "peers": peers}  # fmt: skip
+             "peers": peers, **moved}  # fmt: skip
     ROWS.append(entry)
-    print(line_of(entry), flush=True)
+    print(report.line_of(entry, report.copy_rate(ROWS)), flush=True)
 
 
-def line_of(entry: dict[str, Any]) -> str:
-    peers = "  ".join(f"{name} {us:9.2f} us ({us / entry['us']:.2f}x)" for name, us in entry["peers"].items())
-    mark = "" if entry["right"] else "  WRONG"
-    rate = entry["rate"] / (1000 if entry["unit"] == "TFLOP/s" else 1)
-    ours = f"{entry['group']:10} {entry['shape']:36} {entry['us']:9.2f} us {rate:8.1f} {entry['unit']:8}"
-    return f"{ours} err {entry['error']:.1e}{mark}  {peers}"
-
-
-def render() -> str:
-    """All rows, one a line; (1.20x) means the peer takes 1.2 times as long."""
-    title = "kbuild against its peers; (1.20x): the peer takes 1.20 times as long"
-    return "\n".join(["", title, *(line_of(entry) for entry in ROWS)])
+def copy() -> None:
+    """The device's copy, which memory-bound kernels are held against."""
+    x = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    y = torch.empty_like(x)
+    us = statistics.median(measure(lambda: y.copy_(x)) for _ in range(ROUNDS))
+    record("copy", "device copy of 2^28 bytes", us, 0.0, 2 * x.nbytes, "GB/s", {}, True)
 
 
 def add() -> None:
@@ -231,17 +231,19 @@ TILES = [(128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128,
          (128, 128, 64, 8, 4), (64, 256, 64, 4, 4), (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (128, 128, 32, 4, 4)]  # fmt: skip
 
 
+SKINNY_TILES = [(16, *rest) for rest in itertools.product((64, 128), (128, 256), (4, 8), (3, 4, 5))]
+HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
+PRODUCTS = [((4096,) * 3, HALF), ((8192,) * 3, HALF), ((1024,) * 3, HALF), ((8192,) * 3, BRAIN), ((4096,) * 3, SINGLE),
+            ((16, 8192, 8192), HALF), ((4096, 14336, 4096), BRAIN)]  # fmt: skip
+
+
 def matmul() -> None:
+    """Both major orders of B, and two shapes more: a short K, and sizes that nothing divides."""
     kernel = source("matmul").matmul_kernel
     torch.backends.cuda.matmul.allow_tf32 = True
-    half, brain, single = torch.float16, torch.bfloat16, torch.float32
-    for (m, n, k), dtype, transposed in [((4096,) * 3, half, False), ((4096,) * 3, half, True), ((8192,) * 3, half, False),
-                                         ((1024,) * 3, half, False), ((8192,) * 3, brain, False), ((4096,) * 3, single, False),
-                                         ((4096,) * 3, single, True), ((16, 8192, 8192), half, False),
-                                         ((1000, 1000, 1000), half, False)]:  # fmt: skip
-        a = torch.randn(m, k, device="cuda").to(dtype)
-        b = (torch.randn(*((n, k) if transposed else (k, n)), device="cuda") / k**0.5).to(dtype)
-        b = b.t() if transposed else b
+    shapes = [(shape, dtype, transposed) for shape, dtype in PRODUCTS for transposed in (False, True)]
+    for (m, n, k), dtype, transposed in [*shapes, ((8192, 8192, 512), HALF, True), ((1000,) * 3, HALF, False)]:
+        a, b = operands(m, n, k, dtype, transposed)
         c = torch.full((m, n), float("nan"), device="cuda", dtype=dtype)
         arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
         ours = lambda: package.matmul(*arguments)  # noqa: E731
@@ -249,14 +251,44 @@ def matmul() -> None:
         right = a.double() @ b.double() if m * n * k < 1 << 37 else torch.mm(a, b).double()
         error = error_of(c, right)
         del right
-        tiles = TILES if m > 64 else [(16, *rest) for rest in itertools.product((64, 128), (128, 256), (4, 8), (3, 4))]
-        peer = best_of(
-            (dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"), tile), GROUP_M=8) for tile in tiles),
-            lambda t: kernel[(triton.cdiv(m, t["BLOCK_M"]) * triton.cdiv(n, t["BLOCK_N"]),)](*arguments, **t),
-        )
-        shape = f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}"
-        row("matmul", shape, ours, error, 2 * m * n * k, "TFLOP/s",
+        peer = best_of(tiles(m), lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
+        row("matmul", f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}", ours, error, 2 * m * n * k, "TFLOP/s",
             {"triton": peer, "cublas": lambda: torch.mm(a, b)}, 3e-3)  # fmt: skip
+
+
+def fp8() -> None:
+    """Operands of fp8, both contiguous along K; cuBLAS by `torch._scaled_mm`, and all with its fast accumulation."""
+    kernel = source("matmul").matmul_kernel
+    m = n = k = 8192
+    a, b = operands(m, n, k, torch.float8_e4m3fn, True)
+    c = torch.full((m, n), float("nan"), device="cuda", dtype=HALF)
+    arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
+    ours = lambda: package.matmul_fp8(*arguments)  # noqa: E731
+    ours()
+    error = error_of(c, a.float() @ b.float())
+    deep = [{**tile, "BLOCK_K": 128} for tile in tiles(m) if tile["num_stages"] == 3]
+    peer = best_of([*tiles(m), *deep], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
+    one = torch.ones((), device="cuda")
+    vendor = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
+    peers = {"triton": peer, "cublas": vendor}
+    row("matmul", f"{m}x{n}x{k} float8_e4m3fn B^T", ours, error, 2 * m * n * k, "TFLOP/s", peers, 3e-3)
+
+
+def operands(m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random matrices; `transposed`: B contiguous along K.  B is scaled for results of about one."""
+    a = torch.randn(m, k, device="cuda").to(dtype)
+    b = (torch.randn(*((n, k) if transposed else (k, n)), device="cuda") / (1 if dtype.itemsize == 1 else k**0.5)).to(dtype)
+    return a, b.t() if transposed else b
+
+
+def tiles(m: int) -> list[dict[str, int]]:
+    """What Triton may choose from."""
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    return [{**dict(zip(names, tile)), "GROUP_M": 8} for tile in (TILES if m > 64 else SKINNY_TILES)]
+
+
+def grid_of(m: int, n: int, tile: dict[str, int]) -> tuple[int]:
+    return (triton.cdiv(m, tile["BLOCK_M"]) * triton.cdiv(n, tile["BLOCK_N"]),)
 
 
 ATTENTION_TILES = [(128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 4, 2), (128, 64, 4, 3)]
@@ -266,8 +298,9 @@ def attention() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     kernel = source("flash_attention").flash_attention_kernel
-    for z, h, n, d in [(1, 32, 4096, 128), (16, 12, 512, 64), (4, 16, 8192, 64), (1, 8, 1111, 128)]:
-        for causal, dtype in ((False, torch.float16), (True, torch.float16), (True, torch.bfloat16)):
+    for z, h, n, d in [(1, 32, 2048, 128), (1, 32, 4096, 128), (2, 16, 8192, 128), (1, 16, 16384, 128), (16, 12, 512, 64),
+                       (4, 16, 8192, 64), (1, 8, 1111, 128)]:  # fmt: skip
+        for causal, dtype in ((False, HALF), (True, HALF), (True, BRAIN)):
             q, k, v = (torch.randn(z, h, n, d, device="cuda").to(dtype) for _ in range(3))
             out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
             arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3], h, n)
@@ -316,8 +349,8 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 GROUPS: dict[str, Callable[[], None]] = {
-    "add": add, "sum": sum_, "softmax": softmax, "layer_norm": layer_norm, "matmul": matmul, "attention": attention,
-    "launch": launch,
+    "copy": copy, "add": add, "sum": sum_, "softmax": softmax, "layer_norm": layer_norm, "matmul": matmul, "fp8": fp8,
+    "attention": attention, "launch": launch,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from kbuild.aot.manifest import Bucket, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import Variant, expand_config, points
 from kbuild.aot.tuned import Entry
-from kbuild.aot.verify.cases import Case, case_with
+from kbuild.aot.verify.cases import Case, sized_case
 from kbuild.errors import KbuildError
 
 FINALISTS = 4
@@ -133,7 +133,7 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
 
 def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket) -> Case | None:
     """The bucket's launch of a variant; None if it does not keep the variant's promises."""
-    return case_with(kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid)
+    return sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid)
 
 
 def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:

@@ -113,10 +113,10 @@ def _range(guards: list[Guard]) -> tuple[int, int]:
 def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
     """The case of a launch of the manifest; None where the variant is not for it, or the launcher starts nothing."""
     sizes = kernel.verify.sizes if kernel.verify else None
-    return case_with(kernel, variant, launch, sizes, (kernel.verify and kernel.verify.grid) or kernel.grid)
+    return sized_case(kernel, variant, launch, sizes, (kernel.verify and kernel.verify.grid) or kernel.grid)
 
 
-def case_with(
+def sized_case(
     kernel: Kernel, variant: Variant, launch: Launch, extents: Sequence[tuple[str, str]] | None, programs: Sequence[str]
 ) -> Case | None:
     """A launch with arrays of `extents` and a grid of `programs`, which are expressions.

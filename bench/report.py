@@ -1,0 +1,132 @@
+"""The rows of `bench/gpu.py` as text: a line for each, geometric means by group, the README's table, and a plot.
+
+    python bench/report.py out.json [--markdown] [--plot docs/speed.svg]
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+"""`group`, `shape`, `us`, `error`, `rate` (GB/s or GFLOP/s), `unit`, `right`, `peers` (microseconds by name), and `bytes` where
+memory is the limit."""
+
+LARGE = 256e6
+"""Bytes from which on a kernel is held against the device's copy."""
+_COLOURS = {"triton": "#3b7dd8", "cublas": "#2e9e5b", "cudnn": "#2e9e5b", "torch": "#b0b0b0"}
+
+
+def main() -> None:
+    """Print a run's table, and draw its plot."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("json", type=Path)
+    parser.add_argument("--markdown", action="store_true", help="as the README has it")
+    parser.add_argument("--plot", type=Path, help="write an SVG here")
+    options = parser.parse_args()
+    run = json.loads(options.json.read_text())
+    print(markdown(run["rows"]) if options.markdown else render(run["rows"]))
+    if options.plot:
+        options.plot.write_text(plot(run["rows"], run["device"]))
+
+
+def line_of(row: Row, copy: float = 0.0) -> str:
+    """One row; (1.20x) means that the peer takes 1.2 times as long.  `copy` is the device copy's GB/s, if it is known."""
+    peers = "  ".join(f"{name} {us:9.2f} us ({us / row['us']:.2f}x)" for name, us in row["peers"].items())
+    mark = "" if row["right"] else "  WRONG"
+    share = f"  {row['rate'] / copy:.2f} of copy" if copy and row.get("bytes", 0) >= LARGE and row["group"] != "copy" else ""
+    ours = f"{row['group']:10} {row['shape']:36} {row['us']:9.2f} us {rate_of(row):8.1f} {row['unit']:8}"
+    return f"{ours} err {row['error']:.1e}{mark}{share}  {peers}"
+
+
+def rate_of(row: Row) -> float:
+    """The rate in the row's unit."""
+    return row["rate"] / (1000 if row["unit"] == "TFLOP/s" else 1)
+
+
+def copy_rate(rows: Iterable[Row]) -> float:
+    """GB/s of the device's copy; 0 if the run has not measured it."""
+    return next((row["rate"] for row in rows if row["group"] == "copy"), 0.0)
+
+
+def render(rows: Sequence[Row]) -> str:
+    """All rows, then the means."""
+    copy = copy_rate(rows)
+    title = "kbuild against its peers; (1.20x): the peer takes 1.20 times as long"
+    means = [
+        f"{group:10} {peer:8} geometric mean {mean:.3f} over {count} rows, least {least:.3f}"
+        for group, peer, mean, count, least in summary(rows)
+    ]
+    return "\n".join(["", title, *(line_of(row, copy) for row in rows), "", *means])
+
+
+def summary(rows: Iterable[Row]) -> list[tuple[str, str, float, int, float]]:
+    """For each group and peer: geometric mean of the peer's time over ours, how many rows, and the least ratio.
+
+    The groups without tensor cores count together as well, as `memory`.
+    """
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        groups = [row["group"]] + ["memory"] * (row["group"] in ("add", "sum", "softmax", "layer_norm"))
+        for name, us in row["peers"].items():
+            for group in groups if row["group"] != "copy" else ():
+                ratios.setdefault((group, name), []).append(us / row["us"])
+    means = {key: math.exp(sum(map(math.log, own)) / len(own)) for key, own in ratios.items()}
+    return [(*key, means[key], len(own), min(own)) for key, own in sorted(ratios.items())]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The README's table, and the means."""
+    names = {"cublas": "cuBLAS", "cudnn": "cuDNN"}
+    lines = ["| kernel | shape | µs | rate | Triton | vendor |", "|---|---|--:|--:|--:|--:|"]
+    for row in rows:
+        ratios = {name: f"{us / row['us']:.2f}" for name, us in row["peers"].items()}
+        others = ", ".join(f"{names.get(name, name)} {ratio}" for name, ratio in ratios.items() if name != "triton")
+        rate = f"{rate_of(row):.0f} {row['unit']}" if row["unit"] else ""
+        lines.append(f"| {row['group']} | {row['shape']} | {row['us']:.1f} | {rate} | {ratios.get('triton', '')} | {others} |")
+    lines += ["", "| geometric mean of | against | | least |", "|---|---|--:|--:|"]
+    for group, peer, mean, _, least in summary(rows):
+        lines.append(f"| {group} | {names.get(peer, peer)} | {mean:.2f} | {least:.2f} |")
+    return "\n".join(lines)
+
+
+def plot(rows: Sequence[Row], device: str) -> str:
+    """Bars of the peers' time over ours, a group of them for each row, and a line at 1."""
+    shown = [row for row in rows if row["peers"] and row["group"] != "copy"]
+    most, left, width, bar = 2.0, 330, 420, 9
+    scale = width / most
+    top, body, y = 46, [], 46
+    for row in shown:
+        body.append(_text(left - 8, y + 8, f"{row['group']} {row['shape']}", "end"))
+        for name, us in row["peers"].items():
+            ratio = us / row["us"]
+            colour = _COLOURS.get(name, "#888888")
+            body.append(f'<rect x="{left}" y="{y}" width="{min(ratio, most) * scale:.1f}" height="{bar - 1}" fill="{colour}"/>')
+            body.append(_text(left + min(ratio, most) * scale + 4, y + 8, f"{ratio:.2f}", "start"))
+            y += bar
+        y += 5
+    line = left + scale
+    head = [_text(left, 16, f"{device}: time of the peer / time of kbuild (longer is better for kbuild)", "start")]
+    legend = left
+    for name, colour in (("Triton", "#3b7dd8"), ("cuBLAS, cuDNN", "#2e9e5b"), ("torch", "#b0b0b0")):
+        head.append(f'<rect x="{legend}" y="24" width="10" height="10" fill="{colour}"/>')
+        head.append(_text(legend + 14, 33, name, "start"))
+        legend += 120
+    head.append(f'<line x1="{line}" y1="{top - 4}" x2="{line}" y2="{y}" stroke="#c03030" stroke-width="1"/>')
+    size = f'width="{left + width + 60}" height="{y + 10}"'
+    style = 'font-family="sans-serif" font-size="10"'
+    background = '<rect width="100%" height="100%" fill="white"/>'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', background, *head, *body, "</svg>", ""])
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{html.escape(text)}</text>'
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The tables and the plot of a GPU run, from rows that are made up."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROWS = [
+    {"group": "copy", "shape": "device copy", "us": 100.0, "error": 0.0, "rate": 4000.0, "unit": "GB/s", "right": True,
+     "peers": {}},
+    {"group": "add", "shape": "fp32 n=2^26", "us": 200.0, "error": 0.0, "rate": 3800.0, "unit": "GB/s", "right": True,
+     "peers": {"triton": 210.0, "torch": 190.0}, "bytes": 8e8},
+    {"group": "sum", "shape": "fp32", "us": 50.0, "error": 0.0, "rate": 2000.0, "unit": "GB/s", "right": True,
+     "peers": {"triton": 100.0}, "bytes": 1e8},
+    {"group": "matmul", "shape": "4096 <B^T>", "us": 200.0, "error": 0.1, "rate": 687000.0, "unit": "TFLOP/s", "right": False,
+     "peers": {"triton": 220.0, "cublas": 180.0}},
+]  # fmt: skip
+
+
+@pytest.fixture
+def report() -> ModuleType:
+    """bench/report.py"""
+    spec = importlib.util.spec_from_file_location("gpu_report", ROOT / "bench/report.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_lines_and_means(report: ModuleType) -> None:
+    text = report.render(ROWS)
+    assert "0.95 of copy" in text and text.count("of copy") == 1, "only what moves 256 MB or more"
+    assert "687.0 TFLOP/s  err 1.0e-01  WRONG  triton    220.00 us (1.10x)" in text
+    means = {(group, peer): (round(mean, 3), count) for group, peer, mean, count, _ in report.summary(ROWS)}
+    assert means["memory", "triton"] == (1.449, 2) and means["matmul", "cublas"] == (0.9, 1)
+
+
+def test_the_readme_s_table(report: ModuleType) -> None:
+    lines = report.markdown(ROWS).splitlines()
+    assert "| matmul | 4096 <B^T> | 200.0 | 687 TFLOP/s | 1.10 | cuBLAS 0.90 |" in lines
+
+
+def test_the_plot_is_an_image(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"device": "a <GPU>", "rows": ROWS}))
+    monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path / "run.json"), "--plot", str(tmp_path / "plot.svg")])
+    report.main()
+    image = xml.etree.ElementTree.fromstring((tmp_path / "plot.svg").read_text())
+    bars = [item for item in image if item.tag.endswith("rect") and item.get("height") == "8"]
+    assert len(bars) == 5, "a bar for each peer"

@@ -30,7 +30,7 @@ from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, buffers_of, fitting_stages, make_schedule
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
 
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
@@ -76,20 +76,8 @@ def _plan(
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
-    _note(func, loads, maps)
+    note_maps(func, loads, maps)
     return make_schedule(loop, list(tiles), held, num_stages, pending, by_tma), tiles, maps
-
-
-def _note(func: Func, loads: list[Load], maps: dict[Load, Value]) -> None:
-    """Keep in the function's attribute `tma` which loads go by what map, and of which blocks of tensors go by none."""
-    notes = []
-    for load in loads:
-        if load in maps:
-            notes.append(f"{load.result.hint or 'a load'}: by {maps[load].hint}")
-        elif load.desc is not None:
-            notes.append(f"{load.result.hint or 'a load'}: its tile, or another load of the loop, is not for the copy engine")
-    if notes:
-        func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)
 
 
 def _held(loads: list[Load]) -> list[Load]:

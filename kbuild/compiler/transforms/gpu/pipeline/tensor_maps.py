@@ -11,6 +11,7 @@ Sizes and strides may also be numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.compiler.ir.core import Func, Value
@@ -83,3 +84,15 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
     while name in taken:
         name += "_"
     return func.body.add_argument(DescriptorType(box), name)
+
+
+def note_maps(func: Func, loads: Sequence[Load], maps: Mapping[Load, Value]) -> None:
+    """Keep in the function's attribute `tma` which loads go by what map, and of which blocks of tensors go by none."""
+    notes = []
+    for load in loads:
+        if load in maps:
+            notes.append(f"{load.result.hint or 'a load'}: by {maps[load].hint}")
+        elif load.desc is not None:
+            notes.append(f"{load.result.hint or 'a load'}: its tile, or another load of the loop, is not for the copy engine")
+    if notes:
+        func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)

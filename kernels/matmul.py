@@ -5,15 +5,14 @@ import triton.language as tl
 
 
 @triton.jit
-def grouped_tile(M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """The tile of this program: down GROUP_M row tiles first, then on to the next column tile."""
-    program = tl.program_id(0)
+def grouped_tile(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """Row and column of a tile: they are numbered down GROUP_M rows first, then on to the next column."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     per_group = GROUP_M * tiles_n
-    first_m = program // per_group * GROUP_M
+    first_m = tile // per_group * GROUP_M
     group_m = min(tiles_m - first_m, GROUP_M)
-    within = program % per_group
+    within = tile % per_group
     return first_m + within % group_m, within // group_m
 
 
@@ -24,7 +23,7 @@ def matmul_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32."""
-    tile_m, tile_n = grouped_tile(M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     depth = tl.arange(0, BLOCK_K)
@@ -41,3 +40,34 @@ def matmul_kernel(
     c_tile = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
     inside = (rows[:, None] < M) & (columns[None, :] < N)
     tl.store(c_tile, accumulator.to(c.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def matmul_persistent_kernel(
+    a, b, c, M, N, K, stride_a, stride_b, stride_c,
+    B_COLUMN_MAJOR: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """The same by any number of programs, each of which goes from tile to tile: the copies of the next tile run under the end of
+    the one before.  A and C are row-major, B is too or, as the transpose of an N×K matrix, column-major; strides are of rows."""
+    left = tl.make_tensor_descriptor(a, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
+    if B_COLUMN_MAJOR:
+        right = tl.make_tensor_descriptor(b, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K])
+    else:
+        right = tl.make_tensor_descriptor(b, [K, N], [stride_b, 1], [BLOCK_K, BLOCK_N])
+    out = tl.make_tensor_descriptor(c, [M, N], [stride_c, 1], [BLOCK_M, BLOCK_N // 2])
+    tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        row, column = tile_m * BLOCK_M, tile_n * BLOCK_N
+        accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for start in tl.range(0, K, BLOCK_K, warp_specialize=True):
+            if B_COLUMN_MAJOR:
+                b_values = right.load([column, start]).T
+            else:
+                b_values = right.load([start, column])
+            accumulator = tl.dot(left.load([row, start]), b_values, accumulator)
+        # In two halves: what the stores need of shared memory is then little enough for four stages of copies.
+        first, second = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
+        out.store([row, column], first.to(c.dtype.element_ty))
+        out.store([row, column + BLOCK_N // 2], second.to(c.dtype.element_ty))

@@ -26,6 +26,7 @@ enum {
     CAPTURE_IMPLICIT = 906,           /* CUDA_ERROR_STREAM_CAPTURE_IMPLICIT */
     ATTRIBUTE_CAPABILITY_MAJOR = 75,
     ATTRIBUTE_CAPABILITY_MINOR = 76,
+    ATTRIBUTE_NUM_SMS = 16,           /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
     ATTRIBUTE_SHARED_LIMIT = 97,      /* CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
     FUNCTION_DYNAMIC_SHARED = 8,      /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
     POINTER_DEVICE_ORDINAL = 9,       /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
@@ -72,6 +73,7 @@ typedef struct {
     CUcontext context;
     int capability;   /* 10 * major + minor */
     int shared_limit; /* bytes of shared memory that one block may opt in to */
+    int num_sms;      /* multiprocessors */
     uint64_t (*facts)[DEVICE_FACTS]; /* of each kernel */
     CUfunction functions[];          /* of each row; NULL until it is loaded */
 } Device;
@@ -218,6 +220,7 @@ static PyObject *open_device(PyObject *module, PyObject *argument)
     if (driver_check(driver.cuDeviceGet(&device->device, (int)ordinal), "cuDeviceGet") < 0 ||
         driver_check(driver.cuDeviceGetAttribute(&major, ATTRIBUTE_CAPABILITY_MAJOR, device->device), "cuDeviceGetAttribute") < 0 ||
         driver_check(driver.cuDeviceGetAttribute(&minor, ATTRIBUTE_CAPABILITY_MINOR, device->device), "cuDeviceGetAttribute") < 0 ||
+        driver_check(driver.cuDeviceGetAttribute(&device->num_sms, ATTRIBUTE_NUM_SMS, device->device), "cuDeviceGetAttribute") < 0 ||
         driver_check(driver.cuDeviceGetAttribute(&device->shared_limit, ATTRIBUTE_SHARED_LIMIT, device->device),
                      "cuDeviceGetAttribute") < 0 ||
         driver_check(driver.cuDevicePrimaryCtxRetain(&device->context, device->device), "cuDevicePrimaryCtxRetain") < 0) {
@@ -352,7 +355,7 @@ static PyObject *is_loaded(PyObject *module, PyObject *arguments)
     return PyBool_FromLong(known && devices[ordinal]->functions[row]);
 }
 
-/* _device(ordinal): (compute capability, shared memory in bytes, driver version) */
+/* _device(ordinal): (compute capability, shared memory in bytes, multiprocessors, driver version) */
 static PyObject *device_properties(PyObject *module, PyObject *argument)
 {
     (void)module;
@@ -360,5 +363,5 @@ static PyObject *device_properties(PyObject *module, PyObject *argument)
     if (ordinal == -1 && PyErr_Occurred())
         return NULL;
     Device *device = get_device((int)ordinal);
-    return device ? Py_BuildValue("iii", device->capability, device->shared_limit, driver.version) : NULL;
+    return device ? Py_BuildValue("iiii", device->capability, device->shared_limit, device->num_sms, driver.version) : NULL;
 }

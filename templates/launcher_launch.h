@@ -45,7 +45,7 @@ static int read_grid(const Kernel *kernel, PyObject *given, int64_t *grid)
 }
 
 /* The grid of a row: 0 to launch, 1 when it is empty, -1 with an exception. */
-static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, const Value *arguments, int64_t *grid)
+static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, const Value *arguments, int num_sms, int64_t *grid)
 {
     static const int64_t limits[] = {INT32_MAX, UINT16_MAX, UINT16_MAX};
     int fault = 0;
@@ -57,7 +57,7 @@ static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, c
         PyErr_Format(PyExc_TypeError, "%s() misses the keyword argument 'grid'", kernel->name);
         return -1;
     } else {
-        kernel->grid(arguments, row->constants, grid, &fault);
+        kernel->grid(arguments, row->constants, num_sms, grid, &fault);
     }
     if (fault) {
         PyErr_Format(hooks.launch_error, "%s(): its grid overflows 64 bits, or divides by zero", kernel->name);
@@ -248,7 +248,8 @@ static PyObject *launch_call(const Kernel *kernel, PyObject **slots, Call *call)
         return refuse_call(kernel, slots, call);
     row += kernel->first_row;
     int64_t grid[3];
-    int empty = compute_grid(kernel, &rows[row], slots[kernel->parameter_count + kernel->option_count + 1], call->values, grid);
+    PyObject *given = slots[kernel->parameter_count + kernel->option_count + 1];
+    int empty = compute_grid(kernel, &rows[row], given, call->values, device->num_sms, grid);
     if (empty)
         return empty < 0 ? NULL : Py_NewRef(Py_None);
     if (choose_stream(call) < 0)
@@ -305,13 +306,14 @@ static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssi
     return result;
 }
 
-/* _grid(row, *arguments, **keywords): the grid that a row would be launched with. */
+/* _grid(row, multiprocessors, *arguments, **keywords): the grid that a row would be launched with. */
 static PyObject *call_grid(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
     (void)module;
-    long index = count ? PyLong_AsLong(arguments[0]) : -1;
+    long index = count >= 2 ? PyLong_AsLong(arguments[0]) : -1;
+    long num_sms = count >= 2 ? PyLong_AsLong(arguments[1]) : -1;
     const Kernel *kernel = kernels;
-    if (index < 0 || index >= row_count)
+    if (PyErr_Occurred() || index < 0 || index >= row_count)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "no such row");
     while (index >= kernel->first_row + kernel->row_count)
         kernel++;
@@ -319,10 +321,10 @@ static PyObject *call_grid(PyObject *module, PyObject *const *arguments, Py_ssiz
     Call call;
     call.offline = 1;
     int64_t grid[3];
-    if (bind_arguments(kernel, arguments + 1, count - 1, keywords, slots) < 0)
+    if (bind_arguments(kernel, arguments + 2, count - 2, keywords, slots) < 0)
         return NULL;
-    if (read_arguments(kernel, slots, &call) == 0 &&
-        compute_grid(kernel, &rows[index], slots[kernel->parameter_count + kernel->option_count + 1], call.values, grid) >= 0)
+    PyObject *given = slots[kernel->parameter_count + kernel->option_count + 1];
+    if (read_arguments(kernel, slots, &call) == 0 && compute_grid(kernel, &rows[index], given, call.values, (int)num_sms, grid) >= 0)
         result = Py_BuildValue("LLL", (long long)grid[0], (long long)grid[1], (long long)grid[2]);
     release_arguments(&call);
     return result;

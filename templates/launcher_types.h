@@ -98,7 +98,7 @@ typedef struct {
     PyObject **names;          /* interned: parameters, options, stream, grid */
     Cache *cache;
     void (*conditions)(const Value *arguments, uint64_t *facts, int *fault);
-    void (*grid)(const Value *arguments, const int64_t *constants, int64_t *grid, int *fault);
+    void (*grid)(const Value *arguments, const int64_t *constants, int64_t num_sms, int64_t *grid, int *fault);
 } Kernel;
 
 typedef struct { const char *name; uint64_t bit; } TorchType;

@@ -17,6 +17,8 @@ from kbuild.errors import ManifestError
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _MAX_LENGTH = 1000
+NUM_SMS = "num_sms"
+"""A name that grids may use besides arguments and constants: the multiprocessors of the device."""
 _FUNCTIONS = {"cdiv": (2, 2), "min": (2, 8), "max": (2, 8), "abs": (1, 1), "next_power_of_2": (1, 1)}
 _BINARY = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.FloorDiv: "floor_divide", ast.Mod: "floor_modulo"}
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}

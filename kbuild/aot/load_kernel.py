@@ -364,7 +364,7 @@ def _check_descriptors(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
 def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
     if not 1 <= len(kernel.grid) <= 3:
         reader.error(path, f"a grid has one to three expressions, not {len(kernel.grid)}")
-    names = _integers(kernel)
+    names = [*_integers(kernel), expressions.NUM_SMS]
     for index, text in enumerate(kernel.grid):
         key = (*path, index)
         if not isinstance(text, str):

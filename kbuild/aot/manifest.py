@@ -200,7 +200,8 @@ class Kernel:
     function: str
     """Function in the file; `<file>_kernel` unless the key `function` says otherwise."""
     grid: tuple[str, ...]
-    """One to three integer expressions over arguments and constexprs: programs along each axis of the launch."""
+    """One to three integer expressions over arguments, constexprs and `num_sms`, the multiprocessors of the device: programs
+    along each axis of the launch."""
     args: tuple[Argument, ...]
     """Run-time arguments, in the order of the kernel's parameters."""
     matrix: tuple[Axis, ...] = ()

@@ -184,13 +184,15 @@ def _reference(kernel: _KernelContext) -> Callable[[str], str]:
     def reference(name: str) -> str:
         if name in places:
             return f"arguments[{places[name]}].integer"
+        if name == expressions.NUM_SMS and name not in kernel.constants:
+            return name
         return f"constants[{kernel.constants.index(name)}]"
 
     return reference
 
 
 def _parse(text: str, kernel: _KernelContext) -> expressions.Expression:
-    names = [*(parameter.name for parameter in kernel.parameters), *kernel.constants]
+    names = [*(parameter.name for parameter in kernel.parameters), *kernel.constants, expressions.NUM_SMS]
     return expressions.parse(text, names, f'kernel "{kernel.name}"')
 
 

@@ -243,10 +243,10 @@ def _grid(
     if len(texts) > 3:
         raise ManifestError(f"{where}: grid: has {len(texts)} axes; three are allowed")
     known = set.intersection(*(set(_constants(code.variant)) for code in codes))
-    names = [*integers, *sorted(known)]
+    names = [*integers, *sorted(known), expressions.NUM_SMS]
     grid = tuple(expressions.parse(text, names, f"{where}: grid[{index}]") for index, text in enumerate(texts))
     used = {name for axis in grid for name in axis.names}
-    return grid, tuple(sorted(used - set(integers)))
+    return grid, tuple(sorted((used - set(integers)) & known))
 
 
 def _conditions(code: Code, parameters: tuple[Parameter, ...], where: str) -> tuple[str, ...]:

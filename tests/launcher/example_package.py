@@ -111,7 +111,7 @@ def example_table() -> tuple[tables.Table, list[tuple]]:
         kernel_of("attention", ("cdiv(n_ctx, BLOCK_M)", "heads"), 'Attention, with a "quote" and a \\ backslash??/'),
         kernel_of("softmax", ("n_rows",), grid_args=(Argument("n_rows", "i32"),)),
         kernel_of("copy", ()),
-        kernel_of("product", ("rows",)),
+        kernel_of("product", ("min(rows, 2 * num_sms)",)),
         kernel_of("blocks", ("cdiv(x_shape_0, 128)", "programs"), grid_args=(Argument("programs", "i32"),)),
     )
     copy = variant_of("copy", "sm_80", {"source": "*i8", "flag": "i1"})

@@ -56,7 +56,7 @@ int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     int cc = capability(device);
-    *value = attribute == 75 ? cc / 10 : attribute == 76 ? cc % 10 : attribute == 97 ? (cc == 90 ? 232448 : cc == 86 ? 101376 : 166912) : 0;
+    *value = attribute == 75 ? cc / 10 : attribute == 76 ? cc % 10 : attribute == 16 ? 6 : attribute == 97 ? (cc == 90 ? 232448 : cc == 86 ? 101376 : 166912) : 0;
     return 0;
 }
 

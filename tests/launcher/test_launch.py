@@ -289,6 +289,14 @@ def test_functions_look_like_python_ones(world):
     assert "HEAD_DIM: 64 or 128" in attention.__doc__
 
 
+def test_a_grid_may_name_the_multiprocessors(world, capsys):
+    for rows, programs in ((5, 5), (300, 12)):
+        world.package.product(Tensor("float16", 0x100), rows, 200, 208)
+        assert tuple(world.driver.last.grid) == (programs, 1, 1), "the stand-in's devices have six"
+    world.package.explain("product", Tensor("float16", 0x100), 300, 200, 208, arch="sm_90")
+    assert "grid (264, 1, 1)" in capsys.readouterr().out
+
+
 def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
     x = Tensor("float16", 0x100)
     for _ in range(2):

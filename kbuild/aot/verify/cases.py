@@ -20,6 +20,8 @@ Launch = Mapping[str, int | float | str]
 
 _GUESS_INTEGER, _GUESS_FLOAT = 40, 0.5
 """The scalars of a launch that nobody described; flags are 1."""
+_NUM_SMS = 3
+"""Multiprocessors of the device: so few that persistent programs have several tiles each."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,8 @@ def sized_case(
     scalars = _scalars(kernel, variant, launch)
     if scalars is None:
         return None
-    known = _integers(variant) | {name: value for name, value in scalars.items() if isinstance(value, int)}
+    integers = {name: value for name, value in scalars.items() if isinstance(value, int)}
+    known = {expressions.NUM_SMS: _NUM_SMS} | _integers(variant) | integers
     grid = tuple(_computed(kernel, "grid", text, known) for text in programs)
     sizes = None
     if extents is not None:

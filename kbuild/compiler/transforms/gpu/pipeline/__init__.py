@@ -30,7 +30,7 @@ from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, buffers_of, fitting_stages, make_schedule
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
 
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
@@ -77,24 +77,8 @@ def _plan(
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
-    _note(func, loads, maps, others)
+    note_maps(func, loads, maps, others)
     return make_schedule(loop, list(tiles), held, num_stages, pending, by_tma), tiles, maps
-
-
-def _note(func: Func, loads: list[Load], maps: dict[Load, Value], others: list[Load]) -> None:
-    """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by none: the copy engine
-    brings all loads of a loop, or none."""
-    notes = []
-    for load in loads:
-        name = load.result.hint or "a load"
-        if load in maps:
-            notes.append(f"{name}: by {maps[load].hint}")
-        elif load.desc is not None and load in others:
-            notes.append(f"{name}: no product of warpgroups reads it as it is in memory")
-        elif load.desc is not None:
-            notes.append(f"{name}: {others[0].result.hint or 'another load'} of the same loop is not by the copy engine")
-    if notes:
-        func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)
 
 
 def _held(loads: list[Load]) -> list[Load]:

@@ -11,6 +11,7 @@ Sizes and strides may also be numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.compiler.ir.core import Func, Value
@@ -83,3 +84,19 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
     while name in taken:
         name += "_"
     return func.body.add_argument(DescriptorType(box), name)
+
+
+def note_maps(func: Func, loads: Sequence[Load], maps: Mapping[Load, Value], others: Sequence[Load] = ()) -> None:
+    """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by none: the copy engine
+    brings all loads of a loop, or none; `others` are those that it cannot bring."""
+    notes = []
+    for load in loads:
+        name = load.result.hint or "a load"
+        if load in maps:
+            notes.append(f"{name}: by {maps[load].hint}")
+        elif load.desc is not None and load in others:
+            notes.append(f"{name}: no product of warpgroups reads it as it is in memory")
+        elif load.desc is not None:
+            notes.append(f"{name}: {others[0].result.hint or 'another load'} of the same loop is not by the copy engine")
+    if notes:
+        func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)

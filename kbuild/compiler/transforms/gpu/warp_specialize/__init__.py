@@ -42,7 +42,7 @@ from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.carried import drop_unused_carried
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
 from kbuild.compiler.transforms.gpu.warp_specialize.producer import Skeleton
 from kbuild.compiler.transforms.gpu.warp_specialize.registers import share_out
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops, make_ring
@@ -57,12 +57,13 @@ _BARRIER_ARRAYS = 4
 
 @gpu_pass
 def warp_specialize(module: Module, target: Target) -> None:
-    """Specialise the warps of kernels with a loop that asks for it, where the copy engine can do its loads."""
+    """Specialise the warps of kernels with a loop that asks for it, or is better off, where the copy engine can do its loads."""
     for func in module.functions.values():
         num_warps = func.attrs["num_warps"]
         if not target.has("tma") or num_warps % GROUP_WARPS or num_warps > MAX_WARPS:
             continue
-        loops = [op for op in func.body.walk() if isinstance(op, For) and op.warp_specialize and _has_products(op)]
+        loops = [op for op in func.body.walk() if isinstance(op, For) and _has_products(op)]
+        loops = [loop for loop in loops if loop.warp_specialize] or loops
         if len(loops) == 1:
             _specialize(func, loops[0], target)
 
@@ -78,23 +79,31 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     if not loads or not all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items()):
         return
     skeleton, count = Skeleton(loop, [index for load in loads for index in load.indices]), _buffers(func, loop, tiles, target)
-    if not skeleton.is_possible or count < MIN_STAGES:
+    if not skeleton.is_possible or count < MIN_STAGES or not (loop.warp_specialize or _pays(loop, tiles, count, target)):
         return
     before = Builder.before(next(iter(func.body)))
     rings = _rings(func, loop, tiles, count, before)
     meeting = before.add(Barrier())
     producer = _producer(func, skeleton, rings)
-    for ring in rings:
+    for ring in reversed(rings):  # What ends later has begun earlier: its buffers come free first.
         loop = ring.consume(loop)
     loop = drop_unused_carried(loop)
     loop.num_stages = 1
     registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS)
     default = Block()
-    while meeting.next is not None and not isinstance(meeting.next, Return):
+    while not isinstance(meeting.next, Return):
+        assert meeting.next is not None, "a function ends in its return"
         default.append(meeting.next.detach())
     default.append(Yield(()))
     Builder.after(meeting).add(WarpSpecialize(producer, default, registers)).loc = loop.loc
     func.attrs["extra_warps"] = PRODUCER_WARPS
+
+
+def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Target) -> bool:
+    """Whether a loop that does not ask is better off: its products sum up in place, so that nothing but the copies keeps their
+    warps from issuing them, and its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
+    in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
+    return in_place and 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.shared_bytes
 
 
 def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> int:
@@ -107,12 +116,13 @@ def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: T
 
 def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], count: int, builder: Builder) -> list[Ring]:
     """The rings of a loop: one for the tiles that are given back at once, one for those that products read on."""
-    rings = []
+    rings, warps = [], func.attrs["num_warps"]
     for late in (False, True):
         loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
         if loads:
             maps = [add_tensor_map(func, load, tiles[load]) for load in loads]
-            rings.append(make_ring(builder, loads, [tiles[load] for load in loads], maps, count, late, func.attrs["num_warps"]))
+            note_maps(func, loads, dict(zip(loads, maps)))
+            rings.append(make_ring(builder, loads, [tiles[load] for load in loads], maps, count, late, warps))
     return rings
 
 

@@ -7,7 +7,7 @@ wait for the phase before the first takes no time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
@@ -78,11 +78,11 @@ class Ring:
         loop = levels[-1]
         slot, phase = inside
         fenced = self._receive(loop, slot, phase)
-        builder = Builder.before(loop.body.terminator)
-        yield_more(loop, self._following(builder, slot, phase))
+        yield_more(loop, self._following(Builder.before(loop.body.terminator), slot, phase))
         for outer, inner in zip(levels[-2::-1], levels[:0:-1]):
             yield_more(outer, inner.results[-2:])
         if self.is_late:
+            builder = Builder.before(_retiring(loop))
             started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
             self._release(builder, self._previous(builder, slot), started, fenced)
             after = Builder.after(loop)
@@ -94,10 +94,11 @@ class Ring:
         """Make the loop wait for its tiles; whether threads read them, so that a fence must come before they are given back."""
         builder = Builder(loop.body, loop.body.first, loop.loc)
         tiles = [_element(builder, buffer, slot) for buffer in self.buffers]
-        builder.add(WaitBarrier(_element(builder, self.full, slot), phase, tuple(tiles)))
         for load, tile in zip(self.loads, tiles):
             replace_uses(loop, load, tile)
         readers = _readers(tiles)
+        builder = Builder.before(min((_inside(reader, loop) for reader in readers), key=_order(loop)))
+        builder.add(WaitBarrier(_element(builder, self.full, slot), phase, tuple(tiles)))
         fenced = any(isinstance(reader, LocalLoad) for reader in readers)
         if not self.is_late:
             builder = Builder.before(_after_reads(loop, readers))
@@ -151,6 +152,22 @@ def enclosing_loops(loop: For) -> list[For]:
     return found[::-1]
 
 
+def _retiring(loop: For) -> Op:
+    """The operation of the loop before which the products of the iteration before have surely ended: products end in order, so
+    it is the first that needs the result of any; or else the loop's end, where one more is in flight."""
+    products = [op for op in loop.body if isinstance(op, WarpGroupDot)]
+    values = [*loop.carried, *(product.result for product in products)]
+    users = (_inside(user, loop) for value in values if _is_product(value, loop) for user in value.users)
+    needing = [user for user in users if not isinstance(user, WarpGroupDot)]
+    return min(needing, key=_order(loop), default=loop.body.terminator)
+
+
+def _is_product(value: Value, loop: For) -> bool:
+    """Whether a value of the loop's body is the result of a product, of this iteration or the one before."""
+    made = loop.yielded[value.index - 1] if value.op is None else value
+    return isinstance(made.op, WarpGroupDot)
+
+
 def _readers(tiles: Sequence[Value]) -> list[Op]:
     """The operations that read tiles."""
     readers: list[Op] = []
@@ -167,12 +184,16 @@ def _readers(tiles: Sequence[Value]) -> list[Op]:
 def _after_reads(loop: For, readers: Sequence[Op]) -> Op:
     """The operation of the loop before which tiles can be given back: where the threads have what they read of them, or need
     what a product made of them, for which they have to wait anyway."""
-    order = {op: number for number, op in enumerate(loop.body)}
-    last = max((_inside(user, loop) for user in readers), key=order.__getitem__)
+    last = max((_inside(reader, loop) for reader in readers), key=_order(loop))
     if isinstance(last, WarpGroupDot):
-        return min((_inside(user, loop) for user in last.result.users), key=order.__getitem__)
+        return min((_inside(user, loop) for user in last.result.users), key=_order(loop))
     assert last.next is not None, "a block ends in its terminator"
     return last.next
+
+
+def _order(loop: For) -> Callable[[Op], int]:
+    """The place of an operation in the loop's body."""
+    return {op: number for number, op in enumerate(loop.body)}.__getitem__
 
 
 def _inside(op: Op, loop: For) -> Op:

@@ -29,6 +29,7 @@ from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
 from kbuild.compiler.targets import find_target, target_names
 from kbuild.emulator.optable import SECTIONS, Row
+from kbuild.emulator.race import KINDS, LENIENT
 
 DOCS = Path(__file__).resolve().parent
 _REGION = re.compile(r"(<!-- ([\w ]+): made by make_reference\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -248,6 +249,12 @@ def opcodes() -> str:
     return "\n\n".join(parts)
 
 
+def race_findings() -> str:
+    """What the race detector finds."""
+    rows = [(f"`{kind}`", meaning, "yes" * (kind in LENIENT)) for kind, meaning in KINDS.items()]
+    return table(("kind", "what it is", "only by the letter"), rows)
+
+
 def effects(given: Row) -> str:
     """What a row does besides writing registers, in words."""
     does = given.effects
@@ -263,7 +270,7 @@ def ulp(error: float | None) -> str:
 REGIONS: Mapping[str, Callable[[], str]] = {
     "manifest keys": manifest_keys, "language functions": language_functions, "other functions": other_functions,
     "types": types, "absent": absent, "operations": operations, "passes": passes, "targets": targets, "formulas": formulas,
-    "opcodes": opcodes,
+    "opcodes": opcodes, "race findings": race_findings,
 }  # fmt: skip
 
 

@@ -150,6 +150,22 @@ again:
     cp.async.wait_all;
 """
 )
+# Two CTAs of a cluster: each reads what the other has written to its shared memory.
+REMOTE = """
+    mov.b32 %r1, buffer;
+    mad.lo.u32 %r2, %r_tid, 4, %r1;
+    st.shared.b32 [%r2], %r_tid;
+    mov.u32 %r3, %cluster_ctarank;
+    xor.b32 %r3, %r3, 1;
+    mapa.shared::cluster.u32 %r4, %r2, %r3;
+    +relaxed barrier.cluster.arrive.release.aligned;
+    -relaxed barrier.cluster.arrive.relaxed.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    -meet st.shared.b32 [%r2], 5;
+    ld.shared::cluster.b32 %r5, [%r4];
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+"""
 RULES: dict[str, tuple[str, ...]] = {
     "read_after_write": ("race", EXCHANGE),
     "write_after_read": ("race", OVERWRITE),
@@ -343,6 +359,21 @@ RULES: dict[str, tuple[str, ...]] = {
         setp.eq.u32 %p4, %r_tid, 32;
         @%p4 mbarrier.inval.shared.b64 [%r1];
     """),
+    "cluster_without_barrier": ("race", REMOTE, "meet"),
+    "cluster_barrier_without_release": ("race", REMOTE, "relaxed"),
+    "named_barrier_of_producer_and_consumer": ("race", """
+        mov.b32 %r1, buffer;
+        and.b32 %r2, %r_tid, 31;
+        mad.lo.u32 %r2, %r2, 4, %r1;
+        setp.ge.u32 %p1, %r_tid, 32;
+        @%p1 bra consumer;
+        st.shared.b32 [%r2], %r_tid;
+        +x barrier.arrive 3, 64;
+        ret;
+        consumer:
+        +x barrier.sync 3, 64;
+        ld.shared.b32 %r3, [%r2];
+    """),
     "register_that_a_path_leaves_out": ("uninitialised-register", """
         setp.gt.u32 %p1, %r_tid, 7;
         +x mov.b32 %r2, 1;
@@ -350,14 +381,16 @@ RULES: dict[str, tuple[str, ...]] = {
         add.u32 %r3, %r2, 1;
     """),
 }  # fmt: skip
-GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2}
+GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2,
+         "cluster_without_barrier": 2, "cluster_barrier_without_release": 2}  # fmt: skip
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "round-robin", "reverse"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) -> None:
     kind, body, word = (*RULES[name], "x")[:3]
-    options = {"schedule": schedule, "grid": GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
+    options: dict = {"cluster": (2, 1, 1)} if body is REMOTE else {}
+    options |= {"schedule": schedule, "grid": GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
     kinds = set()
     for timing in ("late", "early"):
         assert not findings(body, timing=timing, **options)

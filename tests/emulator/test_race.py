@@ -408,7 +408,7 @@ def test_a_report_names_both_accesses_and_counts() -> None:
 
 
 def test_lenient_checks_forgive_what_hardware_does() -> None:
-    for name in ("lanes_without_bar_warp", "store_without_proxy_fence"):
+    for name in ("register_that_a_path_leaves_out", "store_without_proxy_fence"):
         assert not findings(RULES[name][1], "x", threads=64, checks="lenient")
     with pytest.raises(EmulationError, match="unknown checks 'loose'"):
         findings(EXCHANGE, checks="loose")

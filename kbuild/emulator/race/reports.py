@@ -24,7 +24,7 @@ KINDS = {
 }
 """The kinds of findings, and what each means."""
 
-LENIENT = ("proxy-fence", "proxy-fence-reuse", "mbarrier-fence", "mbarrier-reuse", "warp-race", "uninitialised-register")
+LENIENT = ("proxy-fence", "proxy-fence-reuse", "mbarrier-fence", "mbarrier-reuse", "uninitialised-register")
 """Kinds that break the letter of the PTX ISA in ways that today's hardware is known to forgive."""
 
 

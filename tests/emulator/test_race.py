@@ -11,6 +11,7 @@ import pytest
 
 from kbuild.emulator import Finding
 from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.race import RaceDetector
 
 from .emulated import at, launch
 
@@ -55,6 +56,7 @@ LOAD = """
     setp.eq.u32 %p1, %r_tid, 0;
     mad.lo.u32 %r3, %r_tid, 4, %r1;
     mov.b32 %r9, 0;
+    -parity mov.b32 %r9, 1;
     @%p1 mbarrier.init.shared.b64 [%r1+4096], 1;
     +init fence.proxy.async.shared::cta;
     +made bar.sync 0;
@@ -303,6 +305,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "read_of_a_bulk_load_without_wait": ("race", LOAD, "wait"),
     "bulk_load_over_what_others_read": ("race", LOAD, "bar"),
     "bulk_load_over_reads_without_proxy_fence": ("proxy-fence-reuse", LOAD, "fence"),
+    "wait_for_the_wrong_phase": ("race", LOAD, "parity"),
     "mbarrier_made_without_barrier": ("race", LOAD, "made"),
     "mbarrier_made_without_fence": ("mbarrier-fence", LOAD, "init"),
     "mbarrier_made_again": ("mbarrier-reuse", LOAD, "again"),
@@ -405,6 +408,18 @@ def test_a_report_names_both_accesses_and_counts() -> None:
     assert found.other is not None and found.other.name == "st.shared.b32"
     assert "warp 0, lane 0 reads shared address 0x80" in str(found) and "which warp 1, lane 0 wrote" in str(found)
     assert f"against PTX line {found.other.line}: st.shared.b32" in str(found)
+
+
+def test_reads_of_what_the_host_has_not_written() -> None:
+    body = at("y", 4) + "ld.global.b32 %r1, [%d0];\n st.global.b32 [%d0], %r1;"
+    assert not findings(body, threads=64)
+    (found,) = findings(body, threads=64, checks="", observers=[RaceDetector(unwritten=[1])])
+    assert found.kind == "uninitialised-read" and "argument 1" in found.message
+
+
+def test_other_ctas_are_named() -> None:
+    (found,) = findings("mov.u32 %r1, %ctaid.x;\n st.global.b32 [%d_y], %r1;", threads=32, grid=2)
+    assert "which warp 0, lane 31 of CTA (0, 0, 0) wrote" in found.message and found.cta == (1, 0, 0)
 
 
 def test_lenient_checks_forgive_what_hardware_does() -> None:

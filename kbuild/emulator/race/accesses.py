@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.memory import Space
-from kbuild.emulator.race.clocks import FENCED, KNOWN, Clocks, Row
+from kbuild.emulator.race.clocks import FENCED, KNOWN, MBARRIERS, Clocks, Row
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, Shadow, agents_of, clocks_of, pack, sites_of
 from kbuild.emulator.race.sites import Site, Sites
@@ -58,6 +58,8 @@ class Rules:
     def __init__(self, sites: Sites, reports: Reports) -> None:
         self.sites = sites
         self.reports = reports
+        self.ctas: list[list[tuple[int, int, int]]] = []
+        """For each cluster, by number, the places of its CTAs in the grid."""
 
     def words(self, memory: Memory, actor: Actor, clocks: np.ndarray | int) -> np.ndarray:
         """What is noted of an access."""
@@ -164,7 +166,7 @@ class Rules:
     ) -> None:  # fmt: skip
         where = memory.describe(cell)
         agent = int(agents_of(word)) - (0 if memory.shared else actor.clocks.base)
-        first = name_of(actor.clocks, agent, other, actor.convoy)
+        first = self._name_of(actor, agent, other)
         if earlier.startswith("is "):
             message = (
                 f"{self._who(actor, index)} {action} {where}, which {earlier} by {other.instruction.name} of {first}, {reason}"
@@ -174,21 +176,21 @@ class Rules:
         self._add(kind, message, actor, index, other)
 
     def _who(self, actor: Actor, index: int) -> str:
-        return name_of(actor.clocks, int(actor.threads[index]), actor.site, actor.convoy)
+        return self._name_of(actor, int(actor.threads[index]), actor.site)
+
+    def _name_of(self, actor: Actor, agent: int, site: Site) -> str:
+        """An agent, numbered from the first of the actor's cluster on, in words."""
+        number, local = divmod(agent + actor.clocks.base, actor.clocks.threads + MBARRIERS)
+        if local >= actor.clocks.threads:
+            return f"the copy {site.instruction.name}"
+        cta = actor.convoy.cta
+        rank, thread = divmod(local, 32 * cta.warp_count)
+        index = self.ctas[number][rank]
+        where = "" if index == cta.index else f" of CTA {index}"
+        if site.instruction.name.startswith("wgmma"):
+            return f"a product of warp {thread >> 5}{where}"
+        return f"warp {thread >> 5}, lane {thread & 31}{where}"
 
     def _add(self, kind: str, message: str, actor: Actor, index: int, other: Site | None = None) -> None:
         warps = (int(actor.threads[index]) % (32 * actor.convoy.cta.warp_count) >> 5,)
         self.reports.add(kind, message, actor.site, actor.convoy, warps, other)
-
-
-def name_of(clocks: Clocks, agent: int, site: Site, convoy: Any) -> str:
-    """An agent in words, as seen from a convoy of the cluster."""
-    if not 0 <= agent < clocks.threads + 1024:
-        return "a thread of another CTA"
-    if agent >= clocks.threads:
-        return f"the copy {site.instruction.name}"
-    rank, thread = divmod(agent, 32 * convoy.cta.warp_count)
-    where = "" if rank == convoy.cta.rank else f" of CTA {rank} of the cluster"
-    if site.async_proxy and site.instruction.opcode == "wgmma":
-        return f"a product of warp {thread >> 5}{where}"
-    return f"warp {thread >> 5}, lane {thread & 31}{where}"

@@ -51,7 +51,6 @@ class RaceDetector:
         self.reports = Reports(launch.program.module, self.without)
         self.rules = Rules(self.sites, self.reports)
         self._clusters: dict[int, tuple[Any, _Cluster]] = {}
-        self._count = 0
         self._products = ProductRegisters(launch.program, self.sites, self.reports)
         self._unwritten = Unwritten(launch.program, self.sites, self.reports)
         self._memories: dict[int, Memory] = {}
@@ -273,10 +272,10 @@ class RaceDetector:
         found = self._clusters.get(id(cluster))
         if found is None:
             per_cta = 32 * cluster.ctas[0].warp_count
-            clocks = Clocks(self._count, per_cta * len(cluster.ctas), self._planes)
+            clocks = Clocks(len(self.rules.ctas), per_cta * len(cluster.ctas), self._planes)
             made = _Cluster(clocks, Order(clocks, per_cta, self._releases), Flights(self.rules, clocks))
             found = self._clusters[id(cluster)] = (cluster, made)
-            self._count += 1
+            self.rules.ctas.append([cta.index for cta in cluster.ctas])
         return found[1]
 
     def _memory(self, space: Space, cta: Any) -> Memory:

@@ -86,6 +86,20 @@ def count_calls(counter, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def last_one_adds(x, parts, counter, out, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """The program that comes last adds what all have written."""
+    offsets = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * BLOCK + offsets
+    tl.store(parts + place, tl.load(x + place) * 2)
+    tl.debug_barrier()
+    if tl.atomic_add(counter, 1) == PARTS - 1:
+        total = tl.zeros((BLOCK,), tl.float32)
+        for part in range(PARTS):
+            total += tl.load(parts + part * BLOCK + tl.flip(offsets))
+        tl.store(out + tl.flip(offsets), total)
+
+
+@triton.jit
 def random_numbers(out, seed, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.rand(seed, offsets))

@@ -362,6 +362,19 @@ RULES: dict[str, tuple[str, ...]] = {
         setp.eq.u32 %p4, %r_tid, 32;
         @%p4 mbarrier.inval.shared.b64 [%r1];
     """),
+    "counters_set_to_zero_before": ("race", """
+        mov.b32 %r1, buffer;
+        setp.eq.u32 %p1, %r_tid, 0;
+        @%p1 st.shared.b32 [%r1], 0;
+        @%p1 atom.shared.add.u32 %r2, [%r1], 1;
+        +x bar.sync 0;
+        atom.shared.add.u32 %r2, [%r1], 1;
+    """),
+    "read_only_load_of_what_was_stored": ("read-only-load", at("y", 4) + """
+        st.global.b32 [%d0], 5;
+        +x ld.global.b32 %r1, [%d0];
+        -x ld.global.nc.b32 %r1, [%d0];
+    """),
     "cluster_without_barrier": ("race", REMOTE, "meet"),
     "cluster_barrier_without_release": ("race", REMOTE, "relaxed"),
     "named_barrier_of_producer_and_consumer": ("race", """

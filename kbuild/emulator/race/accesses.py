@@ -75,6 +75,9 @@ class Rules:
             if benign is not None:
                 bad &= ~(benign & (clocks_of(words) < PENDING))
             self._conflicts(memory, cells, words, bad, actor, action, "wrote")
+        if actor.site.strong and memory.shadow.covered is not None:
+            words = memory.shadow.covered[cells]
+            self._conflicts(memory, cells, words, ~actor.knows(memory, words, KNOWN), actor, action, "wrote")
         if actor.site.async_proxy:
             unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, FENCED) & (words != 0)
             self._unfenced(memory, cells, words, unfenced, actor, action, "wrote")
@@ -92,6 +95,26 @@ class Rules:
             if actor.site.async_proxy:
                 unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, FENCED) & (words != 0)
                 self._unfenced(memory, cells, words, unfenced, actor, "writes", "read")
+
+    def note_write(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
+        """Note a write; where it is atomic, the one before it that was not stays known."""
+        if actor.site.strong:
+            old = memory.shadow.writers[cells]
+            weak = (old != 0) & ~self.sites.strong[sites_of(old)]
+            if weak.any():
+                memory.shadow.cover(cells[weak], old[weak])
+        memory.shadow.writers[cells] = words
+
+    def check_unchanging(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        """What is loaded as read-only must not have been written in this launch."""
+        written = memory.shadow.writers[cells]
+        if "nc" in actor.site.instruction.modifiers and written.any():
+            index = int(np.argmax(written != 0))
+            other = self.sites.numbered(int(sites_of(written[index])))
+            if self.reports.wants("read-only-load", actor.site, other):
+                where = memory.describe(int(cells[index]))
+                text = f"{self._who(actor, index)} loads {where} as read-only, which the kernel has written"
+                self._add("read-only-load", text, actor, index, other)
 
     def check_written(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """Somebody must have written what is read."""

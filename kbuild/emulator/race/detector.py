@@ -105,6 +105,7 @@ class RaceDetector:
     def _read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         self.rules.check_writers(memory, cells, actor, "reads", None)
         self.rules.check_written(memory, cells, actor)
+        self.rules.check_unchanging(memory, cells, actor)
         words = self.rules.words(memory, actor, actor.clocks.own(actor.threads))
         if isinstance(memory.shadow, RecentReaders):
             memory.shadow.read(cells, words)
@@ -119,7 +120,7 @@ class RaceDetector:
         self.rules.check_writers(memory, cells, actor, "writes", benign)
         self.rules.check_readers(memory, cells, actor)
         words = self.rules.words(memory, actor, actor.clocks.own(actor.threads))
-        memory.shadow.writers[cells] = words
+        self.rules.note_write(memory, cells, actor, words)
         self.rules.check_lanes(memory, cells, actor, words, data)
 
     def _order_strong(self, kind: str, site: Site, convoy: Any, memory: Memory, offsets: np.ndarray, threads: np.ndarray) -> None:

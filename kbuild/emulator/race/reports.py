@@ -15,6 +15,7 @@ KINDS = {
     "proxy-fence": "data written through the generic proxy and used by the asynchronous one without fence.proxy.async on the way",
     "proxy-fence-reuse": "data read through the generic proxy and overwritten by the asynchronous one without fence.proxy.async",
     "uninitialised-read": "a read of memory that nobody has written",
+    "read-only-load": "a ld.global.nc of memory that the kernel has written",
     "uninitialised-register": "a read of a register that the thread has not written",
     "wgmma-fence": "registers of a product touched after the last wgmma.fence before it",
     "wgmma-registers": "registers of a product touched before it has been waited for",

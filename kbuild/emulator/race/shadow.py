@@ -43,6 +43,8 @@ class Shadow:
         self.size = size
         self.writers = np.zeros(-(-size // LARGEST_GRANULE), np.int64)
         self.readers = np.zeros((columns, len(self.writers)), np.int64)
+        self.covered: np.ndarray | None = None
+        """Where an atomic operation was the last writer, the last one that was none; None: nowhere."""
         self._columns: dict[tuple[str, int], int] = {}
 
     def cells(self, offsets: np.ndarray, size: int) -> tuple[np.ndarray, int]:
@@ -76,11 +78,18 @@ class Shadow:
             self.readers = np.concatenate([self.readers, np.zeros((1, len(self.writers)), np.int64)])
         return found
 
+    def cover(self, cells: np.ndarray, words: np.ndarray) -> None:
+        """Keep words of writers that atomic operations are about to take the place of."""
+        if self.covered is None:
+            self.covered = np.zeros_like(self.writers)
+        self.covered[cells] = words
+
     def _split(self, granule: int) -> None:
         count = self.granule // granule
         self.granule, self.shift = granule, granule.bit_length() - 1
         self.writers = np.repeat(self.writers, count)
         self.readers = np.repeat(self.readers, count, axis=1)
+        self.covered = None if self.covered is None else np.repeat(self.covered, count)
 
 
 class RecentReaders(Shadow):

@@ -26,7 +26,7 @@ def _expected(form: str, a: np.ndarray, b: np.ndarray, M: int, N: int, K: int, s
 
 def tile_case(form: str, m: int = 77, n: int = 48, k: int = 80) -> Case:
     """The kernel in one form."""
-    batch, heads, lda, ldb, ldc = (4 if form == "heads" else 1), 2, 96, 64, 64
+    batch, heads, lda, ldb, ldc = {"heads": 4, "batch": 3}.get(form, 1), 2, 96, 64, 64
     tile_m, tile_n, tile_k = TILE
 
     def make(rng: np.random.Generator) -> dict:
@@ -59,5 +59,8 @@ def tile_case(form: str, m: int = 77, n: int = 48, k: int = 80) -> Case:
     return Case(f"tiles_{form}{'' if k else '_empty'}", "tiles.py", "dot_tiles", make, expect, constexprs, grid)
 
 
-FORMS = ("masked", "wrapped", "heads", "constant_stride", "second_half", "above", "column_sums", "ones", "diagonal", "table")
+FORMS = (
+    "masked", "wrapped", "heads", "batch", "blocks", "constant_stride", "second_half", "above", "column_sums", "ones", "diagonal",
+    "table",
+)  # fmt: skip
 CASES = [*(tile_case(form) for form in FORMS), tile_case("masked", k=0), tile_case("in_place", m=64, n=32, k=64)]

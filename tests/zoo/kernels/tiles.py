@@ -20,6 +20,8 @@ def dot_tiles(
     elif FORM == "heads":
         a += (batch // heads).to(tl.int64) * stride_z + (batch % heads).to(tl.int64) * stride_h
         a_rows = a + rows[:, None] * lda + depth[None, :]
+    elif FORM == "batch":
+        a_rows = a + (batch * (M + 8) + rows)[:, None] * lda + depth[None, :]
     elif FORM == "constant_stride":
         a_rows = a + rows[:, None] * LDA + depth[None, :]
     elif FORM == "table":
@@ -33,7 +35,12 @@ def dot_tiles(
     if FORM == "second_half":
         first = K // TILE_K // 2 * TILE_K
     total = tl.zeros((TILE_M, TILE_N), tl.float32)
-    for k in range(first, K, TILE_K):
+    last, step = K, TILE_K
+    if FORM == "blocks":
+        last, step = tl.cdiv(K, TILE_K), 1
+    for k in range(first, last, step):
+        if FORM == "blocks":
+            k *= TILE_K
         if FORM == "above":
             left = tl.load(a_rows + k, mask=(rows >= 3)[:, None] & (rows < M + 3)[:, None] & (depth < K - k)[None, :], other=0.0)
         elif FORM == "ones":
@@ -56,6 +63,6 @@ def dot_tiles(
         inside = (rows[:, None] < M) & (columns[None, :] < N)
         tl.store(a + rows[:, None] * lda + columns[None, :], total.to(tl.float16), mask=inside)
     else:
-        if FORM == "heads":
+        if FORM == "heads" or FORM == "batch":
             c += batch * M * ldc
         tl.store(c + rows[:, None] * ldc + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))

@@ -63,7 +63,8 @@ def _plan(
 ) -> tuple[Schedule, dict[Load, MemDescType], dict[Load, Value]] | None:
     """How to pipeline a loop, into what tiles its loads are copied, and by what tensor maps; None when it stays as it is."""
     tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
-    by_tma = target.has("tma") and bool(tiles) and all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items())
+    others = [load for load, tile in tiles.items() if not can_copy_by_tma(load, tile, func)]
+    by_tma = target.has("tma") and bool(tiles) and not others
     tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
     pending = 1 if any(feeds_sum_in_place(load, loop) for load in tiles) else 0
@@ -76,18 +77,22 @@ def _plan(
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
-    _note(func, loads, maps)
+    _note(func, loads, maps, others)
     return make_schedule(loop, list(tiles), held, num_stages, pending, by_tma), tiles, maps
 
 
-def _note(func: Func, loads: list[Load], maps: dict[Load, Value]) -> None:
-    """Keep in the function's attribute `tma` which loads go by what map, and of which blocks of tensors go by none."""
+def _note(func: Func, loads: list[Load], maps: dict[Load, Value], others: list[Load]) -> None:
+    """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by none: the copy engine
+    brings all loads of a loop, or none."""
     notes = []
     for load in loads:
+        name = load.result.hint or "a load"
         if load in maps:
-            notes.append(f"{load.result.hint or 'a load'}: by {maps[load].hint}")
+            notes.append(f"{name}: by {maps[load].hint}")
+        elif load.desc is not None and load in others:
+            notes.append(f"{name}: no product of warpgroups reads it as it is in memory")
         elif load.desc is not None:
-            notes.append(f"{load.result.hint or 'a load'}: its tile, or another load of the loop, is not for the copy engine")
+            notes.append(f"{name}: {others[0].result.hint or 'another load'} of the same loop is not by the copy engine")
     if notes:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from kbuild.compiler.analysis.bounds import bounds_of, is_stored_only_where
 from kbuild.compiler.analysis.polynomials import (
@@ -22,7 +23,7 @@ from kbuild.compiler.analysis.signs import Signs
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ir.types import IntType, PointerType, TensorType
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import Constant, MinSI
+from kbuild.compiler.ops.elementwise import Constant, DivSI, MinSI
 from kbuild.compiler.ops.tensor import Load
 
 MAX_RANK = 5
@@ -86,8 +87,11 @@ def find_tile(load: Load, func: Func, forms: Polynomials, numbering: Numbering) 
         raise Refusal("its addresses are no sum of indices times strides")
     base, offset = _base(address, func)
     finder = _Finder(load, type_, func, forms)
-    axes = finder.axes(offset, numbering)
-    finder.bound(axes)
+    finder.place(offset, numbering)
+    finder.bound()
+    axes = finder.thin + finder.own
+    if len(axes) > MAX_RANK:
+        raise Refusal(f"its tensor has more than {MAX_RANK} axes")
     finder.check_starts(axes)
     return Tile(base, axes)
 
@@ -112,22 +116,24 @@ class _Finder:
     def __init__(self, load: Load, type_: TensorType, func: Func, forms: Polynomials) -> None:
         self.load, self.type, self.func, self.forms = load, type_, func, forms
         self.wrapped: dict[int, Wrapped] = {}
+        self.checked: set[int] = set()
+        """The block's axes along which the mask stops negative indices."""
+        self.own: list[Axis] = []
+        """The block's axes."""
+        self.thin: list[Axis] = []
+        """Axes along which the block is one thick."""
 
     # Axes: what each index of the block, and each part of the offset that is the same for all, is multiplied by
 
-    def axes(self, offset: Polynomial, numbering: Numbering) -> list[Axis]:
-        """The axes of the tensor, not bounded yet."""
+    def place(self, offset: Polynomial, numbering: Numbering) -> None:
+        """Find the axes of the tensor, not bounded yet."""
         own = [self._own_axis(offset, axis) for axis in range(self.type.rank)]
-        own.sort(key=lambda axis: axis.stride == 1)
-        if own[-1].stride != 1 or (len(own) > 1 and own[-2].stride == 1):
+        self.own = sorted(own, key=lambda axis: axis.stride == 1)
+        if self.own[-1].stride != 1 or (len(own) > 1 and self.own[-2].stride == 1):
             raise Refusal("no axis, or more than one, of the block is contiguous")
-        thin: list[Axis] = []
         for monomial, factor in sorted(offset.terms, key=lambda term: numbering.of_monomial(term[0])):
             if not any(isinstance(symbol, Along | Wrapped) for symbol, _ in monomial):
-                self._place(monomial, factor, own, thin)
-        if len(own) + len(thin) > MAX_RANK:
-            raise Refusal(f"its tensor has more than {MAX_RANK} axes")
-        return thin + own
+                self._place(monomial, factor)
 
     def _own_axis(self, offset: Polynomial, axis: int) -> Axis:
         found = [(m, f) for m, f in offset.terms if any(isinstance(s, Along | Wrapped) and _varies(s, axis) for s, _ in m)]
@@ -155,17 +161,17 @@ class _Finder:
         ((symbol, power),) = monomial
         return symbol if power == 1 and isinstance(symbol, Value) and _is_argument(symbol, self.func) else None
 
-    def _place(self, monomial: Monomial, factor: int, own: Sequence[Axis], thin: list[Axis]) -> None:
+    def _place(self, monomial: Monomial, factor: int) -> None:
         """Add a part of the offset to the index along the axis with whose stride it is multiplied: one of the block's, or a
         new one."""
-        for axis in (*own, *thin):
+        for axis in (*self.own, *self.thin):
             rest = divided(monomial, frozenset({(axis.stride, 1)})) if isinstance(axis.stride, Value) else None
             if rest is not None:
                 axis.start += Polynomial.of([(rest, factor)])
                 return
         strides = [symbol for symbol, _ in monomial if isinstance(symbol, Value) and _is_argument(symbol, self.func)]
         if not strides:
-            self._place_constant(monomial, factor, own)
+            self._place_constant(monomial, factor)
             return
         if len(strides) > 1:
             raise Refusal("a part of its addresses is a product of several arguments")
@@ -173,11 +179,11 @@ class _Finder:
         assert rest is not None
         if rest == ONE:
             raise Refusal("an argument is added to its addresses")
-        thin.insert(0, Axis(strides[0], UNBOUNDED, Polynomial.of([(rest, factor)]), None))
+        self.thin.append(Axis(strides[0], UNBOUNDED, Polynomial.of([(rest, factor)]), None))
 
-    def _place_constant(self, monomial: Monomial, factor: int, own: Sequence[Axis]) -> None:
+    def _place_constant(self, monomial: Monomial, factor: int) -> None:
         """The same where strides are constants: the largest that divides."""
-        constants = [axis for axis in own if isinstance(axis.stride, int)]
+        constants = [axis for axis in self.own if isinstance(axis.stride, int)]
         for axis in sorted(constants, key=lambda axis: -axis.stride if isinstance(axis.stride, int) else 0):
             if isinstance(axis.stride, int) and factor % axis.stride == 0:
                 axis.start += Polynomial.of([(monomial, factor // axis.stride)])
@@ -186,32 +192,46 @@ class _Finder:
 
     # Sizes: what the mask allows, or the modulus of indices that wrap around
 
-    def bound(self, axes: Sequence[Axis]) -> None:
+    def bound(self) -> None:
         """Set the sizes, and check that the zeros beyond them are what the load gives, or are not looked at."""
         bounds = bounds_of(self.load.mask, self.forms)
         if not bounds.complete:
             raise Refusal("its mask is no comparison of indices with sizes")
         if self.load.mask is not None and not _is_zero(self.load.other):
             raise Refusal("where the mask is false it gives something else than zero")
-        own = [axis for axis in axes if axis.along is not None]
-        checked: set[int] = set()
-        for form in bounds.negative:
-            axis = next((axis for axis in own if {axis.along} == form.axes), None)
-            if axis is None or axis.along in self.wrapped:
+        for form in sorted(bounds.negative, key=lambda form: (sorted(form.axes), _falls(form))):
+            axis = next((axis for axis in self.own if {axis.along} == form.axes), None)
+            if axis is None or axis.along is None or axis.along in self.wrapped:
                 raise Refusal("its mask is no comparison of indices with sizes")
-            if form == -self._index(axis) - Polynomial.constant(1):
-                assert axis.along is not None
-                checked.add(axis.along)
+            if _falls(form) and form == -self._index(axis) - Polynomial.constant(1):
+                self.checked.add(axis.along)
                 continue
-            size = self._number(self._index(axis) - form)
+            size = self._size(axis, self._index(axis) - form)
             if axis.size not in (UNBOUNDED, size):
                 raise Refusal("its mask compares an index with two sizes")
             axis.size = size
-        self.checked = checked
-        for axis in own:
+        for axis in self.own:
             self._bound_unmasked(axis)
-        for axis in own:
+        for axis in self.own:
             self._check_empty(axis)
+
+    def _size(self, axis: Axis, difference: Polynomial) -> Number:
+        """The size with which a mask compares an index that lacks a part of the one in the address.  That part is the start
+        along an axis of its own, with the same stride: rows of one matrix after those of another."""
+        if len(difference.terms) == 1:
+            return self._number(difference)
+        parts = [Polynomial.of([term]) for term in difference.terms]
+        for kind in (Value, int):
+            sizes = [part for part in parts if isinstance(self._as_number(part), kind)]
+            if len(sizes) == 1:
+                before = difference - sizes[0]
+                axis.start -= before
+                step = gcd(*(factor for _, factor in before.terms)) if isinstance(axis.stride, int) else 1
+                start = Polynomial.of((monomial, factor // step) for monomial, factor in before.terms)
+                stride = axis.stride * step if isinstance(axis.stride, int) else axis.stride
+                self.thin.append(Axis(stride, UNBOUNDED, start, None))
+                return self._number(sizes[0])
+        raise Refusal("a size is no argument, nor a constant")
 
     def _bound_unmasked(self, axis: Axis) -> None:
         assert axis.along is not None
@@ -237,14 +257,32 @@ class _Finder:
         loop = self.load.parent_op
         if not isinstance(loop, For) or not Signs(self.forms, [size]).is_natural(self.forms.of(loop.lower)):
             return False
-        work = [loop.upper]
-        while work:
-            value = work.pop()
-            if value is size:
-                return True
-            if isinstance(value.op, MinSI):
-                work += [value.op.lhs, value.op.rhs]
-        return False
+        last = self._at_zero(loop.upper, size)
+        return last is not None and last <= 0
+
+    def _at_zero(self, value: Value, size: Value) -> int | None:
+        """The most that an integer can be where a size is zero; None where that is not known."""
+        if value is size:
+            return 0
+        op = value.op
+        match op:
+            case MinSI():
+                known = [most for side in (op.lhs, op.rhs) if (most := self._at_zero(side, size)) is not None]
+                return min(known, default=None)
+            case DivSI() if isinstance(op.rhs.op, Constant) and op.rhs.op.value > 0:
+                most = self._at_zero(op.lhs, size)
+                return most // int(op.rhs.op.value) if most is not None and most >= 0 else most
+        form, total = self.forms.of(value), 0
+        for monomial, factor in form.terms if form is not None else ():
+            if any(symbol is size for symbol, _ in monomial):
+                continue
+            ((symbol, power), *others) = monomial or ((None, 1),)
+            known = isinstance(symbol, Value) and symbol is not value and power == 1 and not others and factor > 0
+            most = self._at_zero(symbol, size) if known and isinstance(symbol, Value) else 1 if symbol is None else None
+            if most is None:
+                return None
+            total += factor * most
+        return total if form is not None else None
 
     def _index(self, axis: Axis) -> Polynomial:
         assert axis.along is not None
@@ -252,14 +290,20 @@ class _Finder:
 
     def _number(self, form: Polynomial) -> Number:
         """A size that is an argument or a constant."""
-        if form.number is not None and form.number > 0:
-            return form.number
+        number = self._as_number(form)
+        if number is None:
+            raise Refusal("a size is no argument, nor a constant")
+        return number
+
+    def _as_number(self, form: Polynomial) -> Number | None:
+        if form.number is not None:
+            return form.number if form.number > 0 else None
         if len(form.terms) == 1:
             ((monomial, factor),) = form.terms
             stride = self._stride(monomial, factor)
             if isinstance(stride, Value) and isinstance(stride.type, IntType):
                 return stride
-        raise Refusal("a size is no argument, nor a constant")
+        return None
 
     # Starts
 
@@ -271,6 +315,11 @@ class _Finder:
                 raise Refusal("an index may be negative")
             if any(_bits(symbol) > 32 for symbol in axis.start.symbols):
                 raise Refusal("an index has 64 bits")
+
+
+def _falls(form: Polynomial) -> bool:
+    """Whether a bound is one from below: it falls along its axis."""
+    return any(factor < 0 and any(isinstance(symbol, Along) for symbol, _ in monomial) for monomial, factor in form.terms)
 
 
 def _bits(symbol: object) -> int:

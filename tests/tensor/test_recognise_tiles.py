@@ -34,6 +34,7 @@ def compiled(form: str, **changed: str) -> kbuild.compiler.driver.Metadata:
     ("constant_stride", "tensormap f16 64x32 64 a M,K 96"),
     ("second_half", MAPS["a_map"]),
     ("above", MAPS["a_map"]),
+    ("sums", MAPS["a_map"]),
 ])  # fmt: skip
 def test_forms_that_the_copy_engine_can_do(form: str, left: str) -> None:
     metadata = compiled(form)
@@ -58,5 +59,5 @@ def test_promises_that_are_missing(changed: dict[str, str], reason: str) -> None
 
 
 def test_every_form_is_one_or_the_other() -> None:
-    possible = {"masked", "wrapped", "heads", "batch", "blocks", "constant_stride", "second_half", "above"}
+    possible = {"masked", "wrapped", "heads", "batch", "blocks", "constant_stride", "second_half", "above", "sums"}
     assert {*FORMS, "in_place"} == possible | {*REFUSED}

@@ -32,8 +32,8 @@ def tile_case(form: str, m: int = 77, n: int = 48, k: int = 80) -> Case:
     def make(rng: np.random.Generator) -> dict:
         a = small_integers(rng, batch, m + 8, lda, low=-2, high=3).astype(np.float16)
         b = small_integers(rng, max(k, 1), ldb, low=-2, high=3).astype(np.float16)
-        return {"a": a if batch > 1 else a[0], "b": b, "c": poisoned(batch * m, ldc), "starts": np.array([5, 5], np.int32),
-                "M": m, "N": n, "K": k, "lda": lda, "ldb": ldb, "ldc": ldc,
+        return {"a": a if batch > 1 else a[0], "b": b, "c": poisoned(max(batch * m, 1), ldc),
+                "starts": np.array([5, 5], np.int32), "M": m, "N": n, "K": k, "lda": lda, "ldb": ldb, "ldc": ldc,
                 "stride_z": heads * (m + 8) * lda, "stride_h": (m + 8) * lda, "heads": heads}
 
     def expect(a, b, c, starts, M, N, K, **_):
@@ -46,6 +46,8 @@ def tile_case(form: str, m: int = 77, n: int = 48, k: int = 80) -> Case:
         if form == "column_sums":
             rows = np.arange(-(-M // tile_m) * tile_m) % M
             right[0, :N] = product[rows[:tile_m]].sum(axis=0)
+        elif form == "sums":
+            right[:1, :N] = product[:tile_m].sum(axis=0)
         elif form == "above":
             right[3:M, :N] = product[: M - 3]
             right[:3, :N] = 0
@@ -53,14 +55,17 @@ def tile_case(form: str, m: int = 77, n: int = 48, k: int = 80) -> Case:
             right[:, :N] = product.reshape(-1, N)
         return {"c": right}
 
-    tiles_m = 1 if form in ("column_sums",) else -(-m // tile_m)
+    tiles_m = 1 if form in ("column_sums", "sums") else -(-m // tile_m)
     constexprs = {"FORM": form, "TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k, "LDA": lda}
     grid = (tiles_m, -(-n // tile_n), batch)
-    return Case(f"tiles_{form}{'' if k else '_empty'}", "tiles.py", "dot_tiles", make, expect, constexprs, grid)
+    return Case(f"tiles_{form}{'' if m and k else '_empty'}", "tiles.py", "dot_tiles", make, expect, constexprs, grid)
 
 
 FORMS = (
     "masked", "wrapped", "heads", "batch", "blocks", "constant_stride", "second_half", "above", "column_sums", "ones", "diagonal",
-    "table",
+    "table", "sums",
 )  # fmt: skip
-CASES = [*(tile_case(form) for form in FORMS), tile_case("masked", k=0), tile_case("in_place", m=64, n=32, k=64)]
+CASES = [
+    *(tile_case(form) for form in FORMS), tile_case("masked", k=0), tile_case("sums", m=0),
+    tile_case("in_place", m=64, n=32, k=64),
+]  # fmt: skip

@@ -25,7 +25,7 @@ from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.types import I32, I64, DescriptorType, PointerType, TensorType, bit_width
 from kbuild.compiler.ops.control import Call, For, While
-from kbuild.compiler.ops.elementwise import AddI, Constant, ExtSI, MulI
+from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, ExtSI, MulI, Select
 from kbuild.compiler.ops.tensor import (
     AtomicCAS,
     AtomicRMW,
@@ -35,6 +35,7 @@ from kbuild.compiler.ops.tensor import (
 )
 from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.tensor.recognise_tiles.tiles import (
+    Axis,
     Number,
     Numbering,
     Refusal,
@@ -46,6 +47,8 @@ from kbuild.compiler.transforms.tensor.recognise_tiles.tiles import (
 ALIGNMENT = 16
 """Bytes that divide the address of a tensor and the distances of its rows."""
 MIN_ROW_BYTES = 16
+BEYOND = 1 << 30
+"""An index that an array with a size of one lacks, and that another may be added to."""
 
 
 @tensor_pass
@@ -107,7 +110,8 @@ def _recognise(
     strides = tuple(_argument(top, axis.stride, 64) for axis in tile.axes)
     made = MakeTensorDescriptor(tile.base, sizes, strides, DescriptorType(TensorType(shape, type_.element)))
     load.desc = top.add(made).result
-    load.indices = tuple(_index(here, start, numbering) for start in starts)
+    indices = [_index(here, start, numbering) for start in starts]
+    load.indices = tuple(_beyond_empty(here, *pair) if pair[1].may_be_empty else pair[0] for pair in zip(indices, tile.axes))
     places = {axis.along: number for number, axis in enumerate(tile.axes)}
     axes = tuple(places[axis] for axis in range(type_.rank))
     load.axes = axes if axes != tuple(range(len(tile.axes))) else ()
@@ -139,6 +143,15 @@ def _argument(build: Builder, number: Number, bits: int) -> Value:
     if isinstance(number, int):
         return build.add(Constant(number, I64 if bits == 64 else I32)).result
     return number if bit_width(number.type) >= bits else build.add(ExtSI(number, I64)).result
+
+
+def _beyond_empty(build: Builder, index: Value, axis: Axis) -> Value:
+    """An index, made too large where the axis has no elements: maps have one then."""
+    assert isinstance(axis.size, Value)
+    zero = build.add(Constant.of(0, axis.size.type)).result
+    empty = build.add(CmpI(axis.size, zero, "eq")).result
+    shift = build.add(Select(empty, build.add(Constant(BEYOND, I32)).result, build.add(Constant(0, I32)).result)).result
+    return build.add(AddI(index, shift)).result
 
 
 def _index(build: Builder, form: Polynomial, numbering: Numbering) -> Value:

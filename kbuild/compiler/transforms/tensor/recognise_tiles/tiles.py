@@ -50,6 +50,8 @@ class Axis:
     """The block's first index along it."""
     along: int | None
     """The axis of the load's result that goes along it; None where the block is one thick."""
+    may_be_empty: bool = False
+    """Whether what the load gives matters where the size is zero."""
 
 
 @dataclass
@@ -242,15 +244,17 @@ class _Finder:
             axis.size = number + self.type.shape[axis.along]
 
     def _check_empty(self, axis: Axis) -> None:
-        """Indices that wrap around give zeros instead, and a size of zero is taken for one: nobody may look."""
+        """Indices that wrap around give zeros instead: nobody may look.  Somebody may look where a size is zero, for which a map
+        has one."""
         assert axis.along is not None
         size = axis.size
         if axis.along not in self.wrapped and (isinstance(size, int) or self._is_limit_of_loop(size)):
             return
         negative = self._index(axis) - (Polynomial.constant(size) if isinstance(size, int) else Polynomial.symbol(size))
         if not is_stored_only_where(self.load.result, axis.along, negative, self.forms):
-            what = "indices that wrap around" if axis.along in self.wrapped else "zeros where a size may be zero"
-            raise Refusal(f"{what} may reach what is stored")
+            axis.may_be_empty = True
+            if axis.along in self.wrapped:
+                raise Refusal("indices that wrap around may reach what is stored")
 
     def _is_limit_of_loop(self, size: Value) -> bool:
         """Whether the load's loop does nothing where a size is zero."""

@@ -22,7 +22,7 @@ from kbuild.emulator.race.order import Order, Release
 from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import RecentReaders, Shadow
-from kbuild.emulator.race.sites import Site, Sites
+from kbuild.emulator.race.sites import Site, Sites, uses_async_proxy
 
 
 class _Cluster:
@@ -58,7 +58,7 @@ class RaceDetector:
         """What last announced bytes to each mbarrier."""
         self._releases: dict[tuple[int, int], list[Release]] = {}
         statements = (step.instruction for block in launch.program.blocks for step in block.steps)
-        self._planes = 2 if any(self.sites.of(instruction).async_proxy for instruction in statements) else 1
+        self._planes = 2 if any(uses_async_proxy(instruction) for instruction in statements) else 1
         heap = launch.global_memory
         unwritten = None
         if self.unwritten:
@@ -244,8 +244,11 @@ class RaceDetector:
         cluster.ended += 1
         if cluster.ended == len(cta.cluster.ctas):
             del self._clusters[id(cta.cluster)]
-            for space in cluster.memories:
-                del self._memories[id(space)]
+            gone = {id(space) for space in cluster.memories}
+            for number in gone:
+                del self._memories[number]
+            for key in [key for key in self._releases if key[0] in gone]:
+                del self._releases[key]
 
     def _check_announced(self, cta: Any) -> None:
         """Report mbarriers of a CTA that still wait for bytes."""

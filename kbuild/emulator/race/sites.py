@@ -62,17 +62,22 @@ class Sites:
         return site
 
 
+def uses_async_proxy(instruction: Instruction) -> bool:
+    """Whether an instruction's accesses go through the asynchronous proxy: products of warpgroups, bulk and tensor copies."""
+    return instruction.name.startswith(("wgmma.mma_async", *_BULK))
+
+
 def _describe(number: int, instruction: Instruction) -> Site:
     name, words = instruction.name, instruction.modifiers
     atomic = instruction.opcode in ("atom", "red") or name.startswith("cp.reduce")
     barrier = instruction.opcode == "mbarrier" and words[0] not in ("init", "inval")
     signal = name.startswith("cp.async.mbarrier")
-    product, bulk = name.startswith("wgmma.mma_async"), name.startswith(_BULK)
     return Site(
         number, instruction, atomic or barrier or signal or _any(_STRONG, words),
         acquires=_any(("acquire", "acq_rel"), words) and not barrier,
         releases=_any(("release", "acq_rel"), words) and not barrier, modifies=atomic, within_cta="cta" in words,
-        asynchronous=product or bulk or (name.startswith("cp.async") and not signal), async_proxy=product or bulk,
+        asynchronous=uses_async_proxy(instruction) or (name.startswith("cp.async") and not signal),
+        async_proxy=uses_async_proxy(instruction),
     )  # fmt: skip
 
 

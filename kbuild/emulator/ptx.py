@@ -7,6 +7,7 @@ flattened by the parser: a name declared in an inner scope gets a suffix, so tha
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kbuild.errors import KbuildError, Loc
 
@@ -160,7 +161,7 @@ class Instruction:
     line: int = field(default=0, compare=False)
     """1-based line of the PTX text."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         return ".".join((self.opcode, *self.modifiers))
 

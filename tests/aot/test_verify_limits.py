@@ -87,8 +87,9 @@ def test_thirty_two_programs(total: Path) -> None:
     (lambda artifact: with_ptx(artifact, "bar.sync \t0;", "bar.sync \t0, 256;"), "deadlock: no warp can go on: warp"),
     (lambda artifact: with_ptx(artifact, ", -256;", ", 0;"), "step-budget: no end after 500"),
     (lambda artifact: driver.Artifact(artifact.asm, replace(artifact.metadata, num_warps=64)), "2048 threads"),
-], ids=["deadlock", "endless loop", "2048 threads"])  # fmt: skip
-def test_code_that_does_not_end(
+    (lambda artifact: with_ptx(artifact, "bar.sync \t0;", ""), "race: "),
+], ids=["deadlock", "endless loop", "2048 threads", "race"])  # fmt: skip
+def test_code_that_does_not_end_or_synchronise(
     total: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: Any, message: str
 ) -> None:
     changed(monkeypatch, change)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from kbuild.compiler import interp
-from kbuild.compiler.interp.formats import round_to
+from kbuild.compiler.interp.formats import round_to, value_dtype, wide_f32
 from kbuild.compiler.ir.parser import parse_module
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, FloatType
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, FloatType, Type
 
 
 @pytest.mark.parametrize("type_", [BF16, F8E4M3FN, F8E5M2], ids=str)
@@ -88,3 +88,14 @@ def test_division_rounds_toward_zero(i: int, j: int) -> None:
 )
 def test_scalar_operations(text: str, arguments: tuple[float, ...], result: str, expected: float) -> None:
     assert value(text, *arguments, result=result) == expected
+
+
+@pytest.mark.parametrize("element, values, rounds", [
+    (F32, [1.0, 3.0], False), (F32, [1.0, 0.1], True), (F16, [2049.0], True), (F16, [2048.0], False), (BF16, [257.0], True),
+    (BF16, [256.0, np.nan, np.inf], False),
+])  # fmt: skip
+def test_rounding_is_noticed_where_values_are_wide(element: Type, values: list[float], rounds: bool) -> None:
+    with wide_f32() as wide:
+        rounded = round_to(np.array(values), element)
+        assert rounded.dtype == value_dtype(element) and wide.rounded == rounds
+    assert value_dtype(F32) is np.float32

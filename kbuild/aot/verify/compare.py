@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kbuild.aot.verify.verdict import BOUNDS, COARSEST
 from kbuild.compiler.interp import decode
 from kbuild.compiler.interp.loaded import Type, is_float
-
-BOUNDS = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
-"""How far a floating-point result may be off, relative to the greater of its size and the mean size of the array."""
-COARSEST = 0.13
-"""That of the 8-bit types: one step of three bits."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +23,7 @@ class Difference:
 
 def compare(element: Type, expected: np.ndarray, found: np.ndarray, written: np.ndarray, exact: bool) -> Difference:
     """Compare two arrays in memory.  Elements that are not `written` have to have kept their bits."""
+    bound = BOUNDS.get(str(element), COARSEST)
     kept = _bits(expected) == _bits(found)
     spoiled = ~written & ~kept
     if spoiled.any():
@@ -37,12 +34,12 @@ def compare(element: Type, expected: np.ndarray, found: np.ndarray, written: np.
         wrong, errors = expected != found, np.where(expected != found, np.inf, 0.0)
     else:
         expected, found = decode(expected, element).astype(np.float64), decode(found, element).astype(np.float64)
-        errors = _errors(expected, found, 0.0 if exact else BOUNDS.get(str(element), COARSEST))
+        errors = _errors(expected, found, 0.0 if exact else bound)
         wrong = errors > 1
     if not wrong.any():
         return Difference(float(errors.max(initial=0.0)))
     first = int(np.flatnonzero(wrong)[0])
-    how = "" if exact or not is_float(element) else f"; allowed is a difference of {BOUNDS.get(str(element), COARSEST):g}"
+    how = "" if exact or not is_float(element) else f"; allowed is a difference of {bound:g}"
     differ = f"{int(wrong.sum())} of {wrong.size} elements differ; [{first}] is {found[first]}, expected {expected[first]}{how}"
     return Difference(float(errors.max()), differ)
 

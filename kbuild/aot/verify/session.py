@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ class _Known:
     key: str
 
 
-def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], options: Options) -> Iterator[Verdict]:
+def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], options: Options) -> Generator[Verdict, None, None]:
     """The verdicts on variants, as they come: first those that the cache has.
 
     Raises KbuildError for sources that cannot be read; a variant that cannot be verified has a verdict that says so.

@@ -9,6 +9,11 @@ from typing import Any
 
 from kbuild.aot.verify.cases import Case
 
+BOUNDS = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
+"""How far a floating-point result may be off, relative to the greater of its size and the mean size of the array."""
+COARSEST = 0.13
+"""That of the 8-bit types: one step of three bits."""
+
 ADVERSE = (
     ("reverse", "late"), ("random(1)", "random(1)"), ("starve(0)", "late"), ("round-robin", "early"), ("random(2)", "random(2)"),
 )  # fmt: skip

@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from kbuild.aot.build import load_variants
@@ -18,7 +19,7 @@ from kbuild.aot.matrix import Expansion, Variant
 from kbuild.aot.progress import Bar, Lines, Progress
 from kbuild.aot.reader import suggestion
 from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
-from kbuild.aot.verify.verdict import Verdict, Wanted
+from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Verdict, Wanted
 from kbuild.errors import UsageError
 
 MOST_PROBLEMS = 3
@@ -35,14 +36,15 @@ def run(options: argparse.Namespace) -> int:
         return 0
     progress = _progress(options)
     verdicts: list[Verdict] = []
-    for verdict in verify(project, manifest, variants, _how(options)):
-        verdicts.append(verdict)
-        if not verdict.cached:
-            progress.step(len(verdicts), len(variants), verdict.variant)
-        if verdict.state == "failed" or options.verbose:
-            progress.message(_described(verdict, options.verbose))
-        if verdict.state == "failed" and not options.keep_going:
-            break
+    with closing(verify(project, manifest, variants, _how(options))) as found:  # However this ends, the workers end with it.
+        for verdict in found:
+            verdicts.append(verdict)
+            if not verdict.cached:
+                progress.step(len(verdicts), len(variants), verdict.variant)
+            if verdict.state == "failed" or options.verbose:
+                progress.message(_described(verdict, options.verbose))
+            if verdict.state == "failed" and not options.keep_going:
+                break
     progress.finish()
     places = {variant.name: place for place, variant in enumerate(variants)}
     verdicts.sort(key=lambda verdict: places[verdict.variant])
@@ -50,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps([verdict.encode() for verdict in verdicts], indent=1))
     elif not options.quiet:
         print(_table(verdicts))
+        print("bounds: " + ", ".join(f"{name} {bound:g}" for name, bound in BOUNDS.items()) + f", 8 bits {COARSEST:g}")
     failed = sum(verdict.state == "failed" for verdict in verdicts)
     if not options.quiet:
         print(_summary(verdicts, len(variants) - len(verdicts), time.monotonic() - started), file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.compiler.interp import elementwise, gpu, nvidia, partitions, tensor  # noqa: F401  register their meanings
-from kbuild.compiler.interp.formats import decode, encode, memory_dtype, round_to, value_dtype, wide_f32
+from kbuild.compiler.interp.formats import decode, encode, memory_dtype, value_dtype, wide_f32
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory, Trace
 from kbuild.compiler.interp.nvidia import TensorMap
@@ -100,7 +100,7 @@ def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:
         return base + np.arange(given.size).reshape(shape_of(type_)) * given.dtype.itemsize
     values = np.broadcast_to(given, shape_of(type_))
     if is_float(type_):
-        return round_to(values.astype(np.float64), type_)
+        return decode(encode(values.astype(np.float64), type_), type_)
     return values.astype(value_dtype(type_))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.compiler.interp.formats import Array, decode, encode, memory_dtype, round_to, value_dtype
+from kbuild.compiler.interp.formats import Array, decode, encode, memory_dtype, round_to, value_dtype, widened
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.types import (
@@ -22,6 +22,8 @@ from kbuild.compiler.ir.types import (
 from kbuild.compiler.ops.elementwise import Constant, Elementwise, TruncF
 
 _TABLE: dict[str, Callable[..., Array]] = {}
+_ARITHMETIC = ("add", "subtract", "multiply", "divide", "fma")
+"""Functions that are to be computed without rounding where values are wide."""
 
 
 def _named(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -42,8 +44,10 @@ def elementwise(machine: Machine, op: Elementwise) -> Array:
     function = function_of(type(op))
     assert function is not None, f"{op.op_name} names {op.numpy!r}, which is nowhere"
     operands = [machine[operand] for operand in op.operands]
-    result = np.asarray(function(op, *operands))
     type_ = element_of(op.results[0].type)
+    if op.numpy in _ARITHMETIC:
+        operands = [widened(operand) for operand in operands]
+    result = np.asarray(function(op, *operands))
     if isinstance(type_, FloatType) and not isinstance(op, TruncF):
         return round_to(result, type_)
     return result.astype(value_dtype(type_), copy=False)
@@ -51,8 +55,9 @@ def elementwise(machine: Machine, op: Elementwise) -> Array:
 
 @means(Constant)
 def constant(machine: Machine, op: Constant) -> Array:
-    value = np.full(shape_of(op.type), op.value, value_dtype(op.type))
-    return round_to(value, op.type) if isinstance(element_of(op.type), FloatType) else value
+    if isinstance(element_of(op.type), FloatType):
+        return decode(encode(np.full(shape_of(op.type), op.value, np.float64), op.type), op.type)
+    return np.full(shape_of(op.type), op.value, value_dtype(op.type))
 
 
 def _unsigned(values: Array) -> Array:

@@ -33,11 +33,11 @@ def element_named(name: str) -> Type:
 
 
 class Wide:
-    """Whether computing f32 in f64 made a difference."""
+    """What is found out while f32 is computed in float64."""
 
     def __init__(self) -> None:
         self.rounded = False
-        """Whether there was a result that f32 cannot hold."""
+        """Whether there was a result that its type cannot hold."""
 
 
 _wide: ContextVar[Wide | None] = ContextVar("wide", default=None)
@@ -45,7 +45,8 @@ _wide: ContextVar[Wide | None] = ContextVar("wide", default=None)
 
 @contextmanager
 def wide_f32() -> Iterator[Wide]:
-    """Within it values of f32 are computed in float64, and rounded when they are stored, bitcast or made narrower."""
+    """Within it values of f32 are computed in float64, and rounded when they are stored or made narrower; those of smaller types
+    are computed in float64 too, and rounded at once."""
     token = _wide.set(Wide())
     try:
         found = _wide.get()
@@ -98,8 +99,21 @@ def decode(stored: Array, type_: Type) -> Array:
     return stored.astype(value_dtype(element))
 
 
+def widened(values: Array) -> Array:
+    """Operands of arithmetic, in float64 where that is asked for."""
+    return values.astype(np.float64) if _wide.get() is not None and np.asarray(values).dtype.kind == "f" else values
+
+
 def round_to(values: Array, type_: Type, toward_zero: bool = False) -> Array:
     """Floating-point numbers rounded to a type (ties to even, or toward zero) as values of it; f8 saturates."""
+    rounded, wide = _rounded(values, type_, toward_zero), _wide.get()
+    if wide is not None and not wide.rounded:
+        narrow = rounded.astype(np.float32) if element_of(type_) == F32 else rounded
+        wide.rounded = bool(((narrow != values) & ~np.isnan(values)).any())
+    return rounded
+
+
+def _rounded(values: Array, type_: Type, toward_zero: bool) -> Array:
     element = element_of(type_)
     if element == BF16:
         bits = np.ascontiguousarray(np.asarray(values, np.float32)).view(np.uint32)
@@ -110,12 +124,7 @@ def round_to(values: Array, type_: Type, toward_zero: bool = False) -> Array:
         return _round_small(np.asarray(values, np.float32), element, toward_zero)
     dtype = value_dtype(element)
     rounded = np.asarray(values).astype(dtype)
-    if dtype is np.float64 and element == F32:
-        wide = _wide.get()
-        if wide is not None and not wide.rounded:
-            wide.rounded = bool(((rounded.astype(np.float32) != rounded) & ~np.isnan(rounded)).any())
-        return rounded
-    if toward_zero:
+    if toward_zero and dtype is not np.float64:
         rounded = np.where(np.abs(rounded.astype(np.float64)) > np.abs(values), np.nextafter(rounded, dtype(0)), rounded)
     return rounded
 

@@ -118,3 +118,18 @@ def test_one_side_for_all_where_no_launcher_could_make_the_maps() -> None:
     artifact = compiled((64, 64, 64), 3, lda="i32:1")
     assert not ops(parse_module(artifact.asm["ttgir"]), WarpSpecialize)
     assert artifact.metadata.warps == 4
+
+
+def test_products_of_attention_stay_asynchronous() -> None:
+    """V's buffer is given back where the scores are waited for: an earlier wait, for the product before alone, would have ptxas
+    serialise them all, which fails the compilation."""
+    source = f"{KERNELS / 'products.py'}:attention_specialized"
+    signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"rows": "i32", "pitch": "i32:16"}
+    artifact = kbuild.compile(source, signature=signature, constexprs={"TILE": 128, "HEAD": 128}, num_warps=8, num_stages=2)
+    assert artifact.metadata.warps == 12 and artifact.metadata.spill_stores == 0
+    module = parse_module(artifact.asm["ttgir"])
+    releases = [op for op in ops(module, ArriveBarrier) if any(isinstance(other, WarpGroupDot) for other in op.parent_block)]
+    assert len(releases) == 2 and releases[0].parent is releases[1].parent
+    order = list(releases[0].parent_block)
+    (last,) = (number for number, op in enumerate(order) if isinstance(op, WarpGroupDot) and op.result in order[-1].operands)
+    assert max(map(order.index, releases)) < last, "both buffers are free before the second product of the iteration"

@@ -85,7 +85,7 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     rings = _rings(func, loop, tiles, count, before)
     meeting = before.add(Barrier())
     producer = _producer(func, skeleton, rings)
-    for ring in reversed(rings):  # What ends later has begun earlier: its buffers come free first.
+    for ring in rings:
         loop = ring.consume(loop)
     loop = drop_unused_carried(loop)
     loop.num_stages = 1

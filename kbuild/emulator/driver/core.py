@@ -99,10 +99,9 @@ class Driver:
         self._whys: dict[int, tuple[int, str]] = {}
         self._released: deque[int] = deque()
         self._texts: dict[int | str, ctypes.Array[ctypes.c_char]] = {}
-        os.register_at_fork(after_in_child=self._after_fork_in_child)
 
-    def _after_fork_in_child(self) -> None:
-        """Another thread may have held the lock at the fork."""
+    def forget_threads(self) -> None:
+        """In a forked child: another thread may have held the lock."""
         self._lock = threading.RLock()
 
     # Calls

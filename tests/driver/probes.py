@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,10 @@ def begin(cuda: Cuda, mode: int = 0, flags: int = 0) -> ctypes.c_void_p:
     return stream
 
 
-def end(cuda: Cuda, stream: ctypes.c_void_p) -> ctypes.c_void_p:
+def end(cuda: Cuda, stream: ctypes.c_void_p, is_try: bool = False) -> ctypes.c_void_p:
     graph = ctypes.c_void_p()
-    del cuda.captured  # type: ignore[attr-defined]
+    if not is_try:
+        del cuda.captured  # type: ignore[attr-defined]
     cuda("cuStreamEndCapture", stream, ctypes.byref(graph))
     return graph
 
@@ -283,7 +285,10 @@ MAPS: dict[str, dict[str, Any]] = {
     "inner box of 12": {"box": [12, 8, 1, 1, 1]}, "inner box of 256 bytes, plain": {"box": [128, 8, 1, 1, 1], "swizzle": 0},
     "inner box of 512 bytes, plain": {"box": [256, 8, 1, 1, 1], "swizzle": 0},
     "box beyond the tensor": {"box": [64, 128, 1, 1, 1]}, "box of 64 kB": {"box": [64, 256, 2, 1, 1], "rank": 3},
-    "box of 256 kB": {"box": [64, 256, 8, 1, 1], "rank": 3},
+    **{f"box of {size} kB": {"box": [64, 8, size, 1, 1], "rank": 3} for size in (128, 160, 192, 224, 226, 227, 228, 229, 256)},
+    "box of 256 kB of 4 bytes": {"box": [32, 8, 256, 1, 1], "rank": 3, "element": 7},
+    "box of 128 k bytes": {"box": [128, 8, 128, 1, 1], "rank": 3, "element": 0},
+    "box of 256 k bytes": {"box": [128, 8, 256, 1, 1], "rank": 3, "element": 0},
     "step 0": {"steps": [1, 0, 1, 1, 1]}, "step 8": {"steps": [1, 8, 1, 1, 1]}, "step 9": {"steps": [1, 9, 1, 1, 1]},
     "inner step 2": {"steps": [2, 1, 1, 1, 1]}, "inner step 0": {"steps": [0, 1, 1, 1, 1]},
     "inner step 9": {"steps": [9, 1, 1, 1, 1]},
@@ -321,6 +326,28 @@ CAPTURED: dict[str, Callable[[Cuda, ctypes.c_void_p, ctypes.c_uint64, Any, Image
     "a copy": lambda cuda, stream, x, f, images: cuda.write(x, [1]),
     "a fill": lambda cuda, stream, x, f, images: cuda("cuMemsetD32_v2", x, 1, ctypes.c_size_t(1)),
     "an event from outside": lambda cuda, stream, x, f, images: cuda("cuStreamWaitEvent", stream, recorded(cuda), 0),
+    "a copy on its own stream": lambda cuda, stream, x, f, images: cuda(
+        "cuMemcpyDtoDAsync_v2", x, x, ctypes.c_size_t(4), stream),
+    "a copy on another stream": lambda cuda, stream, x, f, images: cuda(
+        "cuMemcpyDtoDAsync_v2", x, x, ctypes.c_size_t(4), cuda.stream(1)),
+    "unloading": lambda cuda, stream, x, f, images: cuda("cuModuleUnload", cuda.stale),
+    "loading and launching": lambda cuda, stream, x, f, images: launch(cuda, cuda.kernel(), stream=stream),
+    "a new stream": lambda cuda, stream, x, f, images: cuda("cuStreamDestroy_v2", cuda.stream(1)),
+    "a new event": lambda cuda, stream, x, f, images: cuda("cuEventDestroy_v2", cuda.event()),
+    "where an address lies": lambda cuda, stream, x, f, images: cuda.get("cuPointerGetAttribute", 9, x, kind=ctypes.c_int).value,
+    "how much memory there is": lambda cuda, stream, x, f, images: cuda(
+        "cuMemGetInfo_v2", ctypes.byref(ctypes.c_size_t()), ctypes.byref(ctypes.c_size_t())),
+    "retaining the context": lambda cuda, stream, x, f, images: cuda(
+        "cuDevicePrimaryCtxRetain", ctypes.byref(ctypes.c_void_p()), 0),
+    "asking another stream": lambda cuda, stream, x, f, images: cuda("cuStreamQuery", cuda.stream()),
+    "waiting for an earlier event": lambda cuda, stream, x, f, images: cuda("cuEventSynchronize", cuda.early),
+    "asking an earlier event": lambda cuda, stream, x, f, images: cuda("cuEventQuery", cuda.early),
+    "waiting for its own event": lambda cuda, stream, x, f, images: cuda("cuEventSynchronize", own_event(cuda, stream)),
+    "asking its own event": lambda cuda, stream, x, f, images: cuda("cuEventQuery", own_event(cuda, stream)),
+    "its own event": lambda cuda, stream, x, f, images: cuda("cuStreamWaitEvent", stream, own_event(cuda, stream), 0),
+    "destroying it": lambda cuda, stream, x, f, images: cuda("cuStreamDestroy_v2", stream),
+    "ending it in another thread": lambda cuda, stream, x, f, images: in_thread(cuda, lambda: end(cuda, stream, True)),
+    "an allocation in another thread": lambda cuda, stream, x, f, images: in_thread(cuda, lambda: cuda.allocate(64)),
     "a second capture": lambda cuda, stream, x, f, images: cuda("cuStreamBeginCapture_v2", stream, 0),
     "an unknown image": lambda cuda, stream, x, f, images: cuda.get("cuModuleLoadData", ctypes.c_char_p(b"no image")),
 }
@@ -330,6 +357,30 @@ def is_capturing(cuda: Cuda, stream: Any) -> int:
     status = ctypes.c_int(-1)
     cuda("cuStreamIsCapturing", stream, ctypes.byref(status))
     return -status.value
+
+
+def own_event(cuda: Cuda, stream: ctypes.c_void_p) -> ctypes.c_void_p:
+    """An event recorded in the stream itself."""
+    event = cuda.event()
+    cuda("cuEventRecord", event, stream)
+    return event
+
+
+def in_thread(cuda: Cuda, call: Callable[[], Any]) -> int:
+    """The result of a call in another thread, with the same context."""
+    context, answers = cuda.get("cuCtxGetCurrent"), [0]
+
+    def run() -> None:
+        cuda("cuCtxSetCurrent", context)
+        try:
+            call()
+        except Refusal as refusal:
+            answers[0] = refusal.code
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return answers[0]
 
 
 def recorded(cuda: Cuda) -> ctypes.c_void_p:
@@ -344,6 +395,7 @@ def capture_probe(name: str, mode: int, flags: int, call: Callable[..., Any]) ->
         """Results of the call, and of the end of the capture."""
         x, function = cuda.allocate(64), cuda.kernel()
         launch(cuda, function)
+        cuda.early, cuda.stale = own_event(cuda, cuda.stream(1)), cuda.get("cuModuleLoadData", ctypes.c_char_p(images["sm_90"]))
         cuda("cuCtxSynchronize")
         stream, answers = begin(cuda, mode, flags), [0, 0]
         for index, step in enumerate((lambda: call(cuda, stream, x, function, images), lambda: end(cuda, stream))):
@@ -422,6 +474,39 @@ def pushing_a_context_after_the_reset(cuda: Cuda, images: Images) -> None:
     context = cuda.get("cuCtxGetCurrent")
     cuda("cuDevicePrimaryCtxReset_v2", 0)
     cuda("cuCtxPushCurrent_v2", context)
+
+
+@fatal
+def allocating_after_the_reset(cuda: Cuda, images: Images) -> None:
+    cuda("cuDevicePrimaryCtxReset_v2", 0)
+    cuda.allocate(64)
+
+
+@fatal
+def a_new_context_after_the_reset(cuda: Cuda, images: Images) -> list[bool]:
+    """Whether it has the same handle, and whether memory can be had then."""
+    old = cuda.get("cuCtxGetCurrent").value
+    cuda("cuDevicePrimaryCtxReset_v2", 0)
+    context = cuda.get("cuDevicePrimaryCtxRetain", 0)
+    cuda("cuCtxSetCurrent", context)
+    cuda.allocate(64)
+    return [context.value == old]
+
+
+@fatal
+def an_old_kernel_after_a_new_start(cuda: Cuda, images: Images) -> None:
+    function = cuda.kernel()
+    cuda("cuDevicePrimaryCtxReset_v2", 0)
+    cuda("cuCtxSetCurrent", cuda.get("cuDevicePrimaryCtxRetain", 0))
+    launch(cuda, function)
+
+
+@fatal
+def freeing_old_memory_after_a_new_start(cuda: Cuda, images: Images) -> None:
+    x = cuda.allocate(64)
+    cuda("cuDevicePrimaryCtxReset_v2", 0)
+    cuda("cuCtxSetCurrent", cuda.get("cuDevicePrimaryCtxRetain", 0))
+    cuda("cuMemFree_v2", x)
 
 
 @fatal

@@ -148,8 +148,8 @@ def test_images_that_are_not_loaded_say_why(driver: StandIn) -> None:
 
     for image, code, text in (
         (elf, 209, "does not know that of the cubin with sha256"),
-        (ADD_ONE.replace("sm_80", "sm_90").encode(), 209, "PTX for sm_90 does not run on sm_80"),
-        (ADD_ONE.replace("sm_80", "sm_80a").replace("8", "9").encode(), 209, "does not run"),
+        (ADD_ONE.replace("sm_80", "sm_90").encode(), 218, "PTX for sm_90 does not run on sm_80"),
+        (ADD_ONE.replace("sm_80", "sm_80a").replace("8", "9").encode(), 218, "does not run"),
         (ADD_ONE.replace("7.0", "9.9").encode(), 222, "PTX 9.9; the driver knows PTX up to 9.0"),
         (ADD_ONE.replace("add.u64", "plus.u64").encode(), 0, ""),
         (ADD_ONE.replace("{", "{{{").encode(), 218, "the function does not end"),

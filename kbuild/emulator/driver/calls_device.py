@@ -9,6 +9,8 @@ from kbuild.emulator.driver import host
 from kbuild.emulator.driver.codes import Refused, Result
 from kbuild.emulator.driver.core import Driver
 from kbuild.emulator.driver.devices import Context, Device
+from kbuild.emulator.driver.modules import Function, Module
+from kbuild.emulator.driver.streams import Stream
 from kbuild.emulator.driver.table import FUNCTIONS, Int, Pointer, Unsigned, Word, call, exported
 
 
@@ -132,6 +134,7 @@ def cuDevicePrimaryCtxRetain(driver: Driver, context: Pointer, device: Int) -> N
     of = driver.device(device)
     if of.primary is None:
         of.primary = _make_context(driver, of, True)
+    of.primary.is_alive = True
     of.retained += 1
     host.put(context, "Q", of.primary.handle)
 
@@ -152,15 +155,25 @@ def cuDevicePrimaryCtxReset_v2(driver: Driver, device: Int) -> None:
 
 
 def _reset(driver: Driver, device: Device) -> None:
-    if device.primary is not None:
-        _destroy(driver, device.primary)
-        device.primary = None
+    """End the primary context with all that belongs to it; its handle stays, and retaining it starts it anew."""
+    if device.primary is None:
+        return
+    device.primary.finish()
+    device.primary.is_alive = False
+    gone = [handle for handle, module in driver.handles(Module) if module.context is device.primary]
+    gone += [handle for handle, function in driver.handles(Function) if function.module.context is device.primary]
+    gone += [handle for handle, stream in driver.handles(Stream) if stream is device.primary.streams.get(handle)]
+    for handle in gone:
+        driver.drop(handle)
+    device.primary.streams.clear()
+    device.primary.default = Stream(None, 0)
 
 
 @call(since=7000)
 def cuDevicePrimaryCtxGetState(driver: Driver, device: Int, flags: Pointer, active: Pointer) -> None:
     host.put(flags, "I", 0)
-    host.put(active, "i", int(driver.device(device).primary is not None))
+    primary = driver.device(device).primary
+    host.put(active, "i", int(primary is not None and primary.is_alive))
 
 
 @call()
@@ -222,6 +235,8 @@ def cuCtxGetStreamPriorityRange(driver: Driver, least: Pointer, greatest: Pointe
         host.write(address, struct.pack("i", 0))
 
 
-@call(unsafe_in_capture=True)
+@call()
 def cuCtxSynchronize(driver: Driver) -> None:
+    for stream in driver.context.streams.values():
+        stream.require_uncaptured()
     driver.context.finish()

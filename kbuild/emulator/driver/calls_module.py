@@ -141,11 +141,13 @@ def _check_shape(
     function: Function, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int]
 ) -> None:  # fmt: skip
     """Raise Refused for a launch that the device cannot do."""
-    threads, most = block[0] * block[1] * block[2], function.dynamic_shared
+    threads, most, required = block[0] * block[1] * block[2], function.dynamic_shared, function.program.required_threads
     limits = (2**31 - 1, 65535, 65535)
     rules = [
         (all(1 <= size <= limit for size, limit in zip(grid, limits)), f"a grid of {tuple(grid)}"),
         (1 <= threads <= 1024 and block[2] <= 64, f"a block of {tuple(block)} threads"),
+        (threads <= function.threads, f"{threads} threads; the kernel is for {function.threads}"),
+        (required in (None, tuple(block)), f"a block of {tuple(block)} threads; the kernel is for {required}"),
         (shared <= most, f"{shared} bytes of dynamic shared memory; the kernel may have {most}"),
         (cluster[0] * cluster[1] * cluster[2] <= 16, f"a cluster of {tuple(cluster)}"),
         (all(part and not size % part for size, part in zip(grid, cluster)), f"a grid of {tuple(grid)} by {tuple(cluster)}"),
@@ -153,8 +155,6 @@ def _check_shape(
     for holds, message in rules:
         if not holds:
             raise Refused(Result.CUDA_ERROR_INVALID_VALUE, message)
-    if threads > function.threads:
-        raise Refused(Result.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, f"{threads} threads; the kernel is for {function.threads}")
 
 
 def _arguments(function: Function, parameters: int) -> tuple[bytes, ...]:

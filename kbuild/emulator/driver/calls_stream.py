@@ -46,6 +46,7 @@ def cuStreamSynchronize(driver: Driver, stream: Pointer) -> None:
     waited.require_uncaptured()
     if waited is driver.context.default:
         waited.submit(lambda: None, True)  # which comes after the work of all streams that it waits for
+    driver.refuse_in_capture("cuStreamSynchronize")
     waited.finish()
 
 

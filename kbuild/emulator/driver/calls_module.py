@@ -126,12 +126,12 @@ def _launch(
     driver: Driver, handle: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, stream: int,
     parameters: int, extra: int, cluster: tuple[int, int, int],
 ) -> None:  # fmt: skip
-    function = driver.find(Function, handle)
-    if function.module.context is not driver.context:
+    context, function = driver.context, driver.find(Function, handle)
+    if function.module.context is not context:
         raise Refused(Result.CUDA_ERROR_INVALID_HANDLE, "the kernel belongs to another context than the current one")
     _check_shape(function, grid, block, shared, cluster)
     arguments = _packed(function, extra) if extra else _arguments(function, parameters)
-    ordinal = driver.context.device.ordinal
+    ordinal = context.device.ordinal
     launched = LaunchCall(function.name, ordinal, grid, block, shared, stream, arguments, function.module.digest, cluster)
     driver.submit(driver.stream(stream), _work(driver, function, launched))
     driver.launches.append(launched)

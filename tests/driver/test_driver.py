@@ -174,7 +174,7 @@ def encode(cuda: Cuda, rank: int, address: int, **changed: object) -> bytes:
     target = -(-ctypes.addressof(room) // 64) * 64 + int(changed.pop("skew", 0))  # type: ignore[call-overload]
     fields = {
         "element": 6, "sizes": [64, 72, 80, 88, 96], "strides": [128, 128 * 72, 128 * 72 * 80, 1 << 30],
-        "box": [64, 8, 8, 8, 8], "steps": [1] * 5, "interleave": 0, "swizzle": 3, "promotion": 2, "fill": 0,
+        "box": [64, 8, 4, 2, 2], "steps": [1] * 5, "interleave": 0, "swizzle": 3, "promotion": 2, "fill": 0,
     } | changed  # fmt: skip
     words = [(ctypes.c_uint64 * 5)(*fields[name]) for name in ("sizes", "strides")]
     halves = [(ctypes.c_uint32 * 5)(*fields[name]) for name in ("box", "steps")]

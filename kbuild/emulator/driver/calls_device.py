@@ -123,9 +123,25 @@ def _make_context(driver: Driver, device: Device, is_primary: bool) -> Context:
     return context
 
 
-def _destroy(driver: Driver, context: Context) -> None:
+def _end(driver: Driver, context: Context) -> None:
+    """Do what work there is, and take away what belongs to a context."""
     context.finish()
     context.is_alive = False
+    modules = {handle: module for handle, module in driver.handles(Module) if module.context is context}
+    functions = [handle for handle, function in driver.handles(Function) if function.module.context is context]
+    for module in modules.values():
+        module.unload()
+    for handle in (*modules, *functions, *(handle for handle in context.streams if handle > 0)):
+        driver.drop(handle)
+    for address in context.memory:
+        context.device.heap.free(address)
+    context.streams.clear()
+    context.memory.clear()
+    context.default = Stream(None, 0)
+
+
+def _destroy(driver: Driver, context: Context) -> None:
+    _end(driver, context)
     driver.drop(context.handle)
 
 
@@ -156,17 +172,8 @@ def cuDevicePrimaryCtxReset_v2(driver: Driver, device: Int) -> None:
 
 def _reset(driver: Driver, device: Device) -> None:
     """End the primary context with all that belongs to it; its handle stays, and retaining it starts it anew."""
-    if device.primary is None:
-        return
-    device.primary.finish()
-    device.primary.is_alive = False
-    gone = [handle for handle, module in driver.handles(Module) if module.context is device.primary]
-    gone += [handle for handle, function in driver.handles(Function) if function.module.context is device.primary]
-    gone += [handle for handle, stream in driver.handles(Stream) if stream is device.primary.streams.get(handle)]
-    for handle in gone:
-        driver.drop(handle)
-    device.primary.streams.clear()
-    device.primary.default = Stream(None, 0)
+    if device.primary is not None:
+        _end(driver, device.primary)
 
 
 @call(since=7000)

@@ -20,10 +20,16 @@ _BUFFER_POINTER, _BUFFER_SIZE = 1, 2
 """CU_LAUNCH_PARAM_BUFFER_POINTER and CU_LAUNCH_PARAM_BUFFER_SIZE."""
 
 
-@call(unsafe_in_capture=True)
+_LOADS_IN_CAPTURE = 13000
+"""The first driver that is known to load modules while a stream is captured."""
+
+
+@call()
 def cuModuleLoadDataEx(
     driver: Driver, module: Pointer, image: Pointer, count: Unsigned, options: Pointer, values: Pointer
 ) -> None:  # fmt: skip
+    if driver.settings.version < _LOADS_IN_CAPTURE:
+        driver.refuse_in_capture("cuModuleLoadDataEx")
     given = dict(zip(host.unpack(options, f"{count}i"), host.unpack(values, f"{count}Q"))) if count else {}
     try:
         loaded = modules.load(driver.context, modules.image_at(image), driver.table, driver.settings.version)
@@ -36,7 +42,7 @@ def cuModuleLoadDataEx(
     host.put(module, "Q", driver.keep(loaded))
 
 
-@call(unsafe_in_capture=True)
+@call()
 def cuModuleLoadData(driver: Driver, module: Pointer, image: Pointer) -> None:
     cuModuleLoadDataEx(driver, module, image, 0, 0, 0)
 

@@ -187,6 +187,25 @@ static int make_map(const Kernel *kernel, int index, int plan_number, const Valu
     return 0;
 }
 
+/* Waits for the streams on which arguments will be ready, unless the launch is captured: a graph reads its arrays when it runs,
+   and waiting would end the capture. */
+static CUresult wait_for_producers(const Call *call, const char **failing)
+{
+    CUresult code = CUDA_SUCCESS;
+    int is_asked = 0, capturing = 0;
+    for (int i = 0; i < call->producer_count && code == CUDA_SUCCESS && !capturing; i++) {
+        if (is_same_stream(call->producers[i], call->stream))
+            continue;
+        *failing = "cuStreamIsCapturing";
+        code = is_asked++ ? CUDA_SUCCESS : driver.cuStreamIsCapturing((CUstream)(uintptr_t)call->stream, &capturing);
+        if (code != CUDA_SUCCESS || capturing)
+            break;
+        *failing = "cuStreamSynchronize";
+        code = driver.cuStreamSynchronize((CUstream)(uintptr_t)call->producers[i]);
+    }
+    return code;
+}
+
 static PyObject *launch_row(const Kernel *kernel, const Device *device, int index, const int64_t *grid, Call *call)
 {
     const Row *row = &rows[index];
@@ -215,11 +234,8 @@ static PyObject *launch_row(const Kernel *kernel, const Device *device, int inde
     int foreign = code != CUDA_SUCCESS || current != device->context;
     if (foreign)
         code = driver.cuCtxPushCurrent_v2(device->context);
-    for (int i = 0; i < call->producer_count && code == CUDA_SUCCESS; i++)
-        if (!is_same_stream(call->producers[i], call->stream)) {
-            failing = "cuStreamSynchronize";
-            code = driver.cuStreamSynchronize((CUstream)(uintptr_t)call->producers[i]);
-        }
+    if (code == CUDA_SUCCESS)
+        code = wait_for_producers(call, &failing);
     if (code == CUDA_SUCCESS) {
         failing = "cuLaunchKernel";
         code = driver.cuLaunchKernel(device->functions[index], (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],

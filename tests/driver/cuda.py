@@ -46,6 +46,7 @@ class Cuda:
 
     def __init__(self, path: Path, device: int | None = 0) -> None:
         self.library = ctypes.CDLL(str(path))
+        self.early = self.stale = ctypes.c_void_p()
         self("cuInit", ctypes.c_uint(0))
         if device is not None:
             self("cuCtxSetCurrent", self.get("cuDevicePrimaryCtxRetain", ctypes.c_int(device)))

@@ -148,8 +148,8 @@ def test_images_that_are_not_loaded_say_why(driver: StandIn) -> None:
 
     for image, code, text in (
         (elf, 209, "does not know that of the cubin with sha256"),
-        (ADD_ONE.replace("sm_80", "sm_90").encode(), 209, "PTX for sm_90 does not run on sm_80"),
-        (ADD_ONE.replace("sm_80", "sm_80a").replace("8", "9").encode(), 209, "does not run"),
+        (ADD_ONE.replace("sm_80", "sm_90").encode(), 218, "PTX for sm_90 does not run on sm_80"),
+        (ADD_ONE.replace("sm_80", "sm_80a").replace("8", "9").encode(), 218, "does not run"),
         (ADD_ONE.replace("7.0", "9.9").encode(), 222, "PTX 9.9; the driver knows PTX up to 9.0"),
         (ADD_ONE.replace("add.u64", "plus.u64").encode(), 0, ""),
         (ADD_ONE.replace("{", "{{{").encode(), 218, "the function does not end"),
@@ -174,7 +174,7 @@ def encode(cuda: Cuda, rank: int, address: int, **changed: object) -> bytes:
     target = -(-ctypes.addressof(room) // 64) * 64 + int(changed.pop("skew", 0))  # type: ignore[call-overload]
     fields = {
         "element": 6, "sizes": [64, 72, 80, 88, 96], "strides": [128, 128 * 72, 128 * 72 * 80, 1 << 30],
-        "box": [64, 8, 8, 8, 8], "steps": [1] * 5, "interleave": 0, "swizzle": 3, "promotion": 2, "fill": 0,
+        "box": [64, 8, 4, 2, 2], "steps": [1] * 5, "interleave": 0, "swizzle": 3, "promotion": 2, "fill": 0,
     } | changed  # fmt: skip
     words = [(ctypes.c_uint64 * 5)(*fields[name]) for name in ("sizes", "strides")]
     halves = [(ctypes.c_uint32 * 5)(*fields[name]) for name in ("box", "steps")]

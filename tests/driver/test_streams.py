@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.emulator.driver import Result, StandIn
-from tests.driver.cuda import Cuda, Refusal
+from tests.driver.cuda import ADD_ONE, Cuda, Refusal
 
 N = ctypes.c_uint(4)
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
@@ -152,7 +152,6 @@ def test_what_a_capture_refuses_ends_it(libraries: Path) -> None:
         )
         for code, call in (
             (unsupported, lambda stream: cuda.allocate(4)),
-            (unsupported, lambda stream: cuda.kernel()),
             (unsupported, lambda stream: cuda("cuMemFree_v2", x)),
             (unsupported, lambda stream: cuda("cuCtxSynchronize")),
             (unsupported, lambda stream: cuda("cuStreamSynchronize", stream)),
@@ -175,6 +174,15 @@ def test_what_a_capture_refuses_ends_it(libraries: Path) -> None:
             end(cuda, stream)
         with pytest.raises(Refusal, match="the default stream cannot be captured"):
             cuda("cuStreamBeginCapture_v2", None, GLOBAL)
+
+
+def test_older_drivers_load_nothing_while_a_stream_is_captured(libraries: Path) -> None:
+    for version, code in (("12.9", Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED), ("13.0", 0)):
+        with StandIn(folder=libraries, version=version) as driver:
+            cuda = Cuda(driver.path)
+            begin(cuda)
+            module = ctypes.c_void_p()
+            assert cuda.library.cuModuleLoadData(ctypes.byref(module), ADD_ONE.encode()) == code
 
 
 def test_side_streams_have_to_be_joined(libraries: Path) -> None:

@@ -44,6 +44,9 @@ _SIZES = {"u8": 1, "u16": 2, "f16": 2, "bf16": 2, "u64": 8, "s64": 8, "f64": 8}
 SWIZZLES = (16, 32, 64, 128)
 """Bytes of a swizzled row by the number of the mode."""
 
+LARGEST_BOX = 228 * 1024
+"""Bytes of shared memory that a multiprocessor has, on compute capability 9.0."""
+
 
 class TensorMapError(KbuildError):
     """A tensor map that the driver would refuse, or that a kernel has not finished."""
@@ -86,7 +89,7 @@ class TensorMap:
     @property
     def moved(self) -> tuple[int, ...]:
         """Elements of the box that are copied, per dimension."""
-        return (self.box[0], *(-(-size // step) for size, step in zip(self.box[1:], self.steps[1:])))
+        return (self.box[0], *(-(-size // max(step, 1)) for size, step in zip(self.box[1:], self.steps[1:])))
 
     @property
     def box_bytes(self) -> int:
@@ -123,6 +126,7 @@ class TensorMap:
             *((1 <= n <= 8, f"element stride {n} of dimension {i} is not in 1 to 8") for i, n in enumerate(self.steps)),
             (self.interleave == 0, f"interleave {self.interleave} is not supported"),
             (inner % 16 == 0, f"the box is {inner} bytes wide, no multiple of 16"),
+            (self.box_bytes <= LARGEST_BOX, f"the box has {self.box_bytes} bytes, more than the {LARGEST_BOX} that there may be"),
             (self.swizzle == 0 or inner <= rows, f"the box is {inner} bytes wide, the swizzle has rows of {rows}"),
             (not self.fill_nan or self.element in ("f16", "f32", "f64", "bf16"), f"NaN cannot fill elements of {self.element}"),
             (self.element in _SIZES or self.element in ("u32", "s32", "f32"), f"elements of {self.element} are not supported"),

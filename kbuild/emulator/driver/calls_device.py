@@ -9,6 +9,8 @@ from kbuild.emulator.driver import host
 from kbuild.emulator.driver.codes import Refused, Result
 from kbuild.emulator.driver.core import Driver
 from kbuild.emulator.driver.devices import Context, Device
+from kbuild.emulator.driver.modules import Function, Module
+from kbuild.emulator.driver.streams import Stream
 from kbuild.emulator.driver.table import FUNCTIONS, Int, Pointer, Unsigned, Word, call, exported
 
 
@@ -121,9 +123,25 @@ def _make_context(driver: Driver, device: Device, is_primary: bool) -> Context:
     return context
 
 
-def _destroy(driver: Driver, context: Context) -> None:
+def _end(driver: Driver, context: Context) -> None:
+    """Do what work there is, and take away what belongs to a context."""
     context.finish()
     context.is_alive = False
+    modules = {handle: module for handle, module in driver.handles(Module) if module.context is context}
+    functions = [handle for handle, function in driver.handles(Function) if function.module.context is context]
+    for module in modules.values():
+        module.unload()
+    for handle in (*modules, *functions, *(handle for handle in context.streams if handle > 0)):
+        driver.drop(handle)
+    for address in context.memory:
+        context.device.heap.free(address)
+    context.streams.clear()
+    context.memory.clear()
+    context.default = Stream(None, 0)
+
+
+def _destroy(driver: Driver, context: Context) -> None:
+    _end(driver, context)
     driver.drop(context.handle)
 
 
@@ -132,6 +150,7 @@ def cuDevicePrimaryCtxRetain(driver: Driver, context: Pointer, device: Int) -> N
     of = driver.device(device)
     if of.primary is None:
         of.primary = _make_context(driver, of, True)
+    of.primary.is_alive = True
     of.retained += 1
     host.put(context, "Q", of.primary.handle)
 
@@ -152,15 +171,16 @@ def cuDevicePrimaryCtxReset_v2(driver: Driver, device: Int) -> None:
 
 
 def _reset(driver: Driver, device: Device) -> None:
+    """End the primary context with all that belongs to it; its handle stays, and retaining it starts it anew."""
     if device.primary is not None:
-        _destroy(driver, device.primary)
-        device.primary = None
+        _end(driver, device.primary)
 
 
 @call(since=7000)
 def cuDevicePrimaryCtxGetState(driver: Driver, device: Int, flags: Pointer, active: Pointer) -> None:
     host.put(flags, "I", 0)
-    host.put(active, "i", int(driver.device(device).primary is not None))
+    primary = driver.device(device).primary
+    host.put(active, "i", int(primary is not None and primary.is_alive))
 
 
 @call()
@@ -222,6 +242,8 @@ def cuCtxGetStreamPriorityRange(driver: Driver, least: Pointer, greatest: Pointe
         host.write(address, struct.pack("i", 0))
 
 
-@call(unsafe_in_capture=True)
+@call()
 def cuCtxSynchronize(driver: Driver) -> None:
+    for stream in driver.context.streams.values():
+        stream.require_uncaptured()
     driver.context.finish()

@@ -20,7 +20,10 @@ _ON_DEVICE = 2
 def cuMemAlloc_v2(driver: Driver, address: Pointer, size: Size) -> None:
     if size <= 0:
         raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "no bytes are asked for")
-    host.put(address, "Q", driver.context.device.heap.allocate(size, "memory"))
+    context = driver.context
+    allocated = context.device.heap.allocate(size, "memory")
+    context.memory.add(allocated)
+    host.put(address, "Q", allocated)
 
 
 @call(unsafe_in_capture=True)
@@ -29,6 +32,8 @@ def cuMemFree_v2(driver: Driver, address: Word) -> None:
         return
     driver.context.finish()
     driver.locate(address).heap.free(address)
+    for context in driver.contexts():
+        context.memory.discard(address)
 
 
 @call()

@@ -20,10 +20,16 @@ _BUFFER_POINTER, _BUFFER_SIZE = 1, 2
 """CU_LAUNCH_PARAM_BUFFER_POINTER and CU_LAUNCH_PARAM_BUFFER_SIZE."""
 
 
-@call(unsafe_in_capture=True)
+_LOADS_IN_CAPTURE = 13000
+"""The first driver that is known to load modules while a stream is captured."""
+
+
+@call()
 def cuModuleLoadDataEx(
     driver: Driver, module: Pointer, image: Pointer, count: Unsigned, options: Pointer, values: Pointer
 ) -> None:  # fmt: skip
+    if driver.settings.version < _LOADS_IN_CAPTURE:
+        driver.refuse_in_capture("cuModuleLoadDataEx")
     given = dict(zip(host.unpack(options, f"{count}i"), host.unpack(values, f"{count}Q"))) if count else {}
     try:
         loaded = modules.load(driver.context, modules.image_at(image), driver.table, driver.settings.version)
@@ -36,7 +42,7 @@ def cuModuleLoadDataEx(
     host.put(module, "Q", driver.keep(loaded))
 
 
-@call(unsafe_in_capture=True)
+@call()
 def cuModuleLoadData(driver: Driver, module: Pointer, image: Pointer) -> None:
     cuModuleLoadDataEx(driver, module, image, 0, 0, 0)
 
@@ -126,12 +132,12 @@ def _launch(
     driver: Driver, handle: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, stream: int,
     parameters: int, extra: int, cluster: tuple[int, int, int],
 ) -> None:  # fmt: skip
-    function = driver.find(Function, handle)
-    if function.module.context is not driver.context:
+    context, function = driver.context, driver.find(Function, handle)
+    if function.module.context is not context:
         raise Refused(Result.CUDA_ERROR_INVALID_HANDLE, "the kernel belongs to another context than the current one")
     _check_shape(function, grid, block, shared, cluster)
     arguments = _packed(function, extra) if extra else _arguments(function, parameters)
-    ordinal = driver.context.device.ordinal
+    ordinal = context.device.ordinal
     launched = LaunchCall(function.name, ordinal, grid, block, shared, stream, arguments, function.module.digest, cluster)
     driver.submit(driver.stream(stream), _work(driver, function, launched))
     driver.launches.append(launched)
@@ -141,11 +147,13 @@ def _check_shape(
     function: Function, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int]
 ) -> None:  # fmt: skip
     """Raise Refused for a launch that the device cannot do."""
-    threads, most = block[0] * block[1] * block[2], function.dynamic_shared
+    threads, most, required = block[0] * block[1] * block[2], function.dynamic_shared, function.program.required_threads
     limits = (2**31 - 1, 65535, 65535)
     rules = [
         (all(1 <= size <= limit for size, limit in zip(grid, limits)), f"a grid of {tuple(grid)}"),
         (1 <= threads <= 1024 and block[2] <= 64, f"a block of {tuple(block)} threads"),
+        (threads <= function.threads, f"{threads} threads; the kernel is for {function.threads}"),
+        (required in (None, tuple(block)), f"a block of {tuple(block)} threads; the kernel is for {required}"),
         (shared <= most, f"{shared} bytes of dynamic shared memory; the kernel may have {most}"),
         (cluster[0] * cluster[1] * cluster[2] <= 16, f"a cluster of {tuple(cluster)}"),
         (all(part and not size % part for size, part in zip(grid, cluster)), f"a grid of {tuple(grid)} by {tuple(cluster)}"),
@@ -153,8 +161,6 @@ def _check_shape(
     for holds, message in rules:
         if not holds:
             raise Refused(Result.CUDA_ERROR_INVALID_VALUE, message)
-    if threads > function.threads:
-        raise Refused(Result.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, f"{threads} threads; the kernel is for {function.threads}")
 
 
 def _arguments(function: Function, parameters: int) -> tuple[bytes, ...]:

@@ -46,6 +46,7 @@ def cuStreamSynchronize(driver: Driver, stream: Pointer) -> None:
     waited.require_uncaptured()
     if waited is driver.context.default:
         waited.submit(lambda: None, True)  # which comes after the work of all streams that it waits for
+    driver.refuse_in_capture("cuStreamSynchronize")
     waited.finish()
 
 
@@ -53,6 +54,7 @@ def cuStreamSynchronize(driver: Driver, stream: Pointer) -> None:
 def cuStreamQuery(driver: Driver, stream: Pointer) -> None:
     asked = driver.stream(stream)
     asked.require_uncaptured()
+    driver.refuse_in_capture("cuStreamQuery")
     if not asked.is_idle:
         asked.advance()
         raise Refused(Result.CUDA_ERROR_NOT_READY)
@@ -165,6 +167,8 @@ def cuEventRecord(driver: Driver, event: Pointer, stream: Pointer) -> None:
 @call()
 def cuEventQuery(driver: Driver, event: Pointer) -> None:
     asked = driver.find(Event, event)
+    asked.require_uncaptured()
+    driver.refuse_in_capture("cuEventQuery")
     if not asked.is_reached and asked.mark is not None:
         asked.mark[0].step()
         raise Refused(Result.CUDA_ERROR_NOT_READY)
@@ -173,8 +177,9 @@ def cuEventQuery(driver: Driver, event: Pointer) -> None:
 @call()
 def cuEventSynchronize(driver: Driver, event: Pointer) -> None:
     waited = driver.find(Event, event)
+    waited.require_uncaptured()
+    driver.refuse_in_capture("cuEventSynchronize")
     if waited.mark is not None:
-        waited.mark[0].require_uncaptured()
         waited.mark[0].finish(waited.mark[1])
 
 

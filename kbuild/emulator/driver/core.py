@@ -99,10 +99,9 @@ class Driver:
         self._whys: dict[int, tuple[int, str]] = {}
         self._released: deque[int] = deque()
         self._texts: dict[int | str, ctypes.Array[ctypes.c_char]] = {}
-        os.register_at_fork(after_in_child=self._after_fork_in_child)
 
-    def _after_fork_in_child(self) -> None:
-        """Another thread may have held the lock at the fork."""
+    def forget_threads(self) -> None:
+        """In a forked child: another thread may have held the lock."""
         self._lock = threading.RLock()
 
     # Calls
@@ -138,11 +137,11 @@ class Driver:
         if self._process is None and not function.before_init:
             raise Refused(Result.CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called")
         if function.unsafe_in_capture:
-            self._refuse_in_capture(function.name)
+            self.refuse_in_capture(function.name)
         function.function(self, *words[: len(function.parameters)])
 
-    def _refuse_in_capture(self, name: str) -> None:
-        """Calls that may wait for the device, or allocate, end a capture that is not relaxed."""
+    def refuse_in_capture(self, name: str) -> None:
+        """Raise Refused, and end the capture, where a call that may wait or allocate is made during one that is not relaxed."""
         thread = threading.get_ident()
         for capture in self.captures():
             if capture.mode == CaptureMode.GLOBAL or (capture.mode == CaptureMode.THREAD_LOCAL and capture.thread == thread):

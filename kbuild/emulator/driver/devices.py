@@ -80,6 +80,8 @@ class Context:
     streams: dict[int, Stream] = field(default_factory=dict)
     """All others, by handle."""
     is_alive: bool = True
+    memory: set[int] = field(default_factory=set)
+    """Addresses that were allocated in it."""
 
     def finish(self) -> None:
         """Do all the work that its streams have been given: later streams first, which shows where a wait is missing."""

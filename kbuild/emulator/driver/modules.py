@@ -170,7 +170,8 @@ def load(context: Context, image: bytes, table: PtxTable, version: int) -> Modul
     _check_version(ptx, is_cubin, version)
     if not _runs_on(ptx.arch, is_cubin, context.device):
         what = "a cubin" if is_cubin else "PTX"
-        raise Refused(Result.CUDA_ERROR_NO_BINARY_FOR_GPU, f"{what} for {ptx.arch} does not run on {context.device.arch}")
+        result = Result.CUDA_ERROR_NO_BINARY_FOR_GPU if is_cubin else Result.CUDA_ERROR_INVALID_PTX
+        raise Refused(result, f"{what} for {ptx.arch} does not run on {context.device.arch}")
     digest = digest_of(image) if is_cubin else hashlib.sha256(image).hexdigest()
     return Module(context, text, digest, ptx, place_globals(ptx, context.device.heap))
 

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import ctypes
 import json
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,12 +29,24 @@ from kbuild.emulator.launch import checkers_named
 from kbuild.emulator.schedule import schedule_named
 from kbuild.errors import UsageError
 
-_HANDLER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64))
-
 _active: StandIn | None = None
 _connecting = threading.RLock()
-_kept: list[object] = []
-"""Handlers that were given to a library, which may call them as long as the process lives."""
+
+
+def _answer(name: bytes, words: Any) -> int:
+    """The result of a call, from the stand-in that is active."""
+    answering = _active
+    if answering is None:
+        return int(Result.CUDA_ERROR_DEINITIALIZED)
+    try:
+        return answering.answer(name.decode(), words)
+    except KeyboardInterrupt:
+        _thread.interrupt_main()
+        return int(Result.CUDA_ERROR_UNKNOWN)
+
+
+_handler = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64))(_answer)
+"""What libraries call, as long as the process lives."""
 
 
 class StandIn:
@@ -105,9 +118,7 @@ class StandIn:
             if _active not in (None, self):
                 raise UsageError("another stand-in for the driver is active", hint="use one for all tests of a process")
             self._library = self._driver.library = ctypes.CDLL(str(path))
-            handler = _HANDLER(self._answer)
-            _kept.append(handler)
-            self._library.kbuild_stand_in_connect(handler)
+            self._library.kbuild_stand_in_connect(_handler)
             _active = self
 
     def close(self) -> None:
@@ -118,13 +129,13 @@ class StandIn:
                 self._library.kbuild_stand_in_connect(None)
                 self._library, _active = None, None
 
-    def _answer(self, name: bytes, words: Any) -> int:
-        try:
-            known = FUNCTIONS[name.decode()]
-            return self._driver.answer(known.name, words[: len(known.parameters)])
-        except KeyboardInterrupt:
-            _thread.interrupt_main()
-            return int(Result.CUDA_ERROR_UNKNOWN)
+    def answer(self, name: str, words: Sequence[int]) -> int:
+        """The result of a call, for the library."""
+        return self._driver.answer(name, words[: len(FUNCTIONS[name].parameters)])
+
+    def forget_threads(self) -> None:
+        """In a forked child, where there are no others."""
+        self._driver.forget_threads()
 
     # What happened
 
@@ -222,6 +233,16 @@ def _version_number(version: str) -> int:
     if not (major.isdigit() and minor.isdigit() and int(minor) < 100):
         raise UsageError(f"version is {version!r}, expected such as '12.4'")
     return 1000 * int(major) + 10 * int(minor)
+
+
+def _after_fork_in_child() -> None:
+    global _connecting
+    _connecting = threading.RLock()
+    if _active is not None:
+        _active.forget_threads()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @atexit.register

@@ -112,10 +112,10 @@ class Stream:
             raise Refused(Result.CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured")
         if self is not capture.origin:
             raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began on another stream")
-        if capture.mode != CaptureMode.RELAXED and thread != capture.thread:
-            raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
         for stream in capture.streams:
             stream.capture = None
+        if capture.mode != CaptureMode.RELAXED and thread != capture.thread:
+            raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
         _require_valid(capture)
         if capture.unjoined:
             raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "work on other streams was not waited for")
@@ -150,6 +150,12 @@ class Event:
         self.moment = None
         stream.submit(reach, is_late)
         self.mark = stream, stream.issued
+
+    def require_uncaptured(self) -> None:
+        """Raise Refused, and end the capture, where the event was recorded in one."""
+        if self.capture is not None:
+            self.capture.is_valid = False
+            raise Refused(Result.CUDA_ERROR_CAPTURED_EVENT, "the event was recorded while its stream was captured")
 
     @property
     def is_reached(self) -> bool:

@@ -1,10 +1,11 @@
 """Another compiler's PTX on kbuild's emulator: kernels of bench/peer_kernels.py, compiled by Triton, against numpy.
 
-    python bench/peer_ptx.py PYTHON [ARCH ...]
+    python bench/peer_ptx.py PYTHON [--mutants GROUP] [ARCH ...]
 
 PYTHON is the interpreter of an environment that has Triton; it compiles, without a GPU, and this one runs the PTX, with the race
 detector (leniently: Triton leaves fences out that today's hardware does without).  Prints a line for each case, and exits with 1
-where one is wrong.  Nothing of what Triton writes is kept.
+where one is wrong.  With `--mutants sync` or `logic` it makes mistakes in that PTX instead (kbuild.emulator.mutate), and prints
+which of them are found.  Nothing of what Triton writes is kept.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kbuild.emulator import load, run
+from kbuild.emulator import load
 from kbuild.emulator.fp import convert
+from kbuild.emulator.mutate import OPERATORS, Case, Result, Subject, campaign, table
+from kbuild.emulator.mutate.campaign import SURVIVED
+from kbuild.emulator.mutate.trial import ADVERSARIES
 
 Arrays = dict[str, Any]
 Answers = dict[str, np.ndarray]
-TRIALS = (("round-robin", "late"), ("lockstep", "late"), ("reverse", "early"), ("random(1)", "random(1)"))
 KNOWN = {("dot and sum", "sm_90"): "race"}
 """What the emulator has to find: Triton 3.6 lets a warp overwrite what others still read, where a tile feeds two operations."""
 
@@ -168,8 +171,8 @@ TOLERANCE = {"attention": 2e-3, "softmax": 2e-6, "random": 1e-6}
 """As a part of the largest number; all others are exact."""
 
 
-def check(facts: Mapping[str, Any], text: str) -> str:
-    """What is wrong with a case, or nothing."""
+def subject(facts: Mapping[str, Any], text: str) -> Subject:
+    """A case as the emulator runs it, with one launch."""
     name = facts["name"]
     program = load(text)
     threads = program.required_threads
@@ -177,37 +180,58 @@ def check(facts: Mapping[str, Any], text: str) -> str:
     arrays, answers = INPUTS[name](np.random.default_rng(7))
     grid = GRIDS.get(name, 1)
     spare = [np.zeros(max(facts["scratch"], 8) * grid, np.uint8), np.zeros(8, np.uint8)]
-    arguments = [arrays[key] for key in facts["arguments"]] + spare
-    arguments = arguments[: len(program.entry.parameters)]
-    for schedule, timing in TRIALS:
-        checks = "lenient" if schedule != "lockstep" else ""  # The detector wants every warp on its own.
-        report = run(program, None, (grid,), warps, facts["shared"], arguments, schedule=schedule, timing=timing, checks=checks)
-        if report.findings:
-            return f"{report.findings[0].kind} ({schedule}, {timing}): {report.findings[0].message}"
-        outputs = dict(zip(facts["arguments"], report.outputs))
+    arguments = ([arrays[key] for key in facts["arguments"]] + spare)[: len(program.entry.parameters)]
+
+    def judge(outputs: Sequence[np.ndarray | None]) -> str:
+        named = dict(zip(facts["arguments"], outputs))
         for key, right in answers.items():
-            found = np.asarray(outputs[key]).astype(np.float64)
+            found = np.asarray(named[key]).astype(np.float64)
             error = np.abs(found - np.asarray(right, np.float64)).max() / max(np.abs(right).max(), 1e-30)
             if not error <= TOLERANCE.get(name, 0.0):
-                return f"{key} is wrong, error {error:.2g} ({schedule}, {timing})"
+                return f"{key} is wrong, error {error:.2g}"
+        return ""
+
+    cases = (Case("the case", tuple(arguments), (grid,), judge),)
+    return Subject(f"{name} {facts['arch']}", program, warps, facts["shared"], cases, checks="lenient")
+
+
+def check(tried: Subject) -> str:
+    """What is wrong with a case, or nothing."""
+    (case,) = tried.cases
+    for adversary in sorted(ADVERSARIES, key=lambda adversary: not adversary.races):
+        report = tried.launch(tried.program, case, adversary)
+        if report.findings:
+            return f"{report.findings[0].kind} ({adversary}): {report.findings[0].message}"
+        problem = case.judge(report.outputs)
+        if problem:
+            return f"{problem} ({adversary})"
     return ""
 
 
-def main(python: str, archs: list[str]) -> int:
-    """Compile and run everything; the exit code."""
+def main(python: str, group: str, archs: list[str]) -> int:
+    """Compile and run everything, or its mutants of a group; the exit code."""
     wrong = 0
+    results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
         kernels = str(Path(__file__).with_name("peer_kernels.py"))
         environment = {**os.environ, "PYTHONPATH": "", "TRITON_CACHE_DIR": f"{folder}/cache"}
         subprocess.run([python, kernels, folder, *archs], check=True, env=environment)
         for path in sorted(Path(folder).glob("*.json")):
             facts, started = json.loads(path.read_text()), time.monotonic()
-            problem = check(facts, path.with_suffix(".ptx").read_text())
+            tried = subject(facts, path.with_suffix(".ptx").read_text())
+            if group:
+                operators = [operator for operator in OPERATORS if operator.group == group]
+                results += [] if (facts["name"], facts["arch"]) in KNOWN else campaign(tried, None, operators)
+                continue
+            problem = check(tried)
             expected = KNOWN.get((facts["name"], facts["arch"]), "")
             fine = problem.startswith(expected) if expected else not problem
             wrong += not fine
-            what = f"finds the known {expected}" if expected and fine else problem or f"right in {len(TRIALS)} runs"
+            what = f"finds the known {expected}" if expected and fine else problem or f"right in {len(ADVERSARIES)} runs"
             print(f"{facts['arch']}  {facts['name']:24} {time.monotonic() - started:5.1f} s  {what}", flush=True)
+    if group:
+        print(*(str(result) for result in results if result.state == SURVIVED), table(results), sep="\n")
+        return 0
     print(f"{wrong} of {len(INPUTS)} kernels wrong" if wrong else "all as they should be")
     return 1 if wrong else 0
 
@@ -215,4 +239,9 @@ def main(python: str, archs: list[str]) -> int:
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    sys.exit(main(sys.argv[1], sys.argv[2:] or ["sm_80", "sm_90"]))
+    words, wanted = sys.argv[2:], ""
+    if words[:1] == ["--mutants"]:
+        wanted, words = "".join(words[1:2]), words[2:]
+        if wanted not in ("sync", "logic"):
+            sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], wanted, words or ["sm_80", "sm_90"]))

@@ -151,7 +151,7 @@ def test_a_mark_excuses_and_a_stale_one_is_told() -> None:
     text = kernel(body, ("x", "out"), threads=64) + '.file 1 "some/kernel.py"\n'
     case = Case("values", (np.full(64, 100, np.uint32), np.zeros(64, np.uint32)), (1,), judged(np.arange(1, 65, dtype=np.uint32)))
     tried = Subject("bounded", load(text), 2, 0, (case,))
-    right = Mark("bound*", "setp lt ↔ le, gt ↔ ge", "setp.lt.u32 %p, %r_tid, %r", "kernel.py:3", "no launch has less")
+    right = Mark("bound*", "setp lt ↔ le, gt ↔ ge", "setp.lt.u32 %p, %r_tid, %r #1", "kernel.py:3", "no launch has less")
     found = list(campaign(tried, marks=[right]))
     assert [result.reason for result in found if result.state == "equivalent"] == ["no launch has less"]
     assert wrong_marks([right], found) == []
@@ -159,4 +159,4 @@ def test_a_mark_excuses_and_a_stale_one_is_told() -> None:
     unknown = replace(right, place="kernel.py:4")
     assert [problem.split(":")[0] for problem in wrong_marks([caught, unknown], found)] == [
         "marked as equivalent, but caught", "no mutant is bounded | predicate negated"][:1] + [
-        "no mutant is bound* | setp lt ↔ le, gt ↔ ge | setp.lt.u32 %p, %r_tid, %r | kernel.py"]  # fmt: skip
+        "no mutant is bound* | setp lt ↔ le, gt ↔ ge | setp.lt.u32 %p, %r_tid, %r #1 | kernel.py"]  # fmt: skip

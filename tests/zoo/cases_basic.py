@@ -13,6 +13,12 @@ def small_integers(rng: np.random.Generator, *shape: int, dtype: type = np.float
     return rng.integers(low, high, shape).astype(dtype)
 
 
+def varied(rng: np.random.Generator, m: int, n: int, axis: int) -> np.ndarray:
+    """Whole numbers to be reduced along an axis: every second vector has many equal ones, the others hardly any."""
+    ties = np.arange(n)[None, :] % 2 if axis == 0 else np.arange(m)[:, None] % 2
+    return np.where(ties, small_integers(rng, m, n), small_integers(rng, m, n, low=-900, high=900)).astype(np.float32)
+
+
 def poisoned(*shape: int, dtype: type = np.float32) -> np.ndarray:
     """An output before the launch."""
     return np.full(shape, POISON if np.issubdtype(dtype, np.floating) else 99, dtype)
@@ -109,7 +115,7 @@ def _matrix_case(name: str, m: int, n: int, axis: int, warps: int) -> Case:
     size = n if axis == 0 else m
     return Case(
         name, "reductions.py", "reduce_matrix",
-        lambda rng: {"x": small_integers(rng, m, n), "sums": poisoned(size), "maxima": poisoned(size),
+        lambda rng: {"x": varied(rng, m, n, axis), "sums": poisoned(size), "maxima": poisoned(size),
                      "places": poisoned(size, dtype=np.int32)},
         expect, {"M": m, "N": n, "AXIS": axis}, num_warps=warps,
     )  # fmt: skip
@@ -158,7 +164,7 @@ CASES = [
     _matrix_case("reduce_one_warp", 16, 16, 0, 1), _matrix_case("reduce_over_16_warps", 4, 2048, 1, 16),
     _matrix_case("reduce_over_32_warps", 2, 4096, 1, 32), _matrix_case("reduce_columns_over_warps", 512, 8, 0, 32),
     Case("reduce_all", "reductions.py", "reduce_all",
-         lambda rng: {"x": small_integers(rng, 64, 32), "out": poisoned(3)},
+         lambda rng: {"x": varied(rng, 64, 32, 0), "out": poisoned(3)},
          lambda x, out: {"out": [x.sum(), x.max(), x.min()]}, {"M": 64, "N": 32}),
     Case("largest_with_index", "reductions.py", "largest_with_index",
          lambda rng: {"x": rng.permutation(1000).astype(np.float32), "values_out": poisoned(1),
@@ -178,7 +184,7 @@ CASES = [
            lambda rng, n=n: {"x": small_integers(rng, max(n, 1)), "out": poisoned(1), "n": n},
            lambda x, out, n: {"out": [x[:n].sum()]}, {"BLOCK": 128}) for n in (0, 1, 128, 700)),
     Case("softmax_rows", "reductions.py", "softmax_rows",
-         lambda rng: {"x": rng.normal(size=(32, 128)).astype(np.float32), "out": poisoned(32, 128)},
+         lambda rng: {"x": (600 * rng.normal(size=(32, 128))).astype(np.float32), "out": poisoned(32, 128)},
          lambda x, out: {"out": _softmax(x)}, {"M": 32, "N": 128}, tolerance=1e-6),
     *(Case(f"sort_{direction}", "reductions.py", "sort_vector",
            lambda rng: {"x": rng.permutation(256).astype(np.float32), "out": poisoned(256)},

@@ -30,7 +30,7 @@ def numbers(kind: str, element: Type, count: int, random: np.random.Generator) -
         return np.atleast_1d(encode(random.integers(-3, 4, count).astype(np.float32), element))
     values = random.standard_normal(count)
     fraction, exponent = np.frexp(values)
-    values = np.ldexp(np.round(fraction * 256), exponent - (2 if kind == WIDE else 8))
+    values = np.ldexp(np.round(fraction * 256), exponent + (2 if kind == WIDE else -8))
     if kind == "special" and count:
         places = random.integers(0, count, -(-count // _EVERY))
         values[places] = random.choice(_SPECIAL, len(places))

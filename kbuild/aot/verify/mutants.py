@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ from kbuild.errors import KbuildError, UsageError
 
 DATA = ("whole", "real")
 """The data of each launch: sums of the first are exact, and hardly two numbers of the second are the same."""
-MORE_DATA = (WIDE, "whole")
-"""That of the further launches."""
+MOST_SMALLER, MOST_VARIED = 64, 2
+"""Launches with smaller integers, and at each edge of a comparison, that are tried at most."""
 
 
 @dataclass(frozen=True)
@@ -178,25 +179,28 @@ def subject(project: Path, manifest: Manifest, variant: Variant) -> Subject:
                 yield case(launch, data)
 
     def more() -> Iterator[Case]:
-        for smaller in dict.fromkeys(found for launch in launches for found in _smaller(kernel, variant, launch)):
-            yield from made_if_possible(smaller, MORE_DATA)
+        for launch in launches:
+            yield from made_if_possible(launch, [WIDE])
+        for smaller in dict.fromkeys(islice(_smaller(kernel, variant, launches), MOST_SMALLER)):
+            yield from made_if_possible(smaller, DATA[:1])
 
     def vary(old: int, new: int) -> Iterator[Case]:
-        for changed in dict.fromkeys(found for launch in launches for found in _changed(kernel, variant, launch, old, new)):
-            yield from made_if_possible(changed, DATA[1:])
+        changed = dict.fromkeys(found for launch in launches for found in _changed(kernel, variant, launch, old, new))
+        for launch in islice(changed, MOST_VARIED):
+            yield from made_if_possible(launch, DATA[1:])
 
     facts = artifact.metadata
     program = load(artifact.asm["ptx"], facts.name)
     return Subject(variant.name, program, facts.warps, facts.shared, tuple(made()), more, vary)
 
 
-def _smaller(kernel: Kernel, variant: Variant, launch: Launch) -> Iterator[Launch]:
-    """The launch itself, and with each integer at the eighths of what it is: every register of a tile gets an edge."""
-    yield launch
-    for name, value in launch.scalars:
-        if isinstance(value, int) and value > 1:
-            for part in range(8):
-                yield from _with(kernel, variant, launch, {name: value * part // 8})
+def _smaller(kernel: Kernel, variant: Variant, launches: Sequence[Launch]) -> Iterator[Launch]:
+    """The launches with each integer at the eighths of what it is: every register of a tile gets an edge."""
+    for launch in launches:
+        for name, value in launch.scalars:
+            if isinstance(value, int) and value > 1:
+                for part in range(8):
+                    yield from _with(kernel, variant, launch, {name: value * part // 8})
 
 
 def _changed(kernel: Kernel, variant: Variant, launch: Launch, old: int, new: int) -> Iterator[Launch]:

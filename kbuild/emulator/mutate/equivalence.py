@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from kbuild.emulator.memory import Space
 from kbuild.emulator.mutate.barriers import orders_nothing
 from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, registers
 from kbuild.emulator.mutate.infection import compared
-from kbuild.emulator.mutate.mutant import Mutant, mutated
+from kbuild.emulator.mutate.mutant import Mutant, mutated, plain
 from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
 from kbuild.emulator.program import Program
 from kbuild.emulator.ptx import Immediate, Instruction, Operand
@@ -148,7 +147,7 @@ class Mark:
     """Pattern of subjects' names, as of files."""
     kind: str
     text: str
-    """The original instruction, its registers without their numbers."""
+    """The original instruction, its registers without their numbers; ` #2` after it for the second one alone that is so."""
     place: str
     """File name and line of the kernel source."""
     reason: str
@@ -169,15 +168,11 @@ def read_marks(text: str, file: str) -> tuple[Mark, ...]:
     return tuple(found)
 
 
-def plain(mutant: Mutant) -> str:
-    """The instruction that was changed, its registers without their numbers."""
-    return re.sub(r"(%[a-z]+)\d+", r"\1", str(mutant.before)).rstrip(";")
-
-
 def fits(mark: Mark, subject: str, mutant: Mutant, place: str) -> bool:
     """Whether a mark speaks of a mutant."""
     return (
-        fnmatchcase(subject, mark.subject) and (mark.kind, mark.text) == (mutant.kind, plain(mutant))
+        fnmatchcase(subject, mark.subject) and mark.kind == mutant.kind
+        and mark.text in (plain(mutant.before), f"{plain(mutant.before)} #{mutant.number}")
         and place.rsplit("/", 1)[-1] == mark.place
     )  # fmt: skip
 

@@ -56,8 +56,8 @@ def compared(subject: Subject, mutant: Mutant) -> Comparison | None:
     return found
 
 
-_PAIRS = 48
-"""Comparisons of an integer argument with others of which the edge is tried."""
+_PAIRS = 24
+"""Pairs of numbers that a comparison saw which are tried at most."""
 
 
 def edges(subject: Subject, mutant: Mutant) -> Iterator[tuple[Case, int]]:

@@ -6,6 +6,8 @@ emulator, or does the same as the original.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -41,6 +43,8 @@ class Mutant:
     """Of the instruction, among the statements of the function."""
     before: Instruction
     after: Change
+    number: int = 1
+    """Which it is, of the mutants of its kind whose instructions are alike and come from one line of the kernel's source."""
 
     def __str__(self) -> str:
         after = " ".join(map(str, self.after)) or "(nothing)"
@@ -50,12 +54,20 @@ class Mutant:
 def mutants(program: Program, operators: tuple[Operator, ...]) -> list[Mutant]:
     """All mutants of a kernel, in the order of its instructions; those that are no PTX are left out."""
     found = []
+    alike: Counter[tuple[str, str, int]] = Counter()
     for index, statement in enumerate(program.entry.body or ()):
         if isinstance(statement, Instruction):
             for operator in operators:
                 for after in operator.changes(statement):
-                    found.append(Mutant(operator.kind, operator.group, index, statement, after))
+                    key = operator.kind, plain(statement), statement.source.line if statement.source else 0
+                    alike[key] += 1
+                    found.append(Mutant(operator.kind, operator.group, index, statement, after, alike[key]))
     return found
+
+
+def plain(instruction: Instruction) -> str:
+    """An instruction, its registers without their numbers."""
+    return re.sub(r"(%[a-z]+)\d+", r"\1", str(instruction)).rstrip(";")
 
 
 def mutated(program: Program, mutant: Mutant) -> Program | None:

@@ -249,6 +249,20 @@ RULES: dict[str, tuple[str, ...]] = {
         @%p1 cp.async.bulk.commit_group;
         @%p1 cp.async.bulk.wait_group.read 0;
     """),
+    "bulk_load_of_what_was_stored_before": ("proxy-fence", at("y", 4) + """
+        mov.b32 %r1, buffer;
+        setp.eq.u32 %p1, %r_tid, 0;
+        @%p1 mbarrier.init.shared.b64 [%r1+4096], 1;
+        st.global.b32 [%d0], %r_tid;
+        +x fence.proxy.async;
+        -x fence.proxy.async.shared::cta;
+        bar.sync 0;
+        @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1+4096], 256;
+        @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d_y], 256, [%r1+4096];
+        loop:
+        mbarrier.try_wait.parity.shared.b64 %p2, [%r1+4096], 0;
+        @!%p2 bra loop;
+    """),
     "source_of_a_bulk_store_overwritten": ("race", """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;

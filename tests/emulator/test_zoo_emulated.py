@@ -49,3 +49,8 @@ def test_case_is_right_in_lockstep(name: str, arch: str) -> None:
 @pytest.mark.parametrize("number", range(len(CASES)), ids=list(CASES))
 def test_case_is_right_whichever_warp_goes_first_and_has_no_race(number: int) -> None:
     check(list(CASES)[number], "sm_80" if number % 2 else "sm_90", ADVERSE[number % len(ADVERSE)], "strict")
+
+
+@pytest.mark.parametrize("name", ["dot_and_sum_loop", "dot_and_sum_specialized", "dot_of_written", "count_calls"])
+def test_races_that_were_found_do_not_come_back(name: str) -> None:
+    check(name, "sm_90", "round-robin", "strict")

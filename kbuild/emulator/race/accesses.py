@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.memory import Space
-from kbuild.emulator.race.clocks import FENCED, KNOWN, MBARRIERS, Clocks, Row
+from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Row
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, Shadow, agents_of, clocks_of, pack, sites_of
 from kbuild.emulator.race.sites import Site, Sites
@@ -24,6 +24,11 @@ class Memory:
     """Whether it is a CTA's own; its shadow then counts agents within the cluster."""
     unwritten: np.ndarray | None = None
     """bool per byte: which the host has left for the kernel to write first.  None: for shared memory all, else none."""
+
+    @property
+    def fenced(self) -> int:
+        """The plane of clocks for what fences order."""
+        return FENCED if self.shared else FENCED_GLOBAL
 
     def describe(self, cell: int) -> str:
         """A granule in words."""
@@ -79,7 +84,7 @@ class Rules:
             words = memory.shadow.covered[cells]
             self._conflicts(memory, cells, words, ~actor.knows(memory, words, KNOWN), actor, action, "wrote")
         if actor.site.async_proxy:
-            unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, FENCED) & (words != 0)
+            unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
             self._unfenced(memory, cells, words, unfenced, actor, action, "wrote")
 
     def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
@@ -93,7 +98,7 @@ class Rules:
                     bad &= ~self.sites.strong[sites_of(words)]
                 self._conflicts(memory, cells, words, bad, actor, "writes", "read")
             if actor.site.async_proxy:
-                unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, FENCED) & (words != 0)
+                unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
                 self._unfenced(memory, cells, words, unfenced, actor, "writes", "read")
 
     def note_write(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:

@@ -4,13 +4,13 @@ A thread's own clock goes up whenever it hands on what it knows.  Something done
 does now just when t knows u up to c.  Besides threads there is a column for every mbarrier: its clock counts the phases that are
 complete, and stands for the copies that the phases tell of.
 
-A second plane of the same shape says up to where generic accesses are also ordered before those of the asynchronous proxy, by a
-`fence.proxy.async` somewhere on the way.
+Two more planes of the same shape say up to where generic accesses of shared and of global memory are also ordered before those of
+the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,8 @@ import numpy as np
 MBARRIERS = 1024
 """Numbers kept for mbarriers beside those of a cluster's threads."""
 _GROWTH = 8
-KNOWN, FENCED = 0, 1
-"""The planes: what is ordered, and what is ordered before the asynchronous proxy too."""
+KNOWN, FENCED, FENCED_GLOBAL = range(3)
+"""The planes: what is ordered, and what of shared and of global memory is ordered before the asynchronous proxy too."""
 
 Threads = Any
 """A slice, or an array of thread numbers."""
@@ -69,10 +69,11 @@ class Clocks:
         chosen = self._all[threads]
         self.rows[KNOWN, chosen, chosen] += 1
 
-    def fence(self, threads: Threads) -> None:
+    def fence(self, threads: Threads, planes: Sequence[int]) -> None:
         """All that these threads know comes before the asynchronous proxy's accesses that come after this."""
         if len(self.rows) > 1:
-            self.rows[FENCED, threads] = self.rows[KNOWN, threads]
+            for plane in planes:
+                self.rows[plane, threads] = self.rows[KNOWN, threads]
             self.tick(threads)
 
     def row(self, threads: Threads) -> Row:

@@ -16,7 +16,7 @@ from kbuild.emulator.findings import Finding
 from kbuild.emulator.memory import Space
 from kbuild.emulator.ptx import Instruction
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
-from kbuild.emulator.race.clocks import Clocks
+from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, Clocks
 from kbuild.emulator.race.operations import Flights
 from kbuild.emulator.race.order import Order, Release
 from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
@@ -58,7 +58,7 @@ class RaceDetector:
         """What last announced bytes to each mbarrier."""
         self._releases: dict[tuple[int, int], list[Release]] = {}
         statements = (step.instruction for block in launch.program.blocks for step in block.steps)
-        self._planes = 2 if any(uses_async_proxy(instruction) for instruction in statements) else 1
+        self._planes = 3 if any(uses_async_proxy(instruction) for instruction in statements) else 1
         heap = launch.global_memory
         unwritten = None
         if self.unwritten:
@@ -228,7 +228,9 @@ class RaceDetector:
         if instruction.name == "bar.warp.sync":
             return lambda where: self._cluster(convoy.cta.cluster).order.warps_meet(self._active(convoy, where))
         if instruction.name.startswith(("fence.proxy.async", "fence.mbarrier_init")):
-            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where))
+            planes = [FENCED] if "global" not in instruction.modifiers else []
+            planes += [FENCED_GLOBAL] if instruction.modifiers[-1] in ("async", "global") else []
+            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where), planes)
         if instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"):
             within = "cta" in instruction.modifiers
             return lambda where: self._cluster(convoy.cta.cluster).order.fence(convoy.cta, self._active(convoy, where), within)

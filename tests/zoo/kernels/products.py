@@ -130,6 +130,21 @@ def dot_and_sum_specialized(a, b, c, sums, M, N, K, TILE_M: tl.constexpr, TILE_N
 
 
 @triton.jit
+def dot_of_written(a, b, scratch, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    """A product of what the kernel itself has written before."""
+    source = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE_M, TILE_K])
+    left = tl.make_tensor_descriptor(scratch, [M, K], [K, 1], [TILE_M, TILE_K])
+    right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [TILE_K, TILE_N])
+    for k in range(0, K, TILE_K):
+        left.store([0, k], source.load([0, k]) * 2)
+    tl.debug_barrier()
+    acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+    for k in range(0, K, TILE_K):
+        acc = tl.dot(left.load([0, k]), right.load([k, 0]), acc)
+    tl.make_tensor_descriptor(c, [M, N], [N, 1], [TILE_M, TILE_N]).store([0, 0], acc.to(tl.float16))
+
+
+@triton.jit
 def attention_specialized(q, k, v, out, rows, pitch, TILE: tl.constexpr, HEAD: tl.constexpr):
     start = tl.program_id(0) * TILE
     queries = tl.make_tensor_descriptor(q, [rows, HEAD], [pitch, 1], [TILE, HEAD])

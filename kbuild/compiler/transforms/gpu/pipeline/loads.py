@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Call, For, While
-from kbuild.compiler.ops.elementwise import AddPtr
 from kbuild.compiler.ops.gpu import AsyncWait, ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
-    AtomicCAS,
-    AtomicRMW,
     Barrier,
     Broadcast,
     Dot,
@@ -21,9 +19,7 @@ from kbuild.compiler.ops.tensor import (
     Join,
     Load,
     Reshape,
-    Splat,
     Split,
-    Store,
     Trans,
 )
 
@@ -48,21 +44,17 @@ def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
     Loops with inner loops, barriers or calls have none, nor do loads from arrays that the loop writes, nor those that read the
     same tile in each iteration.
     """
-    written: list[Value | None] = []
-    for op in loop.body.walk():
-        if isinstance(op, For | While | Barrier | Call | AsyncWait):
-            return []
-        if isinstance(op, Store | AtomicRMW | AtomicCAS):
-            written.append(_base(op.ptr))
-    candidates = [op for op in loop.body if isinstance(op, Load) and _is_candidate(loop, op, written)]
+    if any(isinstance(op, For | While | Barrier | Call | AsyncWait) for op in loop.body.walk()):
+        return []
+    candidates = [op for op in loop.body if isinstance(op, Load) and _is_candidate(loop, op)]
     feeding = [load for load in candidates if _feeds_dot(load)]
     return feeding or (candidates if without_dots else [])
 
 
-def _is_candidate(loop: For, load: Load, written: Sequence[Value | None]) -> bool:
+def _is_candidate(loop: For, load: Load) -> bool:
     if load.volatile or load.boundary_check or not isinstance(load.result.type, TensorType) or not load.result.type.rank:
         return False
-    if any(base is None or base is _base(load.ptr) for base in written):
+    if may_be_written(load.ptr, loop):
         return False
     roots = [value for value in (load.ptr, load.mask) if value is not None]
     address = backward_slice(loop, roots)
@@ -74,20 +66,6 @@ def _changes(loop: For, roots: Sequence[Value], address: Slice) -> bool:
     first time, and shared memory serves better for more of the others."""
     used = [*roots, *(value for op in address.ops for value in op.operands)]
     return any(value.op is None and value.block is loop.body for value in used)
-
-
-def _base(value: Value) -> Value | None:
-    """The scalar pointer that an address is computed from; None when that cannot be seen."""
-    while True:
-        op = value.op
-        if isinstance(op, AddPtr):
-            value = op.ptr
-        elif isinstance(op, Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans):
-            value = op.src
-        elif op is None and value.index and isinstance(loop := value.block.parent, For):
-            value = loop.init[value.index - 1]
-        else:
-            return value if op is None else None
 
 
 def _feeds_dot(load: Load) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import wgmma_mode
@@ -27,10 +28,15 @@ MAX_BOX_SIZE = 256
 
 
 def can_copy_by_tma(load: Load, tile: MemDescType, func: Func) -> bool:
-    """Whether the copy engine can bring a load into a tile, by a map that the launcher can make."""
+    """Whether the copy engine can bring a load into a tile, by a map that the launcher can make.
+
+    It does not see what the kernel itself has written there before, short of a fence: so not from arrays that are written.
+    """
     if tile.layout.rank != 2 or tile.layout.shape != tile.tile_shape or max(tile.tile_shape) > MAX_BOX_SIZE:
         return False
     mode = wgmma_mode(tile.layout, bit_width(tile))
+    if load.desc is None or not isinstance(load.desc.op, MakeTensorDescriptor) or may_be_written(load.desc.op.base, func):
+        return False
     return _sources(load, func) is not None and mode is not None and mode[0] > 0 and mode[1] == is_transposed(load)
 
 

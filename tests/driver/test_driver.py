@@ -12,7 +12,7 @@ import pytest
 from kbuild.emulator.asyncp.tensor_map import TensorMap
 from kbuild.emulator.driver import Result, StandIn
 from kbuild.emulator.driver.table import FUNCTIONS
-from kbuild.errors import KbuildError, UsageError
+from kbuild.errors import KbuildError, ToolError, UsageError
 from tests.driver.cuda import ADD_ONE, Cuda, Refusal
 
 
@@ -227,6 +227,18 @@ def test_the_library_has_what_a_driver_of_its_version_has(libraries: Path) -> No
         _ = StandIn(without=["cuNothing"], folder=libraries).path
     with pytest.raises(UsageError, match="version is 'twelve'"):
         StandIn(version="twelve")
+
+
+def test_a_library_that_cannot_be_built_says_why(libraries: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for settings, text in (
+        ({"cc": ["no-such-compiler"]}, "no-such-compiler: No such file"),
+        ({"cc": ["cc", "-no-such-flag"]}, "failed with exit code"),
+        ({"folder": tmp_path / "file"}, "name another folder for the stand-in's library"),
+    ):  # fmt: skip
+        with pytest.raises(ToolError, match=text):
+            _ = StandIn(**({"folder": libraries} | settings)).path  # type: ignore[arg-type]
+    assert not [path for path in libraries.iterdir() if path.name.startswith(".")]
 
 
 def test_injected_failures_come_once_and_in_any_form(driver: StandIn) -> None:

@@ -38,7 +38,8 @@ def build(
 ) -> Path:  # fmt: skip
     """The path of the library with the functions of a driver of that version (1000 * major + 10 * minor), but for some.
 
-    `description` is put beside it.  Raises ToolError where the C compiler is missing or fails, UsageError for unknown functions.
+    `description` is put beside it.  Raises ToolError where the C compiler is missing or fails, or the folder cannot be
+    written, and UsageError for unknown functions.
     """
     entries = "\n".join(function.entry for function in exported(version, without)) + "\n"
     text = json.dumps(description, sort_keys=True, indent=1) + "\n"
@@ -47,8 +48,11 @@ def build(
     base = folder or default_folder()
     target = base / digest
     if not (target / NAME).is_file():
-        base.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=".", dir=base))
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            made = Path(tempfile.mkdtemp(prefix=".", dir=base))
+        except OSError as error:
+            raise ToolError(f"{base}: {error.strerror}", hint="name another folder for the stand-in's library") from None
         try:
             (made / DESCRIPTION).write_text(text)
             _compile(made, source, entries, cc)

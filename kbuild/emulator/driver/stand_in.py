@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from kbuild.emulator.driver.table import FUNCTIONS
 from kbuild.emulator.findings import Finding
 from kbuild.emulator.launch import checkers_named
 from kbuild.emulator.schedule import schedule_named
-from kbuild.errors import UsageError
+from kbuild.errors import KbuildError, UsageError
 
 _active: StandIn | None = None
 _connecting = threading.RLock()
@@ -217,13 +218,17 @@ def active() -> StandIn:
 
 
 def connect(path: str) -> None:
-    """What the library calls where nobody has connected it: make the stand-in that is described beside it."""
+    """What the library calls where nobody has connected it: make the stand-in that is described beside it, or say why not."""
     with _connecting:
         if _active is not None:
             _active._connect(Path(path))
             return
-        described = json.loads(Path(path).with_name(library.DESCRIPTION).read_text())
-        made = StandIn(described.pop("devices"), **described)
+        try:
+            described = json.loads(Path(path).with_name(library.DESCRIPTION).read_text())
+            made = StandIn(described.pop("devices"), **described)
+        except (OSError, ValueError, KbuildError) as error:
+            print(f"libcuda.so.1 of kbuild: {error}", file=sys.stderr)
+            return
         made._path = Path(path)
         made._connect(Path(path))
 

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
     parser.add_argument("--json", help="write all rows here")
     parser.add_argument("--plot", help="draw all rows here, as SVG")
-    parser.add_argument("--only", default="copy,add,sum,softmax,layer_norm,matmul,fp8,attention,launch")
+    parser.add_argument("--only", default="copy,add,sum,softmax,layer_norm,matmul,persistent,fp8,attention,launch")
     options = parser.parse_args()
     load_package(options.package, options.name)
     torch.manual_seed(0)
@@ -256,6 +256,33 @@ def matmul() -> None:
             {"triton": peer, "cublas": lambda: torch.mm(a, b)}, 3e-3)  # fmt: skip
 
 
+def persistent() -> None:
+    """Products by as many programs as there are multiprocessors."""
+    kernel = source("matmul").matmul_persistent_kernel
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
+    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    shapes = [(size, dtype, transposed) for size in (4096, 8192) for dtype in (HALF, BRAIN) for transposed in (False, True)]
+    for size, dtype, transposed in [*shapes, (8192, torch.float8_e4m3fn, True)]:
+        a, b = operands(size, size, size, dtype, transposed)
+        is_fp8 = dtype.itemsize == 1
+        c = torch.full((size, size), float("nan"), device="cuda", dtype=HALF if is_fp8 else dtype)
+        arguments = (a, b, c, size, size, size, size, size, size)
+        choice = {} if is_fp8 else {"B_COLUMN_MAJOR": transposed}
+        entry = package.matmul_persistent_fp8 if is_fp8 else package.matmul_persistent
+        ours = lambda: entry(*arguments, **choice)  # noqa: E731
+        ours()
+        error = error_of(c, a.float() @ b.float())
+        peer = best_of(
+            ({**tile, "BLOCK_K": 64 * (1 + is_fp8)} for tile in tiles(size)),
+            lambda t: kernel[(min(grid_of(size, size, t)[0], programs),)](*arguments, B_COLUMN_MAJOR=transposed, **t),
+        )  # fmt: skip
+        one = torch.ones((), device="cuda")
+        scaled = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
+        vendor = scaled if is_fp8 else lambda: torch.mm(a, b)
+        row("matmul", f"{size}x{size}x{size} {name_of(dtype)}{' B^T' if transposed else ''}, persistent", ours, error,
+            2 * size**3, "TFLOP/s", {"triton": peer, "cublas": vendor}, 3e-3)  # fmt: skip
+
+
 def fp8() -> None:
     """Operands of fp8, both contiguous along K; cuBLAS by `torch._scaled_mm`, and all with its fast accumulation."""
     kernel = source("matmul").matmul_kernel
@@ -349,7 +376,8 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 GROUPS: dict[str, Callable[[], None]] = {
-    "copy": copy, "add": add, "sum": sum_, "softmax": softmax, "layer_norm": layer_norm, "matmul": matmul, "fp8": fp8,
+    "copy": copy, "add": add, "sum": sum_, "softmax": softmax, "layer_norm": layer_norm, "matmul": matmul,
+    "persistent": persistent, "fp8": fp8,
     "attention": attention, "launch": launch,
 }  # fmt: skip
 

@@ -169,9 +169,6 @@ class Rules:
                 if self.reports.wants(kind, actor.site, other):
                     index = int(np.argmax(chosen & (numbers == number)))
                     reason = "nothing orders the two"
-                    if clocks_of(words[index]) >= PENDING:
-                        reason = "which has not been waited for"
-                        earlier = {"wrote": "is written", "read": "is read"}.get(earlier, earlier)
                     self._tell(kind, memory, int(cells[index]), words[index], actor, index, action, earlier, reason, other)
 
     def _unfenced(
@@ -195,12 +192,10 @@ class Rules:
         where = memory.describe(cell)
         agent = int(agents_of(word)) - (0 if memory.shared else actor.clocks.base)
         first = self._name_of(actor, agent, other)
-        if earlier.startswith("is "):
-            message = (
-                f"{self._who(actor, index)} {action} {where}, which {earlier} by {other.instruction.name} of {first}, {reason}"
-            )
-        else:
-            message = f"{self._who(actor, index)} {action} {where}, which {first} {earlier}; {reason}"
+        if clocks_of(word) >= PENDING:
+            first = first if first.startswith("a product") else f"{other.instruction.name} of {first}"
+            earlier, reason = {"wrote": "still writes", "read": "still reads"}[earlier], "it has not been waited for"
+        message = f"{self._who(actor, index)} {action} {where}, which {first} {earlier}; {reason}"
         self._add(kind, message, actor, index, other)
 
     def _who(self, actor: Actor, index: int) -> str:

@@ -30,8 +30,9 @@ def attend(
         key_pointers = k + positions[None, :] * stride_n + depth[:, None]
         value_pointers = v + positions[:, None] * stride_n + depth[None, :]
         if MASKED:
-            keys = tl.load(key_pointers, mask=positions[None, :] < n_ctx, other=0.0)
-            values = tl.load(value_pointers, mask=positions[:, None] < n_ctx, other=0.0)
+            present = positions < n_ctx
+            keys = tl.load(key_pointers, mask=present[None, :], other=0.0)
+            values = tl.load(value_pointers, mask=present[:, None], other=0.0)
         else:
             keys = tl.load(key_pointers)
             values = tl.load(value_pointers)

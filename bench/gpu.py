@@ -337,11 +337,11 @@ def attention() -> None:
             error = error_of(out[:1, :1], head)
             peer = best_of(
                 (
-                    {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PROGRAMS": programs}
+                    {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent}
                     for bm, bn, w, s in ATTENTION_TILES
-                    for programs in (0, 132)
+                    for persistent in (False, True)
                 ),
-                lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, t["PROGRAMS"] or 1 << 30),)](
+                lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, 132 if t["PERSISTENT"] else 1 << 30),)](
                     *arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t
                 ),
             )  # fmt: skip

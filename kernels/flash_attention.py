@@ -101,16 +101,16 @@ def attention_of_rows(
 def flash_attention_kernel(
     q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, n_batch,
     HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PROGRAMS: tl.constexpr = 0,
+    PERSISTENT: tl.constexpr = False,
 ):  # fmt: skip
     """q, k, v, out: (Z, H, N_CTX, HEAD_DIM) with the same strides, HEAD_DIM contiguous; lse: (Z·H, N_CTX) fp32, the
     natural logarithm of each row's sum of exponentials.
 
     The tiles of BLOCK_M rows are numbered head by head, the last of each head first: under a causal mask those have the
-    most to do.  With PROGRAMS, so many programs share the tiles, and each has a warp that copies K and V of the next tile
-    under the end of this one; with 0 there is a program for each tile."""
+    most to do.  PERSISTENT programs, of which any number share the tiles, have a warp that copies K and V of the next tile
+    under the end of this one; else there is a program for each tile."""
     tiles = tl.cdiv(n_ctx, BLOCK_M)
-    if PROGRAMS:
+    if PERSISTENT:
         for number in tl.range(tl.program_id(0), tiles * n_heads * n_batch, tl.num_programs(0)):
             attention_of_rows(
                 q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,

@@ -78,19 +78,16 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     tiles = {load: tile_of(load) for load in loads}
     if not loads or not all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items()):
         return
-<<<<<<< HEAD
-    skeleton, count = Skeleton(loop, [index for load in loads for index in load.indices]), _buffers(func, loop, tiles, target)
-    if not skeleton.is_possible or count < MIN_STAGES or not (loop.warp_specialize or _pays(loop, tiles, count, target)):
-=======
     skeleton, counts = Skeleton(loop, [index for load in loads for index in load.indices]), _buffers(func, loop, tiles, target)
     if not skeleton.is_possible or min(counts) < MIN_STAGES:
->>>>>>> e94849e (Attention with a producer warp and persistent programs; rescaled sums per thread; rings as long as their loads need)
+        return
+    if not (loop.warp_specialize or _pays(loop, tiles, min(counts), target)):
         return
     before = Builder.before(next(iter(func.body)))
     rings = _rings(func, loop, tiles, counts, before)
     meeting = before.add(Barrier())
     producer = _producer(func, skeleton, rings)
-    for ring in rings:
+    for ring in rings:  # ptxas wants one wait for both products: what ended first is given back after what ended last.
         loop = ring.consume(loop)
     loop = drop_unused_carried(loop)
     loop.num_stages = 1
@@ -104,7 +101,6 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     func.attrs["extra_warps"] = PRODUCER_WARPS
 
 
-<<<<<<< HEAD
 def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Target) -> bool:
     """Whether a loop that does not ask is better off: its products sum up in place, so that nothing but the copies keeps their
     warps from issuing them, and its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
@@ -112,15 +108,10 @@ def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Targ
     return in_place and 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.shared_bytes
 
 
-def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> int:
-    """How many buffers a ring has: as many as the loop has stages, or as fit.  What follows the loop has memory of its own only
-    if the loop may start anew under it."""
-=======
 def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> tuple[int, int]:
     """How many buffers the rings have, that of tiles which are given back at once and that of those which products read on: as
     many as the loop has stages, or as fit, and one more in the second if there is room.  What follows the loop has memory of
     its own only if the loop may start anew under it."""
->>>>>>> e94849e (Attention with a producer warp and persistent programs; rescaled sums per thread; rings as long as their loads need)
     wanted = loop.num_stages if loop.num_stages is not None else func.attrs.get("num_stages", 1)
     other = other_bytes(func, enclosing_loops(loop)[0], list(tiles)) + _BARRIER_ARRAYS * ALIGNMENT
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
@@ -132,24 +123,13 @@ def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: T
 
 def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], counts: tuple[int, int], builder: Builder) -> list[Ring]:
     """The rings of a loop: one for the tiles that are given back at once, one for those that products read on."""
-<<<<<<< HEAD
     rings, warps = [], func.attrs["num_warps"]
-    for late in (False, True):
+    for late, count in zip((False, True), counts):
         loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
         if loads:
             maps = [add_tensor_map(func, load, tiles[load]) for load in loads]
             note_maps(func, loads, dict(zip(loads, maps)))
             rings.append(make_ring(builder, loads, [tiles[load] for load in loads], maps, count, late, warps))
-=======
-    rings = []
-    for late, count in enumerate(counts):
-        loads = [load for load in tiles if feeds_sum_in_place(load, loop) == bool(late)]
-        if loads:
-            maps = [add_tensor_map(func, load, tiles[load]) for load in loads]
-            rings.append(
-                make_ring(builder, loads, [tiles[load] for load in loads], maps, count, bool(late), func.attrs["num_warps"])
-            )
->>>>>>> e94849e (Attention with a producer warp and persistent programs; rescaled sums per thread; rings as long as their loads need)
     return rings
 
 

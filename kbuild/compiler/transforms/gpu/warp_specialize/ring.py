@@ -78,7 +78,6 @@ class Ring:
         loop = levels[-1]
         slot, phase = inside
         fenced = self._receive(loop, slot, phase)
-<<<<<<< HEAD
         yield_more(loop, self._following(Builder.before(loop.body.terminator), slot, phase))
         for outer, inner in zip(levels[-2::-1], levels[:0:-1]):
             yield_more(outer, inner.results[-2:])
@@ -86,15 +85,6 @@ class Ring:
             builder = Builder.before(_retiring(loop))
             started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
             self._release(builder, self._previous(builder, slot), started, fenced)
-=======
-        builder, early = Builder.before(loop.body.terminator), Builder.before(_first_result(loop))
-        yield_more(loop, self._following(builder, slot, phase))
-        for outer, inner in zip(levels[-2::-1], levels[:0:-1]):
-            yield_more(outer, inner.results[-2:])
-        if self.is_late:
-            started = early.add(CmpI(loop.induction, loop.lower, "sgt")).result
-            self._release(early, self._previous(early, slot), started, fenced)
->>>>>>> e94849e (Attention with a producer warp and persistent programs; rescaled sums per thread; rings as long as their loads need)
             after = Builder.after(loop)
             ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
             self._release(after, self._previous(after, loop.results[-2]), ran, fenced)
@@ -201,18 +191,9 @@ def _after_reads(loop: For, readers: Sequence[Op]) -> Op:
     return last.next
 
 
-<<<<<<< HEAD
 def _order(loop: For) -> Callable[[Op], int]:
     """The place of an operation in the loop's body."""
     return {op: number for number, op in enumerate(loop.body)}.__getitem__
-=======
-def _first_result(loop: For) -> Op:
-    """The operation of the loop that is first to read what a product has made, and so waits for the products of the iteration
-    before as well; the end of the loop if there is none."""
-    results = [op.result for op in loop.body if isinstance(op, WarpGroupDot)]
-    readers = {_inside(user, loop) for result in results for user in result.users if not isinstance(user, WarpGroupDot)}
-    return next(op for op in loop.body if op in readers or op is loop.body.terminator)
->>>>>>> e94849e (Attention with a producer warp and persistent programs; rescaled sums per thread; rings as long as their loads need)
 
 
 def _inside(op: Op, loop: For) -> Op:

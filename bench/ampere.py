@@ -121,7 +121,8 @@ def attention_rows() -> Iterator[Row]:
     for z, h, n, d in ((1, 32, 4096, 128), (4, 16, 4096, 64)):
         for causal in (False, True):
             signature = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32:16", "sm_scale": "fp32",
-                         **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16")}  # fmt: skip
+                         **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16"),
+                         "n_batch": "i32"}  # fmt: skip
             candidates = [
                 Candidate("flash_attention", signature, {"HEAD_DIM": d, "IS_CAUSAL": causal, "BLOCK_M": bm, "BLOCK_N": bn}, w, s)
                 for bm, bn, w, s in ATTENTION_TILES
@@ -132,11 +133,12 @@ def attention_rows() -> Iterator[Row]:
                 out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
                 right = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
                 strides = dict(zip(("stride_z", "stride_h", "stride_n"), q.stride()))
-                arguments = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "sm_scale": d**-0.5, "n_heads": h, "n_ctx": n}
+                arguments = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "sm_scale": d**-0.5}
+                arguments |= {"n_heads": h, "n_ctx": n, "n_batch": z}
                 return arguments | strides, out, right.float()
 
             def grid(values: dict[str, Any], n: int = n, heads: int = z * h) -> tuple[int, ...]:
-                return -(-n // values["BLOCK_M"]), heads
+                return (-(-n // values["BLOCK_M"]) * heads,)
 
             shape = f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'}"
             yield Row("attention", shape, candidates, 4.0 * z * h * n * n * d * (0.5 if causal else 1), prepare, grid)

@@ -67,7 +67,8 @@ COLD = {
                "stride_bn=i32:1,stride_cm=i32:16,stride_cn=i32:1", "-c", "BLOCK_M=128,BLOCK_N=128,BLOCK_K=64,GROUP_M=8"],
     "flash_attention": ["kernels/flash_attention.py:flash_attention_kernel", "-s",
                         "q=*fp16:16,k=*fp16:16,v=*fp16:16,out=*fp16:16,lse=*fp32:16,sm_scale=fp32,stride_z=i32:16,stride_h=i32:16,"
-                        "stride_n=i32:16,n_heads=i32:16,n_ctx=i32:16", "-c", "HEAD_DIM=64,IS_CAUSAL=True,BLOCK_M=128,BLOCK_N=64"],
+                        "stride_n=i32:16,n_heads=i32:16,n_ctx=i32:16,n_batch=i32",
+                        "-c", "HEAD_DIM=64,IS_CAUSAL=True,BLOCK_M=128,BLOCK_N=64"],
 }  # fmt: skip
 
 

@@ -330,14 +330,20 @@ def attention() -> None:
         for causal, dtype in ((False, HALF), (True, HALF), (True, BRAIN)):
             q, k, v = (torch.randn(z, h, n, d, device="cuda").to(dtype) for _ in range(3))
             out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
-            arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3], h, n)
-            ours = lambda: package.flash_attention(*arguments, n_batch=z, HEAD_DIM=d, IS_CAUSAL=causal)  # noqa: E731
+            arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3], h, n, z)
+            ours = lambda: package.flash_attention(*arguments, HEAD_DIM=d, IS_CAUSAL=causal)  # noqa: E731
             ours()
             head = torch.nn.functional.scaled_dot_product_attention(*(t[:1, :1].double() for t in (q, k, v)), is_causal=causal)
             error = error_of(out[:1, :1], head)
             peer = best_of(
-                ({"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s} for bm, bn, w, s in ATTENTION_TILES),
-                lambda t: kernel[(triton.cdiv(n, t["BLOCK_M"]), z * h)](*arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t),
+                (
+                    {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent}
+                    for bm, bn, w, s in ATTENTION_TILES
+                    for persistent in (False, True)
+                ),
+                lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, 132 if t["PERSISTENT"] else 1 << 30),)](
+                    *arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t
+                ),
             )  # fmt: skip
             def cudnn() -> None:
                 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):

@@ -111,7 +111,7 @@ TILE_K = 64
 [[kernel]]
 name = "attention"
 source = "kernels/flash_attention.py"
-grid = ["cdiv(n_ctx, BLOCK_M)", "n_batch * n_heads"]
+grid = ["cdiv(n_ctx, BLOCK_M) * n_batch * n_heads"]
 [kernel.args]
 q = "*fp16:16"
 k = "*fp16:16"
@@ -124,7 +124,6 @@ stride_h = "i32:16"
 stride_n = "i32:16"
 n_heads = "i32"
 n_ctx = "i32"
-[kernel.grid_args]
 n_batch = "i32"
 [kernel.matrix]
 HEAD_DIM = [64]

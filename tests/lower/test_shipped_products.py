@@ -23,7 +23,7 @@ LAYOUTS = {
 C = {"stride_cm": "i32:16", "stride_cn": "i32:1"}
 ATTENTION = {
     **dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32", "sm_scale": "fp32",
-    **dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16"), "n_heads": "i32", "n_ctx": "i32",
+    **dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16"), "n_heads": "i32", "n_ctx": "i32", "n_batch": "i32",
 }  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def _attention(
         out = poisoned(z, h, n_ctx, head_dim, dtype=np.float16)
         return {"q": tensor(), "k": tensor(), "v": tensor(), "out": bf16(out) if dtype == "bf16" else out,
                 "lse": poisoned(z * h, n_ctx), "sm_scale": scale, "stride_z": h * n_ctx * head_dim,
-                "stride_h": n_ctx * head_dim, "stride_n": head_dim, "n_heads": h, "n_ctx": n_ctx}
+                "stride_h": n_ctx * head_dim, "stride_n": head_dim, "n_heads": h, "n_ctx": n_ctx, "n_batch": z}
 
     def expect(q, k, v, n_ctx, **_):
         scores = numbers(q) @ numbers(k).swapaxes(2, 3) * scale
@@ -69,7 +69,7 @@ def _attention(
     return Case(
         name, "flash_attention.py", "flash_attention_kernel", make, expect,
         {"HEAD_DIM": head_dim, "IS_CAUSAL": causal, "BLOCK_M": block_m, "BLOCK_N": block_n},
-        grid=(-(-n_ctx // block_m), z * h), num_warps=warps, num_stages=stages, tolerance=2e-2 if dtype == "bf16" else 4e-3,
+        grid=(-(-n_ctx // block_m) * z * h,), num_warps=warps, num_stages=stages, tolerance=2e-2 if dtype == "bf16" else 4e-3,
     )  # fmt: skip
 
 

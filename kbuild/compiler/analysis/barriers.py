@@ -261,19 +261,23 @@ class BarrierAnalysis:
         return state
 
     def _for(self, loop: For, state: State) -> State:
-        """Walk a loop; with a barrier before it if that saves one inside."""
+        """Walk a loop; with a barrier before it if that saves one inside, or leaves it to a branch."""
         self.needed.discard(loop)
         after = self._iterate(loop, state)
         if state.reads or state.writes:
-            inside = len(self.needed)
+            inside = self._barriers_of(loop)
             synchronized = state.copy()
             synchronized.clear(loop)
             after_barrier = self._iterate(loop, synchronized)
-            if len(self.needed) < inside:
+            if self._barriers_of(loop) < inside:
                 self.needed.add(loop)
                 return after_barrier
             after = self._iterate(loop, state)
         return after
+
+    def _barriers_of(self, loop: For) -> tuple[int, int]:
+        """How many barriers every iteration meets, and all of them."""
+        return sum(op.parent is loop.body for op in self.needed), len(self.needed)
 
     def _iterate(self, loop: For, state: State) -> State:
         header = _entering(loop, state)

@@ -32,8 +32,9 @@ _VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 
 @gpu_pass
 def reorder(module: Module, target: Target) -> None:
-    """Sink conversions and loads from shared memory."""
+    """Sink conversions and loads from shared memory, and into branches whatever only one of them uses."""
     for func in module.functions.values():
+        _sink_into_branches(func.body)
         movable = [op for op in func.body.walk() if isinstance(op, ConvertLayout | LocalLoad)]
         sunk: set[Op] = set()
         for op in reversed(movable):
@@ -45,6 +46,24 @@ def reorder(module: Module, target: Target) -> None:
                 if place is not op:
                     op.move_before(place)
                 sunk.add(op)
+
+
+def _sink_into_branches(block: Block) -> None:
+    """Move pure operations to where only one branch needs them, users before what they use."""
+    op = block.last
+    while op is not None:
+        previous = op.prev
+        users = [user for result in op.results for user in result.users]
+        if op.has(Trait.PURE) and users and all(user.parent is not block for user in users):
+            tops = {_ancestor(user, block) for user in users}
+            top = tops.pop()
+            if not tops and isinstance(top, If):
+                region = next((region for region in top.regions if all(_is_inside(user, region) for user in users)), None)
+                if region is not None and region.first is not None:
+                    op.move_before(region.first)
+        for region in op.regions:
+            _sink_into_branches(region)
+        op = previous
 
 
 def _place(block: Block, op: Op, users: list[Op], target: Target) -> Op | None:

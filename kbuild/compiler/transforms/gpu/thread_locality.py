@@ -44,6 +44,7 @@ from kbuild.compiler.ops.elementwise import (
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Reduce
 from kbuild.compiler.transforms.gpu.layout_flow import held_layout, tensor_type
+from kbuild.compiler.transforms.gpu.scaled_sums import keep_scaled_sum
 
 MOST_REGISTERS = 32
 """Registers per thread that a running sum may take."""
@@ -61,7 +62,9 @@ def thread_locality(module: Module, target: object) -> None:
 def _rewrite_loop(loop: For) -> None:
     for index in range(len(loop.carried)):
         found = _accumulation(loop, index)
-        if found is not None:
+        if found is None:
+            keep_scaled_sum(loop, index)
+        else:
             _accumulate_elements(loop, index, *found)
 
 

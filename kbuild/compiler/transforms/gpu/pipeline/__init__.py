@@ -29,7 +29,7 @@ from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
-from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, buffers_of, fitting_stages, make_schedule
+from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule, ring_bytes
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
 
 MAX_HELD_REGISTERS = 32
@@ -67,18 +67,19 @@ def _plan(
     by_tma = target.has("tma") and bool(tiles) and not others
     tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
-    pending = 1 if any(feeds_sum_in_place(load, loop) for load in tiles) else 0
-    if buffers_of(num_stages, pending) * stage_bytes > target.shared_bytes // 2:
+    lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
+    lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
+    if ring_bytes(num_stages, stage_bytes, lagging_bytes) > target.shared_bytes // 2:
         other, wanted = other_bytes(func, loop, list(tiles)), num_stages
-        num_stages = fitting_stages(wanted, stage_bytes, other, target.shared_bytes, pending)
-        if pending and num_stages < MIN_STAGES:
-            pending, num_stages = 0, fitting_stages(wanted, stage_bytes, other, target.shared_bytes)
+        num_stages = fitting_stages(wanted, stage_bytes, other, target.shared_bytes, lagging_bytes)
+        if lagging and num_stages < MIN_STAGES:
+            lagging, num_stages = [], fitting_stages(wanted, stage_bytes, other, target.shared_bytes)
     held = _held([load for load in loads if load not in tiles])
     if num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
     note_maps(func, loads, maps, others)
-    return make_schedule(loop, list(tiles), held, num_stages, pending, by_tma), tiles, maps
+    return make_schedule(loop, list(tiles), held, num_stages, lagging, by_tma), tiles, maps
 
 
 def _held(loads: list[Load]) -> list[Load]:

@@ -65,6 +65,8 @@ class _Expansion:
             )
             for stage in schedule.stages
         ]
+        self.sizes = sorted({schedule.buffers(load) for load in tiles})
+        """The sizes of the rings of buffers; each has counters of its own."""
         self.buffers = {load: self._allocate(load, tile) for load, tile in tiles.items()}
         self.barriers = self._make_barriers() if maps else None
         self.early: dict[int, tuple[Value, Value]] = {}
@@ -77,21 +79,24 @@ class _Expansion:
             for progress in self.progress:
                 iteration = time + progress.stage.lookahead
                 if iteration >= 0:
-                    slot = self._integer(iteration) if progress.stage.asynchronous else None
-                    self._issue(progress, *self._early(iteration), slot)
+                    slots = {size: self._integer(iteration) for size in self.sizes} if progress.stage.asynchronous else None
+                    self._issue(progress, *self._early(iteration), slots)
             if time >= -self.schedule.distance:
                 self._commit()
 
     def steady_state(self) -> None:
         """Change the loop: wait for this iteration's copies, issue later ones, and use what has arrived."""
         steps = [self._times(self.loop.step, progress.stage.lookahead) for progress in self.progress]
-        zero, one, count = (self._integer(value) for value in (0, 1, self.schedule.buffers))
-        slots = [(zero, "read_slot"), (self._integer(self.schedule.distance), "write_slot")] if self.buffers else []
+        zero, one = (self._integer(value) for value in (0, 1))
+        counts = {size: self._integer(size) for size in self.sizes}
+        slots = [(zero, "read_slot") for _ in self.sizes]
+        slots += [(self._integer(self.schedule.distance), "write_slot") for _ in self.sizes]
         if self.barriers is not None:
             slots.append((zero, "phase"))
         handed = slots + list(self._handed())
         self.loop, arguments = add_carried(self.loop, [value for value, _ in handed], [hint for _, hint in handed])
-        slot_arguments = arguments[: len(slots)]
+        slot_arguments = arguments[: 2 * len(self.sizes)]
+        read_slots, write_slots = dict(zip(self.sizes, slot_arguments)), dict(zip(self.sizes, slot_arguments[len(self.sizes) :]))
         self._receive(iter(arguments[len(slots) :]))
         self.builder = Builder(self.loop.body, self.loop.body.first, self.loop.loc)
         held = {load: queue.pop(0) for p in self.progress if not p.stage.use for load, queue in p.queues.items()}
@@ -99,20 +104,24 @@ class _Expansion:
         if self.buffers:
             if self.barriers is None:
                 self.builder.add(AsyncWait(self.schedule.distance - 1))
-            reads = {load: self._at(load, MemDescIndex(buffer, slot_arguments[0])) for load, buffer in self.buffers.items()}
+            reads = {
+                load: self._at(load, MemDescIndex(buffer, read_slots[self.schedule.buffers(load)]))
+                for load, buffer in self.buffers.items()
+            }
             if self.barriers is not None:
-                barrier = self.builder.add(MemDescIndex(self.barriers, slot_arguments[0])).result
-                self.builder.add(WaitBarrier(barrier, slot_arguments[2], tuple(reads.values())))
+                barrier = self.builder.add(MemDescIndex(self.barriers, read_slots[self.sizes[-1]])).result
+                self.builder.add(WaitBarrier(barrier, arguments[len(slots) - 1], tuple(reads.values())))
         for progress, step in zip(self.progress, steps):
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
-            self._issue(progress, iteration, predicate, slot_arguments[1] if progress.stage.asynchronous else None)
+            self._issue(progress, iteration, predicate, write_slots if progress.stage.asynchronous else None)
         self._commit()
-        following = [self._following(slot, zero, one, count) for slot in slot_arguments[:2]]
+        following = [self._following(slot, zero, one, counts[size]) for slot, size in zip(slot_arguments, self.sizes * 2)]
         if self.barriers is not None:
-            turned = self.builder.add(XOrI(slot_arguments[2], one)).result
-            wrapped = self.builder.add(CmpI(following[0], zero, "eq")).result
-            following.append(self.builder.add(Select(wrapped, turned, slot_arguments[2])).result)
+            phase = arguments[len(slots) - 1]
+            turned = self.builder.add(XOrI(phase, one)).result
+            wrapped = self.builder.add(CmpI(following[len(self.sizes) - 1], zero, "eq")).result
+            following.append(self.builder.add(Select(wrapped, turned, phase)).result)
         yield_more(self.loop, following + [value for value, _ in self._handed()])
         for load, buffer in reads.items():
             replace_uses(self.loop, load, buffer)
@@ -131,8 +140,9 @@ class _Expansion:
 
     # One iteration of one stage
 
-    def _issue(self, progress: _Progress, iteration: Value, predicate: Value, slot: Value | None) -> None:
-        """Issue a stage's loads for an iteration of which `predicate` says whether it exists."""
+    def _issue(self, progress: _Progress, iteration: Value, predicate: Value, slots: dict[int, Value] | None) -> None:
+        """Issue a stage's loads for an iteration of which `predicate` says whether it exists; those that are copied into the
+        buffers of these numbers in rings of these sizes."""
         stage, loop = progress.stage, self.loop
         mapping = {loop.induction: iteration, **{loop.carried[i]: value for i, value in progress.carried.items()}}
         for other in self.progress:
@@ -142,23 +152,23 @@ class _Expansion:
             if isinstance(copy, Load):
                 copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
         barrier = None
-        if slot is not None and self.barriers is not None:
-            barrier = self.builder.add(MemDescIndex(self.barriers, slot)).result
+        if slots is not None and self.barriers is not None:
+            barrier = self.builder.add(MemDescIndex(self.barriers, slots[self.sizes[-1]])).result
             size = sum(_tile_bytes(self.buffers[load]) for load in stage.loads)
             self.builder.add(BarrierExpect(barrier, predicate, size))
         for load in stage.loads:
-            if slot is None:
+            if slots is None:
                 progress.queues[load].append(mapping[load.result])
             elif barrier is not None:
                 indices = tuple(mapping.get(index, index) for index in load.indices)
-                destination = self._at(load, MemDescIndex(self.buffers[load], slot))
+                destination = self._at(load, MemDescIndex(self.buffers[load], slots[self.schedule.buffers(load)]))
                 if is_transposed(load):
                     destination = self.builder.add(MemDescTrans(destination, (1, 0))).result
                 copy = AsyncTmaCopyGlobalToLocal(self.maps[load], destination, barrier, predicate, indices)
                 copy.loc = load.loc
                 self.builder.add(copy)
             else:
-                self._copy(load, slot, mapping, predicate)
+                self._copy(load, slots[self.schedule.buffers(load)], mapping, predicate)
         progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
 
     def _copy(self, load: Load, slot: Value, mapping: dict[Value, Value], predicate: Value) -> None:
@@ -197,7 +207,7 @@ class _Expansion:
 
     def _make_barriers(self) -> Value:
         """A barrier for each set of buffers."""
-        type_ = MemDescType((self.schedule.buffers, 1), I64, unswizzled((1,), (0,)))
+        type_ = MemDescType((self.sizes[-1], 1), I64, unswizzled((1,), (0,)))
         barriers = self.builder.add(LocalAlloc(type_), "barriers").result
         self.builder.add(InitBarrier(barriers))
         return barriers
@@ -208,7 +218,7 @@ class _Expansion:
             self.builder.add(AsyncCommitGroup())
 
     def _allocate(self, load: Load, tile: MemDescType) -> Value:
-        type_ = MemDescType((self.schedule.buffers, *tile.tile_shape), tile.element, tile.layout)
+        type_ = MemDescType((self.schedule.buffers(load), *tile.tile_shape), tile.element, tile.layout)
         return self._at(load, LocalAlloc(type_))
 
     def _at(self, load: Load, op: MemDescIndex | LocalAlloc) -> Value:

@@ -7,13 +7,13 @@ In an iteration the wait comes first, then a barrier, then the next copies, then
 copies of iterations t + 1 … t + distance are on their way, and all threads have passed the barrier of iteration t, so
 have read buffer t - 1: `distance + 1` buffers are enough for one barrier per iteration, and no fewer are.
 
-A product of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does: `pending` is 1,
-for one buffer more.  So that n stages still mean n buffers, the distance is one less, but 1 at least.
+A product of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does: loads that feed
+one are `lagging`, and have one buffer more.  So that n stages still mean n buffers, the distance is one less, but 1 at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Value
@@ -42,12 +42,12 @@ class Schedule(NamedTuple):
 
     stages: tuple[Stage, ...]
     distance: int
-    pending: int = 0
-    """Iterations for which products still read their buffers after their own."""
+    lagging: frozenset[Load] = frozenset()
+    """Those that products still read in the iteration after their own."""
 
-    @property
-    def buffers(self) -> int:
-        return self.distance + 1 + self.pending
+    def buffers(self, load: Load) -> int:
+        """The size of a load's ring of buffers."""
+        return self.distance + 1 + (load in self.lagging)
 
     @property
     def start(self) -> int:
@@ -55,20 +55,30 @@ class Schedule(NamedTuple):
         return max((stage.lookahead for stage in self.stages), default=0)
 
 
-def buffers_of(num_stages: int, pending: int) -> int:
-    """The buffers that so many stages take."""
-    return max(num_stages, MIN_STAGES + pending)
+def ring_bytes(num_stages: int, stage_bytes: int, lagging_bytes: int = 0) -> int:
+    """Shared memory for so many stages, where the tiles of an iteration take `stage_bytes`, those of them that are lagging
+    `lagging_bytes`."""
+    return (_distance(num_stages, lagging_bytes > 0) + 1) * stage_bytes + lagging_bytes
 
 
-def fitting_stages(num_stages: int, stage_bytes: int, other_bytes: int, limit: int, pending: int = 0) -> int:
+def _distance(num_stages: int, lags: bool) -> int:
+    return max(num_stages - 1 - lags, MIN_STAGES - 1)
+
+
+def fitting_stages(num_stages: int, stage_bytes: int, other_bytes: int, limit: int, lagging_bytes: int = 0) -> int:
     """The number of stages, at most `num_stages`, whose buffers fit in shared memory; below 2 when pipelining does not."""
-    while num_stages >= MIN_STAGES and buffers_of(num_stages, pending) * stage_bytes + other_bytes > limit:
+    while num_stages >= MIN_STAGES and ring_bytes(num_stages, stage_bytes, lagging_bytes) + other_bytes > limit:
         num_stages -= 1
     return num_stages
 
 
 def make_schedule(
-    loop: For, copied: Sequence[Load], held: Sequence[Load], num_stages: int, pending: int = 0, by_tma: bool = False
+    loop: For,
+    copied: Sequence[Load],
+    held: Sequence[Load],
+    num_stages: int,
+    lagging: Collection[Load] = (),
+    by_tma: bool = False,
 ) -> Schedule:
     """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in registers.
     Copies `by_tma` have indices for addresses.
@@ -76,7 +86,7 @@ def make_schedule(
     Values held in registers take registers for every iteration that they are early, so they are early by one only.
     """
     stages: list[Stage] = []
-    distance = buffers_of(num_stages, pending) - 1 - pending
+    distance = _distance(num_stages, bool(lagging))
     if copied:
         direct = _union(loop, copied, frozenset(), by_tma=by_tma)
         tables = tuple(op for op in direct.ops if isinstance(op, Load))
@@ -88,7 +98,7 @@ def make_schedule(
         stages.append(Stage(tuple(copied), distance, 0, _union(loop, copied, known, by_tma=by_tma), known, True))
     if held:
         stages.append(_register_stage(loop, held, 1, 0))
-    return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, pending)
+    return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, frozenset(lagging))
 
 
 def _register_stage(loop: For, loads: Sequence[Load], lookahead: int, use: int) -> Stage:

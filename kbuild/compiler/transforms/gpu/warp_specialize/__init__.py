@@ -78,14 +78,16 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     tiles = {load: tile_of(load) for load in loads}
     if not loads or not all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items()):
         return
-    skeleton, count = Skeleton(loop, [index for load in loads for index in load.indices]), _buffers(func, loop, tiles, target)
-    if not skeleton.is_possible or count < MIN_STAGES or not (loop.warp_specialize or _pays(loop, tiles, count, target)):
+    skeleton, counts = Skeleton(loop, [index for load in loads for index in load.indices]), _buffers(func, loop, tiles, target)
+    if not skeleton.is_possible or min(counts) < MIN_STAGES:
+        return
+    if not (loop.warp_specialize or _pays(loop, tiles, min(counts), target)):
         return
     before = Builder.before(next(iter(func.body)))
-    rings = _rings(func, loop, tiles, count, before)
+    rings = _rings(func, loop, tiles, counts, before)
     meeting = before.add(Barrier())
     producer = _producer(func, skeleton, rings)
-    for ring in rings:
+    for ring in rings:  # ptxas wants one wait for both products: what ended first is given back after what ended last.
         loop = ring.consume(loop)
     loop = drop_unused_carried(loop)
     loop.num_stages = 1
@@ -106,18 +108,23 @@ def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Targ
     return in_place and 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.shared_bytes
 
 
-def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> int:
-    """How many buffers a ring has: as many as the loop has stages, or as fit.  What follows the loop has memory of its own only
-    if the loop may start anew under it."""
+def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> tuple[int, int]:
+    """How many buffers the rings have, that of tiles which are given back at once and that of those which products read on: as
+    many as the loop has stages, or as fit, and one more in the second if there is room.  What follows the loop has memory of
+    its own only if the loop may start anew under it."""
     wanted = loop.num_stages if loop.num_stages is not None else func.attrs.get("num_stages", 1)
     other = other_bytes(func, enclosing_loops(loop)[0], list(tiles)) + _BARRIER_ARRAYS * ALIGNMENT
-    return fitting_stages(max(wanted, MIN_STAGES), sum(tile.tile_bytes for tile in tiles.values()), other, target.shared_bytes)
+    stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
+    late_bytes = sum(tile.tile_bytes for load, tile in tiles.items() if feeds_sum_in_place(load, loop))
+    count = fitting_stages(max(wanted, MIN_STAGES), stage_bytes, other, target.shared_bytes)
+    fits = count * stage_bytes + late_bytes + other <= target.shared_bytes
+    return count, count + (fits and late_bytes < stage_bytes)
 
 
-def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], count: int, builder: Builder) -> list[Ring]:
+def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], counts: tuple[int, int], builder: Builder) -> list[Ring]:
     """The rings of a loop: one for the tiles that are given back at once, one for those that products read on."""
     rings, warps = [], func.attrs["num_warps"]
-    for late in (False, True):
+    for late, count in zip((False, True), counts):
         loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
         if loads:
             maps = [add_tensor_map(func, load, tiles[load]) for load in loads]

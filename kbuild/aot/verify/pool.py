@@ -78,6 +78,7 @@ def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> N
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent hears of the keyboard, and ends its workers.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.putenv("OPENBLAS_NUM_THREADS", "1")  # numpy is imported after this; there are as many workers as processors.
         for standard in (1, 2):
             os.dup2(output, standard)
         while True:

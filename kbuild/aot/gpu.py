@@ -33,7 +33,7 @@ _RANDOM = 1 << 20
 _CACHE_BYTES = 256 << 20
 """More than any L2 cache holds: written before each launch that is timed."""
 _SHARED_WITHOUT_OPTIN = 48 * 1024
-_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _FUNCTION_SHARED = 75, 76, 97, 8
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS, _FUNCTION_SHARED = 75, 76, 97, 16, 8
 _ALIGNMENT = 256
 _MOST_LAUNCHES, _LEAST_LAUNCHES = 200, 5
 _SCALARS = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
@@ -63,10 +63,10 @@ class Gpu:
         self._call("cuDeviceGetName", name, len(name), device)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)
-        major, minor, shared = (
-            self._attribute(number, device) for number in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN)
+        major, minor, shared, num_sms = (
+            self._attribute(number, device) for number in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS)
         )
-        self.device = Device(name.value.decode(errors="replace"), 10 * major + minor, shared)
+        self.device = Device(name.value.decode(errors="replace"), 10 * major + minor, shared, num_sms)
         self._events = [ctypes.c_void_p() for _ in range(2 * _MOST_LAUNCHES)]
         for event in self._events:
             self._call("cuEventCreate", ctypes.byref(event), 0)

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from kbuild.aot.manifest import Bucket, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import Variant, expand_config, points
 from kbuild.aot.tuned import Entry
-from kbuild.aot.verify.cases import Case, sized_case
+from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
 from kbuild.errors import KbuildError
 
 FINALISTS = 4
@@ -41,6 +41,8 @@ class Device:
     """10 * major + minor."""
     shared_bytes: int
     """Shared memory that a program may have."""
+    num_sms: int
+    """Multiprocessors."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,9 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
     return None
 
 
-def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket) -> Case | None:
-    """The bucket's launch of a variant; None if it does not keep the variant's promises."""
-    return sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid)
+def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket, num_sms: int = FEW_SMS) -> Case | None:
+    """The bucket's launch of a variant on so many multiprocessors; None if it does not keep the variant's promises."""
+    return sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid, num_sms)
 
 
 def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
@@ -164,16 +166,16 @@ def obstacle(facts: Mapping[str, Any], device: Device) -> str:
     if facts["shared"] > device.shared_bytes:
         return f"needs {facts['shared']} bytes of shared memory, {device.shared_bytes} are there"
     if programs_at_once(facts, device) == 0:
-        return f"{facts['registers']} registers of {32 * facts['num_warps']} threads are more than there are"
+        return f"{facts['registers']} registers of {32 * facts['warps']} threads are more than there are"
     return ""
 
 
 def programs_at_once(facts: Mapping[str, Any], device: Device) -> int:
     """Programs that one multiprocessor holds: registers come 8 per thread and 256 per warp at a time, and every program takes
     1 KB of shared memory for itself."""
-    registers = -(-facts["registers"] // 8) * 8 * 32 * facts["num_warps"]
+    registers = -(-facts["registers"] // 8) * 8 * 32 * facts["warps"]
     return min(
-        _REGISTERS // max(registers, 1), (device.shared_bytes + 1024) // (facts["shared"] + 1024), 64 // facts["num_warps"]
+        _REGISTERS // max(registers, 1), (device.shared_bytes + 1024) // (facts["shared"] + 1024), 64 // facts["warps"]
     )
 
 
@@ -216,7 +218,7 @@ def tune(
     """
     def program(variant: Variant) -> Program:
         facts, cubin = programs[variant]
-        case = launch_of(kernel, variant, task.bucket)
+        case = launch_of(kernel, variant, task.bucket, machine.device.num_sms)
         assert case is not None, "the default's promises are those of all candidates"
         return Program(variant, facts, cubin, case)
 

@@ -32,7 +32,7 @@ candidates = { num_warps = [2] }
 when = { dtype = "fp16" }
 values = { n = 1048576 }
 """
-H200 = Device("NVIDIA H200", 90, 232448)
+H200 = Device("NVIDIA H200", 90, 232448, 132)
 
 
 class Machine:
@@ -183,12 +183,12 @@ def test_mistakes_in_the_table_are_told(project: Path, before: str, after: str, 
 
 
 def test_facts_rule_candidates_out() -> None:
-    facts = {"spill_stores": 0, "spill_loads": 0, "shared": 100_000, "registers": 168, "num_warps": 8}
+    facts = {"spill_stores": 0, "spill_loads": 0, "shared": 100_000, "registers": 168, "warps": 8}
     assert obstacle(facts, H200) == "" and programs_at_once(facts, H200) == 1
-    assert programs_at_once(facts | {"registers": 64, "shared": 0, "num_warps": 4}, H200) == 8
+    assert programs_at_once(facts | {"registers": 64, "shared": 0, "warps": 4}, H200) == 8
     assert obstacle(facts | {"spill_stores": 8, "spill_loads": 12}, H200) == "spills 20 bytes"
     assert "232448 are there" in obstacle(facts | {"shared": 240_000}, H200)
-    assert "more than there are" in obstacle(facts | {"num_warps": 16}, H200)
+    assert "more than there are" in obstacle(facts | {"warps": 16}, H200)
 
 
 def test_without_a_driver_it_says_so(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ Launch = Mapping[str, int | float | str]
 
 _GUESS_INTEGER, _GUESS_FLOAT = 40, 0.5
 """The scalars of a launch that nobody described; flags are 1."""
-_NUM_SMS = 3
+FEW_SMS = 3
 """Multiprocessors of the device: so few that persistent programs have several tiles each."""
 
 
@@ -119,9 +119,10 @@ def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
 
 
 def sized_case(
-    kernel: Kernel, variant: Variant, launch: Launch, extents: Sequence[tuple[str, str]] | None, programs: Sequence[str]
-) -> Case | None:
-    """A launch with arrays of `extents` and a grid of `programs`, which are expressions.
+    kernel: Kernel, variant: Variant, launch: Launch, extents: Sequence[tuple[str, str]] | None, programs: Sequence[str],
+    num_sms: int = FEW_SMS,
+) -> Case | None:  # fmt: skip
+    """A launch with arrays of `extents` and a grid of `programs`, expressions both, on a device of `num_sms` multiprocessors.
 
     None where the variant's promises are not for it, or the grid is empty; raises as `cases`.
     """
@@ -129,7 +130,7 @@ def sized_case(
     if scalars is None:
         return None
     integers = {name: value for name, value in scalars.items() if isinstance(value, int)}
-    known = {expressions.NUM_SMS: _NUM_SMS} | _integers(variant) | integers
+    known = {expressions.NUM_SMS: num_sms} | _integers(variant) | integers
     grid = tuple(_computed(kernel, "grid", text, known) for text in programs)
     sizes = None
     if extents is not None:

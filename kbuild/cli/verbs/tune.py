@@ -18,6 +18,7 @@ from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Expansion, Variant
 from kbuild.aot.progress import Bar, Lines, Progress
 from kbuild.aot.tune import Device, Machine, Task
+from kbuild.aot.verify.cases import FEW_SMS
 from kbuild.compiler.driver import find_target
 from kbuild.errors import UsageError
 
@@ -146,7 +147,7 @@ def _show(found: list[Task], programs: Programs) -> None:
     """What would be tried, and why not the rest."""
     for task in found:
         target = find_target(task.default.arch)
-        device = Device(target.arch, capability(target.arch), target.shared_bytes)
+        device = Device(target.arch, capability(target.arch), target.shared_bytes, FEW_SMS)
         kept = list(tuner.worth_running(task, programs, device))
         print(f"{task}: {len(kept)} of {len(task.candidates)} candidates")
         for variant in task.candidates:

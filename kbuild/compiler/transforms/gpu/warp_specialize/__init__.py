@@ -30,7 +30,7 @@ from kbuild.compiler.analysis.allocation import ALIGNMENT
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ir.types import I32, MemDescType
+from kbuild.compiler.ir.types import I32, MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For, Return, Yield
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpSpecialize
@@ -51,6 +51,10 @@ PRODUCER_WARPS = GROUP_WARPS
 """Registers are given and taken by whole warpgroups."""
 MAX_WARPS = 8
 """With more, a thread has too few registers at the start for the largest products."""
+SHORT_CYCLES = 512
+"""How long the products of an iteration take at most for it to be short."""
+BITS_PER_CYCLE = 2048 * 16
+"""Bits of A, times columns of B, that the tensor cores of a multiprocessor multiply in a cycle."""
 _BARRIER_ARRAYS = 4
 """The most that there can be: full and empty, of tiles given back early and late."""
 
@@ -102,10 +106,20 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
 
 
 def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Target) -> bool:
-    """Whether a loop that does not ask is better off: its products sum up in place, so that nothing but the copies keeps their
-    warps from issuing them, and its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
+    """Whether a loop that does not ask is better off: its iterations are so short that a barrier in each costs something, its
+    products sum up in place, so that nothing but the copies keeps their warps from issuing them, and its buffers leave room for
+    one program in a multiprocessor, so that no other fills the gaps."""
     in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
-    return in_place and 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.shared_bytes
+    alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.shared_bytes
+    return in_place and alone and sum(_cycles(op) for op in loop.body if isinstance(op, WarpGroupDot)) <= SHORT_CYCLES
+
+
+def _cycles(dot: WarpGroupDot) -> float:
+    """Cycles that the tensor cores of a multiprocessor take for a product."""
+    a, c = dot.a.type, dot.c.type
+    assert isinstance(a, MemDescType | TensorType) and isinstance(c, TensorType)
+    depth = a.tile_shape[1] if isinstance(a, MemDescType) else a.shape[1]
+    return c.numel * depth * bit_width(a) / BITS_PER_CYCLE
 
 
 def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> tuple[int, int]:

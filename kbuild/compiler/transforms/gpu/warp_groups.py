@@ -32,6 +32,8 @@ class WarpGroups:
     atom: WgmmaAtom
     warps: tuple[int, int]
     """Along M, a multiple of four, and along N."""
+    swapped: bool = False
+    """Whether they compute the transposed product, and the warps are along N and M."""
 
 
 def choose_warp_groups(
@@ -66,6 +68,8 @@ class WarpGroupProducts:
     def product(self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups) -> Value:
         """a·b + c in the accumulator's layout, inserted where `builder` is; `operands` are without conversions."""
         a, b = operands
+        if groups.swapped:
+            return self.swapped_product(builder, dot, operands, c, groups)
         c = converted(builder, c, wgmma_accumulator(tensor_type(c).shape, groups.warps, groups.atom.n))
         if stays_in_registers(a, dot):
             a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, groups.atom.k_width))
@@ -73,6 +77,19 @@ class WarpGroupProducts:
             a = self.shared(builder, a, 0, groups.atom)
         b = self.shared(builder, b, 1, groups.atom)
         new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc)
+        return builder.add(new, dot.result.hint).result
+
+    def swapped_product(
+        self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups
+    ) -> Value:
+        """The same by the transposed product, in the transposed layouts."""
+        a, b = operands
+        rows, columns = tensor_type(c).shape
+        c = converted(builder, c, wgmma_accumulator((columns, rows), groups.warps, groups.atom.n).transpose((1, 0)))
+        depth = tensor_type(b).shape[0]
+        b = converted(builder, b, dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)))
+        a = self.shared(builder, a, 0, groups.atom)
+        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True)
         return builder.add(new, dot.result.hint).result
 
     def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom) -> Value:

@@ -45,7 +45,7 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     columns = sorted({column for _, column in where if column % atom.n == 0})
     sums = list(emit.registers(op.c))
     in_shared = isinstance(first.type, MemDescType)
-    left = _SharedOperand(emit, first, 0, atom, result) if in_shared else _RegisterOperand(emit, first, atom, order)
+    left = _SharedOperand(emit, first, 0, atom, result, order) if in_shared else _RegisterOperand(emit, first, atom, order)
     right = _SharedOperand(emit, second, 1, atom, result, order)
     emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
     for row, column in product(rows, columns):

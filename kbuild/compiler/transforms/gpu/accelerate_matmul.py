@@ -25,7 +25,7 @@ from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, b
 from kbuild.compiler.layout import LinearLayout, blocked, dot_operand, mma_accumulator, thread_grid
 from kbuild.compiler.ops.elementwise import AddF, AndI, Bitcast, CmpF, Constant, ExtF, ExtSI, Select, SubF, TruncF, TruncI
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import Dot, Load
+from kbuild.compiler.ops.tensor import Dot, Load, Trans
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.mma_sync import MmaAtom
 from kbuild.compiler.transforms.gpu.layout_flow import converted, fma_operand, tensor_operands, tensor_type
@@ -147,15 +147,16 @@ class _Product:
         return groups if stays_in_registers(a, self.dot) or operand_tile(a, 0, groups.atom) is not None else None
 
     def swapped_groups(self, a: Value, b: Value) -> WarpGroups | None:
-        """The same for the transposed product, where B is loaded with the wrong axis contiguous for the instruction: threads may
-        bring 32-bit elements of it into any order."""
-        if bit_width(b.type) != 32 or not isinstance(b.op, Load) or self.type.rank != 2 or stays_in_registers(a, self.dot):
+        """The same for the transposed product: where there are too few rows for a warpgroup, but enough columns, or where B is
+        loaded with the wrong axis contiguous for the instruction.  Threads may bring 32-bit elements of it into any order."""
+        if self.type.rank != 2 or stays_in_registers(a, self.dot) or not isinstance(self.plain(b).op, Load | Trans):
             return None
         turned = [type_.with_shape(type_.shape[::-1], None) for type_ in (tensor_type(b), tensor_type(a), self.type)]
         groups = choose_warp_groups(self.target, turned[0], turned[1], turned[2], self.num_warps, self.dot.input_precision)
-        if groups is None or operand_tile(a, 0, groups.atom) is None:
+        if groups is None or operand_tile(a, 0, groups.atom, True) is None:
             return None
-        return replace(groups, swapped=True)
+        by_registers = bit_width(b.type) == 32 and isinstance(b.op, Load)
+        return replace(groups, swapped=True) if by_registers or operand_tile(b, 1, groups.atom, True) is not None else None
 
     def atom(self, a: Value, b: Value) -> MmaAtom | None:
         """The instruction for two operands, if their tile is not smaller than its own."""

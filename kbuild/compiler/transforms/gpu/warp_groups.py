@@ -86,16 +86,19 @@ class WarpGroupProducts:
         a, b = operands
         rows, columns = tensor_type(c).shape
         c = converted(builder, c, wgmma_accumulator((columns, rows), groups.warps, groups.atom.n).transpose((1, 0)))
-        depth = tensor_type(b).shape[0]
-        b = converted(builder, b, dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)))
-        a = self.shared(builder, a, 0, groups.atom)
+        if operand_tile(b, 1, groups.atom, True) is not None:
+            b = self.shared(builder, b, 1, groups.atom, True)
+        else:
+            depth = tensor_type(b).shape[0]
+            b = converted(builder, b, dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)))
+        a = self.shared(builder, a, 0, groups.atom, True)
         new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True)
         return builder.add(new, dot.result.hint).result
 
-    def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom) -> Value:
+    def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> Value:
         """An operand in shared memory, as the instruction reads it."""
         source, order = behind_transpose(value)
-        layout = operand_tile(value, index, atom)
+        layout = operand_tile(value, index, atom, swapped)
         assert layout is not None, "the order was checked when the instruction was chosen"
         if order is None:
             return self.tile(source, layout)
@@ -111,7 +114,7 @@ class WarpGroupProducts:
         return self.tiles[key]
 
 
-def operand_tile(value: Value, index: int, atom: WgmmaAtom) -> LinearLayout | None:
+def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> LinearLayout | None:
     """The layout in shared memory of A (index 0) or B (index 1); None where the instruction cannot read one that is
     contiguous along the axis along which the operand comes."""
     source, order = behind_transpose(value)
@@ -122,7 +125,7 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom) -> LinearLayout | No
     if contiguous != k_axis:
         if not atom.any_order:
             return None
-        width = GROUP_ROWS if index == 0 else atom.n
+        width = GROUP_ROWS if (index == 0) != swapped else atom.n
     swizzle_bytes = min(MAX_SWIZZLE_BYTES, width * bits // 8)
     return wgmma_shared(shape, bits, swizzle_bytes, contiguous == 0) if swizzle_bytes >= STEP_BYTES else None
 

@@ -131,7 +131,7 @@ class _Waits:
         return is_handed_on(dot, loop) and all(_is_outside(self.place(tile).allocation, loop) for tile in _tiles(dot))
 
     def needs(self, op: Op, flight: _Flight) -> bool:
-        """Whether an operation wants a product to have ended.  The next iteration's operands in registers are in the same ones."""
+        """Whether an operation wants a product to have ended.  Operands in registers are in the same ones each time."""
         if op is flight.dot and not all(isinstance(operand.type, MemDescType) for operand in (op.a, op.b)):
             return True
         value = flight.value

@@ -5,6 +5,9 @@
 
 Tiles of shared memory are contiguous along the axis along which the operand was loaded, and a transpose becomes another view
 of them.  A left operand that was computed in registers, next to the product, stays there.
+
+Sums over a loop that have fewer rows than a warpgroup wants, or whose B the instruction cannot read, are made by the transposed
+product (`swapped`): bᵀ is its left operand, in registers where its order in memory is the wrong one.
 """
 
 from __future__ import annotations

@@ -59,8 +59,16 @@ def test_matmul(dtype: str, blocks: tuple[int, int, int], warps: int, stages: in
     assert sum(isinstance(op, Barrier) for op in dot.parent_block) == (0 if has_producer else 1)
 
 
-def test_few_rows_stay_with_single_warps() -> None:
-    assert matmul("fp16", "row", (16, 64, 128), 4, 4).metadata.arch == "sm_90"
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_few_rows_are_columns_of_the_transposed_product(layout: str) -> None:
+    artifact = matmul("fp16", layout, (16, 64, 128), 4, 4)
+    assert "wgmma.mma_async.sync.aligned.m64n16k16" in artifact.asm["ptx"] and artifact.metadata.spill_stores == 0
+
+
+def test_tf32_of_rows_goes_through_registers() -> None:
+    artifact = matmul("fp32", "row", (128, 256, 32), 8, 4)
+    assert re.search(r"m64n128k8\S+ \{[^}]*\}, \{", artifact.asm["ptx"]), "the left operand is a list of registers"
+    assert not artifact.metadata.warnings and artifact.metadata.spill_stores == 0
 
 
 @pytest.mark.parametrize(("depth", "warps"), [(64, 4), (128, 8)])

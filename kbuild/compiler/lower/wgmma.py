@@ -37,14 +37,16 @@ _A_REGISTERS = 4
 @lower(WarpGroupDot)
 def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     atom = emit.target.wgmma_atom(op.atom)
-    result = layout(op.c.type)
+    order = (1, 0) if op.swapped else (0, 1)
+    first, second = (op.b, op.a) if op.swapped else (op.a, op.b)
+    result = layout(op.c.type).transpose(order)
     where = places(result)
     rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
     columns = sorted({column for _, column in where if column % atom.n == 0})
     sums = list(emit.registers(op.c))
-    in_shared = isinstance(op.a.type, MemDescType)
-    left = _SharedOperand(emit, op.a, 0, atom, result) if in_shared else _RegisterOperand(emit, op.a, atom)
-    right = _SharedOperand(emit, op.b, 1, atom, result)
+    in_shared = isinstance(first.type, MemDescType)
+    left = _SharedOperand(emit, first, 0, atom, result, order) if in_shared else _RegisterOperand(emit, first, atom, order)
+    right = _SharedOperand(emit, second, 1, atom, result, order)
     emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
     for row, column in product(rows, columns):
         tile = [where[row + 8 * (i >> 1 & 1), column + 8 * (i >> 2) + (i & 1)] for i in range(atom.accumulator_registers)]
@@ -59,9 +61,12 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
 class _SharedOperand:
     """An operand in shared memory."""
 
-    def __init__(self, emit: Emitter, value: Value, index: int, atom: WgmmaAtom, result: LinearLayout) -> None:
-        type_ = value.type
-        assert isinstance(type_, MemDescType)
+    def __init__(
+        self, emit: Emitter, value: Value, index: int, atom: WgmmaAtom, result: LinearLayout, order: tuple[int, int] = (0, 1)
+    ) -> None:
+        assert isinstance(value.type, MemDescType)
+        shape = tuple(value.type.tile_shape[axis] for axis in order)
+        type_ = MemDescType(shape, value.type.element, value.type.layout.transpose(order))
         mode = wgmma_mode(type_.layout, bit_width(type_))
         pointer, start = descriptor(emit, value)
         if mode is None or not mode[0] or start:
@@ -100,9 +105,10 @@ class _RegisterOperand:
 
     transposed = False
 
-    def __init__(self, emit: Emitter, value: Value, atom: WgmmaAtom) -> None:
-        where, registers, width = places(layout(value.type)), emit.registers(value), atom.k_width
-        steps = range(layout(value.type).shape[1] // atom.k)
+    def __init__(self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int]) -> None:
+        fragment = layout(value.type).transpose(order)
+        where, registers, width = places(fragment), emit.registers(value), atom.k_width
+        steps = range(fragment.shape[1] // atom.k)
         self.words: dict[int, list[list[str]]] = {}
         for row in sorted({row for row, _ in where if row % GROUP_ROWS == 0}):
             self.words[row] = []

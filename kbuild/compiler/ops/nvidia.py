@@ -13,6 +13,9 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
 
     With `is_async` the result is there, and the operands may be overwritten, only after a `ttng.warp_group_dot_wait`
     that covers it; until then it may be handed on, and be `c` of another such product.
+
+    With `swapped` the instruction computes bᵀ·aᵀ + cᵀ, whose transpose this is: then `a` is a tile of shared memory, and `b` a
+    tensor, so that memory may have its rows where the instruction wants columns.
     """
 
     a: Value
@@ -22,6 +25,7 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
     is_async: bool = False
     input_precision: str = "tf32"
     max_num_imprecise_acc: int = 0
+    swapped: bool = False
 
     def infer(self) -> list[Type]:
         return [self.c.type]

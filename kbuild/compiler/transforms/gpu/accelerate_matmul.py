@@ -16,14 +16,17 @@ at `tf32x3` becomes three.  Operands of types that no instruction takes are wide
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
 from kbuild.compiler.layout import LinearLayout, blocked, dot_operand, mma_accumulator, thread_grid
+from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import AddF, AndI, Bitcast, CmpF, Constant, ExtF, ExtSI, Select, SubF, TruncF, TruncI
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import Dot
+from kbuild.compiler.ops.tensor import Dot, Load, Trans
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.mma_sync import MmaAtom
 from kbuild.compiler.transforms.gpu.layout_flow import converted, fma_operand, tensor_operands, tensor_type
@@ -141,8 +144,22 @@ class _Product:
         types = tensor_type(a), tensor_type(b)
         groups = choose_warp_groups(self.target, *types, self.type, self.num_warps, self.dot.input_precision)
         if groups is None or operand_tile(b, 1, groups.atom) is None:
-            return None
+            return self.swapped_groups(a, b)
         return groups if stays_in_registers(a, self.dot) or operand_tile(a, 0, groups.atom) is not None else None
+
+    def swapped_groups(self, a: Value, b: Value) -> WarpGroups | None:
+        """The same for the transposed product: where there are too few rows for a warpgroup, but enough columns, or where B is
+        loaded with the wrong axis contiguous for the instruction.  Threads may bring 32-bit elements of it into any order.
+        Only for sums over a loop: others would have to be turned back in it."""
+        only_summed = dict(self.dot.result.users) == {self.dot.parent_block.last: 1} and isinstance(self.dot.parent_op, For)
+        if self.type.rank != 2 or not only_summed or not isinstance(self.plain(b).op, Load | Trans):
+            return None
+        turned = [type_.with_shape(type_.shape[::-1], None) for type_ in (tensor_type(b), tensor_type(a), self.type)]
+        groups = choose_warp_groups(self.target, turned[0], turned[1], turned[2], self.num_warps, self.dot.input_precision)
+        if groups is None or operand_tile(a, 0, groups.atom, True) is None:
+            return None
+        by_registers = bit_width(b.type) == 32 and isinstance(b.op, Load)
+        return replace(groups, swapped=True) if by_registers or operand_tile(b, 1, groups.atom, True) is not None else None
 
     def atom(self, a: Value, b: Value) -> MmaAtom | None:
         """The instruction for two operands, if their tile is not smaller than its own."""

@@ -19,12 +19,12 @@ from kbuild.compiler.ir.core import Func, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import MemDescType, bit_width
-from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled
+from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
 from kbuild.compiler.transforms.gpu.layout_flow import held_layout, minor_axis, tensor_operands, tensor_type
-from kbuild.compiler.transforms.gpu.warp_groups import behind_transpose
+from kbuild.compiler.transforms.gpu.warp_groups import MAX_SWIZZLE_BYTES, behind_transpose
 
 
 @gpu_pass
@@ -65,19 +65,30 @@ class _Sharing:
         readers = [held_layout(convert.result)]
         if order is not None:
             readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
-        tile = self.tile(source, readers)
+        tile = self.tile(source, readers, any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users))
         if order is not None:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
 
-    def tile(self, source: Value, readers: list[LinearLayout]) -> Value:
+    def tile(self, source: Value, readers: list[LinearLayout], by_copy_engine: bool) -> Value:
         if source not in self.tiles:
             type_ = tensor_type(source)
             layout = shared_layout(held_layout(source), bit_width(type_), readers)
+            if by_copy_engine:
+                layout = _copied_layout(held_layout(source), bit_width(type_)) or layout
             after = Builder.after(source.op) if source.op is not None else Builder(source.block, source.block.first)
             tile = MemDescType(type_.shape, type_.element, layout)
             self.tiles[source] = after.add(LocalAlloc(tile, source), source.hint).result
         return self.tiles[source]
+
+
+def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
+    """The layout in which the copy engine (TMA) leaves a matrix: panels as wide as its widest swizzle, if there are whole ones.
+    Reading a fragment of 32-bit elements along the contiguous axis meets two-way bank conflicts at most."""
+    minor = minor_axis(writer)
+    if writer.rank != 2 or writer.shape[minor] * bits < 8 * MAX_SWIZZLE_BYTES:
+        return None
+    return wgmma_shared(writer.shape, bits, MAX_SWIZZLE_BYTES, minor == 0)
 
 
 def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:

@@ -131,7 +131,9 @@ class _Waits:
         return is_handed_on(dot, loop) and all(_is_outside(self.place(tile).allocation, loop) for tile in _tiles(dot))
 
     def needs(self, op: Op, flight: _Flight) -> bool:
-        """Whether an operation wants a product to have ended."""
+        """Whether an operation wants a product to have ended.  Operands in registers are in the same ones each time."""
+        if op is flight.dot and not all(isinstance(operand.type, MemDescType) for operand in (op.a, op.b)):
+            return True
         value = flight.value
         if value is not None and value in op.operands:
             goes_on = isinstance(op, WarpGroupDot) and value is op.c and sum(value.users.values()) == 1

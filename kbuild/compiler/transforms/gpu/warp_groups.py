@@ -5,6 +5,9 @@
 
 Tiles of shared memory are contiguous along the axis along which the operand was loaded, and a transpose becomes another view
 of them.  A left operand that was computed in registers, next to the product, stays there.
+
+Sums over a loop that have fewer rows than a warpgroup wants, or whose B the instruction cannot read, are made by the transposed
+product (`swapped`): bᵀ is its left operand, in registers where its order in memory is the wrong one.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ class WarpGroups:
     atom: WgmmaAtom
     warps: tuple[int, int]
     """Along M, a multiple of four, and along N."""
+    swapped: bool = False
+    """Whether they compute the transposed product, and the warps are along N and M."""
 
 
 def choose_warp_groups(
@@ -66,6 +71,8 @@ class WarpGroupProducts:
     def product(self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups) -> Value:
         """a·b + c in the accumulator's layout, inserted where `builder` is; `operands` are without conversions."""
         a, b = operands
+        if groups.swapped:
+            return self.swapped_product(builder, dot, operands, c, groups)
         c = converted(builder, c, wgmma_accumulator(tensor_type(c).shape, groups.warps, groups.atom.n))
         if stays_in_registers(a, dot):
             a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, groups.atom.k_width))
@@ -75,10 +82,26 @@ class WarpGroupProducts:
         new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc)
         return builder.add(new, dot.result.hint).result
 
-    def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom) -> Value:
+    def swapped_product(
+        self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups
+    ) -> Value:
+        """The same by the transposed product, in the transposed layouts."""
+        a, b = operands
+        rows, columns = tensor_type(c).shape
+        c = converted(builder, c, wgmma_accumulator((columns, rows), groups.warps, groups.atom.n).transpose((1, 0)))
+        if operand_tile(b, 1, groups.atom, True) is not None:
+            b = self.shared(builder, b, 1, groups.atom, True)
+        else:
+            depth = tensor_type(b).shape[0]
+            b = converted(builder, b, dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)))
+        a = self.shared(builder, a, 0, groups.atom, True)
+        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True)
+        return builder.add(new, dot.result.hint).result
+
+    def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> Value:
         """An operand in shared memory, as the instruction reads it."""
         source, order = behind_transpose(value)
-        layout = operand_tile(value, index, atom)
+        layout = operand_tile(value, index, atom, swapped)
         assert layout is not None, "the order was checked when the instruction was chosen"
         if order is None:
             return self.tile(source, layout)
@@ -94,7 +117,7 @@ class WarpGroupProducts:
         return self.tiles[key]
 
 
-def operand_tile(value: Value, index: int, atom: WgmmaAtom) -> LinearLayout | None:
+def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> LinearLayout | None:
     """The layout in shared memory of A (index 0) or B (index 1); None where the instruction cannot read one that is
     contiguous along the axis along which the operand comes."""
     source, order = behind_transpose(value)
@@ -105,7 +128,7 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom) -> LinearLayout | No
     if contiguous != k_axis:
         if not atom.any_order:
             return None
-        width = GROUP_ROWS if index == 0 else atom.n
+        width = GROUP_ROWS if (index == 0) != swapped else atom.n
     swizzle_bytes = min(MAX_SWIZZLE_BYTES, width * bits // 8)
     return wgmma_shared(shape, bits, swizzle_bytes, contiguous == 0) if swizzle_bytes >= STEP_BYTES else None
 

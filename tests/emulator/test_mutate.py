@@ -76,11 +76,12 @@ def test_a_wait_for_no_copy_is_no_loss() -> None:
     copies = EXCHANGE.replace(
         "    ld.global.b32 %r1, [%d0];\n", "    shl.b32 %r2, %r_tid, 2;\n    cp.async.ca.shared.global [%r2], [%d0], 4;\n"
     ).replace("    st.shared.b32 [%r2], %r1;\n", "    cp.async.commit_group;\n    cp.async.wait_group 0;\n")
-    found = results(subject(copies + "    cp.async.wait_group 0;\n", VALUES[::-1]))
+    found = results(subject(copies + "    cp.async.commit_group;\n    cp.async.wait_group 0;\n", VALUES[::-1]))
     for kind in ("drop cp.async.wait_group", "cp.async.wait_group N+1", "drop cp.async.commit_group"):
         assert found[kind].state == "caught", kind
     assert found["drop cp.async.wait_group #1"].state == "equivalent"
     assert found["cp.async.wait_group N+1 #1"].state == "equivalent"
+    assert found["drop cp.async.commit_group #1"].state == "equivalent"
 
 
 def test_logic_by_the_thread_alone_is_tried_out_completely() -> None:

@@ -104,6 +104,19 @@ def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:
     assert found["predicate negated"].state == "equivalent"
 
 
+def test_what_nobody_shares_needs_no_order() -> None:
+    alone = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace("sub.u32 %r4, 252, %r2", "mov.b32 %r4, %r2")
+    body = alone + "    atom.acq_rel.gpu.global.add.u32 %r9, [%d_out+256], 1;\n"
+    found = results(subject(body, np.append(VALUES, np.uint32(64))))
+    assert found["drop bar.warp.sync"].state == "equivalent" and "no two threads" in found["drop bar.warp.sync"].reason
+    assert found["weaken order of atomics"].state == "equivalent"
+    shared = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace("252, %r2", "124, %r2")
+    shared = shared.replace("shl.b32 %r2, %r_tid, 2", "and.b32 %r2, %r_tid, 31;\n    shl.b32 %r2, %r2, 2")
+    one_warp = replace(subject(shared, VALUES), program=load(kernel(shared, ("x", "out"), threads=32)), num_warps=1)
+    case = Case("values", (VALUES[:32], np.zeros(32, np.uint32)), (1,), judged(VALUES[31::-1]))
+    assert results(replace(one_warp, cases=(case,)))["drop bar.warp.sync"].state == "caught"
+
+
 BOUNDED = """
     ld.global.b32 %r9, [%d_x];
     setp.lt.u32 %p1, %r_tid, %r9;

@@ -12,6 +12,7 @@ import numpy as np
 from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.memory import Space
 from kbuild.emulator.mutate.barriers import orders_nothing
+from kbuild.emulator.mutate.conflicts import ctas_conflict, threads_conflict
 from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, registers
 from kbuild.emulator.mutate.infection import compared
 from kbuild.emulator.mutate.mutant import Mutant, mutated, plain
@@ -29,6 +30,11 @@ def equivalence(subject: Subject, mutant: Mutant) -> str:
         return _same_waits(subject, mutant)
     if mutant.kind == "drop bar.sync" and orders_nothing(subject.program, mutant):
         return "there is nothing to order between it and the barriers next to it"
+    cases = [case for case, _ in subject.cases_reaching(mutant.before.line)]
+    if mutant.kind == "drop bar.warp.sync" and not any(threads_conflict(subject, case) for case in cases):
+        return "no two threads of a CTA touch the same bytes, but by atomic operations"
+    if mutant.kind == "weaken order of atomics" and not any(ctas_conflict(subject, case) for case in cases):
+        return "no two CTAs touch the same bytes, but by atomic operations"
     if mutant.group == "logic":
         return _same_results(subject, mutant)
     return ""

@@ -37,7 +37,7 @@ FAMILIES: dict[str, list[ZooCase]] = {
     "matmul_one_stage": [cases_products._matmul("matmul", "float16", 64, 64, 32 * n, (64, 64, 32), stages=1) for n in ROUNDS[:4]],
     "descriptors": [cases_products._descriptors("descriptors", 64, 64, 32 * n, 256, (64, 64, 32)) for n in ROUNDS],
     "specialized": [cases_products._specialized("specialized", 128, 128, 64 * n, (64, 64, 64), 2, 4, 3) for n in ROUNDS],
-    "attention": [cases_products._attention("attention", 32 * n, 64, False, "bf16", 64, 32, 4, 2) for n in ROUNDS],
+    "attention": [cases_products._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)],
     "attention_causal": [cases_products._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]],
     **{name: [CASES[name]] for name in (
         "reduce_across_warps", "reduce_columns", "reduce_all", "scan_across_warps", "scan_columns", "sort_up", "count_values",
@@ -45,10 +45,17 @@ FAMILIES: dict[str, list[ZooCase]] = {
     )},
 }  # fmt: skip
 
-MARKS = tuple(
-    Mark(name, "drop bar.sync", "bar.sync 0 #3", place,
-         "the loop ends behind a barrier, and one thread alone touches mbarriers from there on")
-    for name, place in (("descriptors sm_90", "products.py:97"), ("matmul sm_90", "matmul.py:35"))
+MARKS = (
+    *(Mark(name, "drop bar.sync", "bar.sync 0 #3", place,
+           "the loop ends behind a barrier, and one thread alone touches mbarriers from there on")
+      for name, place in (("descriptors sm_90", "products.py:97"), ("matmul sm_90", "matmul.py:35"),
+                          ("dot_loop sm_90", "products.py:31"))),
+    Mark("specialized sm_90", "drop fence.proxy", "fence.proxy.async.shared::cta #1", "products.py:104",
+         "the thread executes another one before the barrier"),
+    Mark("specialized sm_90", "drop fence.proxy", "fence.proxy.async.shared::cta #2", "products.py:104",
+         "the mbarriers initialised between the two are used by threads alone"),
+    Mark("specialized sm_90", "drop bar.warp.sync", "bar.warp.sync -1", "products.py:111",
+         "wgmma.wait_group.sync before it has brought the warp together"),
 )  # fmt: skip
 """Mutants that do the same as their original."""
 

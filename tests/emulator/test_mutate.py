@@ -76,11 +76,12 @@ def test_a_wait_for_no_copy_is_no_loss() -> None:
     copies = EXCHANGE.replace(
         "    ld.global.b32 %r1, [%d0];\n", "    shl.b32 %r2, %r_tid, 2;\n    cp.async.ca.shared.global [%r2], [%d0], 4;\n"
     ).replace("    st.shared.b32 [%r2], %r1;\n", "    cp.async.commit_group;\n    cp.async.wait_group 0;\n")
-    found = results(subject(copies + "    cp.async.wait_group 0;\n", VALUES[::-1]))
+    found = results(subject(copies + "    cp.async.commit_group;\n    cp.async.wait_group 0;\n", VALUES[::-1]))
     for kind in ("drop cp.async.wait_group", "cp.async.wait_group N+1", "drop cp.async.commit_group"):
         assert found[kind].state == "caught", kind
     assert found["drop cp.async.wait_group #1"].state == "equivalent"
     assert found["cp.async.wait_group N+1 #1"].state == "equivalent"
+    assert found["drop cp.async.commit_group #1"].state == "equivalent"
 
 
 def test_logic_by_the_thread_alone_is_tried_out_completely() -> None:
@@ -101,6 +102,19 @@ def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:
     found = results(subject(body, np.append(VALUES[::-1], np.uint32(7))))
     assert found["setp eq ↔ ne"].state == "equivalent" and "same place" in found["setp eq ↔ ne"].reason
     assert found["predicate negated"].state == "equivalent"
+
+
+def test_what_nobody_shares_needs_no_order() -> None:
+    alone = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace("sub.u32 %r4, 252, %r2", "mov.b32 %r4, %r2")
+    body = alone + "    atom.acq_rel.gpu.global.add.u32 %r9, [%d_out+256], 1;\n"
+    found = results(subject(body, np.append(VALUES, np.uint32(64))))
+    assert found["drop bar.warp.sync"].state == "equivalent" and "no two threads" in found["drop bar.warp.sync"].reason
+    assert found["weaken order of atomics"].state == "equivalent"
+    shared = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace("252, %r2", "124, %r2")
+    shared = shared.replace("shl.b32 %r2, %r_tid, 2", "and.b32 %r2, %r_tid, 31;\n    shl.b32 %r2, %r2, 2")
+    one_warp = replace(subject(shared, VALUES), program=load(kernel(shared, ("x", "out"), threads=32)), num_warps=1)
+    case = Case("values", (VALUES[:32], np.zeros(32, np.uint32)), (1,), judged(VALUES[31::-1]))
+    assert results(replace(one_warp, cases=(case,)))["drop bar.warp.sync"].state == "caught"
 
 
 BOUNDED = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,6 +12,7 @@ import numpy as np
 from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.memory import Space
 from kbuild.emulator.mutate.barriers import orders_nothing
+from kbuild.emulator.mutate.conflicts import ctas_conflict, threads_conflict
 from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, registers
 from kbuild.emulator.mutate.infection import compared
 from kbuild.emulator.mutate.mutant import Mutant, mutated, plain
@@ -26,10 +26,15 @@ _SAME_OPERANDS = ("min → max", "max → min", "selp swapped")
 
 def equivalence(subject: Subject, mutant: Mutant) -> str:
     """Why a mutant that no run found out is the same as its original; empty where no rule says so."""
-    if "wait_group" in mutant.kind:
-        return _nothing_to_wait_for(subject, mutant)
+    if "wait_group" in mutant.kind or "commit_group" in mutant.kind:
+        return _same_waits(subject, mutant)
     if mutant.kind == "drop bar.sync" and orders_nothing(subject.program, mutant):
         return "there is nothing to order between it and the barriers next to it"
+    cases = [case for case, _ in subject.cases_reaching(mutant.before.line)]
+    if mutant.kind == "drop bar.warp.sync" and not any(threads_conflict(subject, case) for case in cases):
+        return "no two threads of a CTA touch the same bytes, but by atomic operations"
+    if mutant.kind == "weaken order of atomics" and not any(ctas_conflict(subject, case) for case in cases):
+        return "no two CTAs touch the same bytes, but by atomic operations"
     if mutant.group == "logic":
         return _same_results(subject, mutant)
     return ""
@@ -107,35 +112,42 @@ def _same_stores(subject: Subject, mutant: Mutant) -> bool:
     return True
 
 
-class _Awaited:
-    """Counts what a wait waits for: operations, and threads that wait for each."""
+Waits = dict[int, list[tuple[int, int, int]]]
+"""What warps waited for, in order: the lines of wait and operation, and how many threads waited."""
 
-    def __init__(self, line: int) -> None:
+
+class _Awaited:
+    """Notes what waits wait for: those of one PTX line, or all."""
+
+    def __init__(self, line: int | None) -> None:
         self.line = line
-        self.found: Counter[tuple[int, int]] = Counter()
+        self.found: Waits = {}
 
     def accessed(self, *_: Any) -> None:
         """Accesses do not matter."""
 
     def awaited(self, operation: Any, threads: np.ndarray, only_reads: bool, site: Any) -> None:
-        if site[1].line == self.line:
-            self.found[operation.site[1].line, site[0].first] += len(threads)
+        if self.line in (None, site[1].line):
+            self.found.setdefault(site[0].first, []).append((site[1].line, operation.site[1].line, len(threads)))
 
 
-def _nothing_to_wait_for(subject: Subject, mutant: Mutant) -> str:
-    """How many groups are under way at a wait depends on trip counts alone; the cases have those that matter."""
-    other = mutated(subject.program, mutant) if mutant.after else None
-    for case, _ in subject.cases_reaching(mutant.before.line):
-        before = _awaited(subject, subject.program, case, mutant.before.line)
-        after = Counter() if other is None else _awaited(subject, other, case, mutant.before.line)
-        if before != after:
+def _same_waits(subject: Subject, mutant: Mutant) -> str:
+    """What is under way at a wait depends on trip counts alone; the cases have those that matter."""
+    waits = "wait_group" in mutant.kind
+    other = None if waits and not mutant.after else mutated(subject.program, mutant)
+    line = mutant.before.line if waits else None
+    for case, steps in subject.cases_reaching(mutant.before.line):
+        before = _awaited(subject, subject.program, case, line, steps)
+        if before != ({} if other is None else _awaited(subject, other, case, line, steps)):
             return ""
+    if not waits:
+        return "all waits wait for the same operations without it"
     return "no operation is under way that it waits for" if other is None else "it waits for the same operations"
 
 
-def _awaited(subject: Subject, program: Program, case: Case, line: int) -> Counter[tuple[int, int]]:
+def _awaited(subject: Subject, program: Program, case: Case, line: int | None, steps: int) -> Waits:
     observer = _Awaited(line)
-    subject.launch(program, case, ADVERSARIES[1], observers=[observer])
+    subject.launch(program, case, ADVERSARIES[1], subject.steps_allowed(steps), observers=[observer])
     return observer.found
 
 

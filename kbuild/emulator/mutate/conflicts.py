@@ -1,0 +1,66 @@
+"""Whether anything in a launch has to be ordered at all: who touches which bytes, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.memory import Space
+from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+class _Touched:
+    """Notes for every byte who touched it, whether anybody wrote it, and whether anybody did so other than atomically.
+
+    `scope` gives what is looked at on its own, such as each CTA; within it `actor` tells apart who touches.
+    """
+
+    def __init__(self, scope: Callable[[Any], Any], actor: Callable[[Any, np.ndarray], Any]) -> None:
+        self.scope, self.actor = scope, actor
+        self.found: dict[tuple[Any, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    def accessed(
+        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+    ) -> None:
+        if space.name not in ("global", "shared"):
+            return
+        key, count = (self.scope(site[0]), id(space)), len(space.data)
+        if key not in self.found:
+            self.found[key] = np.full(count, _NOBODY), np.zeros(count, bool), np.zeros(count, bool)
+        owner, written, plain = self.found[key]
+        who = np.broadcast_to(self.actor(site[0], lanes), offsets.shape)
+        for byte in range(size):
+            places = offsets + byte
+            for place, actor in zip(places.tolist(), who.tolist()):
+                owner[place] = actor if owner[place] in (_NOBODY, actor) else _SEVERAL
+            written[places] |= kind != "load"
+            plain[places] |= kind != "atomic"
+
+    @property
+    def conflict(self) -> bool:
+        """Whether several touched a byte that one wrote, and not all atomically."""
+        return any(bool(((owner == _SEVERAL) & written & plain).any()) for owner, written, plain in self.found.values())
+
+
+def _conflict(subject: Subject, case: Case, scope: Callable[[Any], Any], actor: Callable[[Any, np.ndarray], Any]) -> bool:
+    touched = _Touched(scope, actor)
+    subject.launch(subject.program, case, ADVERSARIES[1], observers=[touched])
+    return touched.conflict
+
+
+def threads_conflict(subject: Subject, case: Case) -> bool:
+    """Whether two threads of a CTA touch a byte that one of them writes, not both atomically."""
+    return _conflict(subject, case, lambda convoy: convoy.cta.index, lambda convoy, lanes: lanes + convoy.first_thread)
+
+
+def ctas_conflict(subject: Subject, case: Case) -> bool:
+    """Whether two CTAs do."""
+    x, y = 1 << 10, 1 << 20
+    return _conflict(
+        subject, case, lambda convoy: 0,
+        lambda convoy, lanes: convoy.cta.index[0] + x * convoy.cta.index[1] + y * convoy.cta.index[2],
+    )  # fmt: skip

@@ -132,7 +132,7 @@ class _Waits:
 
     def needs(self, op: Op, flight: _Flight) -> bool:
         """Whether an operation wants a product to have ended.  Operands in registers are in the same ones each time."""
-        if op is flight.dot and not all(isinstance(operand.type, MemDescType) for operand in (op.a, op.b)):
+        if op is flight.dot and len(_tiles(flight.dot)) < 2:
             return True
         value = flight.value
         if value is not None and value in op.operands:

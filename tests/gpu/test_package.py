@@ -23,7 +23,7 @@ def generator():
 def never_launched(package, kernel: str, dtype: str) -> list[str]:
     """The cubins for a type that the device could run, and that no call has taken yet."""
     launcher, index = package.dispatch._launcher, package.dispatch.KERNELS.index(kernel)
-    capability, shared_limit, _ = launcher._device(0)
+    capability, shared_limit, *_ = launcher._device(0)
     have = launcher._device_facts(index, capability, shared_limit)
     table = importlib.import_module(f"{package.__name__}._table").KERNELS[index]
     names = []

@@ -128,6 +128,13 @@ tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<1
   %1: !ttg.memdesc<16x16xf16, #shared> = ttg.memdesc_index %buffers, %i
   ttng.async_tma_copy_global_to_local %map, %1, %0, %c, indices=[%i, %i]
   ttng.wait_barrier %0, %i, tiles=[%1]
+  ttng.warp_specialize producer() {
+    ttng.wait_barrier %0, %i, tiles=[%1]
+    scf.yield
+  } default() {
+    ttng.arrive_barrier %0, %c, tiles=[%1]
+    scf.yield
+  }
   ttng.inval_barrier %barriers, tiles=[%buffers]
   tt.return
 }
@@ -172,7 +179,10 @@ def elementwise_text() -> str:
     return "".join([*lines, "  tt.return\n}\n"])
 
 
-@pytest.mark.parametrize("text", [TENSORS, CONTROL, GPU, elementwise_text()], ids=["tensors", "control", "gpu", "elementwise"])
+TEXTS = {"tensors": TENSORS, "control": CONTROL, "gpu": GPU, "copies": COPIES, "elementwise": elementwise_text()}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_text_survives_parsing_and_printing(text: str) -> None:
     module = parse_module(text)
     for function in module.functions.values():
@@ -181,7 +191,7 @@ def test_text_survives_parsing_and_printing(text: str) -> None:
 
 
 def test_every_operation_is_in_a_text_above() -> None:
-    mentioned = set(re.findall(r"[a-z]+\.[a-z_0-9.]+", TENSORS + CONTROL + GPU + COPIES + elementwise_text()))
+    mentioned = set(re.findall(r"[a-z]+\.[a-z_0-9.]+", "".join(TEXTS.values())))
     assert not registered_ops().keys() - mentioned
 
 

@@ -1,5 +1,6 @@
 # make build   everything from a fresh checkout: an environment, kbuild, the kernels' cubins, the wheel
 # make test    the tests that need no GPU
+# make verify  the PTX of all kernels of this repository run on the CPU: right results, no races
 # make clean   removes what both made
 #
 # It takes Python 3.10 or newer, make and a C compiler.
@@ -11,11 +12,15 @@ PYTHON ?= python3
 VENV ?= .venv
 INSTALLED := $(VENV)/.installed
 
-.PHONY: build test clean
+.PHONY: build test verify clean
 
 build: $(INSTALLED)
 	@echo "==> kbuild build"
 	@$(VENV)/bin/kbuild build
+
+verify: $(INSTALLED)
+	@echo "==> kbuild verify"
+	@$(VENV)/bin/kbuild verify --keep-going
 
 test: $(INSTALLED)
 	@echo "==> pytest"

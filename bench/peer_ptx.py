@@ -1,6 +1,6 @@
 """Another compiler's PTX on kbuild's emulator: kernels of bench/peer_kernels.py, compiled by Triton, against numpy.
 
-    python bench/peer_ptx.py PYTHON [--mutants GROUP] [ARCH ...]
+    python bench/peer_ptx.py PYTHON [ARCH ...] [--mutants sync|logic]
 
 PYTHON is the interpreter of an environment that has Triton; it compiles, without a GPU, and this one runs the PTX, with the race
 detector (leniently: Triton leaves fences out that today's hardware does without).  Prints a line for each case, and exits with 1
@@ -10,8 +10,10 @@ which of them are found.  Nothing of what Triton writes is kept.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -241,12 +243,18 @@ def main(python: str, group: str, archs: list[str]) -> int:
     return 1 if wrong else 0
 
 
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("python", help="interpreter of an environment that has Triton")
+    parser.add_argument("archs", nargs="*", metavar="ARCH", default=["sm_80", "sm_90"], help="sm_80, sm_90 (default: both)")
+    parser.add_argument("--mutants", choices=("sync", "logic"), default="", help="make such mistakes, and say which are found")
+    found = parser.parse_args()
+    if shutil.which(found.python) is None:
+        parser.error(f"there is no interpreter {found.python}")
+    return found
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    words, wanted = sys.argv[2:], ""
-    if words[:1] == ["--mutants"]:
-        wanted, words = "".join(words[1:2]), words[2:]
-        if wanted not in ("sync", "logic"):
-            sys.exit(__doc__)
-    sys.exit(main(sys.argv[1], wanted, words or ["sm_80", "sm_90"]))
+    asked = options()
+    sys.exit(main(asked.python, asked.mutants, asked.archs))

@@ -135,33 +135,31 @@ def publish(emit: Emitter, exchange: Exchange, partials: Sequence[Partial], type
 
 def collect(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[list[Partial]]:
     """For each partial of this thread, what all slots of its element hold, in the order of the axis."""
-    slots = exchange.slots
-    lanes = [element * slots for element in exchange.lane_elements]
-    warps = [element * slots for element in exchange.warp_elements]
-    columns: list[dict[int, list[str]]] = []
-    for type_, offset in zip(types, exchange.offsets):
-        size = storage_bytes(type_)
-        width = min(slots, VECTOR_BYTES // size)
-        place = thread_offset(emit, emit.shared_pointer(scratch + offset), lanes, warps, size)
-        columns.append({})
-        for element in dict.fromkeys(exchange.elements):
-            found = columns[-1][element] = []
-            for slot in range(0, slots, width):
-                found += load_vector(emit, place.address(emit, (element * slots + slot) * size), width, type_)
-    return [list(zip(*(column[element] for column in columns))) for element in exchange.elements]
+    lanes = [element * exchange.slots for element in exchange.lane_elements]
+    return _read_slots(emit, exchange, types, scratch, lanes, exchange.slots)
 
 
 def collect_by_lane(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[Partial]:
     """For each partial of this thread, what slot (lane modulo slots) of its element holds; all lanes have the same elements."""
+    lanes = [1 << bit if 1 << bit < exchange.slots else 0 for bit in range(len(exchange.lane_elements))]
+    return [partials[0] for partials in _read_slots(emit, exchange, types, scratch, lanes, 1)]
+
+
+def _read_slots(
+    emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, lanes: Sequence[int], count: int
+) -> list[list[Partial]]:
+    """For each partial of this thread, `count` neighbouring slots of its element, from the one that `lanes` point at: what each
+    bit of the lane adds (XOR) to the slot's number."""
     slots = exchange.slots
-    lanes = [1 << bit if 1 << bit < slots else 0 for bit in range(len(exchange.lane_elements))]
     warps = [element * slots for element in exchange.warp_elements]
-    columns: list[dict[int, str]] = []
+    columns: list[dict[int, list[str]]] = []
     for type_, offset in zip(types, exchange.offsets):
         size = storage_bytes(type_)
+        width = min(count, VECTOR_BYTES // size)
         place = thread_offset(emit, emit.shared_pointer(scratch + offset), lanes, warps, size)
-        columns.append({
-            element: load_vector(emit, place.address(emit, element * slots * size), 1, type_)[0]
-            for element in dict.fromkeys(exchange.elements)
-        })  # fmt: skip
-    return [tuple(column[element] for column in columns) for element in exchange.elements]
+        columns.append({})
+        for element in dict.fromkeys(exchange.elements):
+            found = columns[-1][element] = []
+            for slot in range(0, count, width):
+                found += load_vector(emit, place.address(emit, (element * slots + slot) * size), width, type_)
+    return [list(zip(*(column[element] for column in columns))) for element in exchange.elements]

@@ -168,10 +168,6 @@ class Products:
             if issued:
                 raise Fault("wgmma-divergent", f"warp {warp} executed {issued[0][0]}, other warps of its warpgroup did not")
 
-    def in_flight(self, warp: int) -> list[Product]:
-        """The products of a warp that it has not waited for."""
-        return list(self.queues[warp])
-
     def _agree(self, site: Any, first: int, count: int, what: tuple[Any, ...]) -> None:
         """Note what warps issue; raise Fault when warps of one warpgroup issue different products."""
         if first // 4 * 4 + 4 > self.warp_count:

@@ -141,10 +141,6 @@ class AxisInfo:
         """How many neighbours along an axis a mask lets through or stops together."""
         return self.get(mask).constancy[axis]
 
-    def mask_prefix(self, mask: Value, axis: int = -1) -> int:
-        """How many neighbours along an axis a mask lets through from the first one on."""
-        return self.get(mask).prefixes[axis]
-
     def order(self, pointer: Value) -> tuple[int, ...]:
         """The axes, the one with the most consecutive addresses first; of equal ones the last."""
         contiguity = self.get(pointer).contiguity

@@ -14,11 +14,10 @@ Into a branch they always move if nothing else needs them, into a loop only then
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from kbuild.compiler.analysis.pressure import words
 from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
+from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore, MemDescIndex, MemDescSubslice, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
@@ -94,18 +93,9 @@ def _entered(top: Op, op: Op, users: list[Op], target: Target) -> Block | None:
 
 def _pressure(loop: For, operand: LocalLoad) -> float:
     """32-bit registers per thread of what a loop carries, its largest product besides, and an operand."""
-    carried = _words(loop.carried)
+    carried = words(loop.carried)
     products = [op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded]
-    return carried + max((_words([product]) for product in products), default=0) + _words([operand.result])
-
-
-def _words(values: Iterable[Value]) -> float:
-    total = 0.0
-    for value in values:
-        type_ = value.type
-        if isinstance(type_, TensorType) and type_.layout is not None:
-            total += len(type_.layout.unique_registers()) * bit_width(type_) / 32
-    return total
+    return carried + max((words([product]) for product in products), default=0) + words([operand.result])
 
 
 def _may_move(load: LocalLoad, place: Op) -> bool:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import TensorType, bit_width
+from kbuild.compiler.analysis.pressure import words
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 
@@ -32,13 +29,4 @@ def share_out(loop: For, num_warps: int, producer_warps: int) -> tuple[int, ...]
 def _pressure(loop: For) -> float:
     """32-bit registers per thread of what a loop carries and of its largest product besides."""
     products = [op.result for op in loop.body if isinstance(op, WarpGroupDot) and op.result not in loop.yielded]
-    return _words(loop.carried) + max((_words([product]) for product in products), default=0)
-
-
-def _words(values: Iterable[Value]) -> float:
-    total = 0.0
-    for value in values:
-        type_ = value.type
-        if isinstance(type_, TensorType) and type_.layout is not None:
-            total += len(type_.layout.unique_registers()) * bit_width(type_) / 32
-    return total
+    return words(loop.carried) + max((words([product]) for product in products), default=0)

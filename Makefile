@@ -24,7 +24,7 @@ verify: $(INSTALLED)
 
 test: $(INSTALLED)
 	@echo "==> pytest"
-	@$(VENV)/bin/python -m pytest -q
+	@$(VENV)/bin/python -m pytest -q -n auto
 	@echo "==> shipped kernels, a sample: what differs from bench/baseline.txt"
 	@$(VENV)/bin/python bench/static.py --sample
 

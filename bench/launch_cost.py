@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from kbuild.aot import archive, cbuild, tables  # noqa: E402
+from kbuild.aot import archive, cbuild, rendering, tables  # noqa: E402
 from kbuild.aot.manifest import Kernel, Manifest, Package  # noqa: E402
 from kbuild.aot.matrix import Variant  # noqa: E402
 
@@ -59,7 +59,7 @@ def make_package(root: Path) -> None:
     digest = archive.write_archive(directory / "cubins" / "sm_80.kbz", entries)
     manifest = Manifest(Package(directory.name, "1", ("sm_80",), ("sm_80",)), tuple(kernels))
     table = tables.make_table(manifest, [(variant, facts | {"archive_sha256": digest}) for variant, facts in built])
-    tables.render(directory, table)
+    rendering.render(directory, table)
     cbuild.build_launcher(directory)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import cbuild, tables, wheel
+from kbuild.aot import cbuild, rendering, tables, wheel
 from kbuild.aot.archive import Entry, write_archive
 from kbuild.aot.descriptors import expanded
 from kbuild.aot.files import write_atomic
@@ -46,7 +46,7 @@ def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Pat
     directory = build / "package" / manifest.package.name
     shutil.rmtree(directory.parent, ignore_errors=True)
     table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built))
-    tables.render(directory, table)
+    rendering.render(directory, table)
     launcher = cbuild.build_launcher(directory, package["cc"], build / LAUNCHER)
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))

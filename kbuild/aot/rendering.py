@@ -6,17 +6,17 @@ as a literal of the language in question.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 
 from kbuild.aot import dispatch, expressions
-from kbuild.aot.dispatch import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter
-
-if TYPE_CHECKING:
-    from kbuild.aot.tables import Table
+from kbuild.aot.dispatch import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
+from kbuild.aot.files import templates_directory
 
 FILES = {
     "__init__.py": "package_init.py.j2",
@@ -45,9 +45,27 @@ _TENSOR_MAP_SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}
 """CUtensorMapSwizzle by its bytes."""
 
 
-def render(package_dir: Path, table: Table, templates: Path) -> list[Path]:
-    """Write all sources of the package; files that have the right bytes stay untouched."""
-    environment = _environment(templates)
+@dataclass(frozen=True)
+class Table:
+    """All that the sources of a package are made from."""
+
+    package: str
+    version: str
+    summary: str
+    targets: tuple[Target, ...]
+    kernels: tuple[KernelTable, ...]
+    archives: tuple[tuple[str, str], ...]
+    """Names of the archives, with the sha256 of their indices."""
+
+    @property
+    def build_id(self) -> str:
+        """Digest of the table: the launcher and the Python half of a package carry the same one."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+
+def render(package_dir: Path, table: Table) -> list[Path]:
+    """Writes all sources of the package; files that have the right bytes stay untouched.  Gives all their paths."""
+    environment = _environment(templates_directory())
     context = _context(table)
     texts = {name: environment.get_template(template).render(context) for name, template in FILES.items()}
     texts["_selection.py"] = Path(dispatch.__file__).read_text(encoding="utf-8")

@@ -1,19 +1,17 @@
 """From built variants to the table of a package: every function, its facts, and the rows that dispatch chooses from.
 
-`make_table` is pure.  `render` writes the package's sources around the table; `render.py` knows how they look.
+It is pure; rendering.py writes the package's sources around the table.
 """
 
 from __future__ import annotations
 
-import hashlib
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from kbuild.aot import expressions, rendering
+from kbuild.aot import expressions
 from kbuild.aot.descriptors import Extent, expanded
 from kbuild.aot.dispatch import (
     DEVICE_FACTS,
@@ -27,9 +25,9 @@ from kbuild.aot.dispatch import (
     Row,
     Target,
 )  # fmt: skip
-from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import Kernel, Manifest
 from kbuild.aot.matrix import Variant
+from kbuild.aot.rendering import Table
 from kbuild.errors import ManifestError
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -80,24 +78,6 @@ class Code:
         return tuple(guard.expression for guard in self.variant.guards)
 
 
-@dataclass(frozen=True)
-class Table:
-    """All that the sources of a package are made from."""
-
-    package: str
-    version: str
-    summary: str
-    targets: tuple[Target, ...]
-    kernels: tuple[KernelTable, ...]
-    archives: tuple[tuple[str, str], ...]
-    """Names of the archives, with the sha256 of their indices."""
-
-    @property
-    def build_id(self) -> str:
-        """Digest of the table: the launcher and the Python half of a package carry the same one."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
-
-
 def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, Any]]]) -> Table:
     """The table of a manifest's package.
 
@@ -124,14 +104,6 @@ def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, An
             first_row += len(own)
     package = manifest.package
     return Table(package.name, package.version, package.summary, targets, tuple(kernels), tuple(sorted(archives.items())))
-
-
-def render(package_dir: Path, table: Table, templates: Path | None = None) -> list[Path]:
-    """Write the sources of the package; files that are as they should be stay untouched.  Gives all their paths.
-
-    `templates` is the directory with the templates, kbuild's own by default.
-    """
-    return rendering.render(package_dir, table, templates or templates_directory())
 
 
 def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...]) -> KernelTable:

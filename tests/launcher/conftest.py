@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import cbuild, tables
+from kbuild.aot import cbuild, rendering
 from tests.launcher.example_package import HERE, Driver, World, example_table, fake_torch, write_archives
 
 
@@ -17,7 +17,7 @@ def built_package(tmp_path_factory) -> Path:
     """The example package, compiled once; gives the directory to be put on the path."""
     root = tmp_path_factory.mktemp("site")
     table, rows = example_table()
-    tables.render(root / "example", table)
+    rendering.render(root / "example", table)
     cbuild.build_launcher(root / "example")
     write_archives(root / "example", rows)
     return root

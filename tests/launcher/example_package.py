@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.aot import tables
+from kbuild.aot import rendering, tables
 from kbuild.aot.manifest import Argument, Guard, Kernel, Manifest, Package
 from kbuild.aot.matrix import Variant
 
@@ -105,7 +105,7 @@ def kernel_of(name: str, grid: tuple[str, ...], doc: str = "", grid_args: tuple[
     return Kernel(name, f"{name}.py", f"{name}_kernel", grid, (), doc=doc, grid_args=grid_args)
 
 
-def example_table() -> tuple[tables.Table, list[tuple]]:
+def example_table() -> tuple[rendering.Table, list[tuple]]:
     kernels = (
         kernel_of("vector_add", ("cdiv(n, BLOCK)",), "Add one to every element."),
         kernel_of("attention", ("cdiv(n_ctx, BLOCK_M)", "heads"), 'Attention, with a "quote" and a \\ backslash??/'),

@@ -14,7 +14,7 @@ import threading
 import numpy
 import pytest
 
-from kbuild.aot import cbuild, tables
+from kbuild.aot import cbuild, rendering
 from kbuild.errors import ToolError
 from tests.launcher.example_package import Tensor, example_table, image_of
 
@@ -278,7 +278,7 @@ def test_references_and_memory_stay_level(world):
 
 def test_library_is_the_same_wherever_it_is_built(built_package, tmp_path):
     table, _ = example_table()
-    tables.render(tmp_path / "else" / "example", table)
+    rendering.render(tmp_path / "else" / "example", table)
     built = cbuild.build_launcher(tmp_path / "else" / "example")
     assert built.read_bytes() == (built_package / "example" / "_launcher.abi3.so").read_bytes()
     for command in (cbuild.core_command(["cc"], "strict.o"), cbuild.link_command(["cc"], "strict.o", "strict.so")):

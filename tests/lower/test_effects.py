@@ -72,6 +72,22 @@ def test_a_lock_is_taken_by_one_thread_for_all():
     assert "atom.acq_rel.gpu.global.cas.b32" in ptx(body, "%lock: !tt.ptr<i32>")
 
 
+def test_threads_that_have_met_do_not_meet_again():
+    """A barrier of the program stands for that of the atomic operation behind it; after the last one nobody needs another."""
+    body = """
+      %one: i32 = arith.constant {value = 1}
+      tt.store %lock, %one
+      gpu.barrier
+      %zero: i32 = arith.constant {value = 0}
+      %old: i32 = tt.atomic_rmw %lock, %zero {kind = "xchg"}
+    """
+    text = ptx(body, "%lock: !tt.ptr<i32>")
+    assert_in_order(text, ["st.global", "bar.sync", "atom.acq_rel.gpu.global.exch.b32", "ret;"])
+    assert text.count("bar.sync") == 1
+    assert ptx(body.replace("      gpu.barrier\n", ""), "%lock: !tt.ptr<i32>").count("bar.sync") == 1
+    assert ptx(body + "      tt.store %lock, %one\n", "%lock: !tt.ptr<i32>").count("bar.sync") == 2
+
+
 def test_an_eight_bit_atomic_is_told_with_its_type():
     with pytest.raises(CompileError, match="no atomic add of i8"):
         llir("  %a: i8 = arith.constant {value = 1}\n  %o: i8 = tt.atomic_rmw %x, %a {kind = \"add\"}\n", "%x: !tt.ptr<i8>")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kbuild.compiler.ir.core import Trait
 from kbuild.compiler.ir.types import BF16, F16, FloatType, TensorType, Type, element_of
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.index import flat_coordinate
@@ -18,7 +19,8 @@ from kbuild.compiler.lower.memory import vector_width, writers
 from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.words import from_word, to_word
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW
+from kbuild.compiler.ops.control import Return
+from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Barrier
 from kbuild.errors import CompileError
 
 Atomic = AtomicRMW | AtomicCAS
@@ -81,7 +83,7 @@ def _each(emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[S
     masks = emit.registers(op.mask) if isinstance(op, AtomicRMW) and op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
     scalar = not isinstance(op.ptr.type, TensorType)
-    if scalar and op.sem in ("release", "acq_rel"):
+    if scalar and op.sem in ("release", "acq_rel") and not _follows_barrier(op):
         emit.barrier()
     old: list[str] = []
     for start in range(0, len(operands[0]), width):
@@ -94,10 +96,18 @@ def _each(emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[S
         word = _atomic(emit, op, start, name, guard, inputs)
         old += from_word(emit, word, element, width) if word else [""] * width
     if not op.result.users:
-        if scalar and op.sem in ("acquire", "acq_rel"):
+        if scalar and op.sem in ("acquire", "acq_rel") and not isinstance(op.next, Barrier | Return):
             emit.barrier()
         return old
     return old if op.scratch is None else _shared_out(emit, op, element, owner, old)
+
+
+def _follows_barrier(op: Atomic) -> bool:
+    """Whether the threads have met already, with nothing but arithmetic since."""
+    before = op.prev
+    while before is not None and before.has(Trait.PURE) and not before.regions:
+        before = before.prev
+    return isinstance(before, Barrier)
 
 
 def _atomic(emit: Emitter, op: Atomic, start: int, name: str, guard: str, inputs: Sequence[str]) -> str:

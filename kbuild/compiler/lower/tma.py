@@ -6,11 +6,13 @@ which lie in shared memory one after another.
 
 from __future__ import annotations
 
+from kbuild.compiler.ir.core import Trait
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, bit_width
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import SHARED_POINTER
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shared import descriptor
+from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
 from kbuild.errors import InternalError
 
@@ -32,14 +34,25 @@ def _first_thread(emit: Emitter) -> str:
 
 @lower(InitBarrier)
 def lower_init_barrier(emit: Emitter, op: InitBarrier) -> None:
-    """The fence shows the barriers to the copy engine."""
+    """The fence shows the barriers to the copy engine; one is enough for all that are made in a row."""
     assert isinstance(op.barriers.type, MemDescType)
     pointer, _ = descriptor(emit, op.barriers)
     with emit.when(_first_thread(emit)):
         for number in range(op.barriers.type.buffers or 1):
             place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
             emit.call("llvm.nvvm.mbarrier.init.shared", "void", [(SHARED_POINTER, place), ("i32", str(op.arrivals))], effect=True)
-        emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
+        if not _more_follow(op):
+            emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
+
+
+def _more_follow(op: InitBarrier) -> bool:
+    """Whether the same thread makes further barriers right after these."""
+    following = op.next
+    while following is not None and (isinstance(following, LocalAlloc) or following.has(Trait.PURE)):
+        if isinstance(following, LocalAlloc) and following.src is not None:
+            return False
+        following = following.next
+    return isinstance(following, InitBarrier)
 
 
 @lower(InvalBarrier)

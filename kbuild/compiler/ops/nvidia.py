@@ -85,11 +85,13 @@ class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
 
 
 class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLECTIVE):
-    """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write them anew."""
+    """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write them anew.
+    `by_products` says that nothing but products has read them, for which the warp has waited."""
 
     barrier: Value
     predicate: Value
     tiles: tuple[Value, ...] = ()
+    by_products: bool = False
 
 
 class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):

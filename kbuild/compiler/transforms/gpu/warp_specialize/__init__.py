@@ -13,7 +13,6 @@
                                                                %d = ttng.warp_group_dot %tiles[%slot], …
                                                                ttng.arrive_barrier %empty[%slot - 1]
                                                              }
-                                                             ttng.arrive_barrier %empty[%slot - 1]
                                                              tt.store %c, …
                                                            }
 

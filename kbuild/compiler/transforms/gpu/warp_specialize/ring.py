@@ -85,6 +85,7 @@ class Ring:
             builder = Builder.before(_retiring(loop))
             started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
             self._release(builder, self._previous(builder, slot), started, fenced)
+        if self.is_late and len(levels) > 1:  # Nobody fills the buffer that is left after the last run of the loop.
             after = Builder.after(loop)
             ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
             self._release(after, self._previous(after, loop.results[-2]), ran, fenced)
@@ -109,7 +110,7 @@ class Ring:
         if fenced:
             builder.add(FenceAsyncShared())
         tiles = tuple(_element(builder, buffer, slot) for buffer in self.buffers)
-        builder.add(ArriveBarrier(_element(builder, self.empty, slot), predicate, tiles))
+        builder.add(ArriveBarrier(_element(builder, self.empty, slot), predicate, tiles, by_products=not fenced))
 
     # Around the ring
 

@@ -52,7 +52,7 @@ def make_package(root: Path) -> None:
             entries.append(archive.Entry(key, "ptx", name, str(variant), "sm_80", name, 0, 4, 8, image))
             facts = {
                 "arch": "sm_80", "entry": name, "params": [(p, type_.partition(":")[0]) for p, type_ in signature], "shared": 0,
-                "num_warps": 4, "registers": 8, "sha256": "", "archive": "sm_80", "key": key, "ptx_key": key,
+                "num_warps": 4, "warps": 4, "registers": 8, "sha256": "", "archive": "sm_80", "key": key, "ptx_key": key,
             }  # fmt: skip
             built.append((variant, facts))
     directory = root / "launch_cost_kernels"

@@ -346,20 +346,13 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
 /* The integer types that hold a value, and its hints; `large` says that it is over INT64_MAX. */
 static inline uint64_t integer_facts(int64_t value, int large)
 {
-    uint64_t facts = TYPE_U64 | ((value & 15) == 0 ? HINT_16 : 0);
+    uint64_t facts = (uint64_t)((value & 15) == 0) * HINT_16 | (uint64_t)(large || value >= 0) * TYPE_U64;
     if (large)
         return facts;
-    if (value < 0)
-        facts &= ~TYPE_U64;
-    facts |= TYPE_I64;
-    facts |= value == (int32_t)value ? TYPE_I32 : 0;
-    facts |= value == (int16_t)value ? TYPE_I16 : 0;
-    facts |= value == (int8_t)value ? TYPE_I8 : 0;
-    facts |= value == (uint32_t)value ? TYPE_U32 : 0;
-    facts |= value == (uint16_t)value ? TYPE_U16 : 0;
-    facts |= value == (uint8_t)value ? TYPE_U8 : 0;
-    facts |= (value & ~INT64_C(1)) == 0 ? TYPE_I1 : 0;
-    return facts | (value == 1 ? HINT_1 : 0);
+    return facts | TYPE_I64 | (uint64_t)(value == (int32_t)value) * TYPE_I32 | (uint64_t)(value == (int16_t)value) * TYPE_I16 |
+           (uint64_t)(value == (int8_t)value) * TYPE_I8 | (uint64_t)(value == (uint32_t)value) * TYPE_U32 |
+           (uint64_t)(value == (uint16_t)value) * TYPE_U16 | (uint64_t)(value == (uint8_t)value) * TYPE_U8 |
+           (uint64_t)((value & ~INT64_C(1)) == 0) * TYPE_I1 | (uint64_t)(value == 1) * HINT_1;
 }
 
 /* An int for an object that counts as one, numpy.bool among them; NULL without an exception for any other. */
@@ -422,7 +415,7 @@ static int read_parameter(const Kernel *kernel, int index, PyObject *value, Call
         status = read_pointer(kernel, index, value, call, &fact);
         break;
     case KIND_INTEGER:
-        status = (parameter->is_extent ? read_extent : read_integer)(kernel, index, value, call, &fact);
+        status = parameter->is_extent ? read_extent(kernel, index, value, call, &fact) : read_integer(kernel, index, value, call, &fact);
         break;
     default:
         call->values[index].number = PyFloat_AsDouble(value);

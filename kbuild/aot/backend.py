@@ -20,7 +20,7 @@ from typing import Any
 
 from kbuild.aot import build as builder
 from kbuild.aot.cache import usable
-from kbuild.aot.environment import cache_directory, epoch
+from kbuild.aot.environment import cache_directory, epoch, prepare
 from kbuild.aot.load import load
 from kbuild.aot.progress import Lines
 from kbuild.errors import ErrorGroup
@@ -43,9 +43,11 @@ def build_wheel(
 ) -> str:
     """Builds the project in the current directory; the name of the wheel in `wheel_directory`."""
     cache = cache_directory(os.environ)
+    environment = dict(os.environ)
+    prepare(environment)
     options = builder.Options(
         project=Path.cwd(),
-        environment=os.environ,
+        environment=environment,
         cache=cache if cache and not usable(cache) else None,
         dist=Path(wheel_directory),
         epoch=epoch(os.environ),

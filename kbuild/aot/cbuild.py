@@ -20,8 +20,9 @@ from kbuild.errors import ToolError
 LIBRARY = "_launcher.abi3.so"
 TABLES = "launcher_tables.c"
 
+# At -O2 the launcher takes 0.25 s more to compile, and a launch with ten parameters 0.01 of 3.2 microseconds less.
 _FLAGS = (
-    "-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra",
+    "-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra",
     "-fvisibility=hidden", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2",
 )  # fmt: skip
 _LINK_FLAGS = ("-shared", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--build-id=none", "-s")

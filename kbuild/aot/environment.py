@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from kbuild.errors import UsageError
 
 _FALSE = ("", "0", "false", "no", "off")
+_LARGE_PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432"
+"""Settings of glibc's malloc, from 2.35 on: its heap grows by 32 MB at a time and asks for pages of 2 MB.  ptxas touches 20 to
+60 MB for a tenth of a second: with pages of 4 kB, every seventh of its instructions is one of the kernel's that brings a page."""
+
+
+def prepare(environment: MutableMapping[str, str]) -> None:
+    """Sets what makes the programs that a process starts quicker, unless the user has set it."""
+    environment.setdefault("GLIBC_TUNABLES", _LARGE_PAGES)
 
 
 def flag(environment: Mapping[str, str], name: str) -> bool:

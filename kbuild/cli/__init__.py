@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
+from kbuild.aot.environment import prepare
 from kbuild.errors import KbuildError, ManifestError, render
 
 INTERRUPTED = 130
@@ -27,6 +28,7 @@ def run() -> NoReturn:
     """The whole process: ends it when the command has, for taking Python and LLVM apart takes as long as a small compile."""
     # Compiling makes many objects and keeps most: looking for dead cycles 70 times as rarely saves a tenth of the time.
     gc.set_threshold(50_000)
+    prepare(os.environ)
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # The reader may have gone.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kbuild.aot import ninja
-from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, digest, request_digest, tree_digest
+from kbuild.aot.identity import FileDigests, bytes_digest, canonical_json, compiler_digest, digest, request_digest, tree_digest
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Guard
 from kbuild.aot.matrix import Expansion, expand
@@ -81,6 +85,26 @@ def test_digests_of_tools_are_remembered_until_the_file_changes(tmp_path: Path) 
     for garbage in (b"", b"[]", b'{"x": 1}', b"\xff"):
         record.write_bytes(garbage)
         assert len(FileDigests(record).get(tool)) == 64
+
+
+def test_the_digest_of_an_installed_tool_is_that_of_its_wheel_s_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tool, record = tmp_path / "nvidia" / "ptxas", tmp_path / "nvcc-13.dist-info" / "RECORD"
+    for path in (tool, record):
+        path.parent.mkdir()
+    tool.write_bytes(b"one")
+    recorded = base64.urlsafe_b64encode(b"\xff" * 32).decode().rstrip("=")  # Not its digest, to see which is given.
+
+    def found() -> str:
+        return FileDigests(tmp_path / "none").get(tool)
+
+    record.write_text(f"nvidia/other,sha256=x,9\nnvidia/ptxas,sha256={recorded},3\nnvcc-13.dist-info/RECORD,,\n")
+    assert found() == "ff" * 32
+    record.write_text(f"nvidia/ptxas,sha256={recorded},4\n")  # Of a file of another size,
+    assert found() == bytes_digest(b"one")
+    record.write_text(f"nvidia/ptxas,sha256={recorded},3\n")
+    os.utime(record, ns=(0, tool.stat().st_mtime_ns - 1))  # or written before the file was.
+    assert found() == bytes_digest(b"one")
 
 
 def test_a_job_reads_back_and_says_how_to_repeat_it(project: Path) -> None:

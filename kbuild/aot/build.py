@@ -103,6 +103,9 @@ def build(options: Options, progress: Progress) -> Result:
     for warning in warnings:
         progress.message(f"warning: {warning}")
     expansion = expand_known(tuned, options.archs, options.kernels)
+    archs = ", ".join(_archs(options, manifest))
+    for kernel in expansion.kernels_left_out:
+        progress.message(f"note: {kernel} is left out: the manifest excludes it everywhere on {archs}")
     return build_variants(options, manifest, expansion, options.project / BUILD, progress)
 
 
@@ -175,7 +178,7 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
     if not options.kernels:
         cc = toolchain.find_cc(options.environment)
         package = {
-            "archs": sorted(set(options.archs)) or list(manifest.package.archs),
+            "archs": _archs(options, manifest),
             "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
             "templates": tree_digest(templates_directory(), ["*.j2", "*.c", "*.h"]),
             "cc": [cc.path, *cc.arguments],
@@ -186,6 +189,11 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
     write_if_changed(directory / STATE / "digests.json", digests.record())
     sources = _source_digests(options, manifest, expansion)
     return plan(manifest, expansion, sources, compiler_digest(), tools, package, options.lineinfo)
+
+
+def _archs(options: Options, manifest: Manifest) -> list[str]:
+    """The architectures that are built for."""
+    return sorted(set(options.archs)) or list(manifest.package.archs)
 
 
 def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) -> dict[str, str]:

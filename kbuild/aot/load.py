@@ -130,8 +130,9 @@ def _check_together(reader: Reader, package: Package, kernels: Sequence[Kernel])
     if reader.errors:
         return
     expansion = expand(Manifest(package, tuple(kernels)))
+    forgotten = {point.kernel for point in expansion.excluded if not point.is_meant or not expansion.variants}
     for index, kernel in enumerate(kernels):
-        if package.archs and not any(variant.kernel == kernel.name for variant in expansion.variants):
+        if kernel.name in expansion.kernels_left_out and kernel.name in forgotten:
             reader.error(("kernel", index), "has no variant: every point of its matrix is excluded or has no config")
     if len(expansion.variants) > MOST_VARIANTS:
         reader.error(("kernel",), f"{len(expansion.variants):,} variants in all, at most {MOST_VARIANTS:,} are built")

@@ -121,6 +121,8 @@ class Excluded:
     """Values of the axes."""
     reason: str
     """Why, in words for the author of the manifest."""
+    is_meant: bool = True
+    """Whether the manifest excludes it, rather than giving no configuration for it."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,12 @@ class Expansion:
     """Variants in order of kernel, architecture, matrix, configuration, specialisation."""
     excluded: tuple[Excluded, ...]
     """Points left out."""
+
+    @cached_property
+    def kernels_left_out(self) -> tuple[str, ...]:
+        """Kernels that are excluded everywhere, on the architectures asked for."""
+        built = {variant.kernel for variant in self.variants}
+        return tuple(dict.fromkeys(point.kernel for point in self.excluded if point.kernel not in built))
 
 
 def expand(manifest: Manifest, archs: Iterable[str] = (), kernels: Iterable[str] = ()) -> Expansion:
@@ -168,7 +176,7 @@ def _expand_kernel(kernel: Kernel, arch: str) -> Iterator[Variant | Excluded]:
             applied = True
             yield from expand_config(kernel, arch, point, config, specializations)
         if not applied:
-            yield Excluded(kernel.name, arch, point, "no config applies")
+            yield Excluded(kernel.name, arch, point, "no config applies", is_meant=False)
 
 
 def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config, list[Specialization]]]:

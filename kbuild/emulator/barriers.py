@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,30 +16,6 @@ if TYPE_CHECKING:
 
 Finish = Callable[[int, int], None]
 """Called at release with the sum of what warps brought and the number of threads that came."""
-
-
-class BarrierObserver(Protocol):
-    """Hears of warps that meet."""
-
-    def came(self, cta: Cta, number: int, warps: list[int]) -> None:
-        """Warps of a CTA have come to one of its barriers."""
-        ...
-
-    def released(self, cta: Cta, number: int, waiting: list[int]) -> None:
-        """A barrier lets the warps that wait at it go on."""
-        ...
-
-    def cluster_came(self, cta: Cta, warps: list[int], releases: bool) -> None:
-        """Warps of a CTA have arrived at the barrier of their cluster; whether others see what they did before."""
-        ...
-
-    def cluster_waits(self, cta: Cta, warps: list[int], ready: bool) -> None:
-        """Warps wait at the barrier of their cluster, or go on there at once."""
-        ...
-
-    def cluster_released(self, cluster: Cluster) -> None:
-        """All warps of a cluster have arrived: those that wait go on."""
-        ...
 
 
 @dataclass

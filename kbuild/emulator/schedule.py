@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.seeded import Seeded, name_and_number
 
 if TYPE_CHECKING:
     from kbuild.emulator.engine import Convoy
@@ -59,18 +58,10 @@ class Forward(Schedule):
     name, together = "forward", False
 
 
-class Random(Schedule):
+class Random(Seeded, Schedule):
     """Any warp, for one to four blocks."""
 
     together = False
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.name = f"random({seed})"
-        self.start()
-
-    def start(self) -> None:
-        self.random = np.random.default_rng(self.seed)
 
     def choose(self, ready: Sequence[Convoy]) -> Convoy:
         self.blocks = int(self.random.integers(1, 5))
@@ -103,7 +94,7 @@ def schedule_named(text: str) -> Schedule:
     plain = {kind.name: kind for kind in (Schedule, RoundRobin, Reverse, Forward)}
     if text in plain:
         return plain[text]()
-    name, _, rest = text.partition("(")
-    if name in ("random", "starve") and rest.endswith(")") and rest[:-1].isdigit():
-        return (Random if name == "random" else Starve)(int(rest[:-1]))
+    name, number = name_and_number(text)
+    if name in ("random", "starve") and number is not None:
+        return (Random if name == "random" else Starve)(number)
     raise EmulationError(f"unknown schedule {text!r}", hint=f"known are {', '.join(plain)}, random(SEED) and starve(WARP)")

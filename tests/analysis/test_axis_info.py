@@ -70,7 +70,7 @@ def test_loops_keep_what_every_iteration_keeps() -> None:
     assert known.get(values["aligned"]) == Info((64,), (16,), (1,))
     assert known.get(values["misaligned"]) == Info((64,), (2,), (1,))
     assert known.max_contiguous(values["aligned"]) == 8 and known.max_contiguous(values["misaligned"]) == 1
-    assert known.pointer_alignment(values["e"]) == 16 and known.pointer_alignment(values["o"]) == 2
+    assert known.get(values["e"]).divisibility == (16,) and known.get(values["o"]).divisibility == (2,)
 
 
 def test_masks_let_through_whole_groups_when_the_bound_is_divisible() -> None:

@@ -85,6 +85,15 @@ def test_what_changed_is_compiled_and_nothing_else(options: Options) -> None:
     assert cubins(options) == first
 
 
+def test_a_kernel_excluded_everywhere_is_left_out_with_a_note(options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = options.project / "kernels.toml"
+    text = manifest.read_text().replace('archs = ["sm_80", "sm_90"]', 'archs = ["sm_80"]')
+    manifest.write_text(text + '[[kernel.exclude]]\narch = "sm_80"\n')
+    result = run(replace(options, kernels=()))
+    assert {job.variant.kernel for job in result.jobs} == {"scale"} and result.wheel is not None
+    assert capsys.readouterr().err == "note: shift is left out: the manifest excludes it everywhere on sm_80\n"
+
+
 def test_variants_no_longer_asked_for_go_away(options: Options) -> None:
     options = replace(options, kernels=())
     directory = options.project / "build"

@@ -43,6 +43,21 @@ def test_a_manifest_without_mistakes(project: Path) -> None:
 
 K = 'kernel "scale": '
 """How messages about the kernel begin."""
+FORGOTTEN = '''\
+[[kernel]]
+name = "forgotten"
+source = "kernels/scale.py"
+function = "scale_kernel"
+grid = ["1"]
+args = { x = "*fp16", y = "*fp16", n = "i32" }
+[[kernel.config]]
+when = { arch = "sm_90" }
+BLOCK = 512
+NEGATE = false
+[[kernel.exclude]]
+arch = "sm_90"'''
+"""A kernel that sm_90 has a configuration for, but excludes, and sm_80 has none for."""
+
 CASES = [
     # (text of the manifest, what stands there instead, line, message; None as the text appends to the end)
     ("schema = 1\n", "", 1, 'missing key "schema"'),
@@ -116,6 +131,7 @@ CASES = [
     ("num_stages = 2", "num_stages = 2.5", 28, K + "config[2].num_stages: expected an integer, found the float 2.5"),
     ('dtype = "fp32"\nNEGATE', 'dtype = "bf16"\nNEGATE', 30, K + 'exclude[0].dtype: "bf16" is not a value of dtype'),
     ('dtype = "fp32"\nNEGATE = true', 'dtype = ["fp16", "fp32"]', 7, K + "has no variant: every point of its matrix"),
+    (None, FORGOTTEN, 32, 'kernel "forgotten": has no variant'),
     (None, "[[kernel]]\nname = 'scale'", 33, K + "name: the name is taken by the kernel on line 7"),
     (None, "kernle = 1", 32, K + "exclude[0].kernle: no such architecture or axis"),
     (None, "[[kernel]]\nname = ", 33, "Invalid value"),

@@ -87,7 +87,7 @@ def test_use_before_definition() -> None:
     first = build.add(AddI(func.arguments[0], func.arguments[0]))
     second = build.add(AddI(first, first))
     build.add(Return(()))
-    first.move_after(second)
+    second.move_before(first)
     assert verifier_error(func).startswith("operand %?: i32 is not defined before it")
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from kbuild.errors import ToolError
 
-_FUNCTION = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _BARRIERS = re.compile(r"used (\d+) barriers")
 _SHARED = re.compile(r"(\d+) bytes smem")

@@ -343,10 +343,6 @@ class Op:
         for later in range(position + 1, len(self._segments)):
             self._segments[later] = (self._segments[later][0] + change, self._segments[later][1])
 
-    def add_result(self, type_: Type, hint: str = "") -> Value:
-        self.results.append(Value(type_, self, len(self.results), hint))
-        return self.results[-1]
-
     def erase_result(self, index: int) -> None:
         assert not self.results[index].users, "erasing a result that is used"
         del self.results[index]
@@ -370,10 +366,6 @@ class Op:
     def move_before(self, other: Op) -> None:
         self.detach()
         other.parent_block.insert(self, other)
-
-    def move_after(self, other: Op) -> None:
-        self.detach()
-        other.parent_block.insert(self, other.next)
 
     def erase(self) -> None:
         """Remove the operation and everything inside it; its results must be unused."""

@@ -28,11 +28,6 @@ def print_module(module: Module, locations: bool = False) -> str:
     return "\n".join([*aliases, *([""] if aliases else []), *bodies])
 
 
-def print_function(function: Func, locations: bool = False) -> str:
-    """The text of one function, as a module of its own."""
-    return print_module(Module([function]), locations)
-
-
 def print_op(op: Op) -> str:
     """The text of one operation, for messages."""
     printer = _Printer(False)

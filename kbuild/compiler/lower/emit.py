@@ -345,11 +345,6 @@ class Emitter:
         with self.at_entry():
             return self.and_(self.thread_id(), "31")
 
-    def warp_id(self) -> str:
-        """The number of the warp in its program."""
-        with self.at_entry():
-            return self.shift(self.thread_id(), -5) if self.num_warps > 1 else "0"
-
     def barrier(self) -> None:
         """All threads of the program wait for each other; memory written before is seen after."""
         if self.num_warps == 1:

@@ -6,9 +6,8 @@ choice; `early` hides missing waits, `late` lays them bare, `random` mixes.
 
 from __future__ import annotations
 
-import numpy as np
-
 from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.seeded import Seeded, name_and_number
 
 
 class Timing:
@@ -42,18 +41,10 @@ class Late(Timing):
         return count - 1
 
 
-class Random(Timing):
+class Random(Seeded, Timing):
     """At issue, or later in any order."""
 
     adversarial = True
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.name = f"random({seed})"
-        self.start()
-
-    def start(self) -> None:
-        self.random = np.random.default_rng(self.seed)
 
     def lands_at_issue(self) -> bool:
         return bool(self.random.integers(2))
@@ -66,7 +57,7 @@ def timing_named(text: str) -> Timing:
     """`early`, `late` or `random(seed)`.  Raises EmulationError for others."""
     if text in ("early", "late"):
         return Timing() if text == "early" else Late()
-    name, _, rest = text.partition("(")
-    if name == "random" and rest.endswith(")") and rest[:-1].isdigit():
-        return Random(int(rest[:-1]))
+    name, number = name_and_number(text)
+    if name == "random" and number is not None:
+        return Random(number)
     raise EmulationError(f"unknown timing {text!r}", hint="known are early, late and random(SEED)")

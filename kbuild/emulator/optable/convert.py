@@ -10,7 +10,6 @@ from kbuild.emulator.optable.row import TYPES, Form, Lanes, Row
 
 _ROUNDING = ("rn", "rz", "rm", "rp", "rna", "rs")
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
-_SMALL = ("bf16", "e4m3", "e5m2", "tf32")
 
 
 def _convert(form: Form) -> Lanes:

@@ -128,10 +128,6 @@ class AxisInfo:
             self._infos[value] = info
         return info
 
-    def pointer_alignment(self, pointer: Value, axis: int = -1) -> int:
-        """The bytes to which the first address of each group of consecutive ones is aligned."""
-        return self.get(pointer).divisibility[axis]
-
     def max_contiguous(self, pointer: Value, axis: int = -1) -> int:
         """How many elements along an axis may be accessed as one aligned vector."""
         info = self.get(pointer)

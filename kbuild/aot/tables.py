@@ -169,12 +169,13 @@ def _parameters(codes: list[Code], grid_args: tuple[tuple[str, str], ...], where
 
 def _split_type(text: str, where: str) -> tuple[str, str, int]:
     """Kind, type and hint bits of a type such as `*fp16:16`."""
-    type_, _, hint = text.partition(":")
+    type_, _, promise = text.partition(":")
     name = type_.removeprefix("*")
     kind = "pointer" if type_.startswith("*") else "float" if name in _FLOATS else "integer"
-    if name not in TYPES or (kind == "integer" and name[0] not in "iu") or hint not in HINT_WEIGHTS:
-        raise ManifestError(f'{where}: unknown type "{text}"', hint=f"types are {', '.join(TYPES)}, pointers *type, hints :16 :8 :1")
-    return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[hint] if kind != "float" else 0
+    if name not in TYPES or (kind == "integer" and name[0] not in "iu") or promise not in HINT_WEIGHTS:
+        hint = f"types are {', '.join(TYPES)}, pointers *type, hints :16 :8 :1"
+        raise ManifestError(f'{where}: unknown type "{text}"', hint=hint)
+    return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[promise] if kind != "float" else 0
 
 
 def _options(codes: list[Code], parameters: tuple[Parameter, ...], where: str) -> tuple[Option, ...]:

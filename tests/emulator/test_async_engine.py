@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kbuild.emulator import tensor
+from kbuild.emulator import fp, tensor
 from kbuild.emulator.asyncp import TensorMap, timing_named
 from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.launch import Launch, Report, run
@@ -211,6 +211,25 @@ def test_a_box_with_parts_outside_goes_there_and_back(timing: str, schedule: str
     wanted = np.zeros_like(data)
     wanted[:14, 40:70] = data[:14, 40:70]
     assert (got == wanted).all()
+
+
+def test_a_map_for_tf32_rounds_what_it_loads() -> None:
+    """To nearest, as cvt does it: cutting off the lower bits would give other numbers."""
+    heap = Heap()
+    data = np.random.default_rng(0).standard_normal((20, 100)).astype(np.float32)
+    data[3, 40:44] = np.inf, -np.inf, np.nan, 1e-40
+    addresses = [heap.allocate(data.nbytes) for _ in range(2)]
+    heap.bytes(addresses[0], data.nbytes)[:] = data.view(np.uint8).ravel()
+    heap.bytes(addresses[1], data.nbytes)[:] = 0
+    maps = {
+        name: TensorMap(address, element, (70, 20), (400,), (32, 16), (1, 1), 3)
+        for name, address, element in zip(("source", "target"), addresses, ("tf32", "f32"))
+    }
+    run_with_maps(TENSOR_COPY, maps, heap, 64, 8200)
+    got = heap.bytes(addresses[1], data.nbytes).view(np.float32).reshape(20, 100)[:14, 40:70]
+    np.testing.assert_array_equal(got, fp.convert(data[:14, 40:70], "f32", "tf32").view(np.float32))
+    exact = data[4:14, 40:70].astype(np.float64)
+    assert np.abs(got[4:] / exact - 1).max() <= 2.0**-11
 
 
 def test_a_map_made_by_the_kernel() -> None:

@@ -253,7 +253,7 @@ def matmul() -> None:
         del right
         peer = best_of(tiles(m), lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
         row("matmul", f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}", ours, error, 2 * m * n * k, "TFLOP/s",
-            {"triton": peer, "cublas": lambda: torch.mm(a, b)}, 3e-3)  # fmt: skip
+            {"triton": peer, "cublas": lambda: torch.mm(a, b)}, 5e-4 if dtype == SINGLE else 3e-3)  # fmt: skip
 
 
 def persistent() -> None:

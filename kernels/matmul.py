@@ -17,13 +17,12 @@ def grouped_tile(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP
 
 
 @triton.jit
-def matmul_kernel(
-    a, b, c, M, N, K,
-    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+def product_of_tile(
+    tile, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32."""
-    tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    """Makes one tile of C."""
+    tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     depth = tl.arange(0, BLOCK_K)
@@ -31,7 +30,7 @@ def matmul_kernel(
     a_tile = a + (rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
     b_tile = b + depth[:, None] * stride_bk + (columns % N).to(tl.int64)[None, :] * stride_bn
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in range(0, K, BLOCK_K):
+    for start in tl.range(0, K, BLOCK_K, warp_specialize=SPECIALIZE):
         a_values = tl.load(a_tile, mask=depth[None, :] < K - start, other=0.0)
         b_values = tl.load(b_tile, mask=depth[:, None] < K - start, other=0.0)
         accumulator = tl.dot(a_values, b_values, accumulator)
@@ -40,6 +39,29 @@ def matmul_kernel(
     c_tile = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
     inside = (rows[:, None] < M) & (columns[None, :] < N)
     tl.store(c_tile, accumulator.to(c.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def matmul_kernel(
+    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PERSISTENT: tl.constexpr = False,
+):  # fmt: skip
+    """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32.
+
+    There is a program for each tile.  PERSISTENT programs, of which any number share the tiles, have a warp that copies the next
+    tile's operands under the end of this one."""
+    if PERSISTENT:
+        for tile in tl.range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
+            product_of_tile(
+                tile, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, True,
+            )  # fmt: skip
+    else:
+        product_of_tile(
+            tl.program_id(0), a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, False,
+        )  # fmt: skip
 
 
 @triton.jit

@@ -313,6 +313,12 @@ static int no_address(const Kernel *kernel, int index)
     return -1;
 }
 
+/* What is known of which powers of two divide a number. */
+static inline uint64_t divisibility(uint64_t number)
+{
+    return (uint64_t)((number & 15) == 0) * HINT_16 | (uint64_t)((number & 7) == 0) * HINT_8;
+}
+
 static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
 {
     uint64_t type = TYPE_MASK;
@@ -339,14 +345,14 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
             return wrong_type(kernel, index, "a tensor on a CUDA device or an address", value);
         status = read_dlpack(kernel, index, value, call, &type);
     }
-    *fact = type | ((call->values[index].address & 15) == 0 ? HINT_16 : 0);
+    *fact = type | divisibility(call->values[index].address);
     return status;
 }
 
 /* The integer types that hold a value, and its hints; `large` says that it is over INT64_MAX. */
 static inline uint64_t integer_facts(int64_t value, int large)
 {
-    uint64_t facts = (uint64_t)((value & 15) == 0) * HINT_16 | (uint64_t)(large || value >= 0) * TYPE_U64;
+    uint64_t facts = divisibility((uint64_t)value) | (uint64_t)(large || value >= 0) * TYPE_U64;
     if (large)
         return facts;
     return facts | TYPE_I64 | (uint64_t)(value == (int32_t)value) * TYPE_I32 | (uint64_t)(value == (int16_t)value) * TYPE_I16 |

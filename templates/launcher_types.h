@@ -39,6 +39,7 @@ enum {
 #define TYPE_MASK UINT64_C(0xFFFFFFFF)
 #define HINT_16 (UINT64_C(1) << 62)
 #define HINT_1 (UINT64_C(1) << 61)
+#define HINT_8 (UINT64_C(1) << 60)
 
 typedef enum { KIND_POINTER, KIND_INTEGER, KIND_FLOAT } Kind;
 

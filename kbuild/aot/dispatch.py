@@ -9,8 +9,8 @@ condition.  A row requires bits of each word.  The first row whose bits are all 
     fact        bits                                            a row requires
     target      one for each target that runs on the device     its own target's
     shared      one for each level of shared memory there is    its level's
-    pointer     its element type (all if unknown); divisible    its type; divisible by 16, if specialised to it
-    integer     every type that holds it; divisible; one        its type; divisible by 16, or one
+    pointer     its element type (all if unknown); divisible    its type; divisible by 8 or 16, if specialised to it
+    integer     every type that holds it; divisible; one        its type; divisible by 8 or 16, or one
     float       every type                                      its type
     option      one for the value given (all if none)           its value's
     condition   1 if it holds                                   1, if it has the condition
@@ -32,6 +32,8 @@ HINT_16 = 1 << 62
 """Divisible by 16."""
 HINT_1 = 1 << 61
 """Equal to one."""
+HINT_8 = 1 << 60
+"""Divisible by 8; what 16 divides has both bits."""
 TENSOR_MAP = "tensormap "
 """What the type of a passed tensor map begins with; then come element, sizes of the box, bytes of the swizzle, the tensor's
 base, its sizes, and its strides but the last; each is the number of an argument (`#3`) or a number."""
@@ -251,22 +253,23 @@ def _coarse_failure(kernel: KernelTable, targets: Sequence[Target], call: Call, 
 
 def _fine_failures(kernel: KernelTable, call: Call, row: Row, failed: tuple[int, ...]) -> list[str]:
     """Which specialisations and conditions of a row fail."""
-    odd, not_one, words = [], [], []
+    subjects: dict[int, list[str]] = {hint: [] for hint in (HINT_16, HINT_8, HINT_1)}
+    words = []
     for fact in failed:
         position = fact - DEVICE_FACTS
         if position < len(kernel.parameters):
             parameter, argument = kernel.parameters[position], call.arguments[position]
             missing = row.required[fact] & ~call.facts[fact]
             text = f"the address of {parameter.name}" if parameter.kind == "pointer" else f"{parameter.name} = {argument!s:.30}"
-            odd += [text] * bool(missing & HINT_16)
-            not_one += [text] * bool(missing & HINT_1)
+            for hint, names in subjects.items():
+                names += [text] * bool(missing & hint)
         else:
             condition = kernel.conditions[position - len(kernel.parameters) - len(kernel.options)]
             given = {parameter.name: argument for parameter, argument in zip(kernel.parameters, call.arguments)}
             values = ", ".join(f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name))
             words.append(f"{condition} does not hold ({values})")
-    for subjects, predicate in ((odd, "not divisible by 16"), (not_one, "not 1")):
-        words += [f"{', '.join(subjects)} {'is' if len(subjects) == 1 else 'are'} {predicate}"] * bool(subjects)
+    for names, predicate in zip(subjects.values(), ("not divisible by 16", "not divisible by 8", "not 1")):
+        words += [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {predicate}"] * bool(names)
     return words
 
 

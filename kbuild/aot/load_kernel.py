@@ -184,7 +184,7 @@ def _argument(
     marks = [mark for mark in hints.split(":") if mark]
     type_ = text.partition(":")[0]
     if marks and good and not type_.startswith("*") and any(str(value)[0] not in "iu" or value == "i1" for value in values or ()):
-        reader.error(key, "only pointers and integers can be divisible by 16 or equal to one")
+        reader.error(key, "only pointers and integers can be divisible by 8 or 16 or equal to one")
         return None
     if "1" in [mark.rstrip("?") for mark in marks] and type_.startswith("*"):
         reader.error(key, "a pointer cannot be equal to one")
@@ -258,7 +258,7 @@ def _specializations(
             can_hold = all(item[:1] in "*iu" and item != "i1" for item in types)
             if type(value) is not int or str(value) not in HINTS or not can_hold or (value == 1 and type_[0] == "*"):
                 reader.error(
-                    (*key, name), f"{described(value)} is no specialisation of {type_}", "16: divisible by it; 1: equal to it"
+                    (*key, name), f"{described(value)} is no specialisation of {type_}", "16, 8: divisible by it; 1: equal to it"
                 )
             hints.append((name, str(value)))
         found.append(Specialization(tuple(hints), called))

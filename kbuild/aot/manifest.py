@@ -22,8 +22,11 @@ DTYPES = (
 )  # fmt: skip
 """Element types, by the names that Triton's signatures use."""
 
-HINTS = ("16", "1")
-"""What a run-time argument may be specialised to: divisible by 16, equal to one."""
+HINTS = ("8", "16", "1")
+"""What a run-time argument may be specialised to: divisible by 8 or 16, equal to one."""
+
+HINT_WEIGHTS = {"": 0, "8": 1, "16": 2, "1": 4}
+"""How much each promises; dispatch takes the variant whose arguments promise most together."""
 
 GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "%")
 """Comparisons a run-time fact may make with an integer; `%` means divisible by it."""
@@ -61,7 +64,7 @@ class Argument:
     type: str
     """Type as Triton's signatures write it (`*fp16`, `i32`); `{axis}` stands for a value of a matrix axis."""
     hints: tuple[str, ...] = ("",)
-    """Specialisations to build, strongest first: `16` divisible by 16, `1` equal to one, empty for none."""
+    """Specialisations to build, strongest first: `1` equal to one, `16` and `8` divisible by it, empty for none."""
 
     @property
     def is_pointer(self) -> bool:
@@ -128,7 +131,7 @@ class Specialization:
     """Hints that are promised together: one `[[kernel.specialize]]`."""
 
     hints: tuple[tuple[str, str], ...] = ()
-    """What is promised of which argument, besides the hints in `args`: 16 divisible by it, 1 equal to it."""
+    """What is promised of which argument, besides the hints in `args`: 16 or 8 divisible by it, 1 equal to it."""
     name: str = ""
     """What `when = { specialize = … }` of a configuration calls it."""
 

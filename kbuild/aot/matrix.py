@@ -90,7 +90,7 @@ class Variant:
         """A readable name made of `[A-Za-z0-9_.,=+-]`, unlike that of any other variant of its kernel and arch.
 
         Argument types follow from the matrix, so their specialisations alone are named, where they are not the usual
-        ones: `n=d16` divisible by 16, `n=one` equal to one, `x=any` a pointer of any alignment.
+        ones: `n=d16` divisible by 16, `n=d8` by 8, `n=one` equal to one, `x=any` a pointer of any alignment.
         """
         words = [str(value) for _, value in self.matrix if isinstance(value, str)]
         axes = [f"{name}={_short(value)}" for name, value in self.matrix if not isinstance(value, str)]
@@ -238,8 +238,8 @@ def _hint_word(type_: str) -> str:
     """How a file name calls the specialisation of an argument; empty for the usual one."""
     _, _, hint = type_.partition(":")
     if type_.startswith("*"):
-        return "" if hint == "16" else "any"
-    return {"": "", "16": "d16", "1": "one"}[hint]
+        return {"8": "d8", "16": ""}.get(hint, "any")
+    return {"": "", "8": "d8", "16": "d16", "1": "one"}[hint]
 
 
 def _value_text(value: Value) -> str:

@@ -39,7 +39,9 @@ _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
 
 
-_TENSOR_MAP_TYPES = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "i8": (0, 1), "f8E4M3FN": (0, 1), "f8E5M2": (0, 1)}
+_TENSOR_MAP_TYPES = {
+    "f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4), "i8": (0, 1), "f8E4M3FN": (0, 1), "f8E5M2": (0, 1),
+}  # fmt: skip
 """CUtensorMapDataType and bytes of an element, by its name in the compiler."""
 _TENSOR_MAP_SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}
 """CUtensorMapSwizzle by its bytes."""

@@ -24,7 +24,7 @@ from kbuild.aot.manifest import (
     Verify,
 )
 
-TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:16|1)\??)*)"
+TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
 DESCRIPTOR = r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\]>"
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
@@ -91,7 +91,7 @@ EXCLUDE = Table("[[kernel.exclude]]", Condition, (
 
 SPECIALIZE = Table("[[kernel.specialize]]", Specialization, (
     Key("name", (Specialization, "name"), _TEXT),
-    Key("<argument>", (Specialization, "hints"), {"enum": [16, 1]}),
+    Key("<argument>", (Specialization, "hints"), {"enum": [16, 8, 1]}),
 ))  # fmt: skip
 
 CONFIG = Table("[[kernel.config]]", Config, (

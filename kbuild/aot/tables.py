@@ -16,6 +16,7 @@ from kbuild.aot.descriptors import Extent, expanded
 from kbuild.aot.dispatch import (
     DEVICE_FACTS,
     HINT_1,
+    HINT_8,
     HINT_16,
     TENSOR_MAP,
     TYPES,
@@ -25,7 +26,7 @@ from kbuild.aot.dispatch import (
     Row,
     Target,
 )  # fmt: skip
-from kbuild.aot.manifest import Kernel, Manifest
+from kbuild.aot.manifest import HINT_WEIGHTS, Kernel, Manifest
 from kbuild.aot.matrix import Variant
 from kbuild.aot.rendering import Table
 from kbuild.errors import ManifestError
@@ -139,7 +140,7 @@ def _sorted_codes(codes: list[Code]) -> list[Code]:
 
     def order(item: tuple[int, Code]) -> tuple[bool, int, int, int, int]:
         index, code = item
-        hints = sum({"16": 1, "1": 2}.get(type_.partition(":")[2], 0) for _, type_ in code.args)
+        hints = sum(HINT_WEIGHTS.get(type_.partition(":")[2], 0) for _, type_ in code.args)
         target = code.target
         return target.ptx, -target.capability, points.setdefault(code.variant.matrix, index), -hints, index
 
@@ -168,12 +169,13 @@ def _parameters(codes: list[Code], grid_args: tuple[tuple[str, str], ...], where
 
 def _split_type(text: str, where: str) -> tuple[str, str, int]:
     """Kind, type and hint bits of a type such as `*fp16:16`."""
-    type_, _, hint = text.partition(":")
+    type_, _, promise = text.partition(":")
     name = type_.removeprefix("*")
     kind = "pointer" if type_.startswith("*") else "float" if name in _FLOATS else "integer"
-    if name not in TYPES or (kind == "integer" and name[0] not in "iu") or hint not in ("", "16", "1"):
-        raise ManifestError(f'{where}: unknown type "{text}"', hint=f"types are {', '.join(TYPES)}, pointers *type, hints :16 :1")
-    return kind, name, {"": 0, "16": HINT_16, "1": HINT_1}[hint] if kind != "float" else 0
+    if name not in TYPES or (kind == "integer" and name[0] not in "iu") or promise not in HINT_WEIGHTS:
+        hint = f"types are {', '.join(TYPES)}, pointers *type, hints :16 :8 :1"
+        raise ManifestError(f'{where}: unknown type "{text}"', hint=hint)
+    return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[promise] if kind != "float" else 0
 
 
 def _options(codes: list[Code], parameters: tuple[Parameter, ...], where: str) -> tuple[Option, ...]:
@@ -291,7 +293,7 @@ def _row_name(code: Code) -> str:
     """What tells the row from others, for people."""
     variant = code.variant
     values = [f"{name}={value}" for name, value in variant.values.items() if value is not None]
-    hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "1")}
+    hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")}
     hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]
     return " ".join([code.target.name, *values, f"num_warps={variant.num_warps}", *hints, *conditions])

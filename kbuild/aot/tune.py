@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from kbuild.aot.manifest import Bucket, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.manifest import HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import Variant, expand_config, points
 from kbuild.aot.tuned import Entry
 from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
@@ -114,7 +114,7 @@ def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> I
 def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Value], ...]) -> Task | None:
     """One point's task; None where the bucket is not for it, or no configuration would take its launch."""
     # Dispatch takes the strongest promises that a call keeps.
-    strongest = sorted(kernel.specializations, key=lambda one: -sum({"16": 1, "1": 2}[hint] for _, hint in one.hints))
+    strongest = sorted(kernel.specializations, key=lambda one: -sum(HINT_WEIGHTS[hint] for _, hint in one.hints))
     for specialization in strongest:
         facts = dict(point) | {"arch": arch, "specialize": specialization.name}
         for config in kernel.configs:

@@ -21,8 +21,7 @@ TENSOR_MAP = "tensormap "
 """What the type of a parameter begins with that is a tensor map; then come element, sizes of the box, bytes of the swizzle, the
 name of the parameter that is the tensor's base, its sizes, and its strides but the last: names of parameters, or numbers."""
 
-_ELEMENTS = {"f16": "f16", "bf16": "bf16", "f32": "f32"}
-_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
+_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4}
 """Other elements are single bytes."""
 
 
@@ -47,8 +46,9 @@ class TensorMapArgument:
         """The map of an array at an address.  Raises TensorMapError where the driver would refuse it."""
         size = _ELEMENT_BYTES.get(self.element, 1)
         mode = SWIZZLES.index(max(self.swizzle, SWIZZLES[0]))
+        element = self.element if self.element in _ELEMENT_BYTES else "u8"
         return TensorMap(
-            address, _ELEMENTS.get(self.element, "u8"), tuple(max(extent, 1) for extent in self.shape[::-1]),
+            address, element, tuple(max(extent, 1) for extent in self.shape[::-1]),
             tuple(stride * size for stride in self.strides[::-1]), self.box[::-1], (1,) * len(self.box), mode,
         ).check()  # fmt: skip
 

@@ -100,7 +100,7 @@ def word(parameter: dispatch.Parameter, value: int | float) -> int:
     if parameter.kind == "float":
         return dispatch.TYPE_MASK & parameter.mask
     assert isinstance(value, int)
-    hints = dispatch.HINT_16 * (value % 16 == 0) | dispatch.HINT_1 * (value == 1)
+    hints = dispatch.HINT_16 * (value % 16 == 0) | dispatch.HINT_8 * (value % 8 == 0) | dispatch.HINT_1 * (value == 1)
     types = dispatch.TYPE_MASK
     if parameter.kind == "integer":
         limits = {f"i{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)}

@@ -213,6 +213,31 @@ def test_a_box_with_parts_outside_goes_there_and_back(timing: str, schedule: str
     assert (got == wanted).all()
 
 
+ROUNDED_ON_AN_H200 = """
+    00000000>00000000 80000000>80000000 00000001>00000000 00000fff>00000000 00001000>00000000 00001001>00002000 00001fff>00002000
+    00003000>00004000 007ff000>00800000 007fffff>00800000 80001000>80000000 807ff000>80800000 3f800fff>3f800000 3f801000>3f800000
+    3f801001>3f802000 3f803000>3f804000 3f805000>3f804000 bf801000>bf800000 bf803000>bf804000 7f7fefff>7f7fe000 7f7ff000>7f800000
+    7f7fffff>7f800000 7f800000>7f800000 ff800000>ff800000 7f800001>7fffe000 7f802000>7fffe000 7fc00000>7fffe000 7fc01000>7fffe000
+    7fffffff>7fffe000 ff801000>7fffe000"""
+"""What the copy engine makes of f32 with a map for tf32: ties go to even, subnormal numbers stay."""
+
+
+def test_a_map_for_tf32_rounds_what_it_loads() -> None:
+    pairs = np.array([[int(bits, 16) for bits in pair.split(">")] for pair in ROUNDED_ON_AN_H200.split()], np.uint32)
+    heap = Heap()
+    data = np.zeros((20, 100), np.uint32)
+    data[0, 40:70] = pairs[:, 0]
+    addresses = [heap.allocate(data.nbytes) for _ in range(2)]
+    heap.bytes(addresses[0], data.nbytes)[:] = data.view(np.uint8).ravel()
+    maps = {
+        name: TensorMap(address, element, (70, 20), (400,), (32, 16), (1, 1), 3)
+        for name, address, element in zip(("source", "target"), addresses, ("tf32", "f32"))
+    }
+    run_with_maps(TENSOR_COPY, maps, heap, 64, 8200)
+    got = heap.bytes(addresses[1], data.nbytes).view(np.uint32).reshape(20, 100)[0, 40:70]
+    np.testing.assert_array_equal(got, pairs[:, 1])
+
+
 def test_a_map_made_by_the_kernel() -> None:
     """Fields set one by one in shared memory, published to global memory, and used."""
     heap = Heap()

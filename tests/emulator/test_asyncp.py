@@ -169,7 +169,7 @@ def test_the_128_bytes_hold_a_map_of_any_rank() -> None:
     ({"address": 8}, "not a multiple of 16"), ({"strides": (200,)}, "stride 200 of dimension 1"), ({"sizes": (0, 1)}, "size 0"),
     ({"box": (257, 1)}, "box size 257"), ({"box": (4, 8)}, "8 bytes wide"), ({"box": (72, 8)}, "swizzle has rows of 128"),
     ({"steps": (1, 9)}, "element stride 9"), ({"element": "s8"}, "no element type"), ({"strides": ()}, "0 strides for rank 2"),
-    ({"element": "u16", "fill_nan": True}, "NaN cannot fill"), ({"element": "tf32", "swizzle": 0}, "not supported"),
+    ({"element": "u16", "fill_nan": True}, "NaN cannot fill"), ({"element": "tf32.ftz", "swizzle": 0}, "not supported"),
     ({"interleave": 1}, "interleave"),
 ])  # fmt: skip
 def test_what_the_driver_refuses_is_refused(changes: dict, message: str) -> None:

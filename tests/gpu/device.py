@@ -88,7 +88,7 @@ class Device:
     def _tensor_map(self, text: str, values: Mapping[str, Any]) -> Any:
         """A CUtensorMap, at an address that 64 divides."""
         _, element, box_text, swizzle, base_name, *parts = text.split()
-        kind, size = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4)}.get(element, (0, 1))
+        kind, size = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4)}.get(element, (0, 1))
         extents, strides = ([int(w) if w.isdigit() else values[w].value for w in reversed(part.split(","))] for part in parts)
         rank = len(extents)
         memory = (ctypes.c_uint8 * 192)()

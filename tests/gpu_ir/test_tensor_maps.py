@@ -77,6 +77,18 @@ def test_the_maps_are_parameters_that_tell_what_they_are_made_from() -> None:
     assert "mbarrier.try_wait.parity" in ptx and "cp.async.bulk.tensor.2d" in ptx and "cp.async.cg" not in ptx
 
 
+@pytest.mark.parametrize(("name", "arrays", "maps"), [
+    ("dot_descriptors", ("a", "b", "c"), {"a_map": "tf32", "b_map": "tf32"}),
+    ("dot_and_sum_specialized", ("a", "b", "c", "sums"), {"a_map": "f32", "b_map": "tf32"}),
+])  # fmt: skip
+def test_fp32_for_tensor_cores_is_rounded_on_its_way(name: str, arrays: tuple[str, ...], maps: dict[str, str]) -> None:
+    """And copied as it is where threads read it too."""
+    signature = dict.fromkeys(arrays, "*fp32:16") | (SIZES if name == "dot_descriptors" else dict.fromkeys("MNK", "i32:16"))
+    constexprs = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}
+    artifact = kbuild.compile(f"{KERNELS / 'products.py'}:{name}", signature=signature, constexprs=constexprs, stop="ttgir")
+    assert {key: text.split()[1] for key, text in artifact.metadata.params if text.startswith("tensormap")} == maps
+
+
 def test_pointers_where_no_map_can_be_made() -> None:
     """A stride of two bytes."""
     artifact = compiled((64, 64, 64), 3, lda="i32:1")

@@ -114,7 +114,7 @@ def example_table() -> tuple[rendering.Table, list[tuple]]:
         kernel_of("product", ("min(rows, 2 * num_sms)",)),
         kernel_of("blocks", ("cdiv(x_shape_0, 128)", "programs"), grid_args=(Argument("programs", "i32"),)),
     )
-    copy = variant_of("copy", "sm_80", {"source": "*i8", "flag": "i1"})
+    copy = variant_of("copy", "sm_80", {"source": "*i8:8", "flag": "i1"})
     rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows(), *blocks_rows()]
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]

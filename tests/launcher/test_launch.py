@@ -201,7 +201,7 @@ def test_raw_addresses_need_their_type_said(world):
     assert world.driver.last.key == "add.fp32.aligned.ptx"
     world.package.vector_add(address, Tensor("float16"), 32)
     assert world.driver.last.key == "add.fp16.aligned.ptx", "the other argument tells"
-    world.package.copy((2 << 40) + 1, True, grid=1)
+    world.package.copy((2 << 40) + 8, True, grid=1)
     assert world.driver.last.device == 1, "one candidate, and the driver knows whose address it is"
     with pytest.raises(world.package.NoVariantError, match=r"type of an argument is unknown.*say dtype="):
         world.package.vector_add(address, address, 32)

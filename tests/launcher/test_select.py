@@ -66,6 +66,14 @@ def test_which_integers_fit_a_type(launcher):
         launcher._facts(0, True, q, q, 2**64)
 
 
+def test_addresses_that_8_divides(launcher, world):
+    for address in (0x100, 0x108, 0x104, 0x110):
+        fact = launcher._facts(3, True, Tensor("int8", address=address), 1, grid=1)[1][2]
+        assert fact == dispatch.TYPES["i8"] | dispatch.HINT_8 * (address % 8 == 0), hex(address)
+    with pytest.raises(world.package.NoVariantError, match="the address of source is not divisible by 8"):
+        world.package.copy(Tensor("int8", address=0x104, device=1), True, grid=1)
+
+
 def table_of(rows, grid=("n",)):
     kernels = tuple(kernel_of(name, grid) for name in dict.fromkeys(variant.kernel for variant, _ in rows))
     return tables.make_table(manifest_of(kernels), rows)
@@ -78,11 +86,11 @@ def test_rows_are_ordered_by_code_then_by_specialisation_then_as_written():
     small = (Guard("n", "<=", 8),)
     rows = [
         row("sm_80", ""), row("sm_80", ":16"), row("sm_90", "", small), row("sm_90", ":1", small),
-        row("sm_90", "", block=128, compiled="sm_90a"), row("sm_90", ":16", block=128),
+        row("sm_90", "", block=128, compiled="sm_90a"), row("sm_90", ":16", block=128), row("sm_90", ":8", block=256),
     ]  # fmt: skip
     assert [row.name for row in table_of(rows).kernels[0].rows] == [
         "sm_90 BLOCK=64 num_warps=4 n:1 if n <= 8", "sm_90 BLOCK=128 num_warps=4 n:16",
-        "sm_90 BLOCK=64 num_warps=4 if n <= 8", "sm_90a BLOCK=128 num_warps=4",
+        "sm_90 BLOCK=256 num_warps=4 n:8", "sm_90 BLOCK=64 num_warps=4 if n <= 8", "sm_90a BLOCK=128 num_warps=4",
         "sm_80 BLOCK=64 num_warps=4 n:16", "sm_80 BLOCK=64 num_warps=4",
     ]  # fmt: skip
 
@@ -113,7 +121,7 @@ def test_many_levels_of_shared_memory_are_merged_upwards():
         ("f", {'x"; system("': "i32"}, {}, "is not a name that Python and C allow"),
         ("f", {"stream": "i32"}, {}, "a name that the package needs itself"),
         ("f", {"n": "float"}, {}, 'unknown type "float"'),
-        ("f", {"n": "*i32:8"}, {}, 'unknown type "\\*i32:8"'),
+        ("f", {"n": "*i32:4"}, {}, 'unknown type "\\*i32:4"'),
         ("explain", {"n": "i32"}, {}, "a name that the package needs itself"),
         ("__init__", {"n": "i32"}, {}, "is not a name"),
         ("f", {"n": "i32"}, {"guards": (Guard("m", "<=", 3),)}, 'when: unknown name "m"'),

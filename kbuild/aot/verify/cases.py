@@ -95,7 +95,7 @@ def _fitted(variant: Variant, launch: Launch) -> Launch:
     hints, changed = _hints(variant), dict(launch)
     for name, value in launch.items():
         if isinstance(value, int):
-            step = 16 if hints.get(name) == "16" else 1
+            step = int(hints.get(name) or 1)
             low, high = _range([guard for guard in variant.guards if guard.argument == name])
             least = -(-low // step) * step
             changed[name] = 1 if hints.get(name) == "1" else max(least, min(-(-value // step) * step, high // step * step))
@@ -147,7 +147,7 @@ def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int 
         if isinstance(scalars[name], int):
             known[name] = scalars[name]
     for name, hint in _hints(variant).items():
-        if name in scalars and hint and not (scalars[name] == 1 if hint == "1" else scalars[name] % 16 == 0):
+        if name in scalars and hint and not (scalars[name] == 1 if hint == "1" else scalars[name] % int(hint) == 0):
             return None
     return scalars if all(_holds(guard, scalars) for guard in variant.guards) else None
 

@@ -129,7 +129,7 @@ class TensorMap:
             (self.box_bytes <= LARGEST_BOX, f"the box has {self.box_bytes} bytes, more than the {LARGEST_BOX} that there may be"),
             (self.swizzle == 0 or inner <= rows, f"the box is {inner} bytes wide, the swizzle has rows of {rows}"),
             (not self.fill_nan or self.element in ("f16", "f32", "f64", "bf16"), f"NaN cannot fill elements of {self.element}"),
-            (self.element in _SIZES or self.element in ("u32", "s32", "f32"), f"elements of {self.element} are not supported"),
+            (self.element in (*_SIZES, "u32", "s32", "f32", "tf32"), f"elements of {self.element} are not supported"),
         ]  # fmt: skip
 
     def encode(self) -> bytes:

@@ -55,6 +55,11 @@ def fill_bits(tensor_map: TensorMap) -> int:
     return fp.FORMATS[tensor_map.element].nan if tensor_map.fill_nan else 0
 
 
+def rounded(element: str, bits: np.ndarray) -> np.ndarray:
+    """The bits of elements as a load brings them: those of f32 through a map for `tf32` are rounded to nearest."""
+    return fp.convert(bits.view(np.float32), "f32", element) if element == "tf32" else bits
+
+
 def reduce_elements(operation: str, kind: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """The bits of elements after a bulk reduction with `add`, `min`, `max`, `inc`, `dec`, `and`, `or` or `xor`."""
     if operation in ("and", "or", "xor"):

@@ -10,7 +10,7 @@ import numpy as np
 from kbuild.emulator.asyncp.mbarrier import Barriers
 from kbuild.emulator.asyncp.operation import Extent, Operation, tell
 from kbuild.emulator.asyncp.timing import Timing
-from kbuild.emulator.asyncp.tma import reduce_elements
+from kbuild.emulator.asyncp.tma import reduce_elements, rounded
 from kbuild.emulator.findings import Fault
 from kbuild.emulator.memory import Memory
 
@@ -23,6 +23,8 @@ class Transfer(Operation):
     """For a load: which elements of the destination have a source; the others are filled.  None: all."""
     fill: int = 0
     """Bits of an element without a source."""
+    element: str = ""
+    """Type of the elements, where a load rounds them to it."""
     barriers: tuple[tuple[Barriers, int], ...] = ()
     """The mbarriers (owner, offset) to tell that all bytes of a destination have landed."""
     reduction: tuple[str, str] | None = None
@@ -138,7 +140,7 @@ class Transfers:
             return
         source = transfer.reads[0]
         self._tell_access("load", source, None, transfer)
-        found = source.space.view(source.size)[source.offsets // source.size]
+        found = rounded(transfer.element, source.space.view(source.size)[source.offsets // source.size])
         if transfer.inside is not None:
             whole = np.full(len(transfer.inside), transfer.fill, found.dtype)
             whole[transfer.inside] = found

@@ -73,7 +73,8 @@ def _tensor_load(form: Form, instruction: Instruction) -> Bound:
                 "load", (warps, instruction, np.array([lane])),
                 (Extent(warps.memory.heap, box.sources[box.inside] - warps.memory.heap.base, box.size),),
                 tuple(Extent(agent.cta.shared, box.places, box.size) for agent, _, _ in targets),
-                box.inside, fill_bits(tensor_map), tuple((agent.barriers, signal) for agent, _, signal in targets),
+                box.inside, fill_bits(tensor_map), tensor_map.element,
+                tuple((agent.barriers, signal) for agent, _, signal in targets),
             ))  # fmt: skip
 
     return Bound(function, (to, signal, map_view, *coordinates, *mask_views))

@@ -6,7 +6,8 @@ it makes from others.
 
 says that the map is of the tensor at argument 0 whose sizes are arguments 1 and 2, and whose rows are argument 3 elements
 apart; that it gives boxes of 64 rows with 64 columns; and that each box lies in shared memory as the swizzle of 128 bytes has it.
-Sizes and strides may also be numbers.
+Sizes and strides may also be numbers.  A map with `rounding = "tf32"` has each f32 rounded to the nearest tf32 on its way: tensor
+cores would cut off the bits that they do not read.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 
 from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Func, Value
-from kbuild.compiler.ir.types import DescriptorType, MemDescType, TensorType, bit_width
+from kbuild.compiler.ir.types import F32, DescriptorType, MemDescType, TensorType, bit_width, element_of
 from kbuild.compiler.layout import wgmma_mode
 from kbuild.compiler.ops.elementwise import Constant, ExtSI
-from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.tensor import Dot, Load, MakeTensorDescriptor, Trans
 
 ALIGNMENT = 16
 """Bytes that divide strides."""
@@ -80,6 +83,8 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
     *outer, columns = load.desc.type.block.shape
     box = TensorType((*outer, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
     hints: dict[str, Any] = {"tensor_map": sources, "swizzle": mode[0]}
+    if element_of(load.result.type) == F32 and _is_read_as_tf32(load.result):
+        hints["rounding"] = "tf32"
     known = [*func.argument_hints, *[{}] * (len(func.arguments) - len(func.argument_hints))]
     for argument, other in zip(func.arguments, known):
         if other == hints and argument.type == DescriptorType(box):
@@ -90,6 +95,17 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
     while name in taken:
         name += "_"
     return func.body.add_argument(DescriptorType(box), name)
+
+
+def _is_read_as_tf32(value: Value) -> bool:
+    """Whether nothing but tensor cores, which take f32 for tf32, reads a value or the tile that it lies in."""
+    for op in value.users:
+        if isinstance(op, ConvertLayout | LocalAlloc | LocalLoad | MemDescTrans | Trans):
+            if not _is_read_as_tf32(op.result):
+                return False
+        elif not isinstance(op, Dot | WarpGroupDot) or not op.atom or op.input_precision != "tf32" or value is op.c:
+            return False
+    return True
 
 
 def note_maps(func: Func, loads: Sequence[Load], maps: Mapping[Load, Value], others: Sequence[Load] = ()) -> None:

@@ -24,7 +24,7 @@ from zoo import Case as ZooCase
 
 import kbuild
 from kbuild.emulator import arguments_of, load
-from kbuild.emulator.mutate import OPERATORS, Case, Mark, Result, Subject, campaign, clean, table
+from kbuild.emulator.mutate import OPERATORS, Case, Result, Subject, campaign, clean, table
 from kbuild.emulator.mutate.campaign import SURVIVED
 
 ROUNDS = (1, 2, 3, 4, 5, 6, 7)
@@ -44,21 +44,6 @@ FAMILIES: dict[str, list[ZooCase]] = {
         "transpose", "permute", "flip", "atomic_histogram", "locked_sum", "dot_chain", "dot_batch",
     )},
 }  # fmt: skip
-
-MARKS = (
-    *(Mark(name, "drop bar.sync", "bar.sync 0 #3", place,
-           "the loop ends behind a barrier, and one thread alone touches mbarriers from there on")
-      for name, place in (("descriptors sm_90", "products.py:97"), ("matmul sm_90", "matmul.py:35"),
-                          ("dot_loop sm_90", "products.py:31"))),
-    Mark("specialized sm_90", "drop fence.proxy", "fence.proxy.async.shared::cta #1", "products.py:104",
-         "the thread executes another one before the barrier"),
-    Mark("specialized sm_90", "drop fence.proxy", "fence.proxy.async.shared::cta #2", "products.py:104",
-         "the mbarriers initialised between the two are used by threads alone"),
-    Mark("specialized sm_90", "drop bar.warp.sync", "bar.warp.sync -1", "products.py:111",
-         "wgmma.wait_group.sync before it has brought the warp together"),
-)  # fmt: skip
-"""Mutants that do the same as their original."""
-
 
 def subjects(name: str) -> Iterator[Subject]:
     """A family on each architecture; of its cases those that the first one's PTX is for."""
@@ -109,7 +94,7 @@ def main() -> int:
         for subject in subjects(name):
             started = time.monotonic()
             runs += clean(subject)
-            found = list(campaign(subject, chosen.limit, operators, MARKS))
+            found = list(campaign(subject, chosen.limit, operators))
             results += found
             taken = time.monotonic() - started
             print(f"{subject.name}: {len(subject.cases)} cases, {len(found)} mutants, {taken:.0f} s", flush=True)

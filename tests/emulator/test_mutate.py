@@ -84,6 +84,24 @@ def test_a_wait_for_no_copy_is_no_loss() -> None:
     assert found["drop cp.async.commit_group #1"].state == "equivalent"
 
 
+def test_an_arrival_that_nobody_waits_for_is_no_loss() -> None:
+    """The first makes the exchange safe; the second is waited for by nobody, until a wait for a later phase stands behind."""
+    meeting = """
+    mbarrier.arrive.shared.b64 _, [256];
+AGAIN{0}:
+    mbarrier.try_wait.parity.shared.b64 %p{0}, [256], {1};
+    @!%p{0} bra AGAIN{0};
+"""
+    once = "    setp.eq.u32 %p9, %r_tid, 0;\n    @%p9 mbarrier.init.shared.b64 [256], 64;\n    bar.sync 0;\n"
+    body = once + EXCHANGE.replace("    bar.sync 0;\n", meeting.format(1, 0)) + "    mbarrier.arrive.shared.b64 _, [256];\n"
+    found = results(subject(body, VALUES[::-1], 264))
+    assert found["drop mbarrier.arrive"].state == "caught"
+    assert found["drop mbarrier.arrive #1"].state == "equivalent"
+    assert "nobody waits" in found["drop mbarrier.arrive #1"].reason
+    found = results(subject(body + meeting.format(2, 0), VALUES[::-1], 264))
+    assert {found[f"drop mbarrier.arrive{number}"].state for number in ("", " #1", " #2")} == {"caught"}
+
+
 def test_logic_by_the_thread_alone_is_tried_out_completely() -> None:
     body = EXCHANGE.replace("    bar.sync 0;\n", "    and.b32 %r5, %r_tid, 1;\n    xor.b32 %r6, %r5, 2;\n    bar.sync 0;\n")
     body += "    sub.u32 %r7, %r6, %r5;\n    setp.eq.u32 %p1, %r7, 2;\n    @%p1 st.global.b32 [%d0], %r3;\n"

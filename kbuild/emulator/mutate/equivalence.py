@@ -28,8 +28,10 @@ def equivalence(subject: Subject, mutant: Mutant) -> str:
     """Why a mutant that no run found out is the same as its original; empty where no rule says so."""
     if "wait_group" in mutant.kind or "commit_group" in mutant.kind:
         return _same_waits(subject, mutant)
-    if mutant.kind == "drop bar.sync" and orders_nothing(subject.program, mutant):
+    if mutant.kind in ("drop bar.sync", "drop bar.warp.sync") and orders_nothing(subject.program, mutant):
         return "there is nothing to order between it and the barriers next to it"
+    if mutant.kind == "drop mbarrier.arrive" and _nobody_waits(subject, mutant):
+        return "nobody waits any more for the phase that it arrives in, or a later one"
     cases = [case for case, _ in subject.cases_reaching(mutant.before.line)]
     if mutant.kind == "drop bar.warp.sync" and not any(threads_conflict(subject, case) for case in cases):
         return "no two threads of a CTA touch the same bytes, but by atomic operations"
@@ -149,6 +151,39 @@ def _awaited(subject: Subject, program: Program, case: Case, line: int | None, s
     observer = _Awaited(line)
     subject.launch(program, case, ADVERSARIES[1], subject.steps_allowed(steps), observers=[observer])
     return observer.found
+
+
+class _Phases:
+    """Notes in which phases of mbarriers a PTX line arrives, and the last phase of each that a thread has waited for."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.arrivals: set[tuple[tuple[int, int], int]] = set()
+        self.awaited: dict[tuple[int, int], int] = {}
+        self._spaces: dict[int, Space] = {}
+        """Kept, so that no two have one identity."""
+
+    def accessed(self, *_: Any) -> None:
+        """Accesses do not matter."""
+
+    def arrived(self, barrier: tuple[Space, int], phase: int, site: Any, operation: Any) -> None:
+        self._spaces[id(barrier[0])] = barrier[0]
+        if operation is None and site[1].line == self.line:
+            self.arrivals.add(((id(barrier[0]), barrier[1]), phase))
+
+    def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
+        key = (id(barrier[0]), barrier[1])
+        self.awaited[key] = max(phase, self.awaited.get(key, -1))
+
+
+def _nobody_waits(subject: Subject, mutant: Mutant) -> bool:
+    """Which phases are waited for depends on trip counts alone; the cases have those that matter."""
+    for case, _ in subject.cases_reaching(mutant.before.line):
+        seen = _Phases(mutant.before.line)
+        subject.launch(subject.program, case, ADVERSARIES[1], observers=[seen])
+        if any(phase <= seen.awaited.get(barrier, -1) for barrier, phase in seen.arrivals) or not seen.arrivals:
+            return False
+    return True
 
 
 @dataclass(frozen=True)

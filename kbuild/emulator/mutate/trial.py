@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,8 +54,26 @@ TRIALS = {
 """What is tried on a mutant until something finds it, by its group; and on further launches."""
 
 
+Found = TypeVar("Found")
 Vary = Callable[[int, int], Iterator[Case]]
 """Launches in which an integer argument that was the first number is the second."""
+
+
+class _Remembered(Iterable[Found]):
+    """What an iterator gives, for any number of times."""
+
+    def __init__(self, given: Iterator[Found]) -> None:
+        self._given = given
+        self._found: list[Found] = []
+
+    def __iter__(self) -> Iterator[Found]:
+        for place in count():
+            if place == len(self._found):
+                following = next(self._given, None)
+                if following is None:
+                    return
+                self._found.append(following)
+            yield self._found[place]
 
 
 def _no_more() -> Iterator[Case]:
@@ -92,9 +111,9 @@ class Subject:
         return found
 
     @cached_property
-    def further(self) -> list[tuple[Case, frozenset[int], int]]:
-        """The launches of `more` that the kernel passes, with what they reach, and their steps."""
-        return [found for case in self.more() if (found := self.passed(case)) is not None]
+    def further(self) -> Iterable[tuple[Case, frozenset[int], int]]:
+        """The launches of `more` that the kernel passes, with what they reach, and their steps: each made when it is asked for."""
+        return _Remembered(found for case in self.more() if (found := self.passed(case)) is not None)
 
     def passed(self, case: Case) -> tuple[Case, frozenset[int], int] | None:
         """A case with the lines that it reaches and its steps; None if the kernel itself does not pass it."""

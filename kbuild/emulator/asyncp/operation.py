@@ -72,6 +72,10 @@ class AsyncObserver(Protocol):
         """The threads of `site` saw this phase complete."""
         ...
 
+    def map_acquired(self, addresses: np.ndarray, site: Any) -> None:
+        """The threads of `site` came to a fence before uses of the tensor maps at these addresses."""
+        ...
+
 
 def tell(observers: Iterable[Any], event: str, *what: Any) -> None:
     """Tell the observers that want to hear of an event."""

@@ -37,7 +37,7 @@ class _Access:
     atomic: bool = False
 
     def conflicts(self, other: _Access, parts: frozenset[str]) -> bool:
-        """Whether two threads may do these to the same bytes, this one first, so that order matters; a thread is told by `parts`."""
+        """Whether order matters: two threads may do these to the same bytes, this one first.  A thread is told by `parts`."""
         if parts == _IN_WARP and self.place == other.place == "global" and not self.writes:
             return False
         apart = self.place != other.place and _ALL not in (self.place, other.place)

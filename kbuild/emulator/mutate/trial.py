@@ -112,7 +112,7 @@ class Subject:
 
     @cached_property
     def further(self) -> Iterable[tuple[Case, frozenset[int], int]]:
-        """The launches of `more` that the kernel passes, with what they reach, and their steps: each made when it is asked for."""
+        """The launches of `more` that the kernel passes, with what they reach, and their steps; each is made when asked for."""
         return _Remembered(found for case in self.more() if (found := self.passed(case)) is not None)
 
     def passed(self, case: Case) -> tuple[Case, frozenset[int], int] | None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.asyncp import Extent, TensorMap, TensorMapError, agent_of, replace
+from kbuild.emulator.asyncp.operation import tell
 from kbuild.emulator.asyncp.tma import box_at, fill_bits
 from kbuild.emulator.asyncp.transfers import Transfer
 from kbuild.emulator.findings import Fault
@@ -212,6 +213,19 @@ def _publish(form: Form, instruction: Instruction) -> Bound:
     return Bound(function, (to, origin))
 
 
+def _acquire(form: Form, instruction: Instruction) -> Bound:
+    """`fence.proxy.tensormap::generic.acquire [map], 128`: copies after it see what was written to the map and released."""
+    view, offset = address_of(instruction.operands[0])
+    if number(instruction.operands[1]) != 128:
+        raise PtxError(f"{instruction.name} is for 128 bytes")
+
+    def function(warps: Any, start: np.ndarray, where: Any = True) -> None:
+        lanes = active_lanes(warps.size, where)
+        tell(warps.memory.observers, "map_acquired", start[lanes].astype(np.int64) + offset, (warps, instruction, lanes))
+
+    return Bound(function, (view,))
+
+
 def _nothing(form: Form, instruction: Instruction) -> Bound:
     return Bound(lambda where=True: None, wants_warps=False)
 
@@ -249,6 +263,8 @@ ROWS = [
         effects=Effects(reads=("shared",), writes=("global",))),
     Row(f"tensormap.replace.tile{{{'|'.join(_FIELDS)}}}{{global|shared::cta}}.b1024{{b32|b64}}", "",
         "set a field of a tensor map", handler=_replace, effects=Effects(reads=("generic",), writes=("generic",))),
+    Row("fence.proxy.tensormap::generic.acquire{cta|cluster|gpu|sys}", "", "fence before uses of a tensor map", handler=_acquire,
+        effects=Effects(reads=("generic",), writes=("generic",))),
     Row("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{cta|cluster|gpu|sys}.sync.aligned", "",
         "publish a tensor map", handler=_publish,
         effects=Effects(reads=("shared",), writes=("global",), collective="warp", aligned=True)),

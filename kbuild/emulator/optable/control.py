@@ -121,7 +121,7 @@ ROWS = [
     Row("fence.mbarrier_init.release.cluster", "", "makes initialised barriers visible", handler=_nothing, effects=_FENCE),
     Row("fence.proxy.async[global|shared::cta|shared::cluster]", "", "fence between proxies",
         handler=_nothing, effects=_FENCE),
-    Row("fence.proxy.tensormap::generic{release|acquire}" + _LEVEL, "", "fence for tensor maps", handler=_nothing,
+    Row("fence.proxy.tensormap::generic.release" + _LEVEL, "", "fence behind writes of tensor maps", handler=_nothing,
         effects=_FENCE),
     Row("nanosleep.u32", "", "pause", handler=_nothing, effects=Effects(waits=True)),
     Row("griddepcontrol{wait|launch_dependents}", "", "order between launches", handler=_nothing),

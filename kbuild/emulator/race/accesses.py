@@ -85,7 +85,14 @@ class Rules:
             self._conflicts(memory, cells, words, ~actor.knows(memory, words, KNOWN), actor, action, "wrote")
         if actor.site.async_proxy:
             unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
-            self._unfenced(memory, cells, words, unfenced, actor, action, "wrote")
+            self._unfenced("proxy-fence", memory, cells, words, unfenced, actor, action)
+
+    def check_map(self, memory: Memory, cells: np.ndarray, actor: Actor, published: np.ndarray) -> None:
+        """Everybody who wrote a tensor map must have done so before, and have `published` it."""
+        words = memory.shadow.writers[cells]
+        unknown = ~actor.knows(memory, words, KNOWN)
+        self._conflicts(memory, cells, words, unknown.copy(), actor, "reads", "wrote")
+        self._unfenced("tensormap-fence", memory, cells, words, ~unknown & ~published & (words != 0), actor, "reads")
 
     def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """Everybody who read must have done so before."""
@@ -99,7 +106,7 @@ class Rules:
                 self._conflicts(memory, cells, words, bad, actor, "writes", "read")
             if actor.site.async_proxy:
                 unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
-                self._unfenced(memory, cells, words, unfenced, actor, "writes", "read")
+                self._unfenced("proxy-fence-reuse", memory, cells, words, unfenced, actor, "writes")
 
     def note_write(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
         """Note a write; where it is atomic, the one before it that was not stays known."""
@@ -172,17 +179,18 @@ class Rules:
                     self._tell(kind, memory, int(cells[index]), words[index], actor, index, action, earlier, reason, other)
 
     def _unfenced(
-        self, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str, earlier: str
+        self, kind: str, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str
     ) -> None:
-        """Report what is ordered, but not before the asynchronous proxy."""
+        """Report what is ordered, but not before the proxy of the later access."""
         if not bad.any():
             return
-        kind, numbers = ("proxy-fence" if earlier == "wrote" else "proxy-fence-reuse"), sites_of(words)
+        numbers, earlier = sites_of(words), "read" if kind == "proxy-fence-reuse" else "wrote"
+        fences = "fence.proxy.tensormap, release and acquire," if kind == "tensormap-fence" else "fence.proxy.async"
         for number in np.unique(numbers[bad]).tolist():
             other = self.sites.numbered(number)
             if self.reports.wants(kind, actor.site, other):
                 index = int(np.argmax(bad & (numbers == number)))
-                reason = "no fence.proxy.async lies between the two"
+                reason = f"no {fences} lies between the two"
                 self._tell(kind, memory, int(cells[index]), words[index], actor, index, action, earlier, reason, other)
 
     def _tell(

@@ -5,7 +5,8 @@ does now just when t knows u up to c.  Besides threads there is a column for eve
 complete, and stands for the copies that the phases tell of.
 
 Two more planes of the same shape say up to where generic accesses of shared and of global memory are also ordered before those of
-the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.
+the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.  A last one, in kernels that write tensor maps, says up to
+where writes have been released to the proxy that reads those.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import numpy as np
 MBARRIERS = 1024
 """Numbers kept for mbarriers beside those of a cluster's threads."""
 _GROWTH = 8
-KNOWN, FENCED, FENCED_GLOBAL = range(3)
-"""The planes: what is ordered, and what of shared and of global memory is ordered before the asynchronous proxy too."""
+KNOWN, FENCED, FENCED_GLOBAL, RELEASED = range(4)
+"""The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy too, and what is
+released to the proxy of tensor maps."""
 
 Threads = Any
 """A slice, or an array of thread numbers."""
@@ -70,7 +72,7 @@ class Clocks:
         self.rows[KNOWN, chosen, chosen] += 1
 
     def fence(self, threads: Threads, planes: Sequence[int]) -> None:
-        """All that these threads know comes before the asynchronous proxy's accesses that come after this."""
+        """All that these threads know comes before another proxy's accesses that come after this."""
         if len(self.rows) > 1:
             for plane in planes:
                 self.rows[plane, threads] = self.rows[KNOWN, threads]

@@ -16,7 +16,8 @@ from kbuild.emulator.findings import Finding
 from kbuild.emulator.memory import Space
 from kbuild.emulator.ptx import Instruction
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
-from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, Clocks
+from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, RELEASED, Clocks
+from kbuild.emulator.race.maps import Maps, concerns_maps, uses_map
 from kbuild.emulator.race.operations import Flights
 from kbuild.emulator.race.order import Order, Release
 from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
@@ -57,9 +58,11 @@ class RaceDetector:
         self._announced: dict[tuple[int, int], tuple[Site, Any]] = {}
         """What last announced bytes to each mbarrier."""
         self._releases: dict[tuple[int, int], list[Release]] = {}
-        statements = (step.instruction for block in launch.program.blocks for step in block.steps)
-        self._planes = 3 if any(uses_async_proxy(instruction) for instruction in statements) else 1
-        heap = launch.global_memory
+        statements = [step.instruction for block in launch.program.blocks for step in block.steps]
+        self._planes = 3 if any(map(uses_async_proxy, statements)) else 1
+        self._planes = 4 if any(map(concerns_maps, statements)) else self._planes
+        self._maps = Maps(self.rules)
+        heap = self._heap = launch.global_memory
         unwritten = None
         if self.unwritten:
             unwritten = np.zeros(len(heap.data), bool)
@@ -80,9 +83,14 @@ class RaceDetector:
         if space.name not in ("shared", "global"):
             return
         convoy, found = site[0], self.sites.of(site[1])
-        if found.asynchronous:
+        reads_map = uses_map(found.instruction) and kind == "load" and space is self._heap
+        if found.asynchronous and not reads_map:
             return
         memory, cluster = self._memory(space, convoy.cta), self._cluster(convoy.cta.cluster)
+        if reads_map:
+            threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+            self._maps.used(memory, offsets, Actor(cluster.clocks, threads, found, convoy))
+            return
         cells, count = memory.shadow.cells(offsets, size)
         threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
         spread = np.repeat(threads, count) if count > 1 else threads
@@ -99,8 +107,16 @@ class RaceDetector:
                 cluster.order.begun(barrier, int(threads[0]))
             elif "expect_tx" in found.instruction.modifiers:
                 self._announced[barrier] = (found, convoy)
+        elif found.instruction.name.startswith("tensormap.cp_fenceproxy") and kind == "store":
+            cluster.clocks.fence(threads[:1], [RELEASED])
         elif found.strong:
             self._order_strong(kind, found, convoy, memory, offsets, threads)
+
+    def map_acquired(self, addresses: np.ndarray, site: Any) -> None:
+        """`fence.proxy.tensormap::generic.acquire`."""
+        convoy, _, lanes = site
+        threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        self._maps.acquired(self._cluster(convoy.cta.cluster).clocks, self._heap, addresses, threads)
 
     def _read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         self.rules.check_writers(memory, cells, actor, "reads", None)
@@ -231,6 +247,8 @@ class RaceDetector:
             planes = [FENCED] if "global" not in instruction.modifiers else []
             planes += [FENCED_GLOBAL] if instruction.modifiers[-1] in ("async", "global") else []
             return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where), planes)
+        if instruction.name.startswith("fence.proxy.tensormap::generic.release"):
+            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where), [RELEASED])
         if instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"):
             within = "cta" in instruction.modifiers
             return lambda where: self._cluster(convoy.cta.cluster).order.fence(convoy.cta, self._active(convoy, where), within)

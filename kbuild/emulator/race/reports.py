@@ -14,6 +14,7 @@ KINDS = {
     "warp-race": "the same between threads of one warp, which bar.warp.sync would order",
     "proxy-fence": "data written through the generic proxy and used by the asynchronous one without fence.proxy.async on the way",
     "proxy-fence-reuse": "data read through the generic proxy and overwritten by the asynchronous one without fence.proxy.async",
+    "tensormap-fence": "a tensor map that the kernel wrote, used without fence.proxy.tensormap: release, then acquire of the map",
     "uninitialised-read": "a read of memory that nobody has written",
     "read-only-load": "a ld.global.nc of memory that the kernel has written",
     "uninitialised-register": "a read of a register that the thread has not written",

@@ -1,6 +1,7 @@
 # make build   everything from a fresh checkout: an environment, kbuild, the kernels' cubins, the wheel
 # make test    the tests that need no GPU
 # make verify  the PTX of all kernels of this repository run on the CPU: right results, no races
+# make static  what differs in the code of all kernels from bench/baseline.txt: registers, spills, instructions by class
 # make clean   removes what both made
 #
 # It takes Python 3.10 or newer, make and a C compiler.
@@ -12,7 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 INSTALLED := $(VENV)/.installed
 
-.PHONY: build test verify clean
+.PHONY: build test verify static clean
 
 build: $(INSTALLED)
 	@echo "==> kbuild build"
@@ -21,6 +22,10 @@ build: $(INSTALLED)
 verify: $(INSTALLED)
 	@echo "==> kbuild verify"
 	@$(VENV)/bin/kbuild verify --keep-going
+
+static: $(INSTALLED)
+	@echo "==> shipped kernels: what differs from bench/baseline.txt"
+	@$(VENV)/bin/python bench/static.py
 
 test: $(INSTALLED)
 	@echo "==> pytest"

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-MANIFEST = """\
-schema = 1
-[package]
-name = "demo_kernels"
-version = "0.1.0"
-archs = ["sm_80", "sm_90"]
+from tests.manifests import package_table
 
+MANIFEST = package_table("demo_kernels", "sm_80", "sm_90", version="0.1.0") + """\
 [[kernel]]
 name = "scale"
 source = "kernels/scale.py"

@@ -13,14 +13,9 @@ from kbuild.aot.matrix import Variant, expand
 from kbuild.cli import main
 from kbuild.compiler import driver
 from tests.aot.test_load import mistakes
+from tests.manifests import package_table
 
-MANIFEST = """\
-schema = 1
-[package]
-name = "demo_kernels"
-version = "0.1.0"
-archs = ["sm_80", "sm_90"]
-
+MANIFEST = package_table("demo_kernels", "sm_80", "sm_90", version="0.1.0") + """\
 [[kernel]]
 name = "product"
 source = "kernels/product.py"

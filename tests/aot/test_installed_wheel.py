@@ -21,14 +21,9 @@ import pytest
 from kbuild.aot.build import Options, build
 from kbuild.aot.progress import Progress
 from tests.aot.conftest import KERNEL
+from tests.manifests import package_table
 
-MANIFEST = """\
-schema = 1
-[package]
-name = "two_kernels"
-version = "1.0"
-archs = ["sm_90+ptx"]
-
+MANIFEST = package_table("two_kernels", "sm_90+ptx") + """\
 [[kernel]]
 name = "scale"
 source = "kernels/scale.py"

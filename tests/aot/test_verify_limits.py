@@ -19,6 +19,7 @@ from kbuild.cli import main
 from kbuild.compiler import driver
 from kbuild.compiler.interp import machine
 from kbuild.emulator import EmulationError, arguments_of, run
+from tests.manifests import package_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,13 +36,7 @@ def total_kernel(x, out, n, BLOCK: tl.constexpr):
         rest -= BLOCK
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + offsets, mask=offsets < n, other=0)) + rest // BLOCK)
 '''
-MANIFEST = """\
-schema = 1
-[package]
-name = "demo_kernels"
-version = "0.1.0"
-archs = ["sm_90"]
-
+MANIFEST = package_table("demo_kernels", "sm_90", version="0.1.0") + """\
 [[kernel]]
 name = "total"
 source = "kernels/total.py"

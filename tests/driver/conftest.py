@@ -18,6 +18,7 @@ import pytest
 from kbuild.aot.build import Options, build
 from kbuild.aot.progress import Progress
 from kbuild.emulator.driver import StandIn
+from tests.manifests import package_table
 from tests.zoo.case import KERNELS
 
 ROOT = Path(__file__).parents[2]
@@ -43,13 +44,7 @@ def softmax_kernel(x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr):
     exponentials = tl.exp(values - tl.max(values, axis=0))
     tl.store(out + row * stride_out + columns, exponentials / tl.sum(exponentials, axis=0), mask=inside)
 '''
-MANIFEST = """\
-schema = 1
-[package]
-name = "chain"
-version = "1.0"
-archs = ["sm_80+ptx", "sm_90"]
-
+MANIFEST = package_table("chain", "sm_80+ptx", "sm_90") + """\
 [[kernel]]
 name = "vector_add"
 source = "kernels/vectors.py"

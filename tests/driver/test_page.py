@@ -15,13 +15,9 @@ from kbuild.aot.build import Options, build
 from kbuild.aot.progress import Progress
 from kbuild.cli import main
 from tests.driver.conftest import ROOT
+from tests.manifests import package_table
 
-MANIFEST = """\
-schema = 1
-[package]
-name = "my_kernels"
-version = "1.0"
-archs = ["sm_80", "sm_90"]
+MANIFEST = package_table("my_kernels", "sm_80", "sm_90") + """\
 [[kernel]]
 name = "scale"
 source = "scale.py"

@@ -9,14 +9,10 @@ import sys
 from pathlib import Path
 
 from kbuild.aot import tuned
+from tests.manifests import package_table
 
 ROOT = Path(__file__).parents[2]
-MANIFEST = """\
-schema = 1
-[package]
-name = "tuned"
-version = "1"
-archs = ["sm_90"]
+MANIFEST = package_table("tuned", "sm_90", version="1") + """\
 [[kernel]]
 name = "{name}"
 source = "{name}.py"

@@ -124,6 +124,8 @@ def language_functions() -> str:
     for name in sorted(library.public_names()):
         title = "Random numbers" if library.index()[name][0].endswith("random.py") else "Made of others"
         groups.setdefault(title, []).append(function_row(name, name in library.METHODS))
+    for name, builtin in sorted(TABLES["descriptor"].items()):
+        groups["Tensor descriptors"].append(descriptor_row(name, builtin.function))
     head = ("function", "method", "meaning")
     parts = [f"### {title}\n\n" + table(head, rows) for title, rows in groups.items()]
     return "\n\n".join(parts)
@@ -137,6 +139,12 @@ def function_row(name: str, method: bool) -> Sequence[str]:
     function = getattr(tl, name)
     signature = str(inspect.signature(function)).replace("fp32", "tl.float32")
     return f"`{name}{signature}`", "yes" if method else "", one_line(function.__doc__)
+
+
+def descriptor_row(name: str, function: Callable[..., Any]) -> Sequence[str]:
+    """A method of tensor descriptors."""
+    _, _, *parameters = inspect.signature(function).parameters
+    return f"`desc.{name}({', '.join(parameters)})`", "yes", one_line(function.__doc__)
 
 
 def other_functions() -> str:

@@ -62,7 +62,8 @@ REWRITTEN = {
     "tt.advance": "rewrite_tensor_pointer",
     "tt.make_tensor_ptr": "rewrite_tensor_pointer",
     **dict.fromkeys(
-        ("tt.make_tensor_descriptor", "tt.descriptor_load", "tt.descriptor_store"), "rewrite_tensor_descriptor_to_pointer"
+        ("tt.make_tensor_descriptor", *(f"tt.descriptor_{what}" for what in ("load", "store", "reduce", "gather", "scatter"))),
+        "rewrite_tensor_descriptor_to_pointer",
     ),
     "tt.call": "inline",
     "tt.func": "the function itself, which lower_module walks",

@@ -44,6 +44,10 @@ tt.func @tensors(%p: !tt.ptr<f32> {divisibility = 16}, %n: i32, %s: f32, %l: i64
   %desc: !tt.tensordesc<tensor<8x8xf32>> = tt.make_tensor_descriptor %p, shape=[%n, %n], strides=[%l, %l] {padding = "nan"}
   %near: tensor<8x8xf32> = tt.descriptor_load %desc, indices=[%n, %pid]
   tt.descriptor_store %desc, %near, indices=[%n, %n]
+  tt.descriptor_reduce %desc, %near, indices=[%n, %n] {kind = "fadd"}
+  %row: !tt.tensordesc<tensor<1x8xf32>> = tt.make_tensor_descriptor %p, shape=[%n, %n], strides=[%l, %l]
+  %picked: tensor<8x8xf32> = tt.descriptor_gather %row, %range, %n
+  tt.descriptor_scatter %row, %picked, %range, %n
   %14: tensor<8x4xf32> = tt.dot %13, %x2, %x2 {input_precision = "ieee"}
   %15: f32 = tt.reduce %9 {axis = 0} combine(%16: f32, %17: f32) {
     %18: f32 = arith.addf %16, %17

@@ -21,7 +21,10 @@ from kbuild.compiler.ops.tensor import (
     Barrier,
     Broadcast,
     Cat,
+    DescriptorGather,
     DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
     DescriptorStore,
     Dot,
     ExpandDims,
@@ -203,6 +206,37 @@ def descriptor_store(machine: Machine, op: DescriptorStore) -> None:
     machine.memory.store(block.addresses()[inside], np.asarray(machine[op.src])[inside], op.src.type, op.loc)
 
 
+@means(DescriptorReduce)
+def descriptor_reduce(machine: Machine, op: DescriptorReduce) -> None:
+    block = _block_at(machine, op.desc, op.indices)
+    inside = block.inside(range(block.tile.rank))
+    combine_at(machine, block.addresses()[inside], np.asarray(machine[op.src])[inside], op.kind, op.src.type, op.loc)
+
+
+@means(DescriptorGather)
+def descriptor_gather(machine: Machine, op: DescriptorGather) -> Array:
+    type_, padding = op.results[0].type, machine[op.desc].padding
+    addresses, inside = _row_places(machine, op.desc, op.rows, op.column)
+    filling = np.full(shape_of(type_), np.nan if padding == "nan" else 0, value_dtype(type_))
+    return masked_load(machine, addresses, inside, filling, type_, op.loc)
+
+
+@means(DescriptorScatter)
+def descriptor_scatter(machine: Machine, op: DescriptorScatter) -> None:
+    addresses, inside = _row_places(machine, op.desc, op.rows, op.column)
+    machine.memory.store(addresses[inside], np.asarray(machine[op.src])[inside], op.src.type, op.loc)
+
+
+def _row_places(machine: Machine, descriptor: Value, rows: Value, column: Value) -> tuple[Array, Array]:
+    """The addresses of rows of a tensor, and which of them lie in it."""
+    block: BlockPointer = machine[descriptor]
+    down = np.asarray(machine[rows], np.int64)[:, None]
+    along = int(machine[column]) + np.arange(block.tile.shape[1], dtype=np.int64)[None, :]
+    size = max(bit_width(block.tile), 8) // 8
+    inside = (down >= 0) & (down < block.shape[0]) & (along >= 0) & (along < block.shape[1])
+    return block.base + (down * block.strides[0] + along * block.strides[1]) * size, inside
+
+
 def _block_at(machine: Machine, descriptor: Value, indices: Sequence[Value]) -> BlockPointer:
     return replace(machine[descriptor], offsets=tuple(int(machine[index]) for index in indices))
 
@@ -249,7 +283,7 @@ def _combined(kind: str, old: Array, value: Array) -> Array:
         function = np.maximum if kind == "umax" else np.minimum
         return function(np.asarray(old).view(unsigned), np.asarray(value).view(unsigned)).view(np.asarray(old).dtype)
     functions = {
-        "add": np.add, "fadd": np.add, "max": np.fmax, "min": np.fmin,
+        "add": np.add, "fadd": np.add, **dict.fromkeys(("max", "fmax"), np.fmax), **dict.fromkeys(("min", "fmin"), np.fmin),
         "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     }  # fmt: skip
     return value if kind == "xchg" else functions[kind](old, value)
@@ -262,11 +296,15 @@ def atomic_rmw(machine: Machine, op: AtomicRMW) -> Array:
     result = poison(type_, addresses.shape)
     mask = np.broadcast_to(machine[op.mask] if op.mask is not None else True, addresses.shape)
     for place in zip(*np.nonzero(mask)) if mask.ndim else [()] * int(mask):
-        old = machine.memory.load(addresses[place], type_, op.loc)
-        new = _rounded(_combined(op.kind, old, values[place]), type_)
-        machine.memory.store(addresses[place], new, type_, op.loc, atomic=True)
-        result[place] = old
+        result[place] = combine_at(machine, addresses[place], values[place], op.kind, type_, op.loc)
     return result
+
+
+def combine_at(machine: Machine, addresses: Array, values: Array, kind: str, type_: Type, loc: Any) -> Array:
+    """Combine memory at addresses, all different, with values; what was there before."""
+    old = machine.memory.load(addresses, type_, loc)
+    machine.memory.store(addresses, _rounded(_combined(kind, old, values), type_), type_, loc, atomic=True)
+    return old
 
 
 @means(AtomicCAS)

@@ -214,7 +214,7 @@ class Store(Op, name="tt.store", traits=WRITES):
 
 
 class AtomicRMW(Op, name="tt.atomic_rmw", traits=READS | WRITES):
-    """Reads, combines, writes; gives the old value.  `kind`: add fadd max umax min umin and or xor xchg."""
+    """Reads, combines, writes; gives the old value.  `kind`: add fadd max umax fmax min umin fmin and or xor xchg."""
 
     ptr: Value
     value: Value
@@ -294,6 +294,45 @@ class DescriptorStore(Op, name="tt.descriptor_store", traits=WRITES):
     desc: Value
     src: Value
     indices: tuple[Value, ...]
+
+
+class DescriptorReduce(Op, name="tt.descriptor_reduce", traits=READS | WRITES):
+    """Combines the block at `indices` (i32) with `src`, each element atomically (relaxed, for the whole GPU), as far as it lies
+    in the tensor.  `kind` is one of `tt.atomic_rmw`'s but xchg, or `fmax`, `fmin`."""
+
+    desc: Value
+    src: Value
+    indices: tuple[Value, ...]
+    kind: str
+
+
+class DescriptorGather(Op, name="tt.descriptor_gather", traits=READS):
+    """Of each of the tensor's `rows` (a vector of i32) the elements from `column` (i32) on, as many as a block of one row has;
+    padding beyond the tensor."""
+
+    desc: Value
+    rows: Value
+    column: Value
+
+    def infer(self) -> list[Type]:
+        return [gathered_type(self.desc, self.rows)]
+
+
+class DescriptorScatter(Op, name="tt.descriptor_scatter", traits=WRITES):
+    """Writes each row of `src` into one of the tensor's `rows` (a vector of i32), from `column` (i32) on, as far as it lies in
+    the tensor.  Of rows that are the same, any may be written last."""
+
+    desc: Value
+    src: Value
+    rows: Value
+    column: Value
+
+
+def gathered_type(desc: Value, rows: Value) -> TensorType:
+    """The block that a descriptor of single rows has of several."""
+    assert isinstance(desc.type, DescriptorType), f"{desc} is no tensor descriptor"
+    block = desc.type.block
+    return TensorType((_tensor(rows).shape[0], block.shape[1]), block.element)
 
 
 # Products, reductions, scans

@@ -10,18 +10,47 @@ from typing import Any
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import DescriptorType, TensorType
-from kbuild.compiler.ops.tensor import DescriptorLoad, DescriptorStore, MakeTensorDescriptor
+from kbuild.compiler.ops.tensor import (
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    MakeTensorDescriptor,
+)
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.memory import index_values
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import static_shape
-from kbuild.compiler.semantic.types import INT1, INT32, INT64, BlockType, DType, PointerType
+from kbuild.compiler.semantic.types import (
+    BF16,
+    FP16,
+    FP32,
+    INT1,
+    INT32,
+    INT64,
+    UINT32,
+    UINT64,
+    BlockType,
+    DType,
+    PointerType,
+)
 from kbuild.compiler.semantic.values import Descriptor, Tensor, describe, shape_text
 
 MIN_ROW_BYTES = 16
 PADDINGS = ("", "zero", "nan")
+MIN_GATHERED_ROWS = 8
+MIN_GATHERED_BYTES = 32
+"""Of a row of the block that `gather` and `scatter` move."""
+_BITWISE = (INT32, UINT32, INT64, UINT64)
+_REDUCED = {
+    "add": (INT32, UINT32, UINT64, FP32, FP16, BF16),
+    **dict.fromkeys(("min", "max"), (*_BITWISE, FP16, BF16)),
+    **dict.fromkeys(("and", "or", "xor"), _BITWISE),
+}
+"""Types of elements that the copy engine can combine."""
 
 
 @builtin()
@@ -63,11 +92,16 @@ def _described(ctx: Context, descriptor: Descriptor, offsets: Any) -> tuple[Valu
     """The descriptor's value and the offsets in i32."""
     if not isinstance(offsets, tuple) or len(offsets) != descriptor.rank:
         ctx.error(f"offsets is {describe(offsets)}, the block has {descriptor.rank} dimensions", "offsets")
+    return _value(ctx, descriptor), tuple(item.value for item in index_values(ctx, offsets, "offsets", wide=False))
+
+
+def _value(ctx: Context, descriptor: Descriptor) -> Value:
+    """The operation that describes the tensor."""
     sizes, strides = (tuple(item.value for item in items) for items in (descriptor.sizes, descriptor.strides))
     block = descriptor.block.ir
     assert isinstance(block, TensorType)
     made = MakeTensorDescriptor(descriptor.base.value, sizes, strides, DescriptorType(block), descriptor.padding)
-    return ctx.add(made).result, tuple(item.value for item in index_values(ctx, offsets, "offsets", wide=False))
+    return ctx.add(made).result
 
 
 @builtin("descriptor", "load")
@@ -80,13 +114,106 @@ def load_block(ctx: Context, descriptor, offsets):
 @builtin("descriptor", "store")
 def store_block(ctx: Context, descriptor, offsets, value):
     """Writes the block at `offsets`, converted to the tensor's type, as far as it lies in the tensor."""
-    value = to_tensor(ctx, value, "value")
-    if value.shape != descriptor.block.shape:
-        ctx.error(f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block has shape "
-                  f"{shape_text(descriptor.block.shape)}", "value")  # fmt: skip
-    value = cast_to(ctx, value, descriptor.block.element_ty)
+    value = _stored(ctx, descriptor, value, descriptor.block.shape)
     described, offsets = _described(ctx, descriptor, offsets)
     ctx.add(DescriptorStore(described, value.value, offsets))
+
+
+def _stored(ctx: Context, descriptor: Descriptor, value: Any, shape: tuple[int, ...]) -> Tensor:
+    """What is written, in the tensor's type."""
+    value = to_tensor(ctx, value, "value")
+    if value.shape != shape:
+        ctx.error(f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block has shape {shape_text(shape)}", "value")
+    return cast_to(ctx, value, descriptor.block.element_ty)
+
+
+def _reduce(ctx: Context, name: str, descriptor: Descriptor, offsets: Any, value: Any) -> None:
+    """Combines the block at `offsets` with a value."""
+    element = descriptor.block.element_ty
+    assert isinstance(element, DType)
+    if element not in _REDUCED[name]:
+        allowed = ", ".join(map(str, _REDUCED[name]))
+        by_pointers = element.itemsize >= INT32.itemsize and name in ("add", "min", "max")
+        ctx.error(f"atomic_{name} of a tensor descriptor is for {allowed}; the tensor's type is {element}", "descriptor",
+                  hint=f"tl.atomic_{name} on a tensor of pointers takes {element} too" if by_pointers else "")  # fmt: skip
+    value = _stored(ctx, descriptor, value, descriptor.block.shape)
+    described, offsets = _described(ctx, descriptor, offsets)
+    prefix = "f" if element.is_floating() else "u" if name in ("min", "max") and not element.is_int_signed() else ""
+    ctx.add(DescriptorReduce(described, value.value, offsets, prefix + name))
+
+
+@builtin("descriptor", "atomic_add")
+def add_block(ctx: Context, descriptor, offsets, value):
+    """Adds to the block at `offsets`, each element atomically, as far as it lies in the tensor."""
+    _reduce(ctx, "add", descriptor, offsets, value)
+
+
+@builtin("descriptor", "atomic_min")
+def min_block(ctx: Context, descriptor, offsets, value):
+    """Keeps the lesser of each element of the block at `offsets` and the value's, atomically."""
+    _reduce(ctx, "min", descriptor, offsets, value)
+
+
+@builtin("descriptor", "atomic_max")
+def max_block(ctx: Context, descriptor, offsets, value):
+    """Keeps the greater of each element of the block at `offsets` and the value's, atomically."""
+    _reduce(ctx, "max", descriptor, offsets, value)
+
+
+@builtin("descriptor", "atomic_and")
+def and_block(ctx: Context, descriptor, offsets, value):
+    """Bitwise and with the block at `offsets`, each element atomically."""
+    _reduce(ctx, "and", descriptor, offsets, value)
+
+
+@builtin("descriptor", "atomic_or")
+def or_block(ctx: Context, descriptor, offsets, value):
+    """Bitwise or with the block at `offsets`, each element atomically."""
+    _reduce(ctx, "or", descriptor, offsets, value)
+
+
+@builtin("descriptor", "atomic_xor")
+def xor_block(ctx: Context, descriptor, offsets, value):
+    """Bitwise exclusive or with the block at `offsets`, each element atomically."""
+    _reduce(ctx, "xor", descriptor, offsets, value)
+
+
+def _rows(ctx: Context, descriptor: Descriptor, x_offsets: Any, y_offset: Any) -> tuple[Tensor, Tensor]:
+    """The numbers of the rows that `gather` and `scatter` move, and the column that they start at, in i32."""
+    block = descriptor.block
+    assert isinstance(block.element_ty, DType)
+    if len(block.shape) != 2 or block.shape[0] != 1:
+        ctx.error(f"the block has shape {shape_text(block.shape)}; gather and scatter move rows of blocks of shape (1, N)",
+                  "descriptor", hint="make the descriptor with block_shape=[1, N]")  # fmt: skip
+    if block.shape[1] * block.element_ty.itemsize < MIN_GATHERED_BYTES:
+        ctx.error(f"a row of the block has {block.shape[1]} elements of {block.element_ty}; gather and scatter need at least "
+                  f"{MIN_GATHERED_BYTES} bytes", "descriptor")  # fmt: skip
+    if not isinstance(x_offsets, Tensor) or len(x_offsets.shape) != 1 or not x_offsets.dtype.is_int():
+        ctx.error(f"{ctx.name('x_offsets')} is {describe(x_offsets)}; it must be a vector of integers, the rows", "x_offsets")
+    if x_offsets.shape[0] < MIN_GATHERED_ROWS:
+        ctx.error(f"{ctx.name('x_offsets')} has {x_offsets.shape[0]} rows; at least {MIN_GATHERED_ROWS} are needed", "x_offsets")
+    if x_offsets.dtype.primitive_bitwidth > 32:
+        ctx.error(f"{ctx.name('x_offsets')} is {x_offsets.type}; rows are numbered with 32 bits", "x_offsets",
+                  hint="convert it with .to(tl.int32)")  # fmt: skip
+    (column,) = index_values(ctx, (y_offset,), "y_offset", wide=False)
+    return cast_to(ctx, x_offsets, INT32), column
+
+
+@builtin("descriptor", "gather")
+def gather_rows(ctx: Context, descriptor, x_offsets, y_offset):
+    """Rows `x_offsets` of the tensor, from column `y_offset` on, of a descriptor whose blocks are single rows; what lies beyond
+    the tensor is zero, or NaN with `padding_option="nan"`."""
+    rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
+    op = DescriptorGather(_value(ctx, descriptor), rows.value, column.value)
+    return ctx.tensor(op, descriptor.block.element_ty, (rows.shape[0], descriptor.block.shape[1]))
+
+
+@builtin("descriptor", "scatter")
+def scatter_rows(ctx: Context, descriptor, value, x_offsets, y_offset):
+    """Writes the rows of `value` into rows `x_offsets` of the tensor, from column `y_offset` on, as far as they lie in it."""
+    rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
+    value = _stored(ctx, descriptor, value, (rows.shape[0], descriptor.block.shape[1]))
+    ctx.add(DescriptorScatter(_value(ctx, descriptor), value.value, rows.value, column.value))
 
 
 @builtin()

@@ -1,4 +1,4 @@
-"""Loads and stores through tensor descriptors become loads and stores through tensors of pointers with masks, for targets
+"""Loads, stores and atomics through tensor descriptors become those through tensors of pointers with masks, for targets
 without a copy engine for tensors.
 
     Before:  %d: !tt.tensordesc<tensor<8x64xf16>> = tt.make_tensor_descriptor %x, shape=[%m, %n], strides=[%s, %one]
@@ -26,7 +26,21 @@ from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import I1, I32, I64, DescriptorType, PointerType, TensorType, Type, bit_width
 from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant, Select
-from kbuild.compiler.ops.tensor import DescriptorLoad, DescriptorStore, Hint, Load, MakeTensorDescriptor, Splat, Store
+from kbuild.compiler.ops.tensor import (
+    AtomicRMW,
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    ExpandDims,
+    Hint,
+    Load,
+    MakeTensorDescriptor,
+    Splat,
+    Store,
+    gathered_type,
+)
 from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.common.splitting import Splitting
 from kbuild.compiler.transforms.tensor.blocks import addresses, coordinates, extended, spread
@@ -94,6 +108,25 @@ class _Descriptors(Splitting):
                 pointers, mask = _access(build, op.src.type, Parts.of(self.parts[op.desc]), op.indices)
                 build.add(Store(pointers, op.src, mask))
                 op.erase()
+            case DescriptorReduce():
+                assert isinstance(op.src.type, TensorType)
+                pointers, mask = _access(build, op.src.type, Parts.of(self.parts[op.desc]), op.indices)
+                build.add(AtomicRMW(pointers, op.src, op.kind, mask, "relaxed"))
+                op.erase()
+            case DescriptorGather() | DescriptorScatter():
+                self._rows(op, build)
+
+    def _rows(self, op: DescriptorGather | DescriptorScatter, build: Builder) -> None:
+        """Rows of a tensor, each by its number."""
+        parts = Parts.of(self.parts[op.desc])
+        pointers, mask = _row_access(build, gathered_type(op.desc, op.rows), parts, op.rows, op.column)
+        if isinstance(op, DescriptorGather):
+            block = op.results[0].type
+            assert isinstance(block, TensorType)
+            op.replace_by(build.add(Load(pointers, mask, _filling(build, block, parts.nan))))
+        else:
+            build.add(Store(pointers, op.src, mask))
+            op.erase()
 
 
 def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
@@ -118,13 +151,26 @@ def _access(build: Builder, block: TensorType, parts: Parts, indices: Sequence[V
     wide = [coordinates(build, block, axis, extended(build, index)) for axis, index in enumerate(indices)]
     pointers = addresses(build, block, parts.base, parts.strides, wide)
     places = [coordinates(build, block, axis, index) for axis, index in enumerate(indices)]
+    return pointers, _inside(build, block, parts, places)
+
+
+def _row_access(build: Builder, block: TensorType, parts: Parts, rows: Value, column: Value) -> tuple[Value, Value]:
+    """The pointers of rows with the given numbers, and which of them lie in the tensor."""
+    down = build.add(ExpandDims(rows, 1)).result
+    wide = [extended(build, down), coordinates(build, block, 1, extended(build, column))]
+    places = [down, coordinates(build, block, 1, column)]
+    return addresses(build, block, parts.base, parts.strides, wide), _inside(build, block, parts, places)
+
+
+def _inside(build: Builder, block: TensorType, parts: Parts, places: Sequence[Value]) -> Value:
+    """Which elements of a block lie in the tensor, from its coordinates along each axis."""
     mask: Value | None = None
     for place, size in zip(places, parts.shape):
         limit = build.add(Splat(size, place.type)).result
         inside = spread(build, build.add(CmpI(place, limit, "ult")).result, block, I1)
         mask = inside if mask is None else build.add(AndI(mask, inside)).result
     assert mask is not None, "a block has at least one axis"
-    return pointers, mask
+    return mask
 
 
 def _filling(build: Builder, block: TensorType, nan: Value) -> Value:

@@ -25,6 +25,7 @@ from kbuild.compiler.layout.named import (
     wgmma_accumulator,
     wgmma_mode,
     wgmma_shared,
+    widened,
 )
 from kbuild.compiler.layout.shared import (
     LdmatrixPlan,
@@ -84,4 +85,5 @@ __all__ = [
     "wgmma_accumulator",
     "wgmma_mode",
     "wgmma_shared",
+    "widened",
 ]

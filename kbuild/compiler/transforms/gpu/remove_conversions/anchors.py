@@ -7,6 +7,7 @@ from enum import IntEnum
 from kbuild.compiler.ir.core import Func, Op, Trait
 from kbuild.compiler.ir.types import TensorType, layout_of
 from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
@@ -52,12 +53,14 @@ class Anchors:
         """What each operand must have; None: anything."""
         self.results: dict[Op, Strength] = {}
         """Operations whose results keep their layout."""
+        self.vectors: dict[Op, int] = {}
+        """Stores that take what each warp has, and of how many neighbours."""
 
 
 def find_anchors(func: Func) -> Anchors:
     """The anchors of a function as it stands, with conversions still in place."""
     anchors = Anchors()
-    threads = 32 * int(func.attrs["num_warps"])
+    threads, apart = 32 * int(func.attrs["num_warps"]), keeps_apart(func)
     for op in func.body.walk():
         if isinstance(op, _TAKES_ANY):
             anchors.operands[op] = (None,) * len(op.operands)
@@ -67,7 +70,11 @@ def find_anchors(func: Func) -> Anchors:
         elif isinstance(op, LocalLoad):
             anchors.results[op] = Strength.LOCAL
         elif isinstance(op, MEMORY):
-            if _is_fixed(op, threads):
+            if not _is_fixed(op, threads):
+                continue
+            if apart and isinstance(op, Store):
+                anchors.vectors[op] = held_layout(op.value).contiguous_per_thread()
+            else:
                 anchors.operands[op] = _layouts(op)
                 anchors.results[op] = Strength.MEMORY
         elif not _flows(op):
@@ -99,3 +106,10 @@ def _is_fixed(op: Op, threads: int) -> bool:
     if isinstance(op, Store) and type_.rank == 1 and held_layout(op.value).size("register") <= SCALAR_REGISTERS:
         return False
     return type_.numel >= threads
+
+
+def keeps_apart(func: Func) -> bool:
+    """Whether warpgroups had better not wait for each other when they store: where one loop has several products, and other warps
+    copy for it, the end of one's tile runs under the products of another."""
+    loops = [op for op in func.body.walk() if isinstance(op, For) and op.warp_specialize]
+    return any(sum(isinstance(op, WarpGroupDot) for op in loop.body) > 1 for loop in loops)

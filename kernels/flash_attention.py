@@ -84,13 +84,13 @@ def attention_of_rows(
     start = 0
     if not SPECIALIZE:
         accumulator, row_max, row_sum = attend(
-            queries, k + base, v + base, accumulator, row_max, row_sum, rows, 0, unmasked_end, end, n_ctx, stride_n, qk_scale, sign,
-            HEAD_DIM, BLOCK_N, IS_CAUSAL, False, False,
+            queries, k + base, v + base, accumulator, row_max, row_sum, rows, 0, unmasked_end, end, n_ctx, stride_n, qk_scale,
+            sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, False, False,
         )  # fmt: skip
         start = unmasked_end
     accumulator, row_max, row_sum = attend(
-        queries, k + base, v + base, accumulator, row_max, row_sum, rows, start, end, unmasked_end, n_ctx, stride_n, qk_scale, sign,
-        HEAD_DIM, BLOCK_N, IS_CAUSAL, True, SPECIALIZE,
+        queries, k + base, v + base, accumulator, row_max, row_sum, rows, start, end, unmasked_end, n_ctx, stride_n, qk_scale,
+        sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, True, SPECIALIZE,
     )  # fmt: skip
     result = accumulator * (1.0 / row_sum)[:, None]
     natural_log_2 = 0.6931471805599453

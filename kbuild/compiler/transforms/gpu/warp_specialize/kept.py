@@ -45,7 +45,7 @@ def _is_kept(load: Load, loop: For) -> bool:
 
 
 def consume_kept(ring: Ring, loop: For) -> None:
-    """Make the loop wait for the ring's tiles before it begins, read them where they are, and give them back when it has ended."""
+    """Make the loop wait for the ring's tiles before it begins, read them where they are, and give them back when it ends."""
     levels = enclosing_loops(loop)[:-1]
     zero = Builder.before(levels[0]).add(Constant.of(0, I32)).result
     inside = [zero, zero]

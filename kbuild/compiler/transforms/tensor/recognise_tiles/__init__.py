@@ -73,7 +73,7 @@ def _is_candidate(load: Load) -> bool:
     if not isinstance(loop, For):
         return False
     inner = [op for op in loop.body.walk() if isinstance(op, For | While)]
-    if inner and not (len(inner) == 1 and inner[0].parent is loop.body and isinstance(inner[0], For) and inner[0].warp_specialize):
+    if any(not isinstance(op, For) or not op.warp_specialize or op.parent is not loop.body for op in inner):
         return False
     return not (load.volatile or load.cache)
 

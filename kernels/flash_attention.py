@@ -99,44 +99,54 @@ def attention_of_rows(
 
 
 @triton.jit
-def tile_of(place, programs, tiles, heads, HEADS_TOGETHER: tl.constexpr):
-    """The tile and the head that come to a place.
-
-    The last tiles of HEADS_TOGETHER heads come first, then the last but one: under a causal mask the last have the most to
-    do.  They are dealt out to and fro: who gets one of the longest in a round gets one of the shortest in the next."""
-    count = tiles * heads
+def dealt(place, programs, count):
+    """The number at a place of a program: they are dealt out to and fro, so that who gets one of the first in a round gets one of
+    the last in the next."""
     within = place % programs
     first = place - within
     backwards = first + tl.minimum(programs, count - first) - 1 - within
-    number = tl.maximum(tl.where(place // programs % 2 == 0, place, backwards), 0)
-    section = number // (tiles * HEADS_TOGETHER)
-    together = tl.minimum(HEADS_TOGETHER, heads - section * HEADS_TOGETHER)
-    inner = number % (tiles * HEADS_TOGETHER)
-    return tl.maximum(tiles - 1 - inner // together, 0), section * HEADS_TOGETHER + inner % together
+    return tl.maximum(tl.where(place // programs % 2 == 0, place, backwards), 0)
+
+
+@triton.jit
+def tile_of(number, tiles, heads, HEADS_TOGETHER: tl.constexpr):
+    """The tile and the head of a number: the last tiles of HEADS_TOGETHER heads come first, then the last but one.  Under a causal
+    mask the last have the most to do."""
+    if HEADS_TOGETHER == 1:
+        tile = tiles - 1 - number % tiles
+        head = number // tiles
+    else:
+        section = number // (tiles * HEADS_TOGETHER)
+        together = tl.minimum(HEADS_TOGETHER, heads - section * HEADS_TOGETHER)
+        inner = number % (tiles * HEADS_TOGETHER)
+        tile = tiles - 1 - inner // together
+        head = section * HEADS_TOGETHER + inner % together
+    return tl.maximum(tile, 0), head
 
 
 @triton.jit
 def flash_attention_kernel(
     q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, n_batch,
     HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PERSISTENT: tl.constexpr = False,
+    PERSISTENT: tl.constexpr = False, HEADS_TOGETHER: tl.constexpr = 1,
 ):  # fmt: skip
     """q, k, v, out: (Z, H, N_CTX, HEAD_DIM) with the same strides, HEAD_DIM contiguous; lse: (Z·H, N_CTX) fp32, the
     natural logarithm of each row's sum of exponentials.
 
-    There is a program for each tile of BLOCK_M rows, the last of each head first.  PERSISTENT programs, of which any number
-    share the tiles, have a warp that copies K and V of the next tile under the end of this one."""
+    There is a program for each tile of BLOCK_M rows, in the order that HEADS_TOGETHER says.  PERSISTENT programs, of which any
+    number share the tiles, have a warp that copies for the next tile under the end of this one."""
     tiles = tl.cdiv(n_ctx, BLOCK_M)
+    heads = n_heads * n_batch
     if PERSISTENT:
-        for place in tl.range(tl.program_id(0), tiles * n_heads * n_batch, tl.num_programs(0)):
-            tile, head = tile_of(place, tl.num_programs(0), tiles, n_heads * n_batch, 64 if IS_CAUSAL else 1)
+        for place in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0)):
+            tile, head = tile_of(dealt(place, tl.num_programs(0), tiles * heads), tiles, heads, HEADS_TOGETHER)
             attention_of_rows(
                 q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
                 tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, True,
             )  # fmt: skip
     else:
-        number = tl.program_id(0)
+        tile, head = tile_of(tl.program_id(0), tiles, heads, HEADS_TOGETHER)
         attention_of_rows(
             q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
-            tiles - 1 - number % tiles, number // tiles, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, False,
+            tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, False,
         )  # fmt: skip

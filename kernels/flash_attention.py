@@ -110,8 +110,8 @@ def dealt(place, programs, count):
 
 @triton.jit
 def tile_of(number, tiles, heads, HEADS_TOGETHER: tl.constexpr):
-    """The tile and the head of a number: the last tiles of HEADS_TOGETHER heads come first, then the last but one.  Under a causal
-    mask the last have the most to do."""
+    """The tile and the head of a number: the last tiles of HEADS_TOGETHER heads come first, then the last but one.  Under a
+    causal mask the last have the most to do."""
     if HEADS_TOGETHER == 1:
         tile = tiles - 1 - number % tiles
         head = number // tiles

@@ -1,7 +1,4 @@
-"""The last step of a build: cubins and their facts become archives, tables, launcher and wheel.
-
-python -m kbuild @assemble .kbuild/package.json       (in the build directory)
-"""
+"""The last step of a build: cubins and their facts become archives, tables, launcher and wheel."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Variant
 from kbuild.aot.plan import LAUNCHER, STATE, Job, manifest_digest
-from kbuild.errors import KbuildError, ToolError, render
+from kbuild.errors import ToolError
 
 SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "py.typed")
 """Files of the package's directory that go into the wheel."""
@@ -105,14 +102,3 @@ def _read(build: Path, file: str) -> Built:
     if facts["sha256"] != bytes_digest(cubin) or facts["identity"] != job.identity:
         raise ToolError(f"build/{job.stem}.cubin is not what was compiled", hint="run kbuild clean, then kbuild build")
     return Built(job, facts, cubin, (build / f"{job.stem}.ptx").read_bytes())
-
-
-def main(arguments: list[str]) -> int:
-    """Assembles the package that the named file describes; the exit code."""
-    settings = json.loads(Path(STATE, "settings.json").read_bytes())
-    try:
-        assemble(json.loads(Path(arguments[0]).read_bytes()), settings)
-    except KbuildError as error:
-        print(render(error))
-        return 1
-    return 0

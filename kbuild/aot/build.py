@@ -9,14 +9,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kbuild.aot import cbuild, ninja, toolchain
 from kbuild.aot.cache import Cache
-from kbuild.aot.compile_variant import CACHED, resolve
+from kbuild.aot.compile_variant import resolve
 from kbuild.aot.files import templates_directory, write_atomic, write_if_changed
 from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, tree_digest
 from kbuild.aot.load import load
@@ -26,6 +26,8 @@ from kbuild.aot.plan import LAUNCHER, STATE, Job, Plan, plan
 from kbuild.aot.progress import Progress
 from kbuild.aot.reader import suggestion
 from kbuild.aot.serve import LONGEST_COMPILE
+from kbuild.aot.service import Service
+from kbuild.aot.step import CACHED
 from kbuild.aot.tuned import with_table
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 
@@ -99,7 +101,7 @@ def build(options: Options, progress: Progress) -> Result:
     """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the result."""
     manifest = load(options.project / MANIFEST, options.display)
     # The table only says which variants there are: all else of the manifest stays as it is written.
-    tuned, warnings = with_table(manifest, options.project, resolve(options.source_digest))
+    tuned, warnings = with_table(manifest, options.project, lambda *source: resolve(options.source_digest)(*source))
     for warning in warnings:
         progress.message(f"warning: {warning}")
     expansion = expand_known(tuned, options.archs, options.kernels)
@@ -111,36 +113,40 @@ def build(options: Options, progress: Progress) -> Result:
 
 def build_variants(options: Options, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress) -> Result:
     """Builds some variants of a manifest in a directory; as `build`."""
-    with _lock(directory, progress) as lock:
+    with _lock(directory, progress) as lock, _service(options, directory) as service:
         ptxas = toolchain.find_ptxas(options.environment)
+        if not options.dry_run:
+            _write_settings(options, ptxas, directory)
+            if not (directory / STATE / "build.ninja").exists():  # There is everything to do.
+                service.expect(len(expansion.variants))
         planned = _plan(options, manifest, expansion, ptxas, directory)
         if options.dry_run:
             return Result(planned.jobs, (), 0, (), expansion)
-        to_do = _prepare(options, planned, ptxas, directory)
-        run = _run(options, directory, progress, lock, to_do)
+        service.expect(_prepare(options, planned, directory))
+        service.get_ready()
+        program, environment = toolchain.find_ninja(options.environment).path, _environment(options.environment)
+        held = (lock,) if lock is not None else ()
+
+        def run_ninja() -> ninja.Outcome:
+            return ninja.run(program, directory, (), environment, progress, options.jobs, options.keep_going, held)
+
+        run = run_ninja()
         if run.code != 0 and not run.failures and ".ninja_log" in run.text:
             (directory / STATE / ".ninja_log").unlink(missing_ok=True)
-            run = _run(options, directory, progress, lock, to_do)
+            run = run_ninja()
         if run.code != 0 and not run.failures:
             raise ToolError(f"ninja ended with exit code {run.code}: {run.text}")
         return _result(options, manifest, expansion, planned, run, directory)
 
 
-def _run(options: Options, directory: Path, progress: Progress, lock: int | None, to_do: int) -> ninja.Outcome:
-    """Runs ninja, and beside it a server of compiles if there are enough to do for it to pay."""
-    program = toolchain.find_ninja(options.environment).path
-    environment = _environment(options.environment)
-    server = ninja.serving(directory, sys.executable, environment) if to_do > 1 else nullcontext()
+def _service(options: Options, directory: Path) -> Service:
+    """What does the steps of the build."""
     try:
         tool = toolchain.find_cc(options.environment)
         cc = [tool.path, *tool.arguments]
     except ToolError:
         cc = []
-    with server:
-        # The server takes as long to load the compiler as this takes.
-        ninja.prepare_client(directory, sys.executable, to_do, cc)
-        held = (lock,) if lock is not None else ()
-        return ninja.run(program, directory, (), environment, progress, options.jobs, options.keep_going, held)
+    return Service(directory, sys.executable, _environment(options.environment), cc)
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -213,16 +219,13 @@ def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) 
     return found
 
 
-def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: Path) -> int:
-    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now.
-
-    Gives how many variants ninja is going to compile, as far as can be seen from here.
-    """
-    changed = {name for name, data in planned.files if write_if_changed(directory / name, data)}
+def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) -> None:
+    """Writes what all steps have to know."""
     settings = {
         "project": os.path.abspath(options.project),
         "manifest": options.display,
         "cache": str(options.cache.absolute()) if options.cache else None,
+        "package": not options.kernels,
         "ptxas": ptxas.path,
         "compiler": options.compiler,
         "source_digest": options.source_digest,
@@ -230,7 +233,15 @@ def _prepare(options: Options, planned: Plan, ptxas: toolchain.Tool, directory: 
         "path": [entry for entry in sys.path if entry and os.path.isdir(entry)],
     }
     write_if_changed(directory / STATE / "settings.json", canonical_json(settings))
-    write_if_changed(directory / STATE / "build.ninja", ninja.text(planned, sys.executable).encode())
+
+
+def _prepare(options: Options, planned: Plan, directory: Path) -> int:
+    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now.
+
+    Gives how many variants ninja is going to compile, as far as can be seen from here.
+    """
+    changed = {name for name, data in planned.files if write_if_changed(directory / name, data)}
+    write_if_changed(directory / STATE / "build.ninja", ninja.text(planned).encode())
     _sweep(planned, directory, is_whole=not options.archs and not options.kernels)
     record = directory / STATE / "wheel.json"
     with suppress(OSError, ValueError, KeyError):

@@ -37,6 +37,6 @@ int main(int count, char **arguments)
     if (code >= 0)
         return code;
     lseek(0, 0, SEEK_SET);
-    execl(arguments[1], arguments[1], "-m", "kbuild", "@compile", "-", (char *)0);
+    execl(arguments[1], arguments[1], "-m", "kbuild", "@step", (char *)0);
     return 127;
 }

@@ -23,4 +23,4 @@ if code:
     os._exit(code[0])
 # There is no server, or it has died: this process does the work itself.
 os.lseek(0, 0, os.SEEK_SET)
-os.execv(sys.executable, [sys.executable, "-m", "kbuild", "@compile", "-"])
+os.execv(sys.executable, [sys.executable, "-m", "kbuild", "@step"])

@@ -1,19 +1,11 @@
-"""Compiles one variant, in a process other than the build's, so that a crash of LLVM or ptxas costs that variant alone.
-
-    python -m kbuild @compile .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
-
-or, in a build, a worker of `serve.py`, which compiles one after another.
-It writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, from the cache if they are there, each only
-if it changes.  Nothing is imported here that a cache hit does without.
+"""Compiles one variant: writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, from the cache if they are
+there, each only if it changes.  Nothing is imported here that a cache hit does without.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +13,8 @@ from typing import Any
 from kbuild.aot.cache import Cache
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import bytes_digest, canonical_json
-from kbuild.aot.plan import STATE, Job
-from kbuild.errors import CompileError, InternalError, KbuildError, ToolError, render
-
-CACHED = "@cached"
-"""Printed when nothing had to be compiled."""
+from kbuild.aot.plan import Job
+from kbuild.errors import CompileError, ToolError
 
 _CUBIN_MAGIC = b"\x7fELF\x02\x01"
 
@@ -100,34 +89,3 @@ def resolve(reference: str) -> Callable[..., Any]:
     """The function that `package.module:function` names."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def main(arguments: list[str]) -> int:
-    """Compiles the job whose file is named, or that on standard input for `-`; the exit code."""
-    return run(sys.stdin.buffer.read() if arguments[0] == "-" else Path(arguments[0]).read_bytes())
-
-
-def run(job: bytes) -> int:
-    """Compiles an encoded job with the build directory as the current one, and prints what went wrong; the exit code."""
-    build = Path.cwd()
-    settings = json.loads(Path(STATE, "settings.json").read_bytes())
-    sys.path.extend(entry for entry in settings.get("path", []) if entry not in sys.path)
-    try:
-        os.chdir(settings["project"])
-        if compile_job(Job.decode(json.loads(job)), settings, build):
-            print(CACHED)
-    except KbuildError as error:
-        print(render(error))
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}")
-        return 1
-    except Exception as error:
-        hint = "this is a bug of kbuild's; -v shows where"
-        print(render(InternalError(f"kbuild broke: {type(error).__name__}: {error}", hint=hint)))
-        if settings.get("verbose"):
-            traceback.print_exc(file=sys.stdout)
-        return 1
-    finally:
-        os.chdir(build)  # Where a worker's next job expects to be.
-    return 0

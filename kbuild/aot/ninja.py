@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ninja.ninja_syntax import Writer
 
-from kbuild.aot.files import write_if_changed
-from kbuild.aot.identity import digest
-from kbuild.aot.plan import STATE, Plan
+from kbuild.aot.plan import STATE, STEP, Plan
 from kbuild.aot.progress import Progress
-from kbuild.aot.serve import SOCKET
 
 _STATUS = "@kbuild %f %t "
 _STATUS_LINE = re.compile(r"@kbuild (\d+) (\d+) (.*)")
 _FAILED = re.compile(r"FAILED: (?:\[code=(\d+)\] )?(.*)")
 _SECONDS_TO_STOP = 10
-STEP = f"{STATE}/step"
-"""What a step's shell goes on with: the client of the build's server."""
-_CLIENT = f"{STATE}/client"
-_WORTH_COMPILING = 12
-"""Steps from which on they save more than compiling their client takes."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +50,17 @@ class Outcome:
     """What ninja itself had to say."""
 
 
-def text(plan: Plan, python: str) -> str:
-    """The plan as `build.ninja`; `python` is the interpreter that runs the edges."""
+def text(plan: Plan) -> str:
+    """The plan as `build.ninja`."""
     stream = io.StringIO()
     writer = Writer(stream, width=120)  # type: ignore[arg-type]
     writer.comment("Written by kbuild build; changes are lost.")
     writer.variable("ninja_required_version", "1.10")
     writer.variable("builddir", STATE)
-    writer.variable("python", escape(shlex.quote(python)))
     writer.newline()
-    writer.rule("compile", f". ./{STEP} < $in", description="$what", restat=True)
+    writer.rule("step", f". ./{STEP} < $in", description="$what", restat=True)
     writer.newline()
     writer.rule("launcher", "$command", description="$what")
-    writer.newline()
-    writer.rule("assemble", "$python -m kbuild @assemble $in", description="$what", restat=True)
     for edge in plan.edges:
         writer.newline()
         variables = {"what": escape(edge.description)}
@@ -135,62 +121,6 @@ def run(
         process.stdout.close()
         progress.finish()
     return reader.outcome(code)
-
-
-def prepare_client(build: Path, python: str, to_do: int, cc: Sequence[str]) -> None:
-    """Has the steps of a build run their client: that in C, which starts ten times as fast, where it is worth compiling.
-
-    Steps run whatever is written here, so that their own command, by which ninja knows them, always stays the same.
-    """
-    stamp, source = build / f"{_CLIENT}.stamp", Path(__file__).with_name("client.c")
-    program, wanted = build / _CLIENT, digest([list(cc), source.read_text()])
-    with suppress(OSError):
-        if stamp.read_text() != wanted:
-            program.unlink(missing_ok=True)
-    if not program.exists() and cc and to_do >= _WORTH_COMPILING:
-        command = [*cc, "-O1", str(source), "-o", f"{_CLIENT}.part"]
-        with suppress(OSError):
-            if subprocess.run(command, cwd=build, capture_output=True, stdin=subprocess.DEVNULL).returncode == 0:
-                stamp.write_text(wanted)
-                os.replace(build / f"{_CLIENT}.part", program)
-    words = [python, "-S", "-I", str(Path(__file__).with_name("client.py"))]
-    if os.access(program, os.X_OK):  # Not so where programs may not be run from the build directory.
-        words = [f"./{_CLIENT}", python]
-    write_if_changed(build / STEP, f"exec {shlex.join(words)}\n".encode())
-
-
-@contextmanager
-def serving(build: Path, python: str, environment: Mapping[str, str]) -> Iterator[None]:
-    """Has a server of compiles (`serve.py`) run in the build directory; steps wait for it from the start."""
-    directory = os.open(build, os.O_RDONLY)
-    path = f"/proc/self/fd/{directory}/{SOCKET}"  # However long the directory's own path is.
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-            listening.bind(path)
-            listening.listen(1024)
-            process = subprocess.Popen(
-                [python, "-m", "kbuild", "@serve", str(listening.fileno())],
-                cwd=build,
-                env=dict(environment),
-                stdin=subprocess.PIPE,
-                pass_fds=(listening.fileno(),),
-            )
-        try:
-            yield
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(_SECONDS_TO_STOP)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-    finally:
-        os.close(directory)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -18,6 +18,10 @@ from kbuild.aot.matrix import Expansion, Variant
 
 STATE = ".kbuild"
 """Directory within the build directory for all that is not for people."""
+PACKAGE = f"{STATE}/package.json"
+"""All that the last step needs to know."""
+STEP = f"{STATE}/step"
+"""What a step's shell goes on with: the client of the build's server."""
 LAUNCHER = f"{STATE}/launcher.o"
 """The part of a package's launcher that is the same for all, compiled; within the build directory."""
 
@@ -79,7 +83,7 @@ class Edge:
     """One step of the build."""
 
     rule: str
-    """`compile`, `launcher` or `assemble`."""
+    """`step` or `launcher`."""
     outputs: tuple[str, ...]
     """Files it makes; all paths are relative to the build directory."""
     inputs: tuple[str, ...]
@@ -126,14 +130,21 @@ def plan(
     files = [(job.file, job.encode()) for job in jobs]
     if package is not None:
         facts = {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
-        files.append((f"{STATE}/package.json", canonical_json(facts)))
+        files.append((PACKAGE, canonical_json(facts)))
+        files.append((f"{STATE}/assemble.json", canonical_json({"package": PACKAGE})))  # Short, as all jobs are.
         files.append((f"{STATE}/launcher.json", canonical_json({name: package[name] for name in ("templates", "cc_digest")})))
         outputs = tuple(output for edge in edges for output in edge.outputs)
         # First, for the last steps to have nothing left but what needs the cubins.
         edges.insert(0, _launcher_edge(package["launcher"]))
         what = f"package {manifest.package.name}"
-        edges.append(Edge("assemble", (f"{STATE}/wheel.json",), (f"{STATE}/package.json",), (LAUNCHER, *outputs), what))
+        needed = (PACKAGE, LAUNCHER, *outputs)
+        edges.append(Edge("step", (f"{STATE}/wheel.json",), (f"{STATE}/assemble.json",), needed, what))
     return Plan(jobs, tuple(edges), tuple(files))
+
+
+def is_last(job: bytes) -> bool:
+    """Whether an encoded job is that of the last step, which makes the package."""
+    return job.startswith(b'{"package":')
 
 
 def manifest_digest(manifest: Manifest) -> str:
@@ -169,4 +180,4 @@ def _launcher_edge(command: Sequence[str]) -> Edge:
 
 def _compile_edge(job: Job) -> Edge:
     outputs = tuple(f"{job.stem}.{suffix}" for suffix in ("cubin", "json", "ptx"))
-    return Edge("compile", outputs, (job.file,), description=f"compile {job.variant.name}")
+    return Edge("step", outputs, (job.file,), description=f"compile {job.variant.name}")

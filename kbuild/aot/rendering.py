@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,8 @@ class Table:
 
 def render(package_dir: Path, table: Table) -> list[Path]:
     """Writes all sources of the package; files that have the right bytes stay untouched.  Gives all their paths."""
-    environment = _environment(templates_directory())
     context = _context(table)
-    texts = {name: environment.get_template(template).render(context) for name, template in FILES.items()}
+    texts = {name: template.render(context) for name, template in templates().items()}
     texts["_selection.py"] = Path(dispatch.__file__).read_text(encoding="utf-8")
     texts["py.typed"] = ""
     package_dir.mkdir(parents=True, exist_ok=True)
@@ -83,9 +83,11 @@ def render(package_dir: Path, table: Table) -> list[Path]:
     return paths
 
 
-def _environment(templates: Path) -> jinja2.Environment:
+@lru_cache(maxsize=1)
+def templates() -> dict[str, jinja2.Template]:
+    """The templates by the files that they make, ready for use."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates),
+        loader=jinja2.FileSystemLoader(templates_directory()),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,
@@ -101,7 +103,7 @@ def _environment(templates: Path) -> jinja2.Environment:
         "pyi_parameters": pyi_parameters,
         "c_parameter": c_parameter,
     }
-    return environment
+    return {name: environment.get_template(template) for name, template in FILES.items()}
 
 
 def _context(table: Table) -> dict[str, Any]:

@@ -4,10 +4,11 @@ A process of its own for each variant keeps a crash of LLVM to it, but Python an
 of a second to load every time.  So a build starts one server, which loads them once; ninja's steps are tiny clients
 (`client.py`), for each of which the server has a worker compile, with the client's own output:
 
-    client ── job, its stdout and stderr ──▶ server ──▶ worker: compile_variant, one job after another
+    client ── job, its stdout and stderr ──▶ server ──▶ worker: step, one job after another
     client ◀── exit code ── server ◀── exit code, or the end of the worker's connection
 
-Workers are forked when a job finds none idle.  One that crashes costs the variant it was at, and is not replaced before
+Workers are forked when a job finds none idle; one more is forked at once, and loads what the last step takes while the others
+compile, for that step runs alone.  One that crashes costs the variant it was at, and is not replaced before
 another is needed.  The server ends with the build: when the pipe that is its standard input closes.  A client that goes
 away, because ninja was interrupted, takes its worker along.
 """
@@ -28,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from kbuild.aot.plan import STATE
+from kbuild.aot.plan import STATE, is_last
 
 SOCKET = f"{STATE}/serve"
 """Within the build directory, and only ever named relative to it: socket paths may have 107 bytes at most."""
@@ -54,8 +55,13 @@ class Worker:
 class Server:
     """One listening socket, and the workers that compile."""
 
-    def __init__(self, listening: socket.socket, compile_job: Callable[[bytes], int]) -> None:
-        self._compile_job = compile_job
+    def __init__(
+        self, listening: socket.socket, run_job: Callable[[bytes], int], prepare: Callable[[], None] | None = None
+    ) -> None:
+        """`run_job` gives the exit code of a job; `prepare`, if given, is called in the worker that is for the last one."""
+        self._run_job = run_job
+        self._prepare = prepare
+        self._for_last: Worker | None = None
         self._listening = listening
         self._workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
@@ -66,6 +72,8 @@ class Server:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         self._selector.register(0, selectors.EVENT_READ)
+        if self._prepare is not None:
+            self._for_last = self._start(self._prepare)
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj == 0:
@@ -77,9 +85,12 @@ class Server:
     def _accept(self) -> None:
         """Takes a client's job and hands it to a worker."""
         # First the worker: one that is started now must not inherit what comes with the job.
-        worker = next((worker for worker in self._workers if worker.client is None), None) or self._start()
+        idle = [worker for worker in self._workers if worker.client is None]
+        worker = next((worker for worker in idle if worker is not self._for_last), None) or self._start()
         client, _ = self._listening.accept()
         job, descriptors, _, _ = socket.recv_fds(client, _LONGEST_JOB, 2)
+        if is_last(job) and self._for_last in idle:
+            worker = self._for_last
         if len(descriptors) == 2:
             worker.client = client
             self._selector.register(client, selectors.EVENT_READ, partial(self._client_left, worker, client))
@@ -90,19 +101,19 @@ class Server:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _start(self) -> Worker:
+    def _start(self, prepare: Callable[[], None] = lambda: None) -> Worker:
         ours, theirs = socket.socketpair()
         process = os.fork()
         if process == 0:
             ours.close()
-            self._work(theirs)
+            self._work(theirs, prepare)
         theirs.close()
         worker = Worker(process, ours)
         self._workers.append(worker)
         self._selector.register(ours, selectors.EVENT_READ, partial(self._answered, worker))
         return worker
 
-    def _work(self, connection: socket.socket) -> NoReturn:
+    def _work(self, connection: socket.socket, prepare: Callable[[], None]) -> NoReturn:
         """Compiles, in a process group of its own, for whatever it starts to end with it."""
         try:
             os.setsid()
@@ -111,6 +122,8 @@ class Server:
             for key in list(self._selector.get_map().values()):
                 os.close(key.fd)
             nothing = os.open(os.devnull, os.O_RDWR)
+            with suppress(Exception):  # The job tells what is wrong.
+                prepare()
             while True:
                 job, descriptors, _, _ = socket.recv_fds(connection, _LONGEST_JOB, 2)
                 if not job:
@@ -119,7 +132,7 @@ class Server:
                     os.dup2(descriptor, output)
                     os.close(descriptor)
                 signal.alarm(LONGEST_COMPILE)
-                code = self._compile_job(job)
+                code = self._run_job(job)
                 signal.alarm(0)
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -170,7 +183,7 @@ class Server:
 
 def main(arguments: list[str]) -> int:
     """Serves on the socket whose descriptor is named, in the build directory; the exit code."""
-    from kbuild.aot import compile_variant  # Here, for `ninja.py` to know the socket's name without the compiler's start.
+    from kbuild.aot import compile_variant, step  # Here, for `service.py` to know the socket's name without their start.
 
     settings = json.loads(Path(STATE, "settings.json").read_bytes())
     sys.path.extend(settings.get("path", []))
@@ -179,5 +192,5 @@ def main(arguments: list[str]) -> int:
             compile_variant.resolve(reference)
     gc.freeze()
     with socket.socket(fileno=int(arguments[0])) as listening:
-        Server(listening, compile_variant.run).run()
+        Server(listening, step.run, step.prepare if settings["package"] else None).run()
     return 0

@@ -19,7 +19,7 @@ from kbuild.errors import KbuildError, ManifestError, render
 
 INTERRUPTED = 130
 
-_STEPS = {"@compile": "compile_variant", "@assemble": "assemble", "@serve": "serve"}
+_STEPS = {"@step": "step", "@serve": "serve"}
 """Steps of a build, which ninja runs: they go around the parser of the command line, which takes as long to make as they
 take to find a variant in the cache."""
 

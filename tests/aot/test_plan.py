@@ -123,16 +123,15 @@ def test_ninja_s_text(project: Path) -> None:
     variants = expand(load(project / "kernels.toml"), ["sm_80"]).variants
     package = {"archs": ["sm_80"], "launcher": ["cc", "-c", "$x y.c"], "templates": "1", "cc_digest": "2"}
     made = planned(project, expansion=Expansion(variants, ()), package=package)
-    printed = ninja.text(made, "/usr/bin/py thon$")
+    printed = ninja.text(made)
     name = "fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3"
     files = f"sm_80/scale/{name}.cubin sm_80/scale/{name}.json sm_80/scale/{name}.ptx"
     assert printed.replace("$\n    ", "") == f"""\
 # Written by kbuild build; changes are lost.
 ninja_required_version = 1.10
 builddir = .kbuild
-python = '/usr/bin/py thon$$'
 
-rule compile
+rule step
   command = . ./.kbuild/step < $in
   description = $what
   restat = 1
@@ -141,23 +140,19 @@ rule launcher
   command = $command
   description = $what
 
-rule assemble
-  command = $python -m kbuild @assemble $in
-  description = $what
-  restat = 1
-
 build .kbuild/launcher.o: launcher | .kbuild/launcher.json
   what = compile the launcher
   command = cc -c '$$x y.c'
 
-build {files}: compile .kbuild/jobs/sm_80/scale/{name}.json
+build {files}: step .kbuild/jobs/sm_80/scale/{name}.json
   what = compile scale.sm_80.{name}
 
-build .kbuild/wheel.json: assemble .kbuild/package.json | .kbuild/launcher.o {files}
+build .kbuild/wheel.json: step .kbuild/assemble.json | .kbuild/package.json .kbuild/launcher.o {files}
   what = package demo_kernels
 """
     assert [name for name, _ in made.files] == [
         f".kbuild/jobs/sm_80/scale/{name}.json",
         ".kbuild/package.json",
+        ".kbuild/assemble.json",
         ".kbuild/launcher.json",
     ]

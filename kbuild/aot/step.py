@@ -1,0 +1,67 @@
+"""One step of a build: compiles a variant, or assembles the package, whichever its job says.
+
+    python -m kbuild @step < .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
+
+or, where there is more to do than one, a worker of `serve.py`, which does one after another.  It is a process other than the
+build's, so that a crash of LLVM costs one variant alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from kbuild.aot.compile_variant import compile_job
+from kbuild.aot.plan import STATE, Job, is_last
+from kbuild.errors import InternalError, KbuildError, render
+
+CACHED = "@cached"
+"""Printed when nothing had to be compiled."""
+
+
+def main(arguments: list[str]) -> int:
+    """Does the job on standard input; the exit code."""
+    return run(sys.stdin.buffer.read())
+
+
+def prepare() -> None:
+    """Loads what the last step takes, which is as much as compiling does."""
+    from kbuild.aot import assemble, rendering  # Not for variants, which do without.
+
+    assert assemble
+    rendering.templates()
+
+
+def run(job: bytes) -> int:
+    """Does an encoded job with the build directory as the current one, and prints what went wrong; the exit code."""
+    build = Path.cwd()
+    settings = json.loads(Path(STATE, "settings.json").read_bytes())
+    sys.path.extend(entry for entry in settings.get("path", []) if entry not in sys.path)
+    fields = json.loads(job)
+    try:
+        if is_last(job):
+            from kbuild.aot.assemble import assemble  # Not for variants, which do without.
+
+            assemble(json.loads(Path(fields["package"]).read_bytes()), settings)
+        else:
+            os.chdir(settings["project"])
+            if compile_job(Job.decode(fields), settings, build):
+                print(CACHED)
+    except KbuildError as error:
+        print(render(error))
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}")
+        return 1
+    except Exception as error:
+        hint = "this is a bug of kbuild's; -v shows where"
+        print(render(InternalError(f"kbuild broke: {type(error).__name__}: {error}", hint=hint)))
+        if settings.get("verbose"):
+            traceback.print_exc(file=sys.stdout)
+        return 1
+    finally:
+        os.chdir(build)  # Where a worker's next job expects to be.
+    return 0

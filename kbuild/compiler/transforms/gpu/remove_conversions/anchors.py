@@ -52,12 +52,15 @@ class Anchors:
         """What each operand must have; None: anything."""
         self.results: dict[Op, Strength] = {}
         """Operations whose results keep their layout."""
+        self.vectors: dict[Op, int] = {}
+        """Stores that each warp had better make of what it has, and the neighbours that a thread stores at a time."""
 
 
 def find_anchors(func: Func) -> Anchors:
     """The anchors of a function as it stands, with conversions still in place."""
     anchors = Anchors()
     threads = 32 * int(func.attrs["num_warps"])
+    by_groups = any(isinstance(op, WarpGroupDot) for op in func.body.walk())
     for op in func.body.walk():
         if isinstance(op, _TAKES_ANY):
             anchors.operands[op] = (None,) * len(op.operands)
@@ -67,7 +70,11 @@ def find_anchors(func: Func) -> Anchors:
         elif isinstance(op, LocalLoad):
             anchors.results[op] = Strength.LOCAL
         elif isinstance(op, MEMORY):
-            if _is_fixed(op, threads):
+            if not _is_fixed(op, threads):
+                continue
+            if by_groups and isinstance(op, Store) and held_layout(op.value).rank == 2:
+                anchors.vectors[op] = held_layout(op.value).contiguous_per_thread()
+            else:
                 anchors.operands[op] = _layouts(op)
                 anchors.results[op] = Strength.MEMORY
         elif not _flows(op):

@@ -8,21 +8,21 @@ import triton.language as tl
 
 
 @triton.jit
-def hide(scores, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
-    """The scores, and minus infinity where a row may not look."""
+def hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
+    """The scores, turned round where the scale is negative, and minus infinity where a row may not look."""
     visible = positions[None, :] < n_ctx
     if IS_CAUSAL:
         visible = visible & (rows[:, None] >= positions[None, :])
-    return tl.where(visible, scores, -float("inf"))
+    return tl.where(visible, scores * sign, -float("inf"))
 
 
 @triton.jit
 def attend(
-    q, k, v, accumulator, row_max, row_sum, rows, start, end, masked_from, n_ctx, stride_n, qk_scale,
+    q, k, v, accumulator, row_max, row_sum, rows, start, end, masked_from, n_ctx, stride_n, qk_scale, sign,
     HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr, MASKED: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """Goes over the key blocks from `start` to `end`; if MASKED, all of them look at the diagonal and at the end of the
-    sequence, or, in the one loop that SPECIALIZE asks for, those from `masked_from` on."""
+    """Goes over the key blocks from `start` to `end`; if MASKED, all of them look at the sign of the scale, the diagonal and the
+    end of the sequence, or, in the one loop that SPECIALIZE asks for, those from `masked_from` on."""
     columns = tl.arange(0, BLOCK_N)
     depth = tl.arange(0, HEAD_DIM)
     for block in tl.range(start, end, BLOCK_N, warp_specialize=SPECIALIZE):
@@ -40,9 +40,9 @@ def attend(
         if MASKED:
             if SPECIALIZE:
                 if block >= masked_from:
-                    scores = hide(scores, rows, positions, n_ctx, IS_CAUSAL)
+                    scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
             else:
-                scores = hide(scores, rows, positions, n_ctx, IS_CAUSAL)
+                scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
         new_max = tl.maximum(row_max, tl.max(scores, axis=1) * qk_scale)
         weights = tl.exp2(scores * qk_scale - new_max[:, None])
         correction = tl.exp2(row_max - new_max)
@@ -65,31 +65,32 @@ def attention_of_rows(
     within = rows[:, None] * stride_n + depth[None, :]
     inside = rows[:, None] < n_ctx
     queries = tl.load(q + base + within, mask=inside, other=0.0)
-    # What follows takes the largest score for the largest multiple of it, and minus infinity for hidden, so it wants a scale
-    # above zero: the queries take the sign.
-    queries = tl.where(sm_scale < 0, -queries, queries)
     row_max = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     accumulator = tl.zeros([BLOCK_M, HEAD_DIM], dtype=tl.float32)
     # exp(x) = exp2(x · log2 e), with the factor folded into the scale.
     qk_scale = tl.maximum(tl.abs(sm_scale) * 1.4426950408889634, 1e-30)
+    sign = tl.where(sm_scale < 0, -1.0, 1.0)
     if IS_CAUSAL:
         unmasked_end = tile * BLOCK_M // BLOCK_N * BLOCK_N
         end = tl.minimum(n_ctx, (tile + 1) * BLOCK_M)
     else:
         unmasked_end = n_ctx // BLOCK_N * BLOCK_N
         end = n_ctx
+    # The largest score is taken for the largest multiple of it, and minus infinity for hidden, so the scale must be above zero:
+    # if it is not, all blocks go the way of those with masks, where scores take the sign.
+    unmasked_end = tl.where(sm_scale < 0, 0, unmasked_end)
     # One loop, where its copies have a producer that runs ahead; else the blocks without masks in a loop of their own.
     start = 0
     if not SPECIALIZE:
         accumulator, row_max, row_sum = attend(
             queries, k + base, v + base, accumulator, row_max, row_sum, rows, 0, unmasked_end, end, n_ctx, stride_n, qk_scale,
-            HEAD_DIM, BLOCK_N, IS_CAUSAL, False, False,
+            sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, False, False,
         )  # fmt: skip
         start = unmasked_end
     accumulator, row_max, row_sum = attend(
         queries, k + base, v + base, accumulator, row_max, row_sum, rows, start, end, unmasked_end, n_ctx, stride_n, qk_scale,
-        HEAD_DIM, BLOCK_N, IS_CAUSAL, True, SPECIALIZE,
+        sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, True, SPECIALIZE,
     )  # fmt: skip
     result = accumulator * (1.0 / row_sum)[:, None]
     natural_log_2 = 0.6931471805599453
@@ -111,7 +112,7 @@ def tile_of(place, programs, tiles, heads, HEADS_TOGETHER: tl.constexpr):
     section = number // (tiles * HEADS_TOGETHER)
     together = tl.minimum(HEADS_TOGETHER, heads - section * HEADS_TOGETHER)
     inner = number % (tiles * HEADS_TOGETHER)
-    return tiles - 1 - inner // together, section * HEADS_TOGETHER + inner % together
+    return tl.maximum(tiles - 1 - inner // together, 0), section * HEADS_TOGETHER + inner % together
 
 
 @triton.jit

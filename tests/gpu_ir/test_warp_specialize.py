@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,3 +148,59 @@ def test_products_of_attention_stay_asynchronous() -> None:
     order = list(releases[0].parent_block)
     (last,) = (number for number, op in enumerate(order) if isinstance(op, WarpGroupDot) and op.result in order[-1].operands)
     assert max(map(order.index, releases)) < last, "both buffers are free before the second product of the iteration"
+
+
+ATTENTION = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"lse": "*fp32", "sm_scale": "fp32"}
+ATTENTION |= dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16") | dict.fromkeys(("n_heads", "n_ctx", "n_batch"), "i32")
+
+
+def attention(stop: str) -> kbuild.Artifact:
+    """The shipped kernel as programs that go from tile to tile, with small tiles."""
+    source = Path(__file__).parents[2] / "kernels" / "flash_attention.py"
+    constexprs = {"HEAD_DIM": 64, "IS_CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "PERSISTENT": True}
+    return kbuild.compile(f"{source}:flash_attention_kernel", signature=ATTENTION, constexprs=constexprs, num_stages=2, stop=stop)
+
+
+def attended(module: Module) -> float:
+    """The largest error over three tiles of each of two heads, which one program makes."""
+    heads, rows, width = 2, 150, 64
+    generator = np.random.default_rng(1)
+    q, k, v = (generator.standard_normal((heads, rows, width)).astype(np.float16) for _ in range(3))
+    out, sums = np.full_like(q, np.nan), np.full((heads, rows), np.nan, np.float32)
+    interp.run(module, [q, k, v, out, sums, -0.125, q.size, rows * width, width, heads, rows, 1], (1,))
+    scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) * -0.125
+    weights = np.exp(np.where(np.tri(rows, dtype=bool), scores, -np.inf))
+    expected = weights / weights.sum(2, keepdims=True) @ v.astype(np.float64)
+    return float(np.abs(out - expected).max())
+
+
+def test_no_barrier_of_all_warps_from_tile_to_tile_of_attention() -> None:
+    artifact = attention("ptx")
+    assert re.findall(r"bar\.sync\s+.*;", artifact.asm["ptx"]) == ["bar.sync \t0;"], "but that after the barriers are set up"
+    assert artifact.metadata.conversions == 0 and "queries: by q_map" in artifact.metadata.tma
+    assert attended(parse_module(artifact.asm["ttgir"])) < 2e-3
+
+
+def release_of_queries(module: Module) -> ArriveBarrier:
+    """The only one that is neither in the innermost loop nor of one of its tiles."""
+    found = [op for op in ops(module, ArriveBarrier) if isinstance(op, ArriveBarrier) and op.tiles[0].hint.startswith("queries")]
+    (release,) = found
+    return release
+
+
+def test_queries_that_are_not_given_back_stop_the_producer() -> None:
+    module = parse_module(attention("ttgir").asm["ttgir"])
+    release_of_queries(module).erase()
+    with pytest.raises(InterpretError, match="a wait that never ends"):
+        attended(module)
+
+
+def test_queries_given_back_before_the_products_show() -> None:
+    module = parse_module(attention("ttgir").asm["ttgir"])
+    release = release_of_queries(module)
+    (loop,) = {op.parent_op for op in ops(module, WarpGroupDot)}
+    for op in (release.barrier.op, release.tiles[0].op, release.predicate.op, release):
+        assert op is not None and loop is not None
+        op.move_before(loop)
+    with pytest.raises((InterpretError, AssertionError)):
+        assert attended(module) < 2e-3

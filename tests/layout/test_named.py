@@ -5,6 +5,7 @@ import pytest
 from kbuild.compiler.layout import (
     LinearLayout,
     blocked,
+    classify,
     coalesced,
     default_blocked,
     dot_operand,
@@ -15,6 +16,7 @@ from kbuild.compiler.layout import (
     wgmma_accumulator,
     wgmma_mode,
     wgmma_shared,
+    widened,
 )
 
 LANES = [(lane, lane >> 2, lane & 3) for lane in range(32)]
@@ -42,6 +44,16 @@ def test_coalesced_fills_the_fastest_axis_first():
     assert default_blocked((1024,), 4) == blocked((1024,), [1], [32], [4], [0])
     assert default_blocked((), 4).size("lane") == 32
     assert default_blocked((), 4).free_bits("warp") == 3
+
+
+def test_widened_exchanges_lanes_for_registers_of_the_same_warp():
+    layout = mma_accumulator((32, 64), (2, 1))
+    wide = widened(layout, 8)
+    assert wide is not None and wide.contiguous_per_thread() == 8
+    assert wide == LinearLayout.make((32, 64), register=[1, 2, 4, 512, 32], lane=[8, 16, 64, 128, 256], warp=[1024])
+    assert wide.bases_of("warp") == layout.bases_of("warp") and classify(layout, wide) == "shuffle"
+    assert widened(layout, 2) == layout
+    assert widened(mma_accumulator((32, 16), (2, 1)), 8) is None, "two columns for each lane are too few to give"
 
 
 def test_slice_keeps_copies_in_other_threads_only():

@@ -26,6 +26,7 @@ from kbuild.compiler.layout.named import (
     wgmma_accumulator,
     wgmma_mode,
     wgmma_shared,
+    widened,
 )
 from kbuild.compiler.layout.shared import (
     LdmatrixPlan,
@@ -86,4 +87,5 @@ __all__ = [
     "wgmma_accumulator",
     "wgmma_mode",
     "wgmma_shared",
+    "widened",
 ]

@@ -97,6 +97,27 @@ def stored_by_warps(layout: LinearLayout, vector: int) -> LinearLayout | None:
     return LinearLayout(layout.shape, tuple({"register": (*units, *left[lanes:]), "lane": tuple(left[:lanes]), **kept}.items()))
 
 
+def widened(layout: LinearLayout, vector: int) -> LinearLayout | None:
+    """The layout with the same elements in each warp, and `vector` neighbours along the last axis in each thread: the lanes that
+    had some of them take whole vectors further on instead.  None where a thread has too few to give in return.
+
+    For the accumulator of a product, whose threads have pairs, that is two lane bits exchanged for two of registers.
+    """
+    registers, lanes = list(layout.bases_of("register")), list(layout.bases_of("lane"))
+    units = [1 << bit for bit in range(vector.bit_length() - 1)]
+    further = [base for base in registers if vector <= base < layout.shape[-1] and not base & (base - 1)]
+    for number, base in enumerate(lanes):
+        if base in units:
+            if not further:
+                return None
+            lanes[number] = further.pop(0)
+            registers[registers.index(lanes[number])] = base
+    if not set(units) <= set(registers):
+        return None
+    registers = [*units, *(base for base in registers if base not in units)]
+    return LinearLayout.make(layout.shape, register=registers, lane=lanes, warp=layout.bases_of("warp"))
+
+
 def default_blocked(shape: Sequence[int], num_warps: int) -> LinearLayout:
     """What every tensor starts with: one element per thread, the last axis fastest.
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 from kbuild.compiler.ir.core import Func, Op, Trait
 from kbuild.compiler.ir.types import TensorType, layout_of
 from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
@@ -54,12 +55,14 @@ class Anchors:
         """Operations whose results keep their layout."""
         self.vectors: dict[Op, int] = {}
         """Stores that each warp had better make of what it has, and the neighbours that a thread stores at a time."""
+        self.by_shuffles = False
+        """Whether they have no memory to bring that into order."""
 
 
 def find_anchors(func: Func) -> Anchors:
     """The anchors of a function as it stands, with conversions still in place."""
     anchors = Anchors()
-    threads = 32 * int(func.attrs["num_warps"])
+    threads, anchors.by_shuffles = 32 * int(func.attrs["num_warps"]), has_no_memory(func)
     by_groups = any(isinstance(op, WarpGroupDot) for op in func.body.walk())
     for op in func.body.walk():
         if isinstance(op, _TAKES_ANY):
@@ -72,7 +75,7 @@ def find_anchors(func: Func) -> Anchors:
         elif isinstance(op, MEMORY):
             if not _is_fixed(op, threads):
                 continue
-            if by_groups and isinstance(op, Store) and held_layout(op.value).rank == 2:
+            if isinstance(op, Store) and (anchors.by_shuffles or (by_groups and held_layout(op.value).rank == 2)):
                 anchors.vectors[op] = held_layout(op.value).contiguous_per_thread()
             else:
                 anchors.operands[op] = _layouts(op)
@@ -106,3 +109,10 @@ def _is_fixed(op: Op, threads: int) -> bool:
     if isinstance(op, Store) and type_.rank == 1 and held_layout(op.value).size("register") <= SCALAR_REGISTERS:
         return False
     return type_.numel >= threads
+
+
+def has_no_memory(func: Func) -> bool:
+    """Whether tiles in flight had better have all shared memory: where one loop has several products, and other warps copy for
+    it."""
+    loops = [op for op in func.body.walk() if isinstance(op, For) and op.warp_specialize]
+    return any(sum(isinstance(op, WarpGroupDot) for op in loop.body) > 1 for loop in loops)

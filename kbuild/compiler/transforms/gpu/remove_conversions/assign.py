@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
-from kbuild.compiler.layout import LinearLayout, stored_by_warps
+from kbuild.compiler.layout import LinearLayout, stored_by_warps, widened
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Scan, Store
@@ -194,12 +194,12 @@ class _Chooser:
 
     def settle_store(self, op: Store) -> None:
         """A store that is no anchor takes its value as it comes, if that has no more registers than it is worth; one of what
-        products of warpgroups leave takes what each warp has, so that no warpgroup waits for another."""
+        products of warpgroups leave takes what each warp has, in vectors, so that no warpgroup waits for another."""
         if op in self.anchors.operands:
             return
         own, given = layout_of(op.ptr.type), self.layouts.get(op.value)
-        if op in self.anchors.vectors:
-            given = self.by_warps(op, given) if given is not None else None
+        if given is not None and op in self.anchors.vectors:
+            given = widened(given, self.anchors.vectors[op]) if self.anchors.by_shuffles else self.by_warps(op, given)
         if own is not None and (given is None or given.size("register") > 2 * own.size("register") + 2):
             given = own
         self.anchors.operands[op] = (given,) * len(op.operands)

@@ -42,6 +42,7 @@ from kbuild.compiler.transforms.gpu.pipeline.carried import drop_unused_carried
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
+from kbuild.compiler.transforms.gpu.warp_specialize.kept import consume_kept, kept_loads
 from kbuild.compiler.transforms.gpu.warp_specialize.producer import Skeleton
 from kbuild.compiler.transforms.gpu.warp_specialize.registers import share_out
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops, make_ring
@@ -54,8 +55,8 @@ SHORT_CYCLES = 512
 """How long the products of an iteration take at most for it to be short."""
 BITS_PER_CYCLE = 2048 * 16
 """Bits of A, times columns of B, that the tensor cores of a multiprocessor multiply in a cycle."""
-_BARRIER_ARRAYS = 4
-"""The most that there can be: full and empty, of tiles given back early and late."""
+_BARRIER_ARRAYS = 6
+"""The most that there can be: full and empty, of tiles given back early, late, and when the loop has ended."""
 
 
 @gpu_pass
@@ -81,17 +82,22 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     tiles = {load: tile_of(load) for load in loads}
     if not loads or not all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items()):
         return
-    skeleton, counts = Skeleton(loop, [index for load in loads for index in load.indices]), _buffers(func, loop, tiles, target)
-    if not skeleton.is_possible or min(counts) < MIN_STAGES:
+    kept = kept_loads(func, loop)
+    skeleton = Skeleton(loop, [index for load in (*loads, *kept) for index in load.indices])
+    counts = _buffers(func, loop, tiles, kept, target)
+    if not skeleton.is_possible or counts[0] < MIN_STAGES:
         return
-    if not (loop.warp_specialize or _pays(loop, tiles, min(counts), target)):
+    if not (loop.warp_specialize or _pays(loop, tiles, counts[0], target)):
         return
     before = Builder.before(next(iter(func.body)))
     rings = _rings(func, loop, tiles, counts, before)
+    around = [_ring(func, kept, {load: tile_of(load) for load in kept}, counts[2], False, before)] if kept else []
     meeting = before.add(Barrier())
-    producer = _producer(func, skeleton, rings)
+    producer = _producer(func, skeleton, rings, around)
     for ring in rings:  # ptxas wants one wait for both products: what ended first is given back after what ended last.
         loop = ring.consume(loop)
+    for ring in around:
+        consume_kept(ring, loop)
     loop = drop_unused_carried(loop)
     loop.num_stages = 1
     registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS)
@@ -121,43 +127,62 @@ def _cycles(dot: WarpGroupDot) -> float:
     return c.numel * depth * bit_width(a) / BITS_PER_CYCLE
 
 
-def _buffers(func: Func, loop: For, tiles: Mapping[Load, MemDescType], target: Target) -> tuple[int, int]:
+def _buffers(
+    func: Func, loop: For, tiles: Mapping[Load, MemDescType], kept: Sequence[Load], target: Target
+) -> tuple[int, int, int]:
     """How many buffers the rings have, that of tiles which are given back at once and that of those which products read on: as
-    many as the loop has stages, or as fit, and one more in the second if there is room.  What follows the loop has memory of
-    its own only if the loop may start anew under it."""
+    many as the loop has stages, or as fit, and one more in the second if there is room; and that of tiles which the whole loop
+    reads, two if there is still room.  What follows the loop has memory of its own only if the loop may start anew under it."""
     wanted = loop.num_stages if loop.num_stages is not None else func.attrs.get("num_stages", 1)
-    other = other_bytes(func, enclosing_loops(loop)[0], list(tiles)) + _BARRIER_ARRAYS * ALIGNMENT
+    kept_bytes = sum(tile_of(load).tile_bytes for load in kept)
+    other = other_bytes(func, enclosing_loops(loop)[0], [*tiles, *kept]) + kept_bytes + _BARRIER_ARRAYS * ALIGNMENT
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
     late_bytes = sum(tile.tile_bytes for load, tile in tiles.items() if feeds_sum_in_place(load, loop))
     count = fitting_stages(max(wanted, MIN_STAGES), stage_bytes, other, target.shared_bytes)
-    fits = count * stage_bytes + late_bytes + other <= target.shared_bytes
-    return count, count + (fits and late_bytes < stage_bytes)
+    left = target.shared_bytes - count * stage_bytes - other
+    one_more = late_bytes <= left and late_bytes < stage_bytes
+    return count, count + one_more, 1 + (kept_bytes <= left - one_more * late_bytes)
 
 
-def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], counts: tuple[int, int], builder: Builder) -> list[Ring]:
+def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], counts: Sequence[int], builder: Builder) -> list[Ring]:
     """The rings of a loop: one for the tiles that are given back at once, one for those that products read on."""
-    rings, warps = [], func.attrs["num_warps"]
+    rings = []
     for late, count in zip((False, True), counts):
         loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
         if loads:
-            maps = [add_tensor_map(func, load, tiles[load]) for load in loads]
-            note_maps(func, loads, dict(zip(loads, maps)))
-            rings.append(make_ring(builder, loads, [tiles[load] for load in loads], maps, count, late, warps))
+            rings.append(_ring(func, loads, tiles, count, late, builder))
     return rings
 
 
-def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring]) -> Block:
-    """What fills the rings."""
+def _ring(
+    func: Func, loads: Sequence[Load], tiles: Mapping[Load, MemDescType], count: int, late: bool, builder: Builder
+) -> Ring:
+    maps = [add_tensor_map(func, load, tiles[load]) for load in loads]
+    note_maps(func, loads, dict(zip(loads, maps)))
+    return make_ring(builder, loads, [tiles[load] for load in loads], maps, count, late, func.attrs["num_warps"])
+
+
+def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring], around: Sequence[Ring]) -> Block:
+    """What fills the rings, those of `around` each time before the loop begins."""
     block = Block()
     builder = Builder(block)
-    state = [builder.add(Constant.of(value, I32)).result for _ in rings for value in (0, 1)]
+    state = [builder.add(Constant.of(value, I32)).result for _ in (*rings, *around) for value in (0, 1)]
+    split = 2 * len(rings)
 
     def issue(inner: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
-        following: list[Value] = []
-        for number, ring in enumerate(rings):
-            following += ring.issue(inner, mapping, state[2 * number], state[2 * number + 1])
-        return following
+        return [*_issue(rings, inner, mapping, state[:split]), *state[split:]]
 
-    skeleton.copy(func.body, block, state, issue)
+    def begin(inner: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
+        return [*state[:split], *_issue(around, inner, mapping, state[split:])]
+
+    skeleton.copy(func.body, block, state, issue, begin)
     block.append(Yield(()))
     return block
+
+
+def _issue(rings: Sequence[Ring], builder: Builder, mapping: dict[Value, Value], state: Sequence[Value]) -> list[Value]:
+    """Fill a buffer of each ring; where in the rings they are then."""
+    following: list[Value] = []
+    for ring, slot, phase in zip(rings, state[::2], state[1::2]):
+        following += ring.issue(builder, mapping, slot, phase)
+    return following

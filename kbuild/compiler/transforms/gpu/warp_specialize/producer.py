@@ -82,23 +82,24 @@ class Skeleton:
             self.carried[loop].add(number)
             self._work += [loop.init[number], loop.yielded[number]]
 
-    def copy(self, block: Block, target: Block, state: list[Value], issue: Issue) -> None:
-        """Append the copy of a function's block to `target`; each loop around `issue` carries the state."""
-        self._copy(block, Builder(target), {}, state, issue)
+    def copy(self, block: Block, target: Block, state: list[Value], issue: Issue, before: Issue) -> None:
+        """Append the copy of a function's block to `target`; the loop and those around it carry the state, which `issue` changes
+        in each iteration of the loop, and `before` each time the loop begins."""
+        self.issue, self.before = issue, before
+        self._copy(block, Builder(target), {}, state)
 
-    def _copy(self, block: Block, builder: Builder, mapping: dict[Value, Value], state: list[Value], issue: Issue) -> list[Value]:
+    def _copy(self, block: Block, builder: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
         for op in block:
             if op not in self.kept:
                 continue
             if isinstance(op, For):
-                state = self._copy_loop(op, builder, mapping, state, issue)
+                state = self.before(builder, mapping, state) if op is self.loop else state
+                state = self._copy_loop(op, builder, mapping, state)
             else:
                 builder.add(op.clone(mapping))
         return state
 
-    def _copy_loop(
-        self, loop: For, builder: Builder, mapping: dict[Value, Value], state: list[Value], issue: Issue
-    ) -> list[Value]:
+    def _copy_loop(self, loop: For, builder: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
         kept = sorted(self.carried[loop])
         around = any(inner is self.loop for inner in loop.walk())
         handed = state if around else []
@@ -109,9 +110,9 @@ class Skeleton:
         bounds = [mapping.get(value, value) for value in (loop.lower, loop.upper, loop.step)]
         init = [mapping.get(loop.init[number], loop.init[number]) for number in kept]
         inner, inside = Builder(body, loc=loop.loc), body.arguments[len(old) :]
-        following = self._copy(loop.body, inner, mapping, inside, issue)
+        following = self._copy(loop.body, inner, mapping, inside)
         if loop is self.loop:
-            following = issue(inner, mapping, inside)
+            following = self.issue(inner, mapping, inside)
         inner.add(Yield((*(mapping.get(loop.yielded[n], loop.yielded[n]) for n in kept), *following)))
         copy = builder.add(For(bounds[0], bounds[1], bounds[2], (*init, *handed), body, num_stages=1))
         mapping.update((loop.results[number], copy.results[place]) for place, number in enumerate(kept))

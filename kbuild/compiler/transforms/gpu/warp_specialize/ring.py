@@ -64,7 +64,7 @@ class Ring:
             copy = AsyncTmaCopyGlobalToLocal(map_, tile, barrier, true, indices)
             copy.loc = load.loc
             builder.add(copy)
-        return self._following(builder, slot, phase)
+        return self.following(builder, slot, phase)
 
     # The side of the program's warps
 
@@ -78,17 +78,17 @@ class Ring:
         loop = levels[-1]
         slot, phase = inside
         fenced = self._receive(loop, slot, phase)
-        yield_more(loop, self._following(Builder.before(loop.body.terminator), slot, phase))
+        yield_more(loop, self.following(Builder.before(loop.body.terminator), slot, phase))
         for outer, inner in zip(levels[-2::-1], levels[:0:-1]):
             yield_more(outer, inner.results[-2:])
         if self.is_late:
             builder = Builder.before(_retiring(loop))
             started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
-            self._release(builder, self._previous(builder, slot), started, fenced)
+            self.release(builder, self._previous(builder, slot), started, fenced)
         if self.is_late and len(levels) > 1:  # Nobody fills the buffer that is left after the last run of the loop.
             after = Builder.after(loop)
             ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
-            self._release(after, self._previous(after, loop.results[-2]), ran, fenced)
+            self.release(after, self._previous(after, loop.results[-2]), ran, fenced)
         return loop
 
     def _receive(self, loop: For, slot: Value, phase: Value) -> bool:
@@ -103,10 +103,10 @@ class Ring:
         fenced = any(isinstance(reader, LocalLoad) for reader in readers)
         if not self.is_late:
             builder = Builder.before(_after_reads(loop, readers))
-            self._release(builder, slot, builder.add(Constant.of(1, I1)).result, fenced)
+            self.release(builder, slot, builder.add(Constant.of(1, I1)).result, fenced)
         return fenced
 
-    def _release(self, builder: Builder, slot: Value, predicate: Value, fenced: bool) -> None:
+    def release(self, builder: Builder, slot: Value, predicate: Value, fenced: bool) -> None:
         if fenced:
             builder.add(FenceAsyncShared())
         tiles = tuple(_element(builder, buffer, slot) for buffer in self.buffers)
@@ -114,7 +114,7 @@ class Ring:
 
     # Around the ring
 
-    def _following(self, builder: Builder, slot: Value, phase: Value) -> list[Value]:
+    def following(self, builder: Builder, slot: Value, phase: Value) -> list[Value]:
         """The slot after this one and its phase; `analysis.barriers` recognises the form."""
         zero, one, size = (builder.add(Constant.of(value, I32)).result for value in (0, 1, self.count))
         increased = builder.add(AddI(slot, one)).result

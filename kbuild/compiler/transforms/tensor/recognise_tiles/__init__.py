@@ -65,11 +65,15 @@ def recognise_tiles(module: Module, target: Target) -> None:
 
 
 def _is_candidate(load: Load) -> bool:
-    """Whether a load may be pipelined: of a matrix, in an innermost loop."""
+    """Whether a load may be pipelined: of a matrix, in an innermost loop, or right around one whose copies are to have warps of
+    their own."""
     type_, loop = load.result.type, load.parent_op
     if not isinstance(type_, TensorType) or type_.rank != 2 or load.desc is not None or load.boundary_check:
         return False
-    if not isinstance(loop, For) or any(isinstance(op, For | While) for op in loop.body.walk()):
+    if not isinstance(loop, For):
+        return False
+    inner = [op for op in loop.body.walk() if isinstance(op, For | While)]
+    if any(not isinstance(op, For) or not op.warp_specialize or op.parent is not loop.body for op in inner):
         return False
     return not (load.volatile or load.cache)
 

@@ -21,24 +21,40 @@ def product_of_tile(
     tile, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """Makes one tile of C."""
+    """Makes one tile of C; SPECIALIZE gives the copies of its operands a warp of their own."""
     tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     depth = tl.arange(0, BLOCK_K)
-    # Rows and columns past the edge wrap around: their products are not stored, and the loads need no mask.
-    a_tile = a + (rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-    b_tile = b + depth[:, None] * stride_bk + (columns % N).to(tl.int64)[None, :] * stride_bn
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in tl.range(0, K, BLOCK_K, warp_specialize=SPECIALIZE):
-        a_values = tl.load(a_tile, mask=depth[None, :] < K - start, other=0.0)
-        b_values = tl.load(b_tile, mask=depth[:, None] < K - start, other=0.0)
-        accumulator = tl.dot(a_values, b_values, accumulator)
-        a_tile += BLOCK_K * stride_ak
-        b_tile += BLOCK_K * stride_bk
-    c_tile = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
-    inside = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c_tile, accumulator.to(c.dtype.element_ty), mask=inside)
+    if SPECIALIZE:
+        a_tile = a + rows.to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
+        b_tile = b + depth[:, None] * stride_bk + columns.to(tl.int64)[None, :] * stride_bn
+        for start in tl.range(0, K, BLOCK_K, warp_specialize=True):
+            a_values = tl.load(a_tile, mask=(rows[:, None] < M) & (depth[None, :] < K - start), other=0.0)
+            b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & (columns[None, :] < N), other=0.0)
+            accumulator = tl.dot(a_values, b_values, accumulator)
+            a_tile += BLOCK_K * stride_ak
+            b_tile += BLOCK_K * stride_bk
+        # In two halves, so that the first is on its way when the second is brought into order.
+        left, right = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
+        near = tile_n * BLOCK_N + tl.arange(0, BLOCK_N // 2)
+        far = near + BLOCK_N // 2
+        c_tile = c + rows.to(tl.int64)[:, None] * stride_cm
+        tl.store(c_tile + near[None, :] * stride_cn, left.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (near[None, :] < N))
+        tl.store(c_tile + far[None, :] * stride_cn, right.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (far[None, :] < N))
+    else:
+        # Rows and columns past the edge wrap around: their products are not stored, and the loads need no mask.
+        a_tile = a + (rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
+        b_tile = b + depth[:, None] * stride_bk + (columns % N).to(tl.int64)[None, :] * stride_bn
+        for start in range(0, K, BLOCK_K):
+            a_values = tl.load(a_tile, mask=depth[None, :] < K - start, other=0.0)
+            b_values = tl.load(b_tile, mask=depth[:, None] < K - start, other=0.0)
+            accumulator = tl.dot(a_values, b_values, accumulator)
+            a_tile += BLOCK_K * stride_ak
+            b_tile += BLOCK_K * stride_bk
+        c_tile = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
+        tl.store(c_tile, accumulator.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
 @triton.jit

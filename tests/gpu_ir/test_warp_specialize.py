@@ -107,8 +107,9 @@ def test_two_products_in_flight_and_no_barrier_between_the_program_s_warps() -> 
     assert not any(op.op_name.partition(".")[2] == "barrier" for op in dot.parent_block)
     assert artifact.metadata.warps == 12
     ptx = artifact.asm["ptx"]
+    assert "stmatrix" in ptx and "bar.warp.sync" in ptx, "what a warp has is stored by that warp"
     assert re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32\s+(\d+)", ptx) == [("dec", "40"), ("inc", "232")]
-    assert len(re.findall(r"bar\.sync\s+0;", ptx)) == 1 and re.search(r"bar\.sync\s+1, 256;", ptx)
+    assert len(re.findall(r"bar\.sync", ptx)) == 1, "after the barriers in shared memory have been made"
 
 
 def test_nothing_orders_twice_what_is_ordered() -> None:
@@ -116,11 +117,12 @@ def test_nothing_orders_twice_what_is_ordered() -> None:
     and where no tile follows, the last buffer is given back to nobody."""
     ptx = compiled((64, 64, 64), 3, "ptx").asm["ptx"]
     assert ptx.count("fence.proxy.async") == 1 and ptx.count("mbarrier.init") == 6
-    assert "bar.warp.sync" not in ptx and ptx.count("mbarrier.arrive.shared") == 2, "the tiles of a program are a loop"
+    assert ptx.count("mbarrier.arrive.shared") == 2, "the tiles of a program are a loop"
+    assert ptx.count("bar.warp.sync") == 2, "before and after the result passes through memory of the warp's own"
     signature = dict.fromkeys("abc", "*fp16:16") | {"sums": "*fp32:16"} | dict.fromkeys("MNK", "i32:16")
     source, tiles = f"{KERNELS / 'products.py'}:dot_and_sum_specialized", dict.fromkeys(("TILE_M", "TILE_N", "TILE_K"), 64)
     ptx = kbuild.compile(source, signature=signature, constexprs=tiles, num_warps=4, stop="ptx").asm["ptx"]
-    assert ptx.count("bar.warp.sync") == ptx.count("mbarrier.arrive.shared") == 1
+    assert ptx.count("bar.warp.sync") == 3 and ptx.count("mbarrier.arrive.shared") == 1
 
 
 def test_registers_stay_where_they_are_enough() -> None:

@@ -10,11 +10,14 @@ from kbuild.compiler.layout import (
     blocked,
     classify,
     dot_operand,
+    f2,
     mma_accumulator,
     register_moves,
     shared_plan,
     shuffle_plan,
     slice_of,
+    stored_by_warps,
+    wgmma_accumulator,
 )
 from kbuild.errors import InternalError
 
@@ -205,6 +208,61 @@ def test_everyday_conversions_have_no_bank_conflicts(name, bits):
     assert through_shared(plan, source, destination) == hold(destination)
     assert bank_conflicts(plan.layout, source, bits, plan.store_vector) == 0
     assert bank_conflicts(plan.layout, destination, bits, plan.load_vector) == 0
+
+
+@pytest.mark.parametrize(("shape", "warps", "bits"), [
+    ((128, 256), (8, 1), 16), ((64, 128), (4, 1), 16), ((64, 256), (4, 2), 16), ((128, 256), (8, 1), 32),
+])  # fmt: skip
+def test_warps_store_what_they_have(shape, warps, bits):
+    """Whole rows of the warp's part, by memory of the warp's own, in little of it, and no bank conflicts."""
+    vector = 128 // bits
+    source = wgmma_accumulator(shape, warps, shape[1] // warps[1])
+    destination = stored_by_warps(source, vector)
+    assert destination.contiguous_per_thread() == vector and destination.bases_of("warp") == source.bases_of("warp")
+    assert destination.bases_of("lane")[:4] == tuple(vector << bit for bit in range(4))
+    assert classify(source, destination) == "warp"
+    plan = shared_plan(source, destination, bits)
+    assert through_shared(plan, source, destination) == hold(destination)
+    assert plan.bytes == min(4096 * source.size("warp"), source.numel * bits // 8)
+    assert bank_conflicts(plan.layout, destination, bits, plan.load_vector) == 0
+    for each in plan.rounds:
+        touched = [places(each.stores, warp) | places(each.loads, warp) for warp in range(source.size("warp"))]
+        assert sum(map(len, touched)) == len(set().union(*touched)), "no warp touches what another does"
+        assert (each.matrices is not None) == (bits == 16)
+        if each.matrices is not None:
+            assert written_by_matrices(each.matrices, source) == written(each.stores, source)
+
+
+def written(access, source):
+    """What each offset holds after plain stores."""
+    return {
+        offset ^ f2.apply(access.lane, lane) ^ f2.apply(access.warp, warp) | number:
+            source.flat(register=register, lane=lane, warp=warp)
+        for group, offset in zip(access.groups, access.offsets)
+        for number, register in enumerate(group)
+        for lane in range(32)
+        for warp in range(source.size("warp"))
+    }  # fmt: skip
+
+
+def written_by_matrices(plan, source):
+    """What each offset holds after stmatrix: lane 4·g + t has elements 2·t and 2·t + 1 of row g of each matrix, and lane 8·j + r
+    the address of row r of matrix j."""
+    return {
+        (offset ^ f2.apply(plan.lane, 8 * matrix + lane // 4) ^ f2.apply(plan.warp, warp)) + 2 * (lane % 4) + number:
+            source.flat(register=register, lane=lane, warp=warp)
+        for group, offset in zip(plan.groups, plan.offsets)
+        for matrix, registers in enumerate(group)
+        for number, register in enumerate(registers)
+        for lane in range(32)
+        for warp in range(source.size("warp"))
+    }  # fmt: skip
+
+
+def places(access, warp):
+    """The offsets, in elements, that the lanes of a warp touch."""
+    lanes = [f2.apply(access.lane, lane) ^ f2.apply(access.warp, warp) for lane in range(32)]
+    return {(offset ^ lane) + element for offset in access.offsets for lane in lanes for element in range(access.vector)}
 
 
 def test_vectors_of_an_epilogue():

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.scalars import scalar_ranges
-from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.analysis.scratch import division, scratch_bytes
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
@@ -66,11 +66,15 @@ class Access(NamedTuple):
     """The allocation, or the operation whose scratch it is."""
     slot: Slot | None
     """The buffer; None when unknown, or when there is one only."""
+    division: object = None
+    """What says how these bytes are divided among warps, each of which touches its own alone; None where they are not."""
 
 
 def may_conflict(first: Access, second: Access) -> bool:
     """Whether two accesses may touch the same bytes."""
     if first.start >= second.end or second.start >= first.end:
+        return False
+    if first.division is not None and (first.start, first.division) == (second.start, second.division):
         return False
     a, b = first.slot, second.slot
     if first.owner is not second.owner or a is None or b is None:
@@ -187,7 +191,7 @@ class BarrierAnalysis:
                 self._collect_allocation(op)
             elif op.attributes.get("scratch") is not None:
                 start = op.attributes["scratch"]
-                self.scratch[op] = Access(start, start + scratch_bytes(op, num_warps), op, None)
+                self.scratch[op] = Access(start, start + scratch_bytes(op, num_warps), op, None, division(op))
             elif isinstance(op, Call):
                 self.reads[op] = self.writes[op] = [Access(0, EVERYTHING, op, None)]
             elif op in self.scalars:
@@ -307,7 +311,10 @@ class BarrierAnalysis:
             _end_products(state, op.pendings)
         elif op in self.scratch:
             self._check(op, [], [self.scratch[op]], state)
-            state.clear(op)
+            if self.scratch[op].division is None:
+                state.clear(op)
+            else:
+                state.write([self.scratch[op]])
             state.load([self.scratch[op]])
         elif op in self.scalars:
             self._visit_scalar(op, state)

@@ -1,7 +1,8 @@
 """How operations that move data between threads do it, and the shared memory that this takes.
 
 Pure functions of an operation: `allocate` asks for the bytes, the lowering emits code from the same plan.  An operation
-writes its scratch memory, has a barrier of its own, and reads it; nothing in there outlives the operation.
+writes its scratch memory, has a barrier of its own, and reads it; nothing in there outlives the operation.  What moves within
+warps alone divides the memory among them, and asks no warp to wait for another.
 
 Reductions and scans see the bits of the axis through the layout: each is a bit of the register, lane or warp number, so
 combining along it means combining registers, shuffling lanes, or an `Exchange` between warps.
@@ -105,7 +106,7 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
     """Bytes of shared memory that the lowering of an operation needs for itself; 0 for most."""
     if isinstance(op, ConvertLayout):
         source, destination = _layout(op.src), _layout(op.result)
-        if source == destination or classify(source, destination) != "shared":
+        if source == destination or classify(source, destination) not in ("warp", "shared"):
             return 0
         return shared_plan(source, destination, max(8, bit_width(op.type))).bytes
     if isinstance(op, Reduce):
@@ -119,6 +120,15 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
     if isinstance(op, AtomicRMW | AtomicCAS):
         return _atomic_bytes(op, num_warps)
     return 0
+
+
+def division(op: Op) -> tuple[LinearLayout, LinearLayout, int] | None:
+    """What says how an operation divides its scratch memory among warps, each of which uses only its own part; None where they
+    share it."""
+    if not isinstance(op, ConvertLayout):
+        return None
+    source, destination = _layout(op.src), _layout(op.result)
+    return (source, destination, bit_width(op.type)) if classify(source, destination) == "warp" else None
 
 
 def storage_bytes(type_: Type) -> int:

@@ -1,41 +1,52 @@
 """What it takes to change a tensor from one register layout to another.
 
 `source.solve(destination)` says where each destination place finds its element.  When that is the same thread, values
-are renamed; when it is the same warp, lanes exchange them by shuffles; otherwise they pass through shared memory, in a
-scratch layout made for the two: elements that both sides hold together form the vectors of the accesses, and what the
-lanes of one access hold goes to different banks, for the stores and for the loads alike.
+are renamed; when it is the same warp, lanes exchange them by shuffles; otherwise, or where that takes too many shuffles, they
+pass through shared memory, in a scratch layout made for the two: elements that both sides hold together form the vectors of the
+accesses, and what the lanes of one access hold goes to different banks, for the stores and for the loads alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from kbuild.compiler.layout import f2
 from kbuild.compiler.layout.linear import Conversion, LinearLayout, all_sums
 from kbuild.compiler.layout.shared import (
     BANK_ROW_BYTES,
     MAX_VECTOR_BITS,
+    LdmatrixPlan,
     SharedAccess,
     bank_conflicts,
+    ldmatrix_fits,
     shared_access,
 )
 from kbuild.errors import InternalError
 
-Kind = Literal["same", "registers", "shuffle", "shared"]
+Kind = Literal["same", "registers", "shuffle", "warp", "shared"]
+_MOST_SHUFFLED_BITS = 2
+"""Bits that may change between register and lane numbers by shuffles, for many registers: each doubles the selects."""
+_MANY_REGISTERS = 32
+_WARP_SCRATCH_BYTES = 4096
+"""Of a conversion within warps; more is done in several rounds, which cost a warp little."""
 
 
 @lru_cache(maxsize=4096)
 def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
-    """The cheapest kind of conversion: nothing, renamed registers, exchange within warps, or shared memory."""
+    """The cheapest kind of conversion: nothing, renamed registers, exchange within warps by shuffles or ("warp") through memory
+    of each warp's own, or memory that all share."""
     if source == destination:
         return "same"
     conversion = source.solve(destination)
     if not (conversion.keeps("warp") and conversion.keeps("block")):
         return "shared"
     chosen_by_thread = any(any(conversion.part(dim, "register")) for dim in ("lane", "warp", "block"))
-    return "registers" if conversion.keeps("lane") and not chosen_by_thread else "shuffle"
+    if conversion.keeps("lane") and not chosen_by_thread:
+        return "registers"
+    changing = sum(map(bool, conversion.part("lane", "register")))
+    return "warp" if changing > _MOST_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS else "shuffle"
 
 
 def register_moves(source: LinearLayout, destination: LinearLayout) -> list[int]:
@@ -242,11 +253,16 @@ class _Reads:
 # -- through shared memory -----------------------------------------------------------------------------------------
 
 
+Accesses = TypeVar("Accesses", SharedAccess, LdmatrixPlan)
+
+
 class SharedRound(NamedTuple):
     """One trip through the scratch memory: all stores, a barrier, all loads (and a barrier before the next trip)."""
 
     stores: SharedAccess
     loads: SharedAccess
+    matrices: LdmatrixPlan | None
+    """The same stores by stmatrix, if it can make them without bank conflicts."""
 
 
 class SharedPlan(NamedTuple):
@@ -272,13 +288,16 @@ class SharedPlan(NamedTuple):
 def shared_plan(
     source: LinearLayout, destination: LinearLayout, element_bits: int, max_bytes: int | None = None
 ) -> SharedPlan:
-    """The cheapest plan found for the "shared" kind.
+    """The cheapest plan found for the "shared" and "warp" kinds, the latter with the memory that a warp should have at most.
 
     With `max_bytes` the tensor is moved in several rounds, if the two layouts have registers in common to divide it by;
     the caller checks `bytes` for whether that was enough.
     """
     if source.bases_of("block") != destination.bases_of("block"):
         raise InternalError("this conversion moves elements between the blocks of a cluster")
+    within_warps = classify(source, destination) == "warp"
+    if max_bytes is None and within_warps:
+        max_bytes = _WARP_SCRATCH_BYTES * source.size("warp")
     together = f2.intersection(source.bases_of("register"), destination.bases_of("register"))
     rounds = _round_vectors(source, destination, together, element_bits, max_bytes)
     vectors = [vector for vector in together if vector not in f2.Span(rounds)]
@@ -287,8 +306,11 @@ def shared_plan(
     for more in ([], source.bases_of("register"), destination.bases_of("register")):
         chosen = _with_pivots([*vectors, *f2.independent(f2.reduced_basis(more), together)], rounds)[:limit]
         candidates.append(_scratch(source, destination, element_bits, chosen, rounds))
+    if within_warps:
+        widest = _with_pivots([vector for vector in destination.bases_of("register") if vector not in rounds], rounds)[:limit]
+        candidates.append(_scratch(source, destination, element_bits, widest, rounds))
     plans = [_plan_rounds(source, destination, element_bits, layout, len(rounds)) for layout in dict.fromkeys(candidates)]
-    return min(plans, key=lambda plan: _plan_cost(source, destination, plan))
+    return min(plans, key=lambda plan: _plan_cost(source, destination, plan, within_warps))
 
 
 def _round_vectors(
@@ -369,14 +391,20 @@ def _plan_rounds(
 ) -> SharedPlan:
     size = source.numel >> (source.bits("block") + round_bits)
     stores, loads = (shared_access(side, layout, element_bits) for side in (source, destination))
+    fitting = ldmatrix_fits(source, layout, element_bits, size) if stores.vector * element_bits < MAX_VECTOR_BITS else None
+    matrices = fitting if fitting is not None and not fitting.conflicts and max(fitting.lane) < size else None
     rounds = tuple(
-        SharedRound(_in_round(stores, number, size, round_bits), _in_round(loads, number, size, round_bits))
+        SharedRound(
+            _in_round(stores, number, size, round_bits),
+            _in_round(loads, number, size, round_bits),
+            _in_round(matrices, number, size, round_bits) if matrices is not None else None,
+        )
         for number in range(1 << round_bits)
     )
     return SharedPlan(layout, element_bits, stores.vector, loads.vector, size * element_bits // 8, rounds)
 
 
-def _in_round(access: SharedAccess, number: int, size: int, round_bits: int) -> SharedAccess:
+def _in_round(access: Accesses, number: int, size: int, round_bits: int) -> Accesses:
     """The accesses of one round, with offsets inside the scratch memory."""
     kept = [index for index, offset in enumerate(access.offsets) if offset // size % (1 << round_bits) == number]
     return access._replace(
@@ -388,13 +416,17 @@ def _in_round(access: SharedAccess, number: int, size: int, round_bits: int) -> 
     )
 
 
-def _plan_cost(source: LinearLayout, destination: LinearLayout, plan: SharedPlan) -> int:
-    """Twice the wavefronts plus the instructions of one warp."""
+def _plan_cost(source: LinearLayout, destination: LinearLayout, plan: SharedPlan, by_matrices: bool) -> int:
+    """Twice the wavefronts plus the instructions of one warp; `by_matrices`: with stmatrix where it can make the stores."""
     cost = 0
     for layout, vector, accesses in (
         (source, plan.store_vector, sum(len(each.stores.groups) for each in plan.rounds)),
         (destination, plan.load_vector, sum(len(each.loads.groups) for each in plan.rounds)),
     ):
+        matrices = [each.matrices for each in plan.rounds if by_matrices and layout is source and each.matrices is not None]
+        if matrices:
+            cost += sum(len(each.groups) * (1 + 2 * each.x) for each in matrices)
+            continue
         ideal = max(1, vector * plan.element_bits // 32)
         cost += accesses * (1 + 2 * (ideal + bank_conflicts(plan.layout, layout, plan.element_bits, vector)))
     return cost

@@ -83,6 +83,20 @@ def thread_grid(
     return threads_per_warp, warps_per_cta
 
 
+def stored_by_warps(layout: LinearLayout, vector: int) -> LinearLayout | None:
+    """The layout for a store of `vector` neighbours along the last axis by each thread, in which warps keep their elements: lanes
+    go on along that axis as far as the warp's part reaches, then along the others.  None where a warp has no such neighbours.
+    """
+    units = [1 << bit for bit in range(vector.bit_length() - 1)]
+    bases = [*layout.bases_of("register"), *layout.bases_of("lane")]
+    if not set(units) <= set(bases) or any(base & (base - 1) or not base for base in bases):
+        return None
+    left = sorted(set(bases) - set(units))
+    lanes = layout.bits("lane")
+    kept = {dim: values for dim, values in layout.bases if dim not in ("register", "lane")}
+    return LinearLayout(layout.shape, tuple({"register": (*units, *left[lanes:]), "lane": tuple(left[:lanes]), **kept}.items()))
+
+
 def widened(layout: LinearLayout, vector: int) -> LinearLayout | None:
     """The layout with the same elements in each warp, and `vector` neighbours along the last axis in each thread: the lanes that
     had some of them take whole vectors further on instead.  None where a thread has too few to give in return.

@@ -144,8 +144,11 @@ class LdmatrixPlan(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def ldmatrix_fits(register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int) -> LdmatrixPlan | None:
-    """The ldmatrix instructions that read `register_layout` from `shared_layout`; None when they cannot.
+def ldmatrix_fits(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, part: int | None = None
+) -> LdmatrixPlan | None:
+    """The ldmatrix instructions that read `register_layout` from `shared_layout`; None when they cannot.  No instruction reads
+    from more than one `part` of so many elements, as far as that can be.
 
     Elements of 8 and 32 bits travel as halves or pairs of the instruction's 16-bit ones, so only along contiguous rows;
     16-bit elements may also be transposed.
@@ -153,10 +156,11 @@ def ldmatrix_fits(register_layout: LinearLayout, shared_layout: LinearLayout, el
     images = offset_map(register_layout, shared_layout)
     if element_bits not in (8, 16, 32) or len(images["lane"]) != 5:
         return None
-    return _plan_ldmatrix(images, element_bits, False) or _plan_ldmatrix(images, element_bits, True)
+    part = part or shared_layout.numel
+    return _plan_ldmatrix(images, element_bits, False, part) or _plan_ldmatrix(images, element_bits, True, part)
 
 
-def _plan_ldmatrix(images: dict[str, tuple[int, ...]], element_bits: int, transposed: bool) -> LdmatrixPlan | None:
+def _plan_ldmatrix(images: dict[str, tuple[int, ...]], element_bits: int, transposed: bool, part: int) -> LdmatrixPlan | None:
     register, lane = images["register"], images["lane"]
     packed = 32 // element_bits
     if transposed:
@@ -174,7 +178,7 @@ def _plan_ldmatrix(images: dict[str, tuple[int, ...]], element_bits: int, transp
     if _union([*rows, *(register[bit] for bit in others), *images["warp"], *images["block"]]) & (4 * packed - 1):
         return None
     span = f2.Span()
-    others = [bit for bit in others if span.add(register[bit])]
+    others = sorted((bit for bit in others if span.add(register[bit])), key=lambda bit: register[bit] >= part)
     matrices, repeats = others[:2], others[2:]
     address = (*rows, *(register[bit] for bit in matrices))
     starts = list(all_sums([1 << bit for bit in repeats]))

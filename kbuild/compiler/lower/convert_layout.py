@@ -12,7 +12,7 @@ from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.index import linear
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shapes import layout
-from kbuild.compiler.lower.shared import load_all, store_all, with_copies
+from kbuild.compiler.lower.shared import load_all, store_all, store_matrices, with_copies
 from kbuild.compiler.lower.words import from_word, per_word, to_word, word_type
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.errors import InternalError
@@ -30,20 +30,25 @@ def lower_convert_layout(emit: Emitter, op: ConvertLayout) -> Sequence[str]:
         return _by_shuffles(emit, registers, source, destination, op.type)
     if op.scratch is None:
         raise InternalError("ttg.convert_layout has no scratch memory", op.loc)
-    return _through_shared(emit, registers, source, destination, op.type, op.scratch)
+    return _through_shared(emit, registers, source, destination, op.type, op.scratch, kind == "warp")
 
 
 def _through_shared(
-    emit: Emitter, registers: Sequence[str], source: LinearLayout, destination: LinearLayout, type_: Type, scratch: int
-) -> Sequence[str]:
+    emit: Emitter, registers: Sequence[str], source: LinearLayout, destination: LinearLayout, type_: Type, scratch: int,
+    within_warps: bool,
+) -> Sequence[str]:  # fmt: skip
+    barrier = emit.warp_barrier if within_warps else emit.barrier
     plan = shared_plan(source, destination, max(8, bit_width(type_)))
     pointer = emit.shared_pointer(scratch)
     found: dict[int, str] = {}
     for number, each in enumerate(plan.rounds):
-        if number:
-            emit.barrier()
-        store_all(emit, each.stores, pointer, registers, type_)
-        emit.barrier()
+        if number or within_warps:
+            barrier()
+        if within_warps and each.matrices is not None and emit.target.has("stmatrix"):
+            store_matrices(emit, each.matrices, pointer, registers, type_)
+        else:
+            store_all(emit, each.stores, pointer, registers, type_)
+        barrier()
         found.update(load_all(emit, each.loads, pointer, type_))
     return with_copies(found, destination)
 

@@ -345,10 +345,14 @@ class Emitter:
         with self.at_entry():
             return self.and_(self.thread_id(), "31")
 
+    def warp_barrier(self) -> None:
+        """All threads of the warp wait for each other; memory written before is seen after."""
+        self.call("llvm.nvvm.bar.warp.sync", "void", [("i32", "-1")], effect=True)
+
     def barrier(self) -> None:
         """All threads of the program wait for each other; memory written before is seen after."""
         if self.num_warps == 1:
-            self.call("llvm.nvvm.bar.warp.sync", "void", [("i32", "-1")])
+            self.warp_barrier()
         elif self.partition:
             operands = [("i32", "1"), ("i32", str(32 * self.num_warps))]
             self.call("llvm.nvvm.barrier.cta.sync.aligned.count", "void", operands)

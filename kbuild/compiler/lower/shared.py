@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType, Type
 from kbuild.compiler.layout import LinearLayout
-from kbuild.compiler.layout.shared import SharedAccess, ldmatrix_fits, shared_access
+from kbuild.compiler.layout.shared import LdmatrixPlan, SharedAccess, ldmatrix_fits, shared_access
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.index import linear
 from kbuild.compiler.lower.literals import SHARED_POINTER, memory_bits
@@ -113,6 +113,19 @@ def load_all(emit: Emitter, access: SharedAccess, pointer: str, type_: Type, sta
     return found
 
 
+def store_matrices(
+    emit: Emitter, plan: LdmatrixPlan, pointer: str, registers: Sequence[str], type_: Type, start: int = 0
+) -> None:
+    """Carry out stores by stmatrix; `start` is XORed to every offset, in elements."""
+    size = memory_bits(type_) // 8
+    place = thread_offset(emit, pointer, plan.lane, plan.warp, size)
+    name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{plan.x}{'.trans' if plan.transposed else ''}.b16.p3"
+    for group, offset in zip(plan.groups, plan.offsets):
+        words = [to_word(emit, [registers[index] for index in packed], type_) for packed in group]
+        address = place.address(emit, (offset ^ start) * size)
+        emit.call(name, "void", [(SHARED_POINTER, address), *(("i32", word) for word in words)], effect=True)
+
+
 def with_copies(registers: dict[int, str], result: LinearLayout) -> list[str]:
     """All registers of a layout, where only the first of equal ones were filled."""
     return [registers[index] if index in registers else registers[first] for index, first in enumerate(result.representatives())]
@@ -196,13 +209,7 @@ def _store(emit: Emitter, value: Value, tile: MemDescType, pointer: str, start: 
     if matrices is None or matrices.conflicts:
         store_all(emit, access, pointer, emit.registers(value), value.type, start)
         return
-    place = thread_offset(emit, pointer, matrices.lane, matrices.warp, bits // 8)
-    name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{matrices.x}{'.trans' if matrices.transposed else ''}.b16.p3"
-    registers = emit.registers(value)
-    for group, offset in zip(matrices.groups, matrices.offsets):
-        words = [to_word(emit, [registers[index] for index in packed], value.type) for packed in group]
-        address = place.address(emit, (offset ^ start) * bits // 8)
-        emit.call(name, "void", [(SHARED_POINTER, address), *(("i32", word) for word in words)], effect=True)
+    store_matrices(emit, matrices, pointer, emit.registers(value), value.type, start)
 
 
 @lower(LocalLoad)

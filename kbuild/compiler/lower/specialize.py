@@ -50,7 +50,7 @@ def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
     """One lane of each warp arrives, once all of them are there: where they wait for products, that has brought them together."""
     pointer, _ = descriptor(emit, op.barrier)
     if not op.by_products:
-        emit.call("llvm.nvvm.bar.warp.sync", "void", [("i32", "-1")], effect=True)
+        emit.warp_barrier()
     first = emit.compare("eq", emit.lane_id(), "0")
     with emit.when(emit.all_of([first, emit.scalar(op.predicate)])):
         emit.asm("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", [(SHARED_POINTER, pointer)], [], effect=True)

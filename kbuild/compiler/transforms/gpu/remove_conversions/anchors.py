@@ -54,13 +54,16 @@ class Anchors:
         self.results: dict[Op, Strength] = {}
         """Operations whose results keep their layout."""
         self.vectors: dict[Op, int] = {}
-        """Stores that take what each warp has, and of how many neighbours."""
+        """Stores that each warp had better make of what it has, and the neighbours that a thread stores at a time."""
+        self.by_shuffles = False
+        """Whether they have no memory to bring that into order."""
 
 
 def find_anchors(func: Func) -> Anchors:
     """The anchors of a function as it stands, with conversions still in place."""
     anchors = Anchors()
-    threads, apart = 32 * int(func.attrs["num_warps"]), keeps_apart(func)
+    threads, anchors.by_shuffles = 32 * int(func.attrs["num_warps"]), has_no_memory(func)
+    by_groups = any(isinstance(op, WarpGroupDot) for op in func.body.walk())
     for op in func.body.walk():
         if isinstance(op, _TAKES_ANY):
             anchors.operands[op] = (None,) * len(op.operands)
@@ -72,7 +75,7 @@ def find_anchors(func: Func) -> Anchors:
         elif isinstance(op, MEMORY):
             if not _is_fixed(op, threads):
                 continue
-            if apart and isinstance(op, Store):
+            if isinstance(op, Store) and (anchors.by_shuffles or (by_groups and held_layout(op.value).rank == 2)):
                 anchors.vectors[op] = held_layout(op.value).contiguous_per_thread()
             else:
                 anchors.operands[op] = _layouts(op)
@@ -108,8 +111,8 @@ def _is_fixed(op: Op, threads: int) -> bool:
     return type_.numel >= threads
 
 
-def keeps_apart(func: Func) -> bool:
-    """Whether warpgroups had better not wait for each other when they store: where one loop has several products, and other warps
-    copy for it, the end of one's tile runs under the products of another."""
+def has_no_memory(func: Func) -> bool:
+    """Whether tiles in flight had better have all shared memory: where one loop has several products, and other warps copy for
+    it."""
     loops = [op for op in func.body.walk() if isinstance(op, For) and op.warp_specialize]
     return any(sum(isinstance(op, WarpGroupDot) for op in loop.body) > 1 for loop in loops)

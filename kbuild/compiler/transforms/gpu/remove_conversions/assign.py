@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
-from kbuild.compiler.layout import LinearLayout, widened
+from kbuild.compiler.layout import LinearLayout, stored_by_warps, widened
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Scan, Store
@@ -30,6 +30,8 @@ from kbuild.compiler.transforms.gpu.remove_conversions.anchors import Anchors, S
 from kbuild.compiler.transforms.gpu.remove_conversions.cost import conversion_cost, loop_weight
 
 _MOST_CANDIDATES = 4
+_LEAST_RUN_BITS = 512
+"""Neighbours in memory that a store of a warp's own elements writes at least: two sectors of a cache line."""
 
 
 @dataclass
@@ -191,16 +193,25 @@ class _Chooser:
             self.settle_results(op, [reduced] if reduced is not None else [])
 
     def settle_store(self, op: Store) -> None:
-        """A store that is no anchor takes its value as it comes, if that has no more registers than it is worth; a wide one takes
-        what each warp has, in vectors."""
+        """A store that is no anchor takes its value as it comes, if that has no more registers than it is worth; one of what
+        products of warpgroups leave takes what each warp has, in vectors, so that no warpgroup waits for another."""
         if op in self.anchors.operands:
             return
         own, given = layout_of(op.ptr.type), self.layouts.get(op.value)
         if given is not None and op in self.anchors.vectors:
-            given = widened(given, self.anchors.vectors[op])
+            given = widened(given, self.anchors.vectors[op]) if self.anchors.by_shuffles else self.by_warps(op, given)
         if own is not None and (given is None or given.size("register") > 2 * own.size("register") + 2):
             given = own
         self.anchors.operands[op] = (given,) * len(op.operands)
+
+    def by_warps(self, op: Store, given: LinearLayout) -> LinearLayout | None:
+        """The layout in which warps store what they have; None where that is too little of each line of memory."""
+        vector = self.anchors.vectors[op]
+        layout = stored_by_warps(given, vector)
+        if layout is None:
+            return None
+        lanes = sum(base < layout.shape[-1] for base in layout.bases_of("lane"))
+        return layout if (vector << lanes) * bit_width(op.value.type) >= _LEAST_RUN_BITS else None
 
     def settle_results(self, op: Op, options: list[LinearLayout]) -> None:
         if options:

@@ -17,6 +17,8 @@ LOOP_WEIGHT = 8
 """How often a loop is assumed to run."""
 _BARRIER = 40
 """A trip through shared memory: its latency and its barrier."""
+_WARP_TRIP = 20
+"""One through memory of each warp's own."""
 _RENAMING = (Broadcast, ExpandDims, Reshape, Trans, Hint)
 _SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
 _SECTOR_BITS = 256
@@ -32,7 +34,8 @@ def conversion_cost(source: LinearLayout, destination: LinearLayout, bits: int) 
     if kind == "same":
         return 0
     words = max(1, max(source.size("register"), destination.size("register")) * max(bits, 8) // 32)
-    return {"registers": 0.125 * words, "shuffle": 4 + 2 * words, "shared": _BARRIER + 2 * words}[kind]
+    starts = {"registers": 0, "shuffle": 4, "warp": _WARP_TRIP, "shared": _BARRIER}
+    return starts[kind] + (0.125 if kind == "registers" else 2) * words
 
 
 def loop_weight(block: Block | None) -> float:

@@ -233,6 +233,15 @@ def test_warps_store_what_they_have(shape, warps, bits):
             assert written_by_matrices(each.matrices, source) == written(each.stores, source)
 
 
+def test_warps_with_the_same_elements_have_no_memory_of_their_own():
+    """Two warps would write the same places, and each in its own time."""
+    rows = [64 * 8, 64 * 16, 64 * 32]
+    source = LinearLayout.make((64, 64), register=[1, 8, 16, 32, *rows], lane=[2, 4, 64, 128, 256], warp=[0])
+    destination = LinearLayout.make((64, 64), register=[1, 2, 4, 256, *rows], lane=[8, 16, 32, 64, 128], warp=[0])
+    assert classify(source, destination) == "shuffle"
+    assert shuffle(shuffle_plan(source, destination), source, destination) == hold(destination)
+
+
 def written(access, source):
     """What each offset holds after plain stores."""
     return {

@@ -46,7 +46,14 @@ def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
     if conversion.keeps("lane") and not chosen_by_thread:
         return "registers"
     changing = sum(map(bool, conversion.part("lane", "register")))
-    return "warp" if changing > _MOST_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS else "shuffle"
+    many = changing > _MOST_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS
+    return "warp" if many and _are_apart(source) else "shuffle"
+
+
+def _are_apart(layout: LinearLayout) -> bool:
+    """Whether no two warps hold the same element."""
+    warps = layout.bases_of("warp")
+    return len(f2.independent(warps, [*layout.bases_of("register"), *layout.bases_of("lane")])) == len(warps)
 
 
 def register_moves(source: LinearLayout, destination: LinearLayout) -> list[int]:

@@ -337,7 +337,8 @@ def attention() -> None:
             error = error_of(out[:1, :1], head)
             peer = best_of(
                 (
-                    {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent}
+                    {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent,
+                     "HEADS_TOGETHER": 64 if causal else 1}
                     for bm, bn, w, s in ATTENTION_TILES
                     for persistent in (False, True)
                 ),

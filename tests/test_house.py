@@ -51,7 +51,9 @@ HOMES = {
     "numpy": ("aot/verify/", "aot/gpu.py", "compiler/interp/", "emulator/"),
     "tomli": ("aot/load.py", "aot/tuned.py"),
     "jinja2": ("aot/rendering.py",),
-    "subprocess": ("compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py", "aot/service.py", "emulator/driver/library.py"),
+    "subprocess": (
+        "compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py", "aot/service.py", "emulator/driver/library.py",
+    ),  # fmt: skip
 }
 """Modules that are imported in these places alone."""
 

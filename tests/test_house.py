@@ -52,7 +52,11 @@ HOMES = {
     "tomli": ("aot/load.py", "aot/tuned.py"),
     "jinja2": ("aot/rendering.py",),
     "subprocess": (
-        "compiler/backend/cubin.py", "aot/toolchain.py", "aot/ninja.py", "aot/service.py", "emulator/driver/library.py",
+        "compiler/backend/cubin.py",
+        "aot/toolchain.py",
+        "aot/ninja.py",
+        "aot/service.py",
+        "emulator/driver/library.py",
     ),
 }
 """Modules that are imported in these places alone."""

@@ -56,6 +56,7 @@ def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
         num_stages=job.variant.num_stages,
         lineinfo=job.lineinfo,
         ptxas=settings["ptxas"],
+        texts=("ptx",),
     )
     if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
         raise CompileError(f"{job.source} changed while it was being compiled", hint="run kbuild build again")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +97,7 @@ def compile(
     lineinfo: bool = False,
     ptxas: str | None = None,
     dump: str | Path | None = None,
+    texts: Collection[str] = STAGES,
 ) -> Artifact:
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
@@ -104,13 +105,14 @@ def compile(
     later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from.  `signature` gives the type of each run-time argument
     in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one": `{"x": "*fp32:16", "n": "i32"}`.
     `constexprs` gives the values of the compile-time arguments.  `dump` is a folder for the IR after each pass.
+    `texts` are the stages that the artifact is to have besides the last: printing others is left out.
 
     Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
     `ToolError` when ptxas is missing or fails.
     """
     if stop not in STAGES:
         raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
-    run = _Compilation(find_target(target), num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None)
+    run = _Compilation(find_target(target), num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None, texts)
     start, text = _later_stage(source)
     if start is None:
         require_warps(num_warps)
@@ -184,6 +186,7 @@ class _Compilation:
     lineinfo: bool
     ptxas: str | None
     dump: Path | None
+    texts: Collection[str]
 
     def __post_init__(self) -> None:
         self.arch = self.target.arch
@@ -201,11 +204,12 @@ class _Compilation:
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
 
-    def keep(self, stage: str, text: str) -> bool:
-        """Store a stage's text, and in the dump folder; whether to stop here."""
-        self.asm[stage] = text
+    def keep(self, stage: str, text: Callable[[], str]) -> bool:
+        """Store a stage's text if it is wanted, and in the dump folder; whether to stop here."""
+        if stage in self.texts or stage == self.stop or self.dump is not None:
+            self.asm[stage] = text()
         if self.dump is not None:
-            (self.dump / f"kernel.{stage}").write_text(text)
+            (self.dump / f"kernel.{stage}").write_text(self.asm[stage])
         return self.stop == stage
 
     def from_module(self, module: Module, start: str) -> Artifact:
@@ -213,20 +217,20 @@ class _Compilation:
         if start == "ttir":
             with self.timed("ttir"):
                 run_pipeline(module, self.target, self.target.tensor_pipeline, log)
-            if self.keep("ttir", print_module(module, locations=self.lineinfo)):
+            if self.keep("ttir", lambda: print_module(module, locations=self.lineinfo)):
                 return self.finish(module)
             with self.timed("ttgir"):
                 run_pipeline(module, self.target, self.target.gpu_pipeline, log)
-        if self.keep("ttgir", print_module(module)):
+        if self.keep("ttgir", lambda: print_module(module)):
             return self.finish(module)
         with self.timed("llir"):
             llir = lower_module(module, self.target, lineinfo=self.lineinfo)
-        if self.keep("llir", llir):
+        if self.keep("llir", lambda: llir):
             return self.finish(module)
         self.arch = code_arch(module, self.target)
         with self.timed("ptx"):
             ptx = to_ptx(llir, self.target, self.arch)
-        if self.keep("ptx", ptx):
+        if self.keep("ptx", lambda: ptx):
             return self.finish(module)
         with self.timed("cubin"):
             cubin, facts = assemble(ptx, self.arch, self.ptxas, lineinfo=self.lineinfo)

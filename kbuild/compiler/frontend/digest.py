@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 from kbuild.compiler.frontend.functions import Function, Plain, Unresolved
@@ -44,6 +45,7 @@ def _collect(function: Function, texts: dict[tuple[str, int], str]) -> None:
     texts[key] = "\n".join(found)
 
 
+@lru_cache(maxsize=256)  # A build asks after every compilation whether the source is still the same.
 def _syntax(node: ast.FunctionDef) -> str:
     """The definition without decorators, docstrings and places."""
     body = node.body
@@ -57,13 +59,31 @@ def _reached(function: Function) -> dict[str, Any]:
     """The names that a function takes from its module, and members of modules, with what they stand for.  Decorators are
     left out: tuners and registries do not change the kernel."""
     found: dict[str, Any] = {}
-    for part in (function.node.args, *function.node.body):
+    for name, members in _named(function.node):
+        if members:
+            _reach_member(function, name, members, found)
+        else:
+            _reach(function, name, found)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _named(function: ast.FunctionDef) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The names that a function reads, and the chains of members that it reads of names: `tl`, and `tl.math` as well."""
+    found: dict[tuple[str, tuple[str, ...]], None] = {}
+    for part in (function.args, *function.body):
         for node in ast.walk(part):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                _reach(function, node.id, found)
+                found[node.id, ()] = None
             elif isinstance(node, ast.Attribute):
-                _reach_member(function, node, found)
-    return found
+                members = [node.attr]
+                inner = node.value
+                while isinstance(inner, ast.Attribute):
+                    members.insert(0, inner.attr)
+                    inner = inner.value
+                if isinstance(inner, ast.Name):
+                    found[inner.id, tuple(members)] = None
+    return tuple(found)
 
 
 def _reach(function: Function, name: str, found: dict[str, Any]) -> None:
@@ -77,25 +97,18 @@ def _reach(function: Function, name: str, found: dict[str, Any]) -> None:
         found[name] = value
 
 
-def _reach_member(function: Function, node: ast.Attribute, found: dict[str, Any]) -> None:
+def _reach_member(function: Function, name: str, members: tuple[str, ...], found: dict[str, Any]) -> None:
     """`module.name` and `package.module.name`."""
-    names = [node.attr]
-    inner = node.value
-    while isinstance(inner, ast.Attribute):
-        names.append(inner.attr)
-        inner = inner.value
-    if not isinstance(inner, ast.Name):
-        return
     try:
-        value = function.namespace.resolve(inner.id)
-        for name in reversed(names):
+        value = function.namespace.resolve(name)
+        for member in members:
             if not isinstance(value, SourceModule | Package | Module):
                 return
-            value = attribute(value, name)
+            value = attribute(value, member)
     except (KeyError, Unresolved):
         return
     if not isinstance(value, SourceModule | Package):
-        found[".".join([inner.id, *reversed(names)])] = value
+        found[".".join([name, *members])] = value
 
 
 def _text(value: Any) -> str:

@@ -143,12 +143,15 @@ class Block:
         return op
 
     def walk(self) -> Iterator[Op]:
-        """All operations inside, outer before inner."""
-        for op in self:
+        """All operations inside, outer before inner; the current one may be erased or moved while iterating."""
+        op = self.first
+        while op is not None:
+            following = op.next
             yield op
             if op.region_fields:
                 for region in op.regions:
                     yield from region.walk()
+            op = following
 
 
 _REGISTRY: dict[str, type[Op]] = {}
@@ -216,6 +219,10 @@ class Op:
     op_name: ClassVar[str] = ""
     traits: ClassVar[Trait] = Trait.NONE
     _trait_bits: ClassVar[int] = 0
+    is_terminator: ClassVar[bool] = False
+    is_elementwise: ClassVar[bool] = False
+    has_rules: ClassVar[bool] = False
+    """Whether `verify` does anything."""
     operand_fields: ClassVar[dict[str, str]] = {}
     attribute_fields: ClassVar[tuple[str, ...]] = ()
     region_fields: ClassVar[tuple[str, ...]] = ()
@@ -227,6 +234,8 @@ class Op:
         for base in reversed(cls.__mro__):
             annotations.update({k: v for k, v in vars(base).get("__annotations__", {}).items() if "ClassVar" not in v})
         cls.op_name, cls.traits, cls._trait_bits = name, traits, traits.value
+        cls.is_terminator, cls.is_elementwise = Trait.TERMINATOR in traits, Trait.ELEMENTWISE in traits
+        cls.has_rules = cls.verify is not Op.verify
         cls.fields = tuple(annotations)
         cls.operand_fields = {k: _OPERAND_KINDS[v] for k, v in annotations.items() if v in _OPERAND_KINDS}
         cls.region_fields = tuple(k for k, v in annotations.items() if v == "Block")

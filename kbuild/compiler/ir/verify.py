@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.printer import print_op
 from kbuild.compiler.ir.types import TensorType
 from kbuild.errors import InternalError
@@ -16,17 +16,19 @@ def verify(func: Func) -> None:
 
 def _verify_block(block: Block, visible: set[Value]) -> None:
     visible = visible | set(block.arguments)
+    last = block.last
     for op in block:
         for operand in op.operands:
             if operand not in visible:
                 _fail(op, f"operand {operand} is not defined before it")
             if op not in operand.users:
                 _fail(op, f"operand {operand} does not know this user")
-        if op.has(Trait.TERMINATOR) != (op is block.last):
+        if op.is_terminator != (op is last):
             _fail(op, "a terminator must be the last operation of its block, and only there")
-        if op.has(Trait.ELEMENTWISE):
+        if op.is_elementwise:
             _verify_elementwise(op)
-        op.verify()
+        if op.has_rules:
+            op.verify()
         if op.region_fields:
             for region in op.regions:
                 if region.parent is not op:
@@ -40,6 +42,8 @@ def _verify_elementwise(op: Op) -> None:
     shape, layout = (expected.shape, expected.layout) if isinstance(expected, TensorType) else ((), None)
     for operand in op.operands:
         type_ = operand.type
+        if type_ is expected:
+            continue
         if isinstance(type_, TensorType):
             same = type_.shape == shape and (type_.layout is layout or type_.layout == layout)
         else:

@@ -47,10 +47,10 @@ def load_tune(
         values = read_values(reader, (*key, "values"), reader.get((*key, "values"), entry, dict, {}), scalars)
         numbers = {name: value for name, value in values if isinstance(value, int)}
         for guard in facts:
-            if guard.argument in numbers:
+            if numbers.keys() >= set(guard.arguments):
                 fact = expressions.parse(guard.expression, numbers, "")
                 if not expressions.evaluate(fact, numbers):
-                    reader.error((*key, "values", guard.argument), f"the bucket is for {guard.expression}")
+                    reader.error((*key, "values", guard.arguments[0]), f"the bucket is for {guard.expression}")
         candidates = {**common, **_candidates(reader, key, entry, known)}
         if not candidates:
             reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")

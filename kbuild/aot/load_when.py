@@ -25,7 +25,7 @@ def condition(
     arguments = {argument.name for argument in args}
     choices: list[tuple[str, tuple[Value, ...]]] = []
     for name, value in table.items():
-        if name in arguments:
+        if name in arguments or set(_factors(name)) <= arguments:
             continue
         key = (*path, name)
         if name not in known:
@@ -42,19 +42,26 @@ def condition(
 
 
 def guards(reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...]) -> tuple[Guard, ...]:
-    """The run-time facts of a `when`: `M = "<= 64"`, or several as `M = "> 16, <= 64"`."""
+    """The run-time facts of a `when`: `M = "<= 64"`, several as `M = "> 16, <= 64"`, or of a product as `"M * N" = "<= 4096"`."""
     found: list[Guard] = []
-    for argument in args:
-        if argument.name not in table:
-            continue
-        key, text = (*path, argument.name), table[argument.name]
-        if argument.type[:1] not in "iu" or argument.type == "i1":
-            reader.error(key, f"only facts about integers can be asked for, and the argument is {argument.type}")
+    types = {argument.name: argument.type for argument in args}
+    order = [name for name in types if name in table]
+    products = [name for name in table if name not in types and set(_factors(name)) <= types.keys()]
+    for name in (*order, *products):
+        key, text, factors = (*path, name), table[name], _factors(name)
+        wrong = [types[factor] for factor in factors if types[factor][:1] not in "iu" or types[factor] == "i1"]
+        if wrong:
+            reader.error(key, f"only facts about integers can be asked for, and the argument is {wrong[0]}")
             continue
         for part in text.split(",") if isinstance(text, str) else (None,):
             match = _FACT.fullmatch(part) if part is not None else None
             if match is None or (match[1] == "%" and int(match[2]) <= 0):
                 reader.error(key, f"{described(text)} is not a fact", 'write it as "<= 64", "% 16" or "> 16, <= 64"')
                 break
-            found.append(Guard(argument.name, match[1], int(match[2])))
+            found.append(Guard("*".join(factors), match[1], int(match[2])))
     return tuple(found)
+
+
+def _factors(name: str) -> tuple[str, ...]:
+    """The arguments in a product: `M * N`."""
+    return tuple(factor.strip() for factor in name.split("*"))

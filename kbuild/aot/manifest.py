@@ -91,10 +91,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Guard:
-    """A fact about a run-time argument, such as `M <= 64`, that holds where a configuration may be used."""
+    """A fact about a run-time argument or a product of some, such as `M <= 64`, that holds where a configuration may be used."""
 
     argument: str
-    """Integer argument of the kernel."""
+    """Integer argument of the kernel, or several with `*` between them."""
     operator: str
     """One of `GUARD_OPERATORS`."""
     value: int
@@ -102,6 +102,11 @@ class Guard:
 
     def __str__(self) -> str:
         return f"{self.argument}{self.operator}{self.value}"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments that it is about."""
+        return tuple(self.argument.split("*"))
 
     @property
     def expression(self) -> str:

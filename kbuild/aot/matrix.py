@@ -17,7 +17,7 @@ from functools import cached_property
 from kbuild.aot.descriptors import resolved
 from kbuild.aot.manifest import GUARD_OPERATORS, Argument, Config, Guard, Kernel, Manifest, Specialization, Value
 
-_GUARD = re.compile(rf"(\w+)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
+_GUARD = re.compile(rf"(\w+(?:\*\w+)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
 _LONGEST_FILE_NAME = 180
 """Characters; file systems allow 255 bytes, and suffixes come on top."""
@@ -96,7 +96,7 @@ class Variant:
         axes = [f"{name}={_short(value)}" for name, value in self.matrix if not isinstance(value, str)]
         hinted = [f"{name}={word}" for name, type_ in self.signature if (word := _hint_word(type_))]
         meta = [f"{name}={_short(value)}" for name, value in self.constexprs if value is not None]
-        facts = [f"{guard.argument}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards]
+        facts = [f"{'+'.join(guard.arguments)}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards]
         parts = ["+".join(words), ",".join(axes), ",".join(hinted), ",".join(meta), ",".join(facts)]
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
         if len(name) > _LONGEST_FILE_NAME:

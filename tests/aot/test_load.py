@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.aot.expressions import evaluate, parse
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Argument, Guard
+from kbuild.aot.matrix import Variant, expand
 from kbuild.errors import KbuildError
 from tests.aot.conftest import KERNEL, MANIFEST
 
@@ -39,6 +41,17 @@ def test_a_manifest_without_mistakes(project: Path) -> None:
     )
     assert kernel.configs[1].guards == (Guard("n", "<=", 1024),)
     assert kernel.defaults == (("SCALE", 2.0),)
+
+
+def test_a_fact_about_a_product(project: Path) -> None:
+    manifest = project / "kernels.toml"
+    manifest.write_text(manifest.read_text().replace('n = "<= 1024" }', '"n * n" = "> 4, <= 1024" }'))
+    guards = load(manifest).kernel("scale").configs[1].guards
+    assert guards == (Guard("n*n", ">", 4), Guard("n*n", "<=", 1024)) and guards[0].arguments == ("n", "n")
+    variant = next(variant for variant in expand(load(manifest)).variants if variant.guards)
+    assert Variant.parse(str(variant)) == variant and ".n+n-gt-4,n+n-le-1024." in variant.file_name
+    fact = parse(guards[1].expression, ["n"], "")
+    assert evaluate(fact, {"n": 32}) and not evaluate(fact, {"n": 33})
 
 
 K = 'kernel "scale": '
@@ -123,6 +136,8 @@ CASES = [
     ("[[kernel.exclude]]", "[[kernel.specialize]]\nx = 1\n[[kernel.exclude]]", 30, K + "specialize[0].x: the int 1 is no"),
     ("[kernel.args]", "[kernel.grid_args]\nn = 'i32'\n[kernel.args]", 12, K + "grid_args.n: is a parameter of the kernel"),
     ("[kernel.args]", "[kernel.grid_args]\nm = 'fp32'\n[kernel.args]", 12, K + 'grid_args.m: expected "i32" or "i64"'),
+    ('n = "<= 1024" }', '"n * x" = "<= 9" }', 22, K + 'config[1].when."n * x": only facts about integers can be asked for'),
+    ('n = "<= 1024" }', '"n * m" = "<= 9" }', 22, K + 'config[1].when."n * m": no such architecture, axis or argument'),
     ('when = { n = "<= 1024" }', "", 25, K + "config[2]: is never used: config[1] applies wherever it does"),
     ("BLOCK = 1024", "BLOK = 1024", 23, K + 'config[1].BLOK: the kernel has no such parameter; did you mean "BLOCK"?'),
     ("BLOCK = 1024", "NEGATE = true", 23, K + "config[1].NEGATE: is given in args or matrix already"),

@@ -78,13 +78,19 @@ def fits(value: int, type_: str, guards: list[Guard]) -> bool:
     return is_promised and all(eval(guard.expression, {guard.argument: value}) for guard in guards)
 
 
+def edge(guard: Guard) -> int:
+    """Where a guard begins to hold, or ends; of a product, about the value that all of its factors have there."""
+    return guard.value if len(guard.arguments) == 1 else int(guard.value ** (1 / len(guard.arguments))) // 16 * 16
+
+
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
     """Run-time arguments that this variant is made for, and that promise no more: around every bound of its kernel's guards."""
     guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
     choices: dict[str, list[int | float]] = {argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args}
     for position, (name, type_) in enumerate(variant.signature):
         own = [guard for guard in variant.guards if guard.argument == name]
-        edges = {guard.value + step for guard in guards if guard.argument == name for step in (-16, -1, 0, 1, 16)}
+        bounds = {edge(guard) for guard in guards if name in guard.arguments}
+        edges = {bound + step for bound in bounds for step in (-16, -1, 0, 1, 16)}
         if type_[0] == "*":
             choices[name] = [0x10000 * (position + 1) + (0 if type_.endswith(":16") else 8)]
         elif type_ in ("fp32", "fp64"):

@@ -153,7 +153,7 @@ def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int 
 
 
 def _holds(guard: Guard, scalars: Mapping[str, int | float]) -> bool:
-    values = {guard.argument: int(scalars[guard.argument])}
+    values = {name: int(scalars[name]) for name in guard.arguments}
     return bool(expressions.evaluate(expressions.parse(guard.expression, values, "guard"), values))
 
 

@@ -5,7 +5,7 @@
 PYTHON is the interpreter of an environment that has Triton; it compiles, without a GPU, and this one runs the PTX, with the race
 detector (leniently: Triton leaves fences out that today's hardware does without).  Prints a line for each case, and exits with 1
 where one is wrong.  With `--mutants sync` or `logic` it makes mistakes in that PTX instead (kbuild.emulator.mutate), and prints
-which of them are found.  Nothing of what Triton writes is kept.
+which of them are found, strictly where the PTX itself passes so.  Nothing of what Triton writes is kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,8 @@ def main(python: str, group: str, archs: list[str]) -> int:
             facts, started = json.loads(path.read_text()), time.monotonic()
             tried = subject(facts, path.with_suffix(".ptx").read_text())
             if group:
+                strict = replace(tried, checks="strict")
+                tried = tried if check(strict) else strict
                 operators = [operator for operator in OPERATORS if operator.group == group]
                 found = [] if (facts["name"], facts["arch"]) in KNOWN else list(campaign(tried, MUTANTS, operators))
                 print(f"{tried.name}: {len(found)} mutants, {time.monotonic() - started:.0f} s", flush=True)

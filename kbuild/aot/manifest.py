@@ -168,7 +168,7 @@ class Verify:
     constexprs and arguments before them.  A variant takes those that fit its hints and facts."""
     loops: tuple[tuple[str, str], ...] = ()
     """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first launch is made
-    for 0 to 2 · num_stages rounds as well, ragged and full."""
+    for 0 to 2 · (num_stages + 1) rounds as well, ragged and full."""
     grid: tuple[str, ...] = ()
     """Programs along each axis, where a kernel is right for fewer than its own grid has; empty for that."""
 

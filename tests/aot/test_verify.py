@@ -76,7 +76,7 @@ def test_launches_go_to_the_variants_whose_promises_they_keep(project: Path) -> 
 def test_values_may_be_expressions_and_loops_run_from_no_round_on(project: Path) -> None:
     table = '\n[kernel.verify]\nsizes = { x = "n", y = "n" }\nvalues = [{ n = "BLOCK - 16" }]\nloops = { n = "BLOCK" }\n'
     found = launches(project, table)
-    assert found["i32:16", False] == ["n=2032", "n=16", "n=4096", "n=4112", "n=8192"]  # Two stages; n=0 starts nothing.
+    assert found["i32:16", False] == ["n=2032", "n=16", "n=4096", "n=4112", "n=8192", "n=8208", "n=12288"]  # n=0 starts nothing.
     assert found["i32", True] == ["n=1008", "n=1"]  # The guard is n <= 1024.
 
 

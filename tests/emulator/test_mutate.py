@@ -120,6 +120,13 @@ def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:
     found = results(subject(body, np.append(VALUES[::-1], np.uint32(7))))
     assert found["setp eq ↔ ne"].state == "equivalent" and "same place" in found["setp eq ↔ ne"].reason
     assert found["predicate negated"].state == "equivalent"
+    several = "    setp.ge.u32 %p2, %r3, 0;\n    not.pred %p4, %p1;\n    and.pred %p3, %p4, %p2;\n    @%p3 st"
+    combined = body.replace("    @!%p1 st", several)
+    found = results(subject(combined, np.append(VALUES[::-1], np.uint32(7))))
+    assert found["setp eq ↔ ne"].state == "equivalent"
+    counted = combined.replace("    @%p3 st", "    selp.b32 %r9, 7, 8, %p3;\n    @%p3 st")
+    found = results(subject(counted, np.append(VALUES[::-1], np.uint32(7))))
+    assert found["setp eq ↔ ne"].state == "survived", "what is stored depends on it: that it is the same here proves nothing"
 
 
 def test_what_nobody_shares_needs_no_order() -> None:

@@ -1,7 +1,7 @@
 """The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, or one that is guessed.
 
     values = [{ M = 5, K = 80, stride = "K" }]      M=5, K=80, stride=80
-    loops = { K = "BLOCK_K" }   BLOCK_K = 64        K=0, K=1, K=128, K=129, K=256, …       up to 2 · num_stages rounds
+    loops = { K = "BLOCK_K" }   BLOCK_K = 64        K=0, K=1, K=128, K=129, K=256, …       up to 2 · (num_stages + 1)
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _loops(kernel: Kernel, variant: Variant, base: list[Launch]) -> Iterator[Lau
         if hint == "1" or step < 1:
             continue
         ragged = 16 if hint else 1
-        for rounds in range(2 * variant.num_stages + 1):
+        for rounds in range(2 * variant.num_stages + 3):  # A ring of buffers may have one more than there are stages.
             full = rounds % 2 == 0 or ragged >= step
             yield {**base[0], name: rounds * step if full else (rounds - 1) * step + ragged}
 

@@ -6,17 +6,26 @@ which lie in shared memory one after another.
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Trait
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, bit_width
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import SHARED_POINTER
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shared import descriptor
-from kbuild.compiler.ops.gpu import LocalAlloc
-from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
+from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
+    AsyncTmaCopyGlobalToLocal,
+    BarrierExpect,
+    FenceAsyncShared,
+    InitBarrier,
+    InvalBarrier,
+    WaitBarrier,
+)
+from kbuild.compiler.ops.tensor import Barrier
 from kbuild.errors import InternalError
 
 _BARRIER_BYTES = 8
+_USERS = (Barrier, ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
+"""What uses barriers, or lets other threads do so."""
 _WAIT = """{
 .reg .pred done;
 again${:uid}:
@@ -41,18 +50,18 @@ def lower_init_barrier(emit: Emitter, op: InitBarrier) -> None:
         for number in range(op.barriers.type.buffers or 1):
             place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
             emit.call("llvm.nvvm.mbarrier.init.shared", "void", [(SHARED_POINTER, place), ("i32", str(op.arrivals))], effect=True)
-        if not _more_follow(op):
+        if not _fenced_later(op):
             emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
 
 
-def _more_follow(op: InitBarrier) -> bool:
-    """Whether the same thread makes further barriers right after these."""
+def _fenced_later(op: InitBarrier) -> bool:
+    """Whether the thread comes to another such fence before anybody can use these barriers."""
     following = op.next
-    while following is not None and (isinstance(following, LocalAlloc) or following.has(Trait.PURE)):
-        if isinstance(following, LocalAlloc) and following.src is not None:
-            return False
+    while following is not None and not following.regions and not isinstance(following, _USERS):
+        if isinstance(following, InitBarrier | FenceAsyncShared):
+            return True
         following = following.next
-    return isinstance(following, InitBarrier)
+    return False
 
 
 @lower(InvalBarrier)

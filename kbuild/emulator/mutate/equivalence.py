@@ -68,15 +68,22 @@ def _chooses_threads(program: Program, mutant: Mutant, fixed: frozenset[str]) ->
         return guard.register.name in fixed
     if mutant.before.opcode != "setp" or not computes_from(mutant.before, fixed):
         return False
-    made = set(registers(mutant.before.operands[0]))
-    used = {
-        name
-        for statement in program.flat.statements
-        if isinstance(statement, Instruction)
-        for operand in statement.operands[statement.opcode == "setp" :]
-        for name in registers(operand)
-    }
-    return not made & used
+    return _only_guards(program, set(registers(mutant.before.operands[0])))
+
+
+def _only_guards(program: Program, made: set[str]) -> bool:
+    """Whether predicates, and what other ones are made of them, say nothing but whether instructions are executed."""
+    found, before = set(made), -1
+    while len(found) != before:
+        before = len(found)
+        for statement in program.flat.statements:
+            if isinstance(statement, Instruction) and statement.opcode != "bra":
+                results = 1 if statement.opcode == "setp" or statement.modifiers[-1:] == ("pred",) else 0
+                if any(name in found for operand in statement.operands[results:] for name in registers(operand)):
+                    if not (results and statement.opcode in ("and", "or", "not", "xor")):
+                        return False
+                    found |= set(registers(statement.operands[0]))
+    return True
 
 
 def _is_zero(operand: Operand) -> bool:

@@ -111,20 +111,36 @@ def row(
 ) -> None:  # fmt: skip
     """Time everyone in turns, record and print one line; `work` is bytes or operations, `limit` the largest error allowed.
 
-    A GPU under load runs into its power limit, and what is timed last seems slowest: so all take ROUNDS turns.
+    A GPU under load runs into its power limit, and what is timed last seems slowest: so all take ROUNDS turns, and so does
+    a device copy that moves as many bytes, where there are enough of them.
     """
+    calls = {"kbuild": ours, **peers}
+    if unit == "GB/s" and work >= report.LARGE:
+        calls["copy"] = copy_of(work)
     times: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
-        for name, call in {"kbuild": ours, **peers}.items():
+        for name, call in calls.items():
             times.setdefault(name, []).append(measure(call))
     medians = {name: statistics.median(turns) for name, turns in times.items()}
-    own = medians.pop("kbuild")
-    record(group, shape, own, error, work, unit, medians, bool(error <= limit))
+    own, copied = medians.pop("kbuild"), medians.pop("copy", None)
+    record(group, shape, own, error, work, unit, medians, bool(error <= limit), copied)
 
 
-def record(group: str, shape: str, us: float, error: float, work: float, unit: str, peers: dict[str, float], right: bool) -> None:
-    """Keep and print one line of the table."""
+def copy_of(moved: float) -> Callable[[], Any]:
+    """A device copy that moves so many bytes: half of them are read, half written."""
+    x = torch.empty(int(moved) // 2, device="cuda", dtype=torch.uint8)
+    y = torch.empty_like(x)
+    return lambda: y.copy_(x)
+
+
+def record(
+    group: str, shape: str, us: float, error: float, work: float, unit: str, peers: dict[str, float], right: bool,
+    copied: float | None = None,
+) -> None:  # fmt: skip
+    """Keep and print one line of the table; `copied` is the time of a copy that moves as many bytes."""
     moved = {"bytes": work} if unit == "GB/s" else {}
+    if copied is not None:
+        moved["copy"] = copied
     entry = {"group": group, "shape": shape, "us": us, "error": error, "rate": work / us / 1e3, "unit": unit, "right": right,
              "peers": peers, **moved}  # fmt: skip
     ROWS.append(entry)
@@ -133,10 +149,10 @@ def record(group: str, shape: str, us: float, error: float, work: float, unit: s
 
 def copy() -> None:
     """The device's copy, which memory-bound kernels are held against."""
-    x = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    y = torch.empty_like(x)
-    us = statistics.median(measure(lambda: y.copy_(x)) for _ in range(ROUNDS))
-    record("copy", "device copy of 2^28 bytes", us, 0.0, 2 * x.nbytes, "GB/s", {}, True)
+    for power in (27, 28, 29):
+        call = copy_of(2 << power)
+        us = statistics.median(measure(call) for _ in range(ROUNDS))
+        record("copy", f"device copy of 2^{power} bytes", us, 0.0, 2 << power, "GB/s", {}, True)
 
 
 def add() -> None:
@@ -157,31 +173,47 @@ def add() -> None:
 
 
 def sum_() -> None:
-    module = source("sum")
-    n = 1 << 26
+    """In two launches and in one, of 256 MB and of 1 GB."""
+    for power in (26, 28):
+        sum_of(power)
+
+
+def sum_of(power: int) -> None:
+    module, n = source("sum"), 1 << power
     x = torch.randn(n, device="cuda")
-    partial, out = torch.empty(1 << 17, device="cuda"), torch.full((1,), float("nan"), device="cuda")
+    partial, out = torch.empty(1 << 17, device="cuda"), torch.empty(1, device="cuda")
+    ticket = torch.zeros(1, device="cuda", dtype=torch.int32)
+    programs = torch.cuda.get_device_properties(0).multi_processor_count
 
-    def ours() -> None:
-        count = package.sum.grid(x, partial, n)[0] if hasattr(package.sum, "grid") else triton.cdiv(n, 16384)
+    def twice() -> None:
         package.sum(x, partial, n)
-        package.sum_partials(partial, out, count)
+        package.sum_partials(partial, out, triton.cdiv(n, 16384))
 
-    def theirs(c: dict[str, Any]) -> None:
+    def their_twice(c: dict[str, Any]) -> None:
         count = triton.cdiv(n, c["BLOCK"] * c["STEPS"])
         module.sum_kernel[(count,)](x, partial, n, **c)
         module.sum_partials_kernel[(1,)](partial, out, count, BLOCK=1024, num_warps=4)
 
-    ours()
-    error = abs(out.item() - x.double().sum().item()) / x.double().abs().sum().item()
-    configs = itertools.product((1024, 2048, 4096), (4, 16), (4, 8))
-    peer = best_of(({"BLOCK": b, "STEPS": s, "num_warps": w} for b, s, w in configs), theirs)
-    row("sum", "float32 n=2^26, two launches", ours, error, x.nbytes, "GB/s",
-        {"triton": peer, "torch": lambda: x.sum()}, 1e-6)  # fmt: skip
+    def their_once(c: dict[str, Any]) -> None:
+        c, each = {**c}, c["each"]
+        del c["each"]
+        module.sum_at_once_kernel[(each * programs,)](x, partial, ticket, out, n, **c)
+
+    once = lambda: package.sum_at_once(x, partial, ticket, out, n)  # noqa: E731
+    steps = [{"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 16) for w in (4, 8)]
+    sizes = itertools.product((4096, 8192), (3, 4), (4, 8), (2, 4))
+    rings = [{"BLOCK": b, "STAGES": s, "num_warps": w, "each": e} for b, s, w, e in sizes]
+    for name, ours, theirs, choices in (("two launches", twice, their_twice, steps), ("one launch", once, their_once, rings)):
+        out.fill_(float("nan"))
+        ours()
+        error = abs(out.item() - x.double().sum().item()) / x.double().abs().sum().item()
+        peers = {"triton": best_of(choices, theirs), "torch": lambda: x.sum()}
+        row("sum", f"float32 n=2^{power}, {name}", ours, error, x.nbytes, "GB/s", peers, 1e-6)
 
 
 SHAPES = [(4096, 1000, torch.float16), (4096, 4096, torch.float16), (8192, 8192, torch.float16),
-          (4096, 32768, torch.bfloat16), (4096, 4096, torch.float32)]  # fmt: skip
+          (16384, 8192, torch.float16), (8192, 16384, torch.bfloat16), (4096, 32768, torch.bfloat16),
+          (4096, 4096, torch.float32), (4096, 16384, torch.float32)]  # fmt: skip
 
 
 def softmax() -> None:
@@ -189,19 +221,14 @@ def softmax() -> None:
     for rows, columns, dtype in SHAPES:
         x = torch.randn(rows, columns, device="cuda").to(dtype)
         out = torch.full_like(x, float("nan"))
-        ours = lambda: package.softmax(x, out, columns, columns, columns, rows)  # noqa: E731
+        arguments = (x, out, columns, columns, columns)
+        ours = lambda: package.softmax(*arguments, rows)  # noqa: E731
         ours()
         error = error_of(out, torch.softmax(x.double(), -1))
-        # One program for each row, or one for each multiprocessor with the next rows copied ahead.
         block = triton.next_power_of_2(columns)
-        one = ({"num_warps": w, "BLOCK": block} for w in (1, 2, 4, 8, 16, 32))
-        ahead = ({"num_warps": w, "BLOCK": block, "PROGRAMS": 132} for w in (8, 16, 32) if columns > 8192)
-        peer = best_of(
-            [*one, *ahead],
-            lambda c: kernel[(-(-rows // -(-rows // c["PROGRAMS"])) if "PROGRAMS" in c else rows,)](
-                x, out, columns, columns, columns, rows, **c
-            ),
-        )
+        choices = [{"num_warps": w, "BLOCK": block} for w in (1, 2, 4, 8, 16, 32)]
+        choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16, 32) if columns >= 8192]
+        peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         row("softmax", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
             {"triton": peer, "torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
 
@@ -218,10 +245,11 @@ def layer_norm() -> None:
         ours()
         error = error_of(y, torch.nn.functional.layer_norm(x.double(), (columns,), weight.double(), bias.double()))
         error = max(error, (mean.double() - x.double().mean(1)).abs().max().item())
-        peer = best_of(
-            ({"num_warps": w, "BLOCK": triton.next_power_of_2(columns)} for w in (1, 2, 4, 8, 16, 32)),
-            lambda c: kernel[(rows,)](*arguments, **c),
-        )
+        block = triton.next_power_of_2(columns)
+        choices = [{"num_warps": w, "BLOCK": block} for w in (1, 2, 4, 8, 16, 32)]
+        split = itertools.product((1, 2, 4), (8, 16, 32)) if columns >= 8192 else ()
+        choices += [{"num_warps": w, "BLOCK": block // p, "PARTS": p, "AGAIN": True} for p, w in split]
+        peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         eager = lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias)  # noqa: E731
         row("layer_norm", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
             {"triton": peer, "torch": eager}, 5e-3)  # fmt: skip

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-"""`group`, `shape`, `us`, `error`, `rate` (GB/s or GFLOP/s), `unit`, `right`, `peers` (microseconds by name), and `bytes` where
-memory is the limit."""
+"""`group`, `shape`, `us`, `error`, `rate` (GB/s or GFLOP/s), `unit`, `right`, `peers` (microseconds by name); where memory is the
+limit `bytes`, and from LARGE on `copy`, the microseconds of a device copy that moves as many."""
 
 LARGE = 256e6
 """Bytes from which on a kernel is held against the device's copy."""
@@ -36,10 +36,12 @@ def main() -> None:
 
 
 def line_of(row: Row, copy: float = 0.0) -> str:
-    """One row; (1.20x) means that the peer takes 1.2 times as long.  `copy` is the device copy's GB/s, if it is known."""
+    """One row; (1.20x) means that the peer takes 1.2 times as long.  `copy` is the highest rate of a device copy, if known."""
     peers = "  ".join(f"{name} {us:9.2f} us ({us / row['us']:.2f}x)" for name, us in row["peers"].items())
     mark = "" if row["right"] else "  WRONG"
-    share = f"  {row['rate'] / copy:.2f} of copy" if copy and row.get("bytes", 0) >= LARGE and row["group"] != "copy" else ""
+    share = f"  {row['copy'] / row['us']:.2f} of copy" if "copy" in row else ""
+    if share and copy:
+        share += f" ({row['rate'] / copy:.2f} of its highest rate)"
     ours = f"{row['group']:10} {row['shape']:36} {row['us']:9.2f} us {rate_of(row):8.1f} {row['unit']:8}"
     return f"{ours} err {row['error']:.1e}{mark}{share}  {peers}"
 
@@ -50,8 +52,8 @@ def rate_of(row: Row) -> float:
 
 
 def copy_rate(rows: Iterable[Row]) -> float:
-    """GB/s of the device's copy; 0 if the run has not measured it."""
-    return next((row["rate"] for row in rows if row["group"] == "copy"), 0.0)
+    """GB/s of the device's copy, the highest of all sizes; 0 if the run has not measured it."""
+    return max((row["rate"] for row in rows if row["group"] == "copy"), default=0.0)
 
 
 def render(rows: Sequence[Row]) -> str:
@@ -83,12 +85,14 @@ def summary(rows: Iterable[Row]) -> list[tuple[str, str, float, int, float]]:
 def markdown(rows: Sequence[Row]) -> str:
     """The README's table, and the means."""
     names = {"cublas": "cuBLAS", "cudnn": "cuDNN"}
-    lines = ["| kernel | shape | µs | rate | Triton | vendor |", "|---|---|--:|--:|--:|--:|"]
+    lines = ["| kernel | shape | µs | rate | of copy | Triton | vendor |", "|---|---|--:|--:|--:|--:|--:|"]
     for row in rows:
         ratios = {name: f"{us / row['us']:.2f}" for name, us in row["peers"].items()}
         others = ", ".join(f"{names.get(name, name)} {ratio}" for name, ratio in ratios.items() if name != "triton")
         rate = f"{rate_of(row):.0f} {row['unit']}" if row["unit"] else ""
-        lines.append(f"| {row['group']} | {row['shape']} | {row['us']:.1f} | {rate} | {ratios.get('triton', '')} | {others} |")
+        share = f"{row['copy'] / row['us']:.2f}" if "copy" in row else ""
+        cells = (row["group"], row["shape"], f"{row['us']:.1f}", rate, share, ratios.get("triton", ""), others)
+        lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| geometric mean of | against | | least |", "|---|---|--:|--:|"]
     for group, peer, mean, _, least in summary(rows):
         lines.append(f"| {group} | {names.get(peer, peer)} | {mean:.2f} | {least:.2f} |")

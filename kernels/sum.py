@@ -1,4 +1,4 @@
-"""The sum of a vector, in two launches: one partial sum per program, then the partial sums by one program."""
+"""The sum of a vector: one partial sum per program, then the partial sums by one program, in a second launch or in the same."""
 
 import triton
 import triton.language as tl
@@ -25,3 +25,27 @@ def sum_partials_kernel(partial, out, count, BLOCK: tl.constexpr):
         position = start + offsets
         total += tl.load(partial + position, mask=position < count, other=0.0)
     tl.store(out, tl.sum(total, axis=0).to(out.dtype.element_ty))
+
+
+@triton.jit
+def sum_at_once_kernel(x, partial, ticket, out, n, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Program p writes to `partial[p]` the sum of every block of BLOCK elements that is p, modulo the grid's length; the program
+    that is done last adds them, in the order of their numbers, so that the result does not depend on which one that is.
+
+    `ticket` is one number, zero before the launch and after it; launches that may overlap need one each, and partial sums, too.
+    """
+    program = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for block in tl.range(program, tl.cdiv(n, BLOCK).to(tl.int32), tl.num_programs(0), num_stages=STAGES):
+        position = block.to(tl.int64) * BLOCK + lanes
+        total += tl.load(x + position, mask=position < n, other=0.0).to(tl.float32)
+    tl.store(partial + program, tl.sum(total, axis=0))
+    tl.debug_barrier()
+    if tl.atomic_add(ticket, 1, sem="acq_rel") == tl.num_programs(0) - 1:
+        whole = tl.zeros([BLOCK], dtype=tl.float32)
+        for start in range(0, tl.num_programs(0), BLOCK):
+            place = start + lanes
+            whole += tl.load(partial + place, mask=place < tl.num_programs(0), other=0.0)
+        tl.store(out, tl.sum(whole, axis=0).to(out.dtype.element_ty))
+        tl.store(ticket, 0)

@@ -15,7 +15,7 @@ import kbuild
 
 types = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp16:16", "M": "i32", "N": "i32:16", "K": "i32:16", "stride_am": "i32:16",
          "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1", "stride_cm": "i32:16", "stride_cn": "i32:1"}
-row = {"x": "*fp16:16", "out": "*fp16:16", "stride_x": "i64", "stride_out": "i64", "n_cols": "i32", "n_rows": "i32"}
+row = {"x": "*fp16:16", "out": "*fp16:16", "stride_x": "i64", "stride_out": "i64", "n_cols": "i32"}
 asked = {
     "small": ("matmul.py:matmul_kernel", types, {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8}, "sm_80"),
     "large": ("matmul.py:matmul_kernel", types, {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP_M": 8}, "sm_90"),

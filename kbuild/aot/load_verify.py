@@ -29,7 +29,8 @@ def load_verify(
     sizes = read_texts(reader, (*path, "sizes"), given, pointers, pointers)
     loops = read_texts(reader, (*path, "loops"), given, integers, ())
     values = [read_values(reader, key, entry, scalars) for key, entry in reader.tables((*path, "values"), given)]
-    return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given))
+    grid, zeros = _grid(reader, (*path, "grid"), given), _zeros(reader, (*path, "zeros"), given, pointers)
+    return Verify(sizes, tuple(values), loops, grid, zeros)
 
 
 def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, ...]:
@@ -39,6 +40,15 @@ def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str,
         reader.error(path, "expected one to three expressions in quotes")
         return ()
     return tuple(given)
+
+
+def _zeros(reader: Reader, path: KeyPath, table: Mapping[str, Any], pointers: Sequence[str]) -> tuple[str, ...]:
+    """The arrays that begin as zeros."""
+    given = reader.get(path, table, list, [])
+    for number, name in enumerate(given):
+        if name not in pointers:
+            reader.error((*path, number), f"expected an argument that is a pointer, found {described(name)}")
+    return tuple(name for name in given if name in pointers)
 
 
 def _is_integer(type_: str) -> bool:

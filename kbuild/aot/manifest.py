@@ -171,6 +171,8 @@ class Verify:
     for 0 to 2 · (num_stages + 1) rounds as well, ragged and full."""
     grid: tuple[str, ...] = ()
     """Programs along each axis, where a kernel is right for fewer than its own grid has; empty for that."""
+    zeros: tuple[str, ...] = ()
+    """Pointers to arrays of zeros, such as counters: all others point to numbers of many kinds."""
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,7 @@ VERIFY = Table("[kernel.verify]", Verify, (
     Key("values", (Verify, "values"), VALUES, True, repeated=True),
     Key("loops", (Verify, "loops"), LOOPS),
     Key("grid", (Verify, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}),
+    Key("zeros", (Verify, "zeros"), {"type": "array", "items": _TEXT, "uniqueItems": True}),
 ))  # fmt: skip
 
 CANDIDATES = Table("candidates = { … }", Bucket, (

@@ -34,6 +34,38 @@ values = [{ n = 0 }, { n = 1600 }, { n = 33 }]
 """
 
 
+LAST = """
+import triton, triton.language as tl
+
+@triton.jit
+def last_kernel(parts, count, out):
+    tl.store(parts + tl.program_id(0), tl.program_id(0))
+    if tl.atomic_add(count, 1, sem="acq_rel") == 2:
+        tl.store(out, tl.load(parts) + tl.load(parts + 1) + tl.load(parts + 2))
+        tl.store(count, 0)
+"""
+COUNTED = """
+schema = 1
+[package]
+name = "counted"
+version = "1"
+archs = ["sm_90"]
+[[kernel]]
+name = "last"
+source = "kernels/last.py"
+grid = ["3"]
+[kernel.args]
+parts = "*i32"
+count = "*i32"
+out = "*i32"
+[[kernel.config]]
+[kernel.verify]
+sizes = { parts = "3", count = "1", out = "1" }
+values = [{}]
+zeros = ["count"]
+"""
+
+
 @pytest.fixture
 def verified(project: Path) -> Path:
     """The project, with a table `[kernel.verify]`."""
@@ -230,6 +262,18 @@ def test_results_are_equal_or_within_bounds() -> None:
     assert problem([1, 1000, 0, np.inf]) and problem([1, 1000, np.nan, -np.inf]) and problem([1, 1000, np.nan, 3e38])
     assert problem(right, written=~all_written) == ""
     assert problem(right + 1, written=~all_written).startswith("2 elements were written that the kernel does not write")
+
+
+def test_counters_begin_at_zero(tmp_path: Path) -> None:
+    """The last of three programs writes the sum of what the others have left; the counter is zero again."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/last.py").write_text(LAST)
+    (tmp_path / "kernels.toml").write_text(COUNTED)
+    assert main(["verify", "-C", str(tmp_path)]) == 0
+    (tmp_path / "kernels/last.py").write_text(LAST.replace("acq_rel", "relaxed"))
+    assert main(["verify", "-C", str(tmp_path)]) == 1
+    (tmp_path / "kernels.toml").write_text(COUNTED.replace('["count"]', '["count", "n"]'))
+    assert any("zeros[1]: expected an argument that is a pointer, found" in one for one in mistakes(tmp_path))
 
 
 def test_mistakes_in_the_table_are_told(project: Path) -> None:

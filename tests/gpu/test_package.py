@@ -88,6 +88,20 @@ def test_sum_partials(package, generator, dtype):
     assert never_launched(package, "sum_partials", dtype) == []
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sum_at_once(package, generator, dtype):
+    ticket = torch.zeros(1, dtype=torch.int32, device="cuda")
+    for n in (1, 16, 17, 4096, 4097, 100_003, 1 << 20, (1 << 24) + 16):
+        memory = Memory()
+        x = memory.input(whole(generator, (n,), DTYPES[dtype], 8), offset=n % 2)
+        partial, out = torch.empty(4096, device="cuda"), memory.output((1,), DTYPES[dtype], offset=1)
+        for _ in range(3):
+            package.sum_at_once(x, partial, ticket, out, n)
+            assert_equal(out, x.double().sum().view(1), n)
+        memory.check(n)
+    assert ticket.item() == 0 and never_launched(package, "sum_at_once", dtype) == []
+
+
 COLUMNS = (1, 2, 16, 17, 128, 255, 256, 257, 512, 513, 1000, 1024, 1025, 2000, 2048, 2049, 4096, 4099, 8192, 8200, 16_384, 16_390,
            24_000, 32_767, 32_768)  # fmt: skip
 

@@ -149,6 +149,8 @@ def launches_to_repeat(package, generator):
     one = torch.empty(1, dtype=single, device="cuda")
     yield lambda: package.vector_add(x, y, out, 1 << 20), (out,)
     yield lambda: (package.sum(y, sums, 1 << 20), package.sum_partials(sums, one, 1024)), (sums, one)
+    ticket, short = torch.zeros(1, dtype=torch.int32, device="cuda"), torch.empty(1, dtype=half, device="cuda")
+    yield lambda: package.sum_at_once(y, sums, ticket, short, 1 << 20), (short, ticket)
     yield lambda: package.softmax(a, c, 1024, 1024, 1024, 1024), (c,)
     yield lambda: package.layer_norm(a, c, b, b, mean, rstd, 1024, 1024, 1024, 1e-5, 1024), (c, mean, rstd)
     yield lambda: package.matmul(a, b, c, 1024, 1024, 1024, 1024, 1, 1024, 1, 1024, 1), (c,)

@@ -160,6 +160,21 @@ MAXIMUM = f"""
   tt.store %out_pointers, %max
 """
 
+INVARIANT = f"""
+  {pointers("bp", "%b", "%c0")}
+  %sum: tensor<32x32xf32> = scf.for %c0, %n, %c1, init=[%zeros] {{num_stages = 3}} body(%i: i32, %acc: tensor<32x32xf32>) {{
+    %k: i32 = arith.muli %i, %c32
+    {pointers("ap", "%a", "%k")}
+    %x: tensor<32x32xf16> = tt.load %ap
+    %y: tensor<32x32xf16> = tt.load %bp
+    %product: tensor<32x32xf16> = arith.mulf %x, %y
+    %wide: tensor<32x32xf32> = arith.extf %product
+    %next: tensor<32x32xf32> = arith.addf %acc, %wide
+    scf.yield %next
+  }}
+  tt.store %out_pointers, %sum
+"""
+
 NESTED = f"""
   %c2: i32 = arith.constant {{value = 2}}
   %sum: tensor<32x32xf32> = scf.for %c0, %c2, %c1, init=[%zeros] body(%j: i32, %outer: tensor<32x32xf32>) {{
@@ -191,5 +206,6 @@ LOOPS = {
     "used_twice": USED_TWICE,
     "strided": STRIDED,
     "maximum": MAXIMUM,
+    "invariant": INVARIANT,
     "nested": NESTED,
 }

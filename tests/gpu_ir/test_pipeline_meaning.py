@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -11,9 +13,9 @@ from kbuild.compiler.ir.core import Module, Op
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, LocalLoad
+from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, LocalAlloc, LocalLoad
 from kbuild.compiler.ops.tensor import Dot, Load
-from kbuild.compiler.targets import SM_80
+from kbuild.compiler.targets import SM_80, Target
 from tests.analysis.races import races
 
 from .loops import LOOPS, kernel
@@ -23,9 +25,9 @@ BEFORE = tuple(name for name in SM_80.gpu_pipeline[:POSITION] if name != "canoni
 AFTER = SM_80.gpu_pipeline[POSITION:]
 
 
-def compiled(name: str, stages: int, *passes: str) -> Module:
+def compiled(name: str, stages: int, *passes: str, target: Target = SM_80) -> Module:
     module = parse_module(kernel(LOOPS[name], stages))
-    run_pipeline(module, SM_80, passes)
+    run_pipeline(module, target, passes)
     return module
 
 
@@ -56,7 +58,7 @@ def test_same_meaning_for_every_trip_count(name: str, stages: int) -> None:
         np.testing.assert_array_equal(result(final, iterations), expected, f"all passes, {iterations} iterations")
 
 
-@pytest.mark.parametrize("name", ["matmul", "masked", "attention", "used_twice", "maximum", "nested"])
+@pytest.mark.parametrize("name", ["matmul", "masked", "attention", "used_twice", "maximum", "invariant", "nested"])
 def test_no_races(name: str) -> None:
     module = compiled(name, 3, *BEFORE, *AFTER)
     for iterations in range(7):
@@ -75,6 +77,21 @@ def test_an_index_is_loaded_before_what_it_points_to() -> None:
     order = [type(op) for op in ops(module, AsyncCopyGlobalToLocal, Load)]
     copies = [AsyncCopyGlobalToLocal] * 2
     assert order == [Load, Load, *copies, Load, *copies, Load]
+
+
+@pytest.mark.parametrize("tiles, buffers", [(4, 3), (3, 2), (2, 1), (1, None)])
+def test_what_every_iteration_loads_stays_if_a_buffer_fits_beside_it(tiles: int, buffers: int | None) -> None:
+    """With room for one buffer, the copies of the next iteration wait for the reads of this one."""
+    target = dataclasses.replace(SM_80, shared_bytes=tiles * 32 * 32 * 2)
+    module = compiled("invariant", 3, *BEFORE, *AFTER, target=target)
+    loop = next(op for op in module.kernel.body if isinstance(op, For))
+    rings = [op.type.buffers for op in ops(module, LocalAlloc) if op.src is None]
+    assert rings == ([buffers] if buffers else [])
+    assert any(isinstance(op, Load) for op in loop.body) == (buffers is None)
+    reference = parse_module(kernel(LOOPS["invariant"], 3))
+    for iterations in range(6):
+        np.testing.assert_array_equal(result(module, iterations), result(reference, iterations), f"{iterations} iterations")
+        assert not races(module.kernel, n=iterations)
 
 
 def test_products_are_split_into_steps() -> None:

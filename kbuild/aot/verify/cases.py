@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbuild.aot import expressions
 from kbuild.aot.expressions import ExpressionFault
@@ -34,6 +34,8 @@ class Case:
     """Elements of the array that each pointer points to; None where running the kernel has to show them."""
     grid: tuple[int, ...]
     """Programs along each axis."""
+    zeros: tuple[str, ...] = ()
+    """The arrays that begin as zeros."""
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.scalars)
@@ -114,8 +116,10 @@ def _range(guards: list[Guard]) -> tuple[int, int]:
 
 def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
     """The case of a launch of the manifest; None where the variant is not for it, or the launcher starts nothing."""
-    sizes = kernel.verify.sizes if kernel.verify else None
-    return sized_case(kernel, variant, launch, sizes, (kernel.verify and kernel.verify.grid) or kernel.grid)
+    if kernel.verify is None:
+        return sized_case(kernel, variant, launch, None, kernel.grid)
+    case = sized_case(kernel, variant, launch, kernel.verify.sizes, kernel.verify.grid or kernel.grid)
+    return case and replace(case, zeros=kernel.verify.zeros)
 
 
 def sized_case(

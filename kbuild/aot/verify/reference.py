@@ -53,6 +53,8 @@ def reference(module: Module, case: Case, kind: str, seed: int) -> Reference:
         name: numbers(kind, pointee_of(type_), sizes[name], random) if is_pointer(type_) else dict(case.scalars)[name]
         for name, type_ in types.items()
     }  # fmt: skip
+    for name in case.zeros:
+        given[name][...] = 0
     computed, trace, rounded = _interpreted(module, given, case)
     if rounded and any(is_pointer(type_) and not is_float(pointee_of(type_)) for type_ in types.values()):
         narrow = _copied(given)

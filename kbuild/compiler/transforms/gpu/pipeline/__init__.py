@@ -13,10 +13,12 @@
 
 `loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps` those that the
 copy engine (TMA) can: where it can do all of them, mbarriers take the place of the groups.  `schedule` says how early they go,
-`expand` rewrites the loop.
+`expand` rewrites the loop.  `invariant` puts into shared memory what is the same for all iterations.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.core import Func, Module, Value
@@ -28,6 +30,7 @@ from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
+from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule, ring_bytes
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
@@ -52,34 +55,70 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
         plans = [(loop, _plan(func, loop, loads, wanted, target, info)) for loop, loads, wanted in chosen if info is not None]
         for loop, plan in plans:
             if plan is not None:
-                expand(loop, *plan).num_stages = 1
+                expanded = expand(loop, plan.schedule, plan.tiles, plan.maps)
+                expanded.num_stages = 1
+                keep_in_shared_memory(expanded, plan.kept)
         for op in func.body.walk():
             if isinstance(op, Load) and op.desc is not None:
                 op.desc, op.indices, op.axes = None, (), ()
 
 
-def _plan(
-    func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo
-) -> tuple[Schedule, dict[Load, MemDescType], dict[Load, Value]] | None:
-    """How to pipeline a loop, into what tiles its loads are copied, and by what tensor maps; None when it stays as it is."""
+class _Plan(NamedTuple):
+    """How to pipeline a loop."""
+
+    schedule: Schedule
+    tiles: dict[Load, MemDescType]
+    """Into what the loads are copied."""
+    maps: dict[Load, Value]
+    """By what tensor maps."""
+    kept: dict[Load, MemDescType]
+    """In what the loads stay that are the same in every iteration."""
+
+
+class _Room(NamedTuple):
+    """What shared memory has room for."""
+
+    num_stages: int
+    lagging: list[Load]
+    kept: dict[Load, MemDescType]
+    in_place: bool
+
+
+def _plan(func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo) -> _Plan | None:
+    """How to pipeline a loop; None when it stays as it is."""
     tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
     others = [load for load, tile in tiles.items() if not can_copy_by_tma(load, tile, func)]
     by_tma = target.has("tma") and bool(tiles) and not others
     tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
-    stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
-    lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
-    lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
-    if ring_bytes(num_stages, stage_bytes, lagging_bytes) > target.shared_bytes // 2:
-        other, wanted = other_bytes(func, loop, list(tiles)), num_stages
-        num_stages = fitting_stages(wanted, stage_bytes, other, target.shared_bytes, lagging_bytes)
-        if lagging and num_stages < MIN_STAGES:
-            lagging, num_stages = [], fitting_stages(wanted, stage_bytes, other, target.shared_bytes)
+    kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
+    room = _fit(func, loop, tiles, kept, num_stages, target)
     held = _held([load for load in loads if load not in tiles])
-    if num_stages < MIN_STAGES or not (tiles or held):
+    if room.num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
     note_maps(func, loads, maps, others)
-    return make_schedule(loop, list(tiles), held, num_stages, lagging, by_tma), tiles, maps
+    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(in_place=room.in_place)
+    return _Plan(schedule, tiles, maps, room.kept)
+
+
+def _fit(
+    func: Func, loop: For, tiles: dict[Load, MemDescType], kept: dict[Load, MemDescType], wanted: int, target: Target
+) -> _Room:
+    """As many stages as fit.  Tiles that are the same in every iteration stay if one buffer at least fits beside them."""
+    stage_bytes, kept_bytes = (sum(tile.tile_bytes for tile in some.values()) for some in (tiles, kept))
+    lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
+    lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
+    if ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes <= target.shared_bytes // 2:
+        return _Room(wanted, lagging, kept, in_place=False)
+    room = target.shared_bytes - other_bytes(func, loop, list(tiles))
+    if kept:
+        num_stages = fitting_stages(wanted, stage_bytes, kept_bytes, room)
+        if num_stages >= MIN_STAGES or stage_bytes + kept_bytes <= room:
+            return _Room(max(num_stages, MIN_STAGES), [], kept, in_place=num_stages < MIN_STAGES)
+    num_stages = fitting_stages(wanted, stage_bytes, 0, room, lagging_bytes)
+    if lagging and num_stages < MIN_STAGES:
+        return _Room(fitting_stages(wanted, stage_bytes, 0, room), [], {}, in_place=False)
+    return _Room(num_stages, lagging, {}, in_place=False)
 
 
 def _held(loads: list[Load]) -> list[Load]:

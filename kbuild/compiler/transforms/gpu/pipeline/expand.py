@@ -21,6 +21,7 @@ from kbuild.compiler.ops.gpu import (
     AsyncWait,
     LocalAlloc,
     LocalDealloc,
+    LocalLoad,
     MemDescIndex,
     MemDescTrans,
 )
@@ -90,7 +91,7 @@ class _Expansion:
         zero, one = (self._integer(value) for value in (0, 1))
         counts = {size: self._integer(size) for size in self.sizes}
         slots = [(zero, "read_slot") for _ in self.sizes]
-        slots += [(self._integer(self.schedule.distance), "write_slot") for _ in self.sizes]
+        slots += [(self._integer(self.schedule.distance % size), "write_slot") for size in self.sizes]
         if self.barriers is not None:
             slots.append((zero, "phase"))
         handed = slots + list(self._handed())
@@ -111,6 +112,8 @@ class _Expansion:
             if self.barriers is not None:
                 barrier = self.builder.add(MemDescIndex(self.barriers, read_slots[self.sizes[-1]])).result
                 self.builder.add(WaitBarrier(barrier, arguments[len(slots) - 1], tuple(reads.values())))
+        if self.schedule.in_place:
+            self._read_all(reads)
         for progress, step in zip(self.progress, steps):
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
@@ -123,8 +126,8 @@ class _Expansion:
             wrapped = self.builder.add(CmpI(following[len(self.sizes) - 1], zero, "eq")).result
             following.append(self.builder.add(Select(wrapped, turned, phase)).result)
         yield_more(self.loop, following + [value for value, _ in self._handed()])
-        for load, buffer in reads.items():
-            replace_uses(self.loop, load, buffer)
+        if not self.schedule.in_place:
+            self._read_all(reads)
         for load, value in held.items():
             load.replace_by(value)
 
@@ -137,6 +140,14 @@ class _Expansion:
             self.builder.add(AsyncWait(0))
         for buffer in self.buffers.values():
             self.builder.add(LocalDealloc(buffer))
+
+    def _read_all(self, reads: dict[Load, Value]) -> None:
+        """Read the buffers where the loads are; what is built from now on comes after the last read."""
+        for load, buffer in reads.items():
+            replace_uses(self.loop, load, buffer)
+        for op in self.loop.body:
+            if isinstance(op, LocalLoad) and op.src in reads.values():
+                self.builder = Builder.after(op)
 
     # One iteration of one stage
 

@@ -7,6 +7,9 @@ In an iteration the wait comes first, then a barrier, then the next copies, then
 copies of iterations t + 1 … t + distance are on their way, and all threads have passed the barrier of iteration t, so
 have read buffer t - 1: `distance + 1` buffers are enough for one barrier per iteration, and no fewer are.
 
+Where there is room for one buffer only, the copies of the next iteration are issued when this one's reads are done, after a
+barrier of their own: `in_place`.
+
 A product of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does: loads that feed
 one are `lagging`, and have one buffer more.  So that n stages still mean n buffers, the distance is one less, but 1 at least.
 """
@@ -44,10 +47,12 @@ class Schedule(NamedTuple):
     distance: int
     lagging: frozenset[Load] = frozenset()
     """Those that products still read in the iteration after their own."""
+    in_place: bool = False
+    """Whether the next copies go into the buffer that the iteration has just read."""
 
     def buffers(self, load: Load) -> int:
         """The size of a load's ring of buffers."""
-        return self.distance + 1 + (load in self.lagging)
+        return self.distance + 1 + (load in self.lagging) - self.in_place
 
     @property
     def start(self) -> int:

@@ -6,18 +6,22 @@ which lie in shared memory one after another.
 
 from __future__ import annotations
 
+from itertools import product
+
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, bit_width
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import SHARED_POINTER
 from kbuild.compiler.lower.lowering import lower
-from kbuild.compiler.lower.shared import descriptor
+from kbuild.compiler.lower.shared import descriptor, offset_of
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
+    AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
     FenceAsyncShared,
     InitBarrier,
     InvalBarrier,
+    TmaStoreWait,
     WaitBarrier,
 )
 from kbuild.compiler.ops.tensor import Barrier
@@ -112,3 +116,44 @@ def _copy(rank: int) -> str:
     indices = ", ".join(f"${2 + axis}" for axis in range(rank))
     head = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     return f"{head} [$0], [$1, {{{indices}}}], [${2 + rank}];"
+
+
+@lower(AsyncTmaCopyLocalToGlobal)
+def lower_async_tma_store(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
+    """Box by box, in one group; the group is there even where nothing is to be copied, for waits count them."""
+    pointer, start = descriptor(emit, op.src)
+    if start:
+        raise InternalError("a copy from a part of a tile", op.loc)
+    with emit.when(_first_thread(emit)):
+        _copy_boxes(emit, op, pointer)
+        emit.asm("cp.async.bulk.commit_group;", "", [], [], effect=True)
+
+
+def _copy_boxes(emit: Emitter, op: AsyncTmaCopyLocalToGlobal, pointer: str) -> None:
+    assert isinstance(op.desc.type, DescriptorType)
+    box, shape = op.desc.type.block.shape, op.tile.tile_shape
+    shape = (*[1] * (len(box) - len(shape)), *shape)
+    indices = [emit.scalar(index) for index in op.indices]
+    text = _store(len(indices), op.kind)
+    constraints = ",".join(["l", *["r"] * (len(indices) + 1)])
+    with emit.when(emit.scalar(op.predicate)):
+        for corner in product(*(range(0, size, step) for size, step in zip(shape, box))):
+            offset = offset_of(op.tile.layout, corner[len(corner) - op.tile.layout.rank :]) * bit_width(op.tile) // 8
+            first = [emit.add(index, str(by)) for index, by in zip(indices, corner)]
+            operands = [("ptr", emit.scalar(op.desc)), *(("i32", index) for index in reversed(first))]
+            place = emit.offset_pointer(pointer, offset, SHARED_POINTER)
+            emit.asm(text, constraints, [*operands, (SHARED_POINTER, place)], [], effect=True)
+
+
+def _store(rank: int, kind: str) -> str:
+    """The instruction for a map of so many axes, copying or combining; the map says whether numbers have signs."""
+    indices = ", ".join(f"${1 + axis}" for axis in range(rank))
+    operation = kind.removeprefix("f").removeprefix("u")
+    head = f"cp.reduce.async.bulk.tensor.{rank}d" if kind else f"cp.async.bulk.tensor.{rank}d"
+    tail = f"{operation}.tile.bulk_group" if kind else "tile.bulk_group"
+    return f"{head}.global.shared::cta.{tail} [$0, {{{indices}}}], [${1 + rank}];"
+
+
+@lower(TmaStoreWait)
+def lower_tma_store_wait(emit: Emitter, op: TmaStoreWait) -> None:
+    emit.asm(f"cp.async.bulk.wait_group{'.read' if op.only_reads else ''} {op.pendings};", "", [], [], effect=True)

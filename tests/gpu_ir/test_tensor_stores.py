@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,18 @@ def test_a_copy_waits_for_those_alone_that_it_may_lie_over(tmp_path: Path) -> No
     sums = written(tmp_path, *loop, "    target.atomic_add([row, 0], tile)", "    target.atomic_add([0, 0], tile)")
     assert waits(sums) == [(0, True, 1), (1, True, 1), (0, True, 2)]
     assert waits(written(tmp_path, "target.store([0, 0], tile)")) == [(0, True, 1)]
+
+
+def test_each_warp_copies_its_own_where_nothing_else_makes_warps_wait() -> None:
+    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
+    constexprs = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}
+    source = f"{KERNELS / 'products.py'}:dot_specialized"
+    artifact = kbuild.compile(source, signature=signature, constexprs=constexprs, num_warps=8, stop="ptx")
+    assert [op.warp_bits for op in copies(artifact)] == [(11, 12, 13)] and len(waits(artifact)) == 2
+    assert dict(artifact.metadata.params)["c_map"] == "tensormap f16 16x64 128 c M,N ldc"
+    ptx = artifact.asm["ptx"]
+    assert ptx.count("elect.sync") == 2 and ptx.count("cp.async.bulk.tensor.2d.global") == 2
+    assert len(re.findall(r"bar\.sync", ptx)) == 1, "after the barriers in shared memory have been made"
 
 
 def test_what_is_missing_shows() -> None:

@@ -117,11 +117,12 @@ def test_nothing_orders_twice_what_is_ordered() -> None:
     reads by its lanes have not; and where no tile follows, the last buffer is given back to nobody."""
     ptx = compiled((64, 64, 64), 3, "ptx").asm["ptx"]
     assert ptx.count("fence.proxy.async") == 2 and ptx.count("mbarrier.init") == 6
-    assert "bar.warp.sync" not in ptx and ptx.count("mbarrier.arrive.shared") == 2, "the tiles of a program are a loop"
+    assert ptx.count("mbarrier.arrive.shared") == 2, "the tiles of a program are a loop"
+    assert ptx.count("bar.warp.sync") == 2, "before and after the result passes through memory of the warp's own"
     signature = dict.fromkeys("abc", "*fp16:16") | {"sums": "*fp32:16"} | dict.fromkeys("MNK", "i32:16")
     source, tiles = f"{KERNELS / 'products.py'}:dot_and_sum_specialized", dict.fromkeys(("TILE_M", "TILE_N", "TILE_K"), 64)
     ptx = kbuild.compile(source, signature=signature, constexprs=tiles, num_warps=4, stop="ptx").asm["ptx"]
-    assert ptx.count("bar.warp.sync") == 3 and ptx.count("mbarrier.arrive.shared") == 1
+    assert ptx.count("bar.warp.sync") == 2 and ptx.count("mbarrier.arrive.shared") == 1
 
 
 def test_registers_stay_where_they_are_enough() -> None:

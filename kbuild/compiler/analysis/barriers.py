@@ -213,10 +213,12 @@ class BarrierAnalysis:
         if allocation.offset is None:
             raise InternalError("barriers come after allocation", allocation.loc)
         start, end = allocation.offset, allocation.offset + type_.size_bytes
+        by_warp = any(isinstance(user, AsyncTmaCopyLocalToGlobal) and user.warp_bits for user in allocation.result.users)
+        divided = allocation if by_warp else None
         if allocation.src is not None:
             self.writes.setdefault(allocation, []).append(Access(start, end, allocation, None))
         for view in views(allocation):
-            access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None)
+            access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None, divided)
             for user in view.users:
                 touched = self._touched(user, view)
                 if touched is not None:

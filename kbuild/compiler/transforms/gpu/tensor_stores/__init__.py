@@ -26,9 +26,10 @@ from kbuild.compiler.ir.types import I1, I32
 from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyLocalToGlobal, TmaStoreWait, WarpSpecialize
+from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import map_argument
-from kbuild.compiler.transforms.gpu.tensor_stores.choice import Access, clear, described, possible
+from kbuild.compiler.transforms.gpu.tensor_stores.choice import Access, box_of_warp, clear, described, possible, warp_bits
 from kbuild.compiler.transforms.gpu.tensor_stores.orders import in_loop, just_before, wait_for
 
 THREADS = 2048
@@ -77,6 +78,9 @@ class Placed:
             self.outermost = parent
         self.around = False
         """Whether the tile lives around all loops."""
+        bits = warp_bits(access) if _warps_run_free(home) else ()
+        box = box_of_warp(access, bits) if bits else None
+        self.box, self.warp_bits = (box, bits) if box is not None else (access.box, ())
         self.tile: LocalAlloc | None = None
         self.wait: TmaStoreWait | None = None
 
@@ -105,7 +109,8 @@ class Placed:
         tiles = (self.tile.result,) if self.around and in_loop(self.access.op, self.home) else ()
         if wait is None and not tiles:
             return None
-        return TmaStoreWait(tiles, len(just_before(self.access, accesses)) if wait is None else wait, only_reads=wait is None)
+        pendings = len(just_before(self.access, accesses)) if wait is None else wait
+        return TmaStoreWait(tiles, pendings, only_reads=wait is None, by_warp=bool(self.warp_bits))
 
     def finish(self, wait: TmaStoreWait | None) -> Value:
         """After a wait, write the tile and start the copy, in place of the access itself; the map by which it goes."""
@@ -116,9 +121,10 @@ class Placed:
             build.add(wait)
         build.add(LocalStore(access.value, self.tile.result))
         zero = build.add(Constant.of(0, I32)).result
-        indices = (*[zero] * (access.box.rank - len(access.indices)), *access.indices)
-        map_ = map_argument(self.func, access.sources, access.box, access.hints)
-        build.add(AsyncTmaCopyLocalToGlobal(map_, self.tile.result, _is_there(build, self.func, access), indices, access.kind))
+        indices = (*[zero] * (self.box.rank - len(access.indices)), *access.indices)
+        map_ = map_argument(self.func, access.sources, self.box, access.hints)
+        there = _is_there(build, access)
+        build.add(AsyncTmaCopyLocalToGlobal(map_, self.tile.result, there, indices, access.kind, self.warp_bits))
         _merge(self.wait)
         op.erase()
         return map_
@@ -158,7 +164,12 @@ def _home(op: Op) -> Block:
     return block
 
 
-def _is_there(build: Builder, func: Func, access: Access) -> Value:
+def _warps_run_free(home: Block) -> bool:
+    """Whether nothing makes the program's warps wait for each other: in a kernel with a producer, without barriers of its own."""
+    return isinstance(home.parent, WarpSpecialize) and not any(isinstance(op, Barrier) for op in home.walk())
+
+
+def _is_there(build: Builder, access: Access) -> Value:
     """Whether the tensor has elements at all: no map says so, for the driver wants none without."""
     condition: Value | None = None
     zero = build.add(Constant.of(0, I32)).result

@@ -13,7 +13,7 @@ from typing import Any
 from kbuild.compiler.analysis.bases import base_of
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, element_of
-from kbuild.compiler.layout import LinearLayout, unswizzled, wgmma_shared
+from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_shared
 from kbuild.compiler.ops.control import Call
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, ConvertLayout
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
@@ -134,3 +134,36 @@ def tile_for(type_: TensorType) -> tuple[MemDescType, int, TensorType]:
         whole = whole and box[0] == size
     element = element_of(type_)
     return MemDescType(type_.shape, element, layout), swizzle, TensorType((*[1] * (2 - len(box)), *box), element)
+
+
+def warp_bits(access: Access) -> tuple[int, ...]:
+    """The bits of flat indices that are those of the number of the warp that holds an element: where each warp holds whole rows
+    of a tile.  None where warps hold the same, or other parts."""
+    type_ = access.value.type
+    assert isinstance(type_, TensorType) and type_.layout is not None
+    bases = type_.layout.bases_of("warp")
+    others = 0
+    for basis in (*type_.layout.bases_of("register"), *type_.layout.bases_of("lane")):
+        others |= basis
+    single = all(basis and not basis & (basis - 1) for basis in bases) and len(set(bases)) == len(bases)
+    if not single or not access.hints["swizzle"] or any(basis & others for basis in bases):
+        return ()
+    return tuple(basis.bit_length() - 1 for basis in bases)
+
+
+def box_of_warp(access: Access, bits: tuple[int, ...]) -> TensorType | None:
+    """What one instruction copies of a warp's part; None where that is not whole panels of rows."""
+    shape, box = access.tile.tile_shape, list(access.box.shape[-len(access.tile.tile_shape) :])
+    whole = True
+    for axis in reversed(range(len(shape))):
+        positions = axis_bits(shape, axis)
+        limit = min((1 << (bit - positions.start) for bit in bits if bit in positions), default=shape[axis])
+        if axis == len(shape) - 1:
+            if limit < box[axis]:
+                return None
+            continue
+        box[axis] = min(box[axis], limit) if whole else 1
+        whole = whole and box[axis] == shape[axis]
+    if math.prod(box[:-1]) < PERIOD or math.prod(shape) // math.prod(box) > MAX_BOXES << len(bits):
+        return None
+    return TensorType((*[1] * (2 - len(box)), *box), access.box.element)

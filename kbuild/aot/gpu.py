@@ -39,7 +39,10 @@ _MOST_LAUNCHES, _LEAST_LAUNCHES = 200, 5
 _SCALARS = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
             "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
             "fp32": ctypes.c_float, "fp64": ctypes.c_double}  # fmt: skip
-_MAP_TYPES = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4)}
+_MAP_TYPES = {
+    "f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4), "i16": (1, 2), "i32": (2, 4), "s32": (3, 4), "i64": (4, 8),
+    "s64": (5, 8), "f64": (8, 8),
+}  # fmt: skip
 """CUtensorMapDataType and bytes of an element; all others are single bytes."""
 _MAP_SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}
 

@@ -42,6 +42,7 @@ _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 
 _TENSOR_MAP_TYPES = {
     "f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4), "i8": (0, 1), "f8E4M3FN": (0, 1), "f8E5M2": (0, 1),
+    "i16": (1, 2), "i32": (2, 4), "s32": (3, 4), "i64": (4, 8), "s64": (5, 8), "f64": (8, 8),
 }  # fmt: skip
 """CUtensorMapDataType and bytes of an element, by its name in the compiler."""
 _TENSOR_MAP_SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}

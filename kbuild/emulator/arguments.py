@@ -21,8 +21,11 @@ TENSOR_MAP = "tensormap "
 """What the type of a parameter begins with that is a tensor map; then come element, sizes of the box, bytes of the swizzle, the
 name of the parameter that is the tensor's base, its sizes, and its strides but the last: names of parameters, or numbers."""
 
-_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4}
-"""Other elements are single bytes."""
+_ELEMENTS = {
+    "f16": ("f16", 2), "bf16": ("bf16", 2), "f32": ("f32", 4), "tf32": ("tf32", 4), "i16": ("u16", 2), "i32": ("u32", 4),
+    "s32": ("s32", 4), "i64": ("u64", 8), "s64": ("s64", 8), "f64": ("f64", 8),
+}  # fmt: skip
+"""The driver's name and the bytes of an element; others are single bytes."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class TensorMapArgument:
     """A tensor map of a tensor in one of the other arguments."""
 
     element: str
-    """Type of the elements, as the compiler names it; those that are no floats of 16 or 32 bits are copied as bytes."""
+    """Type of the elements, as the compiler names it; those of 8 bits are copied as bytes."""
     box: tuple[int, ...]
     """Elements along each axis that one copy moves."""
     swizzle: int
@@ -44,9 +47,8 @@ class TensorMapArgument:
 
     def at(self, address: int) -> TensorMap:
         """The map of an array at an address.  Raises TensorMapError where the driver would refuse it."""
-        size = _ELEMENT_BYTES.get(self.element, 1)
+        element, size = _ELEMENTS.get(self.element, ("u8", 1))
         mode = SWIZZLES.index(max(self.swizzle, SWIZZLES[0]))
-        element = self.element if self.element in _ELEMENT_BYTES else "u8"
         return TensorMap(
             address, element, tuple(max(extent, 1) for extent in self.shape[::-1]),
             tuple(stride * size for stride in self.strides[::-1]), self.box[::-1], (1,) * len(self.box), mode,

@@ -55,6 +55,7 @@ def outcome(name: str, arch: str, text: str, timing: str) -> str:
 
 LOOP = ("dot_loop_256_stages3", "sm_80")
 PRODUCTS = ("matmul_fp16", "sm_90")
+STORES = ("fold_add_float16", "sm_90")
 MISSING = [
     (*LOOP, "cp.async.wait_group", 0),
     (*LOOP, "cp.async.wait_group", 1),
@@ -63,6 +64,7 @@ MISSING = [
     (*LOOP, "bar.sync", 0),
     (*PRODUCTS, "wgmma.wait_group", 1),
     (*PRODUCTS, "wgmma.commit_group", 0),
+    (*STORES, "cp.async.bulk.wait_group", 0),
 ]
 
 

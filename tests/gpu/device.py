@@ -15,6 +15,12 @@ from zoo import Bits
 RED_ZONE = 4096
 PATTERN = 0xA5
 
+MAP_TYPES = {
+    "f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4), "i16": (1, 2), "i32": (2, 4), "s32": (3, 4), "i64": (4, 8),
+    "s64": (5, 8), "f64": (8, 8),
+}  # fmt: skip
+"""CUtensorMapDataType and bytes of an element; all others are single bytes."""
+
 
 class Device:
     """One GPU and its primary context."""
@@ -88,7 +94,7 @@ class Device:
     def _tensor_map(self, text: str, values: Mapping[str, Any]) -> Any:
         """A CUtensorMap, at an address that 64 divides."""
         _, element, box_text, swizzle, base_name, *parts = text.split()
-        kind, size = {"f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4)}.get(element, (0, 1))
+        kind, size = MAP_TYPES.get(element, (0, 1))
         extents, strides = ([int(w) if w.isdigit() else values[w].value for w in reversed(part.split(","))] for part in parts)
         rank = len(extents)
         memory = (ctypes.c_uint8 * 192)()
@@ -97,7 +103,7 @@ class Device:
         pitches = (ctypes.c_uint64 * (rank - 1))(*(stride * size for stride in strides))
         box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
         steps = (ctypes.c_uint32 * rank)(*[1] * rank)
-        swizzles = {"32": 1, "64": 2, "128": 3}
+        swizzles = {"0": 0, "32": 1, "64": 2, "128": 3}
         base = ctypes.c_void_p(values[base_name].value)
         self.call("cuTensorMapEncodeTiled", place, kind, rank, base, sizes, pitches, box, steps,
                   0, swizzles[swizzle], 2, 0)  # fmt: skip

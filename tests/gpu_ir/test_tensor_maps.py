@@ -79,7 +79,7 @@ def test_the_maps_are_parameters_that_tell_what_they_are_made_from() -> None:
 
 @pytest.mark.parametrize(("name", "arrays", "maps"), [
     ("dot_descriptors", ("a", "b", "c"), {"a_map": "tf32", "b_map": "tf32"}),
-    ("dot_and_sum_specialized", ("a", "b", "c", "sums"), {"a_map": "f32", "b_map": "tf32"}),
+    ("dot_and_sum_specialized", ("a", "b", "c", "sums"), {"a_map": "f32", "b_map": "tf32", "c_map": "f32"}),
 ])  # fmt: skip
 def test_fp32_for_tensor_cores_is_rounded_on_its_way(name: str, arrays: tuple[str, ...], maps: dict[str, str]) -> None:
     """And copied as it is where threads read it too."""

@@ -132,6 +132,8 @@ tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<1
   %1: !ttg.memdesc<16x16xf16, #shared> = ttg.memdesc_index %buffers, %i
   ttng.async_tma_copy_global_to_local %map, %1, %0, %c, indices=[%i, %i]
   ttng.wait_barrier %0, %i, tiles=[%1]
+  ttng.async_tma_copy_local_to_global %map, %1, %c, indices=[%i, %i] {kind = "fadd"}
+  ttng.tma_store_wait %1 {pendings = 1, only_reads = true}
   ttng.warp_specialize producer() {
     ttng.wait_barrier %0, %i, tiles=[%1]
     scf.yield

@@ -6,6 +6,7 @@ from functools import reduce
 
 import numpy as np
 from zoo.case import Bits, Case, bf16, numbers
+from zoo.cases_basic import poisoned
 
 FOLDS = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
@@ -63,7 +64,84 @@ def _moved(name: str, dtype: str, rows: int, columns: int, left: int, count: int
     return Case(name, "descriptors.py", "move_rows", make, expect, {"N": count, "WIDTH": width})
 
 
+def _vector(name: str, dtype: str, size: int, tile: int, programs: int) -> Case:
+    def expect(x, out, n):
+        right = numbers(out)
+        right[:n] = 2 * numbers(x)[:n]
+        return {"out": right}
+
+    return Case(
+        name, "descriptors.py", "copy_vector",
+        lambda rng: {"x": _array(rng, dtype, size + 16), "out": poisoned(size + 16, dtype=np.dtype(dtype)), "n": size},
+        expect, {"TILE": tile}, grid=(programs,),
+    )  # fmt: skip
+
+
+def _matrix(dtype: str, rows: int, columns: int, tile: tuple[int, int], warps: int = 4) -> Case:
+    pitch = -(-columns // 16) * 16
+
+    def expect(x, out, **_):
+        right = numbers(out)
+        right[:, :columns] = numbers(x)[:, :columns]
+        return {"out": right}
+
+    return Case(
+        f"copy_{dtype}_{tile[0]}x{tile[1]}", "descriptors.py", "copy_matrix",
+        lambda rng: {"x": _array(rng, dtype, rows, pitch), "out": _array(rng, dtype, rows, pitch), "rows": rows,
+                     "columns": columns, "pitch": pitch},
+        expect, {"TILE_M": tile[0], "TILE_N": tile[1]}, grid=(-(-rows // tile[0]), -(-columns // tile[1])), num_warps=warps,
+    )  # fmt: skip
+
+
+def _blocks(name: str, function: str, dtype: str, shape: tuple[int, ...], constexprs: dict[str, int]) -> Case:
+    return Case(
+        name, "descriptors.py", function,
+        lambda rng: {"x": _array(rng, dtype, *shape), "out": poisoned(*shape, dtype=np.dtype(dtype))},
+        lambda x, out: {"out": numbers(x)}, dict(zip("ABCDE", shape)) | constexprs,
+    )  # fmt: skip
+
+
+def _again(rows: int, columns: int, tile: int) -> Case:
+    pitch = -(-columns // 16) * 16
+
+    def expect(x, out, sums, **_):
+        right, total, given = numbers(out), numbers(sums), np.zeros((rows + tile + 1, columns + 2 * tile))
+        given[:rows, :columns] = numbers(x)[:, :columns]
+        padded = np.full((rows + tile + 1, columns + 2 * tile), np.nan)
+        padded[:rows, :columns] = right[:, :columns]
+        for row in range(0, rows, tile):
+            for column in range(0, columns, 2 * tile):
+                left, other = (given[row : row + tile, at : at + tile] for at in (column, column + tile))
+                padded[row + 1 : row + 1 + tile, column : column + tile] = left - 1
+                if row < 2 * tile:
+                    padded[row : row + tile, column : column + tile] = left
+                    total[:, column : min(column + tile, columns)] += left[:, : max(columns - column, 0)]
+                padded[row : row + tile, column + tile : column + 2 * tile] = other
+                total[:, column + tile : min(column + 2 * tile, columns)] += other[:, : max(columns - column - tile, 0)]
+        padded[:tile, :tile] = 0
+        right[:, :columns] = padded[:rows, :columns]
+        return {"out": right, "sums": total}
+
+    return Case(
+        "write_again", "descriptors.py", "write_again",
+        lambda rng: {"x": _array(rng, "float32", rows, pitch), "out": poisoned(rows, pitch),
+                     "sums": _array(rng, "float32", tile, pitch), "rows": rows, "columns": columns, "pitch": pitch},
+        expect, {"TILE": tile},
+    )  # fmt: skip
+
+
 CASES = [
+    _vector("vector_fp32", "float32", 1000, 128, 2), _vector("vector_int8_long", "int8", 3000, 2048, 1),
+    _vector("vector_fp64_one_tile", "float64", 30, 64, 1), _vector("vector_int16_idle", "int16", 100, 64, 3),
+    _matrix("float16", 300, 50, (256, 64), 8), _matrix("float16", 30, 200, (16, 128)), _matrix("bf16", 520, 20, (512, 16)),
+    _matrix("float32", 9, 1000, (1, 512)), _matrix("float32", 9, 600, (4, 512)), _matrix("int8", 40, 300, (32, 256)),
+    _matrix("int8", 24, 16, (16, 16), 1), _matrix("int16", 40, 40, (16, 32)), _matrix("float64", 30, 20, (16, 16)),
+    _matrix("int64", 17, 9, (8, 4), 2), _matrix("uint8", 12, 50, (4, 64)),
+    _blocks("blocks_3d", "copy_3d", "float16", (3, 5, 40), {"a": 2, "b": 4, "c": 32}),
+    _blocks("blocks_3d_wide", "copy_3d", "float32", (5, 9, 48), {"a": 4, "b": 8, "c": 64}),
+    _blocks("blocks_3d_tall", "copy_3d", "int8", (2, 520, 32), {"a": 2, "b": 512, "c": 32}),
+    _blocks("blocks_5d", "copy_5d", "float16", (2, 3, 3, 5, 40), {"TILE": 64}),
+    _again(40, 36, 8),
     _fold("add", "float32", 50, 40, (16, 32)), _fold("add", "float16", 64, 64, (16, 64)),
     _fold("add", "uint64", 20, 12, (8, 8), 3),
     _fold("min", "int32", 40, 60, (16, 32)), _fold("max", "uint32", 33, 16, (16, 16)), _fold("max", "int64", 30, 20, (8, 16)),

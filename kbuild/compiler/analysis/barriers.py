@@ -41,9 +41,11 @@ from kbuild.compiler.ops.gpu import (
 )
 from kbuild.compiler.ops.nvidia import (
     AsyncTmaCopyGlobalToLocal,
+    AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
     InitBarrier,
     InvalBarrier,
+    TmaStoreWait,
     WaitBarrier,
     WarpGroupDot,
     WarpGroupDotWait,
@@ -100,11 +102,14 @@ class State:
     """All writes that asynchronous products may read, with the operations at which the first barrier after them is."""
     loaded: dict[Access, frozenset[Op]] = field(default_factory=dict)
     """The same for what threads have read and copies by the copy engine may write over."""
+    outgoing: set[Access] = field(default_factory=set)
+    """What the copy engine reads, and nothing has waited for."""
 
     def copy(self) -> State:
         return State(
-            set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced), dict(self.loaded)
-        )
+            set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced), dict(self.loaded),
+            set(self.outgoing),
+        )  # fmt: skip
 
     def clear(self, barrier: Op) -> None:
         """A barrier: what was done before it is seen by all; copies and products stay in flight."""
@@ -132,6 +137,7 @@ class State:
         before = self._size()
         self.reads |= other.reads
         self.writes |= other.writes
+        self.outgoing |= other.outgoing
         for mine, others in ((self.flight, other.flight), (self.products, other.products)):
             for access, age in others.items():
                 mine[access] = min(age, mine.get(access, age))
@@ -141,7 +147,7 @@ class State:
         return before != self._size()
 
     def _size(self) -> tuple[int, ...]:
-        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced, self.loaded)
+        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced, self.loaded, self.outgoing)
         places = (sum(map(len, known.values())) for known in (self.unfenced, self.loaded))
         return (*map(len, counted), sum(self.flight.values()), sum(self.products.values()), *places)
 
@@ -157,7 +163,8 @@ class State:
             fences.append({})
             for access, places in known.items():
                 fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
-        return State(set(map(change, self.reads)), set(map(change, self.writes)), aged[0], aged[1], fences[0], fences[1])
+        sets = [set(map(change, accesses)) for accesses in (self.reads, self.writes, self.outgoing)]
+        return State(sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2])
 
 
 class BarrierAnalysis:
@@ -206,10 +213,12 @@ class BarrierAnalysis:
         if allocation.offset is None:
             raise InternalError("barriers come after allocation", allocation.loc)
         start, end = allocation.offset, allocation.offset + type_.size_bytes
+        by_warp = any(isinstance(user, AsyncTmaCopyLocalToGlobal) and user.warp_bits for user in allocation.result.users)
+        divided = allocation if by_warp else None
         if allocation.src is not None:
             self.writes.setdefault(allocation, []).append(Access(start, end, allocation, None))
         for view in views(allocation):
-            access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None)
+            access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None, divided)
             for user in view.users:
                 touched = self._touched(user, view)
                 if touched is not None:
@@ -218,7 +227,7 @@ class BarrierAnalysis:
 
     def _touched(self, user: Op, view: Value) -> dict[Op, list[Access]] | None:
         """Where to note what a use of shared memory touches; None for uses that touch nothing."""
-        if isinstance(user, LocalLoad | WarpGroupDot):
+        if isinstance(user, LocalLoad | WarpGroupDot | AsyncTmaCopyLocalToGlobal | TmaStoreWait):
             return self.reads
         if isinstance(user, LocalStore | AsyncCopyGlobalToLocal | InitBarrier | BarrierExpect):
             return self.writes
@@ -320,8 +329,13 @@ class BarrierAnalysis:
             self._visit_scalar(op, state)
         else:
             reads, writes = self.reads.get(op, []), self.writes.get(op, [])
+            if isinstance(op, TmaStoreWait):
+                state.outgoing -= set(reads)
             self._check(op, reads, writes, state)
-            if isinstance(op, WarpGroupDot):
+            if isinstance(op, AsyncTmaCopyLocalToGlobal):
+                state.outgoing.update(reads)
+                self._fence(op, reads, (state.unfenced,))
+            elif isinstance(op, WarpGroupDot):
                 self._issue(op, reads, state)
             elif isinstance(op, LocalLoad):
                 state.load(reads)
@@ -369,8 +383,8 @@ class BarrierAnalysis:
             for copy in state.flight:
                 if _surely_same(access, copy) or (access.owner is not copy.owner and may_conflict(access, copy)):
                     raise InternalError("shared memory is used while an asynchronous copy into it is unfinished", op.loc)
-        if any(_any_conflict(access, state.products) for access in writes):
-            raise InternalError("shared memory is written while an asynchronous product reads it", op.loc)
+        if any(_any_conflict(access, state.products.keys() | state.outgoing) for access in writes):
+            raise InternalError("shared memory is written while a product or the copy engine reads it", op.loc)
         conflict = any(_any_conflict(access, state.writes) for access in reads)
         conflict = conflict or any(_any_conflict(access, state.reads | state.writes) for access in writes)
         if conflict:

@@ -77,6 +77,8 @@ class Machine:
         self.groups: list[list[tuple[Tile, Array]]] = []
         self.counting: dict[tuple[int, int], Any] = {}
         """Barriers in shared memory that count the bytes of copies, by where they are."""
+        self.outgoing: list[Any] = []
+        """Copies from tiles to memory that may not have been done, oldest first."""
         self.turns: Any = None
         """Who takes turns with the program, where a producer runs beside it."""
         self.products: list[InFlight] = []
@@ -109,6 +111,19 @@ class Machine:
                 values.update(zip(op.results, outcome, strict=True))
         raise InterpretError("a block ends without a terminator")
 
+    def write_copies(self, count: int) -> None:
+        """The oldest copies from tiles are done: in whatever order, so the last comes first here."""
+        for copy in reversed(self.outgoing[:count]):
+            copy.write(self)
+        del self.outgoing[:count]
+
+    def finish(self) -> None:
+        """The program ends, and its copies with it."""
+        for copy in self.outgoing:
+            if not copy.is_read:
+                raise InterpretError("a program ends while the copy engine reads its shared memory", copy.op.loc)
+        self.write_copies(len(self.outgoing))
+
 
 def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], grid: tuple[int, int, int]) -> None:
     """All programs of a grid, axis 0 fastest, one after the other."""
@@ -120,7 +135,9 @@ def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], gri
                 for x in range(grid[0]):
                     if memory.marks is not None:
                         memory.marks.trace.program += 1
-                    Machine(module, memory, (x, y, z), grid, shared).call(kernel, arguments)
+                    machine = Machine(module, memory, (x, y, z), grid, shared)
+                    machine.call(kernel, arguments)
+                    machine.finish()
 
 
 @means(For)

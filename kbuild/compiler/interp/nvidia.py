@@ -14,15 +14,17 @@ import numpy as np
 from kbuild.compiler.interp.formats import Array
 from kbuild.compiler.interp.machine import InFlight, Machine, means
 from kbuild.compiler.interp.memory import Tile
-from kbuild.compiler.interp.tensor import matrix_product
+from kbuild.compiler.interp.tensor import combine_at, matrix_product
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
+    AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
     FenceAsyncShared,
     InitBarrier,
     InvalBarrier,
+    TmaStoreWait,
     WaitBarrier,
     WarpGroupDot,
     WarpGroupDotWait,
@@ -174,17 +176,65 @@ def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLoc
     barrier = _counting(machine, machine[op.barrier], op)
     if not machine[op.predicate]:
         return
-    tensor, tile, type_ = machine[op.desc], machine[op.dst], op.tile
-    inside = np.ones(type_.tile_shape, bool)
-    addresses = np.full(type_.tile_shape, tensor.base, np.int64)
-    thin = len(op.indices) - len(type_.tile_shape)
-    for axis, (index, size, pitch) in enumerate(zip(op.indices, tensor.shape, tensor.pitches)):
-        first = int(machine[index])
-        steps = np.indices(type_.tile_shape, np.int64)[axis - thin] if axis >= thin else 0
-        inside &= (first + steps >= 0) & (first + steps < size)
-        addresses += (first + steps) * pitch
+    tile, type_ = machine[op.dst], op.tile
+    addresses, inside = _block(machine, op)
     found = machine.memory.load(addresses[inside], type_.element, op.loc)
     values = np.zeros(type_.tile_shape, found.dtype)
     values[inside] = found
     tile.spoil()
     barrier.copies.append((tile, values))
+
+
+def _block(machine: Machine, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal) -> tuple[Array, Array]:
+    """The addresses of a tile's elements in the tensor of a map, and which of them lie in it."""
+    tensor, shape = machine[op.desc], op.tile.tile_shape
+    inside = np.ones(shape, bool)
+    addresses = np.full(shape, tensor.base, np.int64)
+    thin = len(op.indices) - len(shape)
+    for axis, (index, size, pitch) in enumerate(zip(op.indices, tensor.shape, tensor.pitches)):
+        first = int(machine[index])
+        steps = np.indices(shape, np.int64)[axis - thin] if axis >= thin else 0
+        inside &= (first + steps >= 0) & (first + steps < size)
+        addresses += (first + steps) * pitch
+    return addresses, inside
+
+
+@dataclass
+class Outgoing:
+    """A copy from a tile to memory that may not have been done."""
+
+    op: AsyncTmaCopyLocalToGlobal
+    tile: Tile
+    seen: Array
+    addresses: Array
+    inside: Array
+    is_read: bool = False
+
+    def read(self) -> None:
+        """The tile is read as late as it may be, and must still be what it was."""
+        if not self.is_read and not np.array_equal(self.tile.read(), self.seen, equal_nan=True):
+            raise InterpretError("a tile is written anew before the copy engine has read it", self.op.loc)
+        self.is_read = True
+
+    def write(self, machine: Machine) -> None:
+        op, addresses, values = self.op, self.addresses[self.inside], self.seen[self.inside]
+        if op.kind:
+            combine_at(machine, addresses, values, op.kind, op.tile.element, op.loc)
+        else:
+            machine.memory.store(addresses, values, op.tile.element, op.loc)
+
+
+@means(AsyncTmaCopyLocalToGlobal)
+def async_tma_copy_local_to_global(machine: Machine, op: AsyncTmaCopyLocalToGlobal) -> None:
+    tile: Tile = machine[op.src]
+    addresses, inside = _block(machine, op)
+    machine.outgoing.append(Outgoing(op, tile, tile.read(), addresses, inside & bool(machine[op.predicate])))
+
+
+@means(TmaStoreWait)
+def tma_store_wait(machine: Machine, op: TmaStoreWait) -> None:
+    count = max(len(machine.outgoing) - op.pendings, 0)
+    for copy in machine.outgoing[:count]:
+        copy.read()
+    if not op.only_reads:
+        machine.write_copies(count)

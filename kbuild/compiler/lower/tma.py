@@ -6,23 +6,31 @@ which lie in shared memory one after another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, bit_width
 from kbuild.compiler.lower.emit import Emitter
+from kbuild.compiler.lower.index import linear
 from kbuild.compiler.lower.literals import SHARED_POINTER
 from kbuild.compiler.lower.lowering import lower
-from kbuild.compiler.lower.shared import descriptor
+from kbuild.compiler.lower.shared import descriptor, offset_of
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
+    AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
     FenceAsyncShared,
     InitBarrier,
     InvalBarrier,
+    TmaStoreWait,
     WaitBarrier,
 )
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.errors import InternalError
 
+LANE_BITS = 5
+"""Of a thread's number; the others are the warp's."""
 _BARRIER_BYTES = 8
 _USERS = (Barrier, ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
 """What uses barriers, or lets other threads do so."""
@@ -112,3 +120,73 @@ def _copy(rank: int) -> str:
     indices = ", ".join(f"${2 + axis}" for axis in range(rank))
     head = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     return f"{head} [$0], [$1, {{{indices}}}], [${2 + rank}];"
+
+
+@lower(AsyncTmaCopyLocalToGlobal)
+def lower_async_tma_store(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
+    """Box by box, in one group; the group is there even where nothing is to be copied, for waits count them."""
+    if not op.warp_bits:
+        with emit.when(_first_thread(emit)):
+            _copy_boxes(emit, op)
+        return
+    emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
+    emit.warp_barrier()
+    (leader,) = emit.asm("elect.sync _|$0, 0xffffffff;", "=b", [], ["i1"], effect=True)
+    with emit.when(leader):
+        _copy_boxes(emit, op)
+
+
+def _copy_boxes(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
+    """The boxes that one thread copies: all, or those of its warp."""
+    assert isinstance(op.desc.type, DescriptorType)
+    tile = op.tile
+    pointer, start = descriptor(emit, op.src)
+    if start:
+        raise InternalError("a copy from a part of a tile", op.loc)
+    box, shape = op.desc.type.block.shape[-tile.layout.rank :], tile.tile_shape
+    thin = len(op.indices) - len(shape)
+    corners = [_corner(shape, 1 << bit) for bit in op.warp_bits]
+    number = emit.thread_id()
+    first = [emit.scalar(index) for index in op.indices]
+    for axis in range(len(shape)):
+        own = linear(emit, number, [0] * LANE_BITS + [corner[axis] for corner in corners])
+        first[thin + axis] = emit.add(first[thin + axis], own)
+    images = [offset_of(tile.layout, corner) * bit_width(tile) // 8 for corner in corners]
+    pointer = emit.offset_pointer(pointer, linear(emit, number, [0] * LANE_BITS + images), SHARED_POINTER)
+    others = sum(1 << bit for bit in op.warp_bits)
+    text = _store(len(first), op.kind)
+    constraints = ",".join(["l", *["r"] * (len(first) + 1)])
+    with emit.when(emit.scalar(op.predicate)):
+        for corner in product(*(range(0, size, step) for size, step in zip(shape, box))):
+            if tile.layout.flatten(corner) & others:
+                continue
+            place = emit.offset_pointer(pointer, offset_of(tile.layout, corner) * bit_width(tile) // 8, SHARED_POINTER)
+            indices = [emit.add(index, str(by)) for index, by in zip(first, (*[0] * thin, *corner))]
+            operands = [("ptr", emit.scalar(op.desc)), *(("i32", index) for index in reversed(indices))]
+            emit.asm(text, constraints, [*operands, (SHARED_POINTER, place)], [], effect=True)
+    emit.asm("cp.async.bulk.commit_group;", "", [], [], effect=True)
+
+
+def _corner(shape: Sequence[int], flat: int) -> tuple[int, ...]:
+    """The coordinates of a row-major index."""
+    found: list[int] = []
+    for size in reversed(shape):
+        flat, coordinate = divmod(flat, size)
+        found.insert(0, coordinate)
+    return tuple(found)
+
+
+def _store(rank: int, kind: str) -> str:
+    """The instruction for a map of so many axes, copying or combining; the map says whether numbers have signs."""
+    indices = ", ".join(f"${1 + axis}" for axis in range(rank))
+    operation = kind.removeprefix("f").removeprefix("u")
+    head = f"cp.reduce.async.bulk.tensor.{rank}d" if kind else f"cp.async.bulk.tensor.{rank}d"
+    tail = f"{operation}.tile.bulk_group" if kind else "tile.bulk_group"
+    return f"{head}.global.shared::cta.{tail} [$0, {{{indices}}}], [${1 + rank}];"
+
+
+@lower(TmaStoreWait)
+def lower_tma_store_wait(emit: Emitter, op: TmaStoreWait) -> None:
+    emit.asm(f"cp.async.bulk.wait_group{'.read' if op.only_reads else ''} {op.pendings};", "", [], [], effect=True)
+    if op.by_warp:
+        emit.warp_barrier()

@@ -118,3 +118,35 @@ class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", 
     def tile(self) -> MemDescType:
         assert isinstance(self.dst.type, MemDescType)
         return self.dst.type
+
+
+class AsyncTmaCopyLocalToGlobal(Op, name="ttng.async_tma_copy_local_to_global", traits=READS | WRITES):
+    """The tile `src` into the block at `indices` (i32) of the tensor map `desc`, as far as it lies in the tensor, where
+    `predicate` holds; with a `kind` (of `tt.atomic_rmw`) combined with it, each element atomically.  The tile is read up to the
+    `ttng.tma_store_wait` that names it.
+
+    One thread copies all of it; with `warp_bits` each warp copies what it has written itself: that whose flat index in the tile
+    has the bits of the warp's number at those places.  Then no warp waits for another."""
+
+    desc: Value
+    src: Value
+    predicate: Value
+    indices: tuple[Value, ...]
+    kind: str = ""
+    warp_bits: tuple[int, ...] = ()
+
+    @property
+    def tile(self) -> MemDescType:
+        assert isinstance(self.src.type, MemDescType)
+        return self.src.type
+
+
+class TmaStoreWait(Op, name="ttng.tma_store_wait", traits=WRITES):
+    """Waits until at most `pendings` of the copies to global memory are unfinished; with `only_reads`, until the tiles of the
+    others have been read.  What reads `tiles` is among those; the thread that started the copies waits, so that others may write
+    the tiles after a barrier, or those of its warp at once if it was `by_warp`."""
+
+    tiles: tuple[Value, ...] = ()
+    pendings: int = 0
+    only_reads: bool = False
+    by_warp: bool = False

@@ -211,6 +211,9 @@ class Store(Op, name="tt.store", traits=WRITES):
     cache: str = ""
     """`.wb`, `.cg`, `.cs`, `.wt` or empty."""
     eviction: str = ""
+    desc: Value | None = None
+    """As of `tt.load`, with `indices`."""
+    indices: tuple[Value, ...] = ()
 
 
 class AtomicRMW(Op, name="tt.atomic_rmw", traits=READS | WRITES):
@@ -225,6 +228,9 @@ class AtomicRMW(Op, name="tt.atomic_rmw", traits=READS | WRITES):
     scope: str = "gpu"
     """`cta`, `gpu` or `sys`."""
     scratch: int | None = None
+    desc: Value | None = None
+    """As of `tt.load`, with `indices`."""
+    indices: tuple[Value, ...] = ()
 
     def infer(self) -> list[Type]:
         return [self.value.type]

@@ -34,6 +34,7 @@ GPU_PIPELINE = (
     "reorder",
     "prefetch",
     "overlap_products",
+    "tensor_stores",
     "dce",
     "allocate",
     "barriers",

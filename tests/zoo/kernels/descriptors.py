@@ -38,3 +38,62 @@ def move_rows(x, out, source_rows, target_rows, rows, columns, left, N: tl.const
     numbers = tl.arange(0, N)
     picked = source.gather(tl.load(source_rows + numbers), left)
     target.scatter(picked + 1, tl.load(target_rows + numbers), left)
+
+
+@triton.jit
+def copy_vector(x, out, n, TILE: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [n], [1], [TILE])
+    target = tl.make_tensor_descriptor(out, [n], [1], [TILE])
+    for start in range(tl.program_id(0) * TILE, n, TILE * tl.num_programs(0)):
+        target.store([start], source.load([start]) * 2)
+
+
+@triton.jit
+def copy_matrix(x, out, rows, columns, pitch, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
+    """A tile for each program."""
+    source = tl.make_tensor_descriptor(x, [rows, columns], [pitch, 1], [TILE_M, TILE_N])
+    target = tl.make_tensor_descriptor(out, [rows, columns], [pitch, 1], [TILE_M, TILE_N])
+    offsets = [tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N]
+    target.store(offsets, source.load(offsets))
+
+
+@triton.jit
+def copy_3d(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, a: tl.constexpr, b: tl.constexpr, c: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [A, B, C], [B * C, C, 1], [a, b, c])
+    target = tl.make_tensor_descriptor(out, [A, B, C], [B * C, C, 1], [a, b, c])
+    for i in range(0, A, a):
+        for j in range(0, B, b):
+            for k in range(0, C, c):
+                target.store([i, j, k], source.load([i, j, k]))
+
+
+@triton.jit
+def copy_5d(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, E: tl.constexpr, TILE: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [A, B, C, D, E], [B * C * D * E, C * D * E, D * E, E, 1], [1, 2, 2, 4, TILE])
+    target = tl.make_tensor_descriptor(out, [A, B, C, D, E], [B * C * D * E, C * D * E, D * E, E, 1], [1, 2, 2, 4, TILE])
+    for i in range(A):
+        for j in range(0, B, 2):
+            for k in range(0, C, 2):
+                for m in range(0, D, 4):
+                    target.store([i, j, k, m, 0], source.load([i, j, k, m, 0]))
+
+
+@triton.jit
+def write_again(x, out, sums, rows, columns, pitch, TILE: tl.constexpr):
+    """Tiles that lie over each other, where the last one counts; tiles side by side; and sums that many tiles add to."""
+    source = tl.make_tensor_descriptor(x, [rows, columns], [pitch, 1], [TILE, TILE])
+    target = tl.make_tensor_descriptor(out, [rows, columns], [pitch, 1], [TILE, TILE])
+    total = tl.make_tensor_descriptor(sums, [TILE, columns], [pitch, 1], [TILE, TILE])
+    for row in range(0, rows, TILE):
+        for column in range(0, columns, 2 * TILE):
+            left, right = source.load([row, column]), source.load([row, column + TILE])
+            tl.debug_barrier()
+            target.store([row + 1, column], left - 1)
+            tl.debug_barrier()
+            if row < 2 * TILE:
+                target.store([row, column], left)
+                total.atomic_add([0, column], left)
+            target.store([row, column + TILE], right)
+            total.atomic_add([0, column + TILE], right)
+    tl.debug_barrier()
+    target.store([0, 0], tl.zeros((TILE, TILE), out.dtype.element_ty))

@@ -9,9 +9,9 @@ without a copy engine for tensors.
              %p: tensor<8x64x!tt.ptr<f16>> = tt.addptr splat(%x), broadcast(%row in i64 * splat(%stride)) + …
              %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
 
-The load keeps the descriptor, where it is made from the kernel's arguments: the pass `pipeline` may have it done by the
-hardware's copy engine.  One unsigned comparison stops negative coordinates too.  What descriptors promise of bases and strides
-becomes hints.
+Loads, stores and atomics keep the descriptor, where it is seen how it is made: the passes `pipeline` and `tensor_stores` may
+have them done by the hardware's copy engine.  One unsigned comparison stops negative coordinates too.  What descriptors promise
+of bases and strides becomes hints.
 """
 
 from __future__ import annotations
@@ -99,22 +99,26 @@ class _Descriptors(Splitting):
                 assert isinstance(block, TensorType)
                 parts = Parts.of(self.parts[op.desc])
                 pointers, mask = _access(build, block, parts, op.indices)
-                load = Load(pointers, mask, _filling(build, block, parts.nan))
-                if self.keep and isinstance(op.desc.op, MakeTensorDescriptor):
-                    load.desc, load.indices = op.desc, op.indices
-                op.replace_by(build.add(load))
+                load = build.add(Load(pointers, mask, _filling(build, block, parts.nan)))
+                self._keep(op, load)
+                op.replace_by(load)
             case DescriptorStore():
                 assert isinstance(op.src.type, TensorType)
                 pointers, mask = _access(build, op.src.type, Parts.of(self.parts[op.desc]), op.indices)
-                build.add(Store(pointers, op.src, mask))
+                self._keep(op, build.add(Store(pointers, op.src, mask)))
                 op.erase()
             case DescriptorReduce():
                 assert isinstance(op.src.type, TensorType)
                 pointers, mask = _access(build, op.src.type, Parts.of(self.parts[op.desc]), op.indices)
-                build.add(AtomicRMW(pointers, op.src, op.kind, mask, "relaxed"))
+                self._keep(op, build.add(AtomicRMW(pointers, op.src, op.kind, mask, "relaxed")))
                 op.erase()
             case DescriptorGather() | DescriptorScatter():
                 self._rows(op, build)
+
+    def _keep(self, op: DescriptorLoad | DescriptorStore | DescriptorReduce, access: Load | Store | AtomicRMW) -> None:
+        """Say of an access by pointers what descriptor it comes from."""
+        if self.keep and isinstance(op.desc.op, MakeTensorDescriptor):
+            access.desc, access.indices = op.desc, op.indices
 
     def _rows(self, op: DescriptorGather | DescriptorScatter, build: Builder) -> None:
         """Rows of a tensor, each by its number."""

@@ -26,6 +26,8 @@ from kbuild.compiler.ops.tensor import Dot, Load, MakeTensorDescriptor, Trans
 
 ALIGNMENT = 16
 """Bytes that divide strides."""
+FAR = 1 << 30
+"""The stride, in elements, of an axis of one element."""
 MAX_BOX_SIZE = 256
 """Elements along an axis that one instruction may copy."""
 
@@ -53,10 +55,15 @@ def _sources(load: Load, func: Func) -> str | None:
     make = load.desc.op if load.desc is not None else None
     if not isinstance(make, MakeTensorDescriptor) or make.padding != "zero" or len(make.shape) < 2:
         return None
-    assert isinstance(make.type, DescriptorType)
-    rank = make.type.block.rank
+    rank = len(make.shape)
     if sorted(load.axes or range(rank)) != [rank - 2, rank - 1]:
         return None
+    return sources_of(make, func)
+
+
+def sources_of(make: MakeTensorDescriptor, func: Func) -> str | None:
+    """What the launcher makes the map of a descriptor from; of a vector, as a matrix of one row."""
+    assert isinstance(make.type, DescriptorType)
     last = make.strides[-1].op
     if not isinstance(last, Constant) or last.value != 1:
         return None
@@ -64,6 +71,8 @@ def _sources(load: Load, func: Func) -> str | None:
     size = bit_width(make.type.block) // 8
     if any(stride and stride.isdigit() and int(stride) * size % ALIGNMENT for stride in strides):
         return None
+    if len(sizes) == 1:
+        sizes, strides = ["1", *sizes], [str(FAR)]
     words = [",".join(item or "" for item in part) for part in (base, sizes, strides)]
     return " ".join(words) if None not in (*base, *sizes, *strides) else None
 
@@ -82,9 +91,15 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
     assert isinstance(load.desc.type, DescriptorType)
     *outer, columns = load.desc.type.block.shape
     box = TensorType((*outer, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
-    hints: dict[str, Any] = {"tensor_map": sources, "swizzle": mode[0]}
+    hints: dict[str, Any] = {"swizzle": mode[0]}
     if element_of(load.result.type) == F32 and _is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
+    return map_argument(func, sources, box, hints)
+
+
+def map_argument(func: Func, sources: str, box: TensorType, hints: Mapping[str, Any]) -> Value:
+    """The argument that is a map of boxes, made from other arguments; one for all that are the same."""
+    hints = {"tensor_map": sources, **hints}
     known = [*func.argument_hints, *[{}] * (len(func.arguments) - len(func.argument_hints))]
     for argument, other in zip(func.arguments, known):
         if other == hints and argument.type == DescriptorType(box):

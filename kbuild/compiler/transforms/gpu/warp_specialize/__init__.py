@@ -18,7 +18,8 @@
 
 The whole function becomes the `default` part; the producer repeats the loops around the loads and the arithmetic of their
 indices (`producer`).  The ring of buffers goes on from one run of the loop to the next (`ring`), so that in a persistent kernel
-the next tile's copies run under the end of this one.
+the next tile's copies run under the end of this one; so does one for tiles that are loaded around the loop and read all through
+it (`kept`).
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class Launch:
                     raise EmulationError(f"the special register {operand.name} is not known")
                 file.put(width, row, specials[operand.name])
             elif isinstance(operand, Symbol):
-                file.put(width, row, self._address(operand))
+                file.put(width, row, self._address(operand) % (1 << 8 * width))
             else:
                 file.put(width, row, self._parameter(operand, width))
 

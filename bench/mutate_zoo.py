@@ -29,6 +29,8 @@ from kbuild.emulator.mutate.campaign import SURVIVED
 
 ROUNDS = (1, 2, 3, 4, 5, 6, 7)
 """Times around a loop: up to twice the depth of its pipeline, and once more."""
+DRAWS = 8
+"""Times that kernels without such a loop are run, each time on other data: the greatest number has to be everywhere once."""
 FAMILIES: dict[str, list[ZooCase]] = {
     "dot_loop": [cases_products._loop("dot_loop", "float16", 64, 64, 32, 32 * n, stages=3) for n in ROUNDS],
     "dot_loop_4_stages": [cases_products._loop("dot_loop", "bf16", 64, 64, 32, 32 * n, stages=4) for n in (*ROUNDS, 9)],
@@ -39,7 +41,7 @@ FAMILIES: dict[str, list[ZooCase]] = {
     "specialized": [cases_products._specialized("specialized", 128, 128, 64 * n, (64, 64, 64), 2, 4, 3) for n in ROUNDS],
     "attention": [cases_products._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)],
     "attention_causal": [cases_products._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]],
-    **{name: [CASES[name]] for name in (
+    **{name: [CASES[name]] * DRAWS for name in (
         "reduce_across_warps", "reduce_columns", "reduce_all", "scan_across_warps", "scan_columns", "sort_up", "count_values",
         "transpose", "permute", "flip", "atomic_histogram", "locked_sum", "dot_chain", "dot_batch",
     )},

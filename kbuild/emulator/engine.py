@@ -401,7 +401,7 @@ class Cluster:
                 if self._land():
                     continue
                 raise Stop(self._deadlock())
-            schedule.choose(ready).run(schedule.blocks if len(ready) > 1 else SLICE_ALONE)
+            schedule.choose(ready).run(schedule.blocks if len(ready) > 1 else schedule.alone)
         return False
 
     def _ready(self) -> list[Convoy]:
@@ -425,6 +425,3 @@ class Cluster:
                     lines.append(f"{names} of CTA {cta.index} {convoy.waiting.describe()}")
         return Finding("deadlock", "no warp can go on: " + "; ".join(lines), cta=self.ctas[0].index)
 
-
-SLICE_ALONE = 1024
-"""Blocks that the only ready convoy runs before the cluster looks around again."""

@@ -29,8 +29,6 @@ from kbuild.emulator.race import LENIENT, RaceDetector
 from kbuild.emulator.registers import RegisterFile
 from kbuild.emulator.schedule import Schedule, schedule_named
 
-QUANTUM = 4096
-"""Turns that a cluster gets before the next one is started beside it."""
 STEP_BUDGET = 10_000_000
 MOST_CTAS = 16
 """Of one cluster; more than 8 are for kernels that are told apart as not portable."""
@@ -193,7 +191,7 @@ class Launch:
                     if cluster is not None:
                         running.append(cluster)
                     for cluster in list(running):
-                        if cluster.run(self.schedule, QUANTUM):
+                        if cluster.run(self.schedule, self.schedule.quantum):
                             running.remove(cluster)
                             self._give_back(cluster)
         except Stop as stop:
@@ -244,7 +242,7 @@ class Launch:
                     raise EmulationError(f"the special register {operand.name} is not known")
                 file.put(width, row, specials[operand.name])
             elif isinstance(operand, Symbol):
-                file.put(width, row, self._address(operand))
+                file.put(width, row, self._address(operand) % (1 << 8 * width))
             else:
                 file.put(width, row, self._parameter(operand, width))
 

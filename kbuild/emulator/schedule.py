@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 SLICE = 256
 """Blocks that a convoy may run while others are ready, where the schedule does not want less: so that spinning ends."""
+SLICE_ALONE = 1024
+"""The same of the only one that is ready."""
+QUANTUM = 4096
+"""Choices that a cluster gets before the next one is started beside it."""
 
 
 class Schedule:
@@ -27,6 +31,10 @@ class Schedule:
     """Whether warps may run as one convoy."""
     blocks = SLICE
     """How many blocks to run before the next choice."""
+    alone = SLICE_ALONE
+    """How many blocks the only ready one runs."""
+    quantum = QUANTUM
+    """How many choices before another cluster has its turn."""
 
     def choose(self, ready: Sequence[Convoy]) -> Convoy:
         """One of the convoys that can run (at least one, in order of their warps)."""
@@ -37,9 +45,9 @@ class Schedule:
 
 
 class RoundRobin(Schedule):
-    """Every warp runs one block, then the next warp does."""
+    """Every warp runs one block, then the next warp does; and clusters take turns, so that they compete for locks."""
 
-    name, together, blocks = "round-robin", False, 1
+    name, together, blocks, alone, quantum = "round-robin", False, 1, 1, 1
 
 
 class Reverse(Schedule):

@@ -257,3 +257,31 @@ def test_array_elements_are_found_by_every_thread() -> None:
     values = np.arange(32, dtype=np.uint32)[::-1].copy()
     np.testing.assert_array_equal(results("    add.u32 %r0, %r_x, 1;\n", x=values), values + 1)
     assert at("x", 4).startswith("    mad.wide.u32")
+
+
+LOCKED = """
+    .reg .b32 %r_cta;
+    mov.u32 %r_cta, %ctaid.x;
+    setp.ne.u32 %p2, %r_tid, 0;
+    @%p2 bra done;
+    mov.b32 %r5, 0;
+again:
+    add.u32 %r5, %r5, 1;
+    atom.acquire.gpu.global.cas.b32 %r1, [%d_lock], 0, 1;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra again;
+""" + at("out", 4, index="%r_cta") + """
+    st.global.b32 [%d0], %r5;
+    bra held;
+held:
+    atom.release.gpu.global.exch.b32 %r1, [%d_lock], 0;
+done:
+"""
+
+
+@pytest.mark.parametrize("schedule, most", [("lockstep", 1), ("round-robin", 2)])
+def test_programs_compete_for_a_lock_where_they_take_turns(schedule: str, most: int) -> None:
+    """Round-robin lets each program run a block, then the next one: some find the lock taken and try again."""
+    report = launch(LOCKED, {"lock": np.zeros(1, np.uint32), "out": np.zeros(6, np.uint32)}, grid=(6,), schedule=schedule)
+    tries = report.check().outputs[1]
+    assert tries is not None and tries.min() == 1 and (tries.max() >= most if most > 1 else tries.max() == 1)

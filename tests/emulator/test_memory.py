@@ -69,6 +69,7 @@ def test_local_memory_is_each_threads_own() -> None:
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, schedule="round-robin").check()
     np.testing.assert_array_equal(report.outputs[0], np.arange(64))
     assert finding("    .local .align 16 .b8 frame[16];\n    ld.local.b32 %r1, [frame+16];\n").startswith("out-of-bounds")
+    assert finding("    .local .align 16 .b8 frame[16];\n    ld.local.b32 %r1, [frame-4];\n").startswith("out-of-bounds")
 
 
 def test_constants_and_globals_have_their_first_values() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+import kbuild
 from kbuild.errors import CompileError
 from tests.lower.kernels import RANGE, assert_in_order, facts, llir, pointers, ptx
+from tests.zoo.case import KERNELS
 
 X = "%x: !tt.ptr<f32> {divisibility = 16}"
 ONES = RANGE + """
@@ -86,6 +90,14 @@ def test_threads_that_have_met_do_not_meet_again():
     assert text.count("bar.sync") == 1
     assert ptx(body.replace("      gpu.barrier\n", ""), "%lock: !tt.ptr<i32>").count("bar.sync") == 1
     assert ptx(body + "      tt.store %lock, %one\n", "%lock: !tt.ptr<i32>").count("bar.sync") == 2
+
+
+def test_a_reduction_over_warps_has_brought_the_threads_together() -> None:
+    source = KERNELS / "control.py"
+    signature = {"x": "*i32", "counts": "*i32", "largest": "*i32", "total": "*fp32", "n": "i32"}
+    made = kbuild.compile(f"{source}:atomic_histogram", signature=signature, constexprs={"BLOCK": 256}, stop="ptx").asm["ptx"]
+    assert_in_order(made, ["bar.sync", "ld.shared", "atom.acq_rel.gpu.global.max", "bar.sync"])
+    assert re.search(r"ld.shared[^@]*bar.sync[^@]*atom.acq_rel.gpu.global.max", made) is None
 
 
 def test_an_eight_bit_atomic_is_told_with_its_type():

@@ -20,7 +20,7 @@ from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.words import from_word, to_word
 from kbuild.compiler.ops.control import Return
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Barrier
+from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Barrier, Reduce
 from kbuild.errors import CompileError
 
 Atomic = AtomicRMW | AtomicCAS
@@ -106,9 +106,13 @@ def _each(emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[S
 
 
 def _follows_barrier(op: Atomic) -> bool:
-    """Whether the threads have met already, with nothing but arithmetic since."""
+    """Whether the threads have met already, with nothing but arithmetic since, or reads of scratch memory by a reduction."""
     before = op.prev
-    while before is not None and before.has(Trait.PURE) and not before.regions:
+    while before is not None and before.has(Trait.PURE):
+        if isinstance(before, Reduce) and before.scratch is not None:
+            return True
+        if before.regions and not isinstance(before, Reduce):
+            return False
         before = before.prev
     return isinstance(before, Barrier)
 

@@ -20,7 +20,15 @@ SERVER = """
 import os, socket, sys, time
 from kbuild.aot.serve import Server
 
-def compile_job(job: bytes) -> int:
+loaded = []
+
+def prepare() -> None:
+    time.sleep(0.3)
+    loaded.append(os.getpid())
+
+def run_job(job: bytes) -> int:
+    if job.startswith(b'{"package":'):
+        return 40 + len(loaded)
     name, _, argument = job.decode().partition(" ")
     print(f"{name} {os.getpid() == os.getsid(0)}")
     if name == "who":
@@ -39,7 +47,7 @@ def compile_job(job: bytes) -> int:
         time.sleep(100)
     return int(argument or 0)
 
-Server(socket.socket(fileno=int(sys.argv[1])), compile_job).run()
+Server(socket.socket(fileno=int(sys.argv[1])), run_job, prepare).run()
 """
 
 
@@ -117,6 +125,16 @@ def test_a_worker_does_one_job_after_another(tmp_path: Path, server: Process, co
     assert len({client(tmp_path, command, "who").communicate()[0] for _ in range(5)}) == 1
     together = [client(tmp_path, command, "who") for _ in range(5)]
     assert {one.wait(20) for one in together} == {0}
+
+
+def test_the_last_step_finds_its_modules_loaded_and_no_other_waits_for_them(
+    tmp_path: Path, server: Process, command: list[str]
+) -> None:
+    assert client(tmp_path, command, "exit 3").wait(20) == 3
+    last = '{"package": ".kbuild/package.json"}'
+    together = [client(tmp_path, command, last) for _ in range(3)]  # More than one cannot be; they are done all the same.
+    assert sorted(one.wait(20) for one in together) == [40, 40, 41]
+    assert client(tmp_path, command, last).wait(20) == 41
 
 
 @pytest.mark.parametrize("job, code", [("abort", 128 + signal.SIGABRT), ("raise", 1), ("alarm", 128 + signal.SIGALRM)])

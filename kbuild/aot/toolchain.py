@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def find_ninja(environment: Mapping[str, str]) -> Tool:
         for directory in (Path(sys.executable).parent, package / "data" / "bin", package.parent / "bin"):
             if _is_program(directory / "ninja"):
                 return Tool("ninja", str(directory / "ninja"), "ninja package")
-    if path := _which("ninja", environment):
+    if path := shutil.which("ninja", path=environment.get("PATH")):
         return Tool("ninja", path, "PATH")
     raise ToolError("ninja is not to be found", hint="pip install ninja")
 
@@ -68,11 +69,11 @@ def find_ninja(environment: Mapping[str, str]) -> Tool:
 def find_cc(environment: Mapping[str, str]) -> Tool:
     """The C compiler: CC if set, otherwise cc, gcc or clang on PATH."""
     if words := shlex.split(environment.get("CC", "")):
-        if path := _which(words[0], environment):
+        if path := shutil.which(words[0], path=environment.get("PATH")):
             return Tool("cc", path, "CC", tuple(words[1:]))
         raise ToolError(f"CC is {words[0]}, which is no program")
     for name in ("cc", "gcc", "clang"):
-        if path := _which(name, environment):
+        if path := shutil.which(name, path=environment.get("PATH")):
             return Tool("cc", path, "PATH")
     raise ToolError("no C compiler is to be found; the package's launcher needs one", hint="install gcc or clang, or set CC")
 
@@ -108,12 +109,6 @@ def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:
     if done.returncode != 0:
         output = (done.stderr or done.stdout).decode(errors="replace").strip()
         raise ToolError(f"{command[0]} failed with exit code {done.returncode} in {directory}:\n{output[-4000:]}")
-
-
-def _which(name: str, environment: Mapping[str, str]) -> str | None:
-    import shutil  # Only here: it loads all kinds of archives, which takes 3 ms that a single compile does without.
-
-    return shutil.which(name, path=environment.get("PATH"))
 
 
 def _is_program(path: str | Path) -> bool:

@@ -26,7 +26,7 @@ FILES = sorted(Path(__file__).parent.glob("*.test"))
 KERNELS = Path(__file__).parent.parent.parent / "kernels"
 MANY_SHAPES = ["join_and_split", "transpose", "permute", "gather", "scan_rows", "largest_with_index", "count_values",
                "dot_fp8", "dot_batch", "dot_tf32x3", "dot_ieee", "matmul_fp16", "attention_causal"]  # fmt: skip
-ROWS = {"x": "*fp16:16", "out": "*fp16:16", "stride_x": "i32:16", "stride_out": "i32:16", "n_cols": "i32:16", "n_rows": "i32"}
+ROWS = {"x": "*fp16:16", "out": "*fp16:16", "stride_x": "i32:16", "stride_out": "i32:16", "n_cols": "i32:16"}
 NORM = {"x": "*bf16:16", "y": "*bf16:16", "weight": "*bf16:16", "bias": "*bf16:16", "mean": "*fp32:16", "rstd": "*fp32:16",
         "stride_x": "i32:16", "stride_y": "i32:16", "n_cols": "i32:16", "eps": "fp32"}  # fmt: skip
 MEMORY_BOUND = {

@@ -139,7 +139,9 @@ def flash_attention_kernel(
     heads = n_heads * n_batch
     if PERSISTENT:
         for place in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0)):
-            tile, head = tile_of(dealt(place, tl.num_programs(0), tiles * heads), tiles, heads, HEADS_TOGETHER)
+            # Without a mask all tiles have as much to do.
+            number = dealt(place, tl.num_programs(0), tiles * heads) if IS_CAUSAL else place
+            tile, head = tile_of(number, tiles, heads, HEADS_TOGETHER)
             attention_of_rows(
                 q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
                 tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, True,

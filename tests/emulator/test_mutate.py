@@ -93,7 +93,9 @@ AGAIN{0}:
     @!%p{0} bra AGAIN{0};
 """
     once = "    setp.eq.u32 %p9, %r_tid, 0;\n    @%p9 mbarrier.init.shared.b64 [256], 64;\n    bar.sync 0;\n"
-    body = once + EXCHANGE.replace("    bar.sync 0;\n", meeting.format(1, 0)) + "    mbarrier.arrive.shared.b64 _, [256];\n"
+    copied = "    cp.async.ca.shared.global [%r2], [%d_x], 4;\n    cp.async.wait_all;\n    st.shared"
+    body = once + EXCHANGE.replace("    bar.sync 0;\n", meeting.format(1, 0)).replace("    st.shared", copied)
+    body += "    mbarrier.arrive.shared.b64 _, [256];\n"
     found = results(subject(body, VALUES[::-1], 264))
     assert found["drop mbarrier.arrive"].state == "caught"
     assert found["drop mbarrier.arrive #1"].state == "equivalent"

@@ -166,7 +166,7 @@ class _Phases:
     def __init__(self, line: int) -> None:
         self.line = line
         self.arrivals: set[tuple[tuple[int, int], int]] = set()
-        self.awaited: dict[tuple[int, int], int] = {}
+        self.last: dict[tuple[int, int], int] = {}
         self._spaces: dict[int, Space] = {}
         """Kept, so that no two have one identity."""
 
@@ -180,7 +180,7 @@ class _Phases:
 
     def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
         key = (id(barrier[0]), barrier[1])
-        self.awaited[key] = max(phase, self.awaited.get(key, -1))
+        self.last[key] = max(phase, self.last.get(key, -1))
 
 
 def _nobody_waits(subject: Subject, mutant: Mutant) -> bool:
@@ -188,7 +188,7 @@ def _nobody_waits(subject: Subject, mutant: Mutant) -> bool:
     for case, _ in subject.cases_reaching(mutant.before.line):
         seen = _Phases(mutant.before.line)
         subject.launch(subject.program, case, ADVERSARIES[1], observers=[seen])
-        if any(phase <= seen.awaited.get(barrier, -1) for barrier, phase in seen.arrivals) or not seen.arrivals:
+        if any(phase <= seen.last.get(barrier, -1) for barrier, phase in seen.arrivals) or not seen.arrivals:
             return False
     return True
 

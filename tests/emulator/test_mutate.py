@@ -113,6 +113,20 @@ def test_logic_by_the_thread_alone_is_tried_out_completely() -> None:
     assert found["xor → or"].state == "equivalent" and "place alone" in found["xor → or"].reason
 
 
+def test_lanes_that_hold_the_number_of_their_warp_may_be_exchanged() -> None:
+    body = EXCHANGE + """
+    shr.u32 %r5, %r_tid, 5;
+    shfl.sync.idx.b32 %r6, %r5, 0, 31, -1;
+    add.u32 %r3, %r3, %r6;
+    st.global.b32 [%d0], %r3;
+"""
+    found = results(subject(body, VALUES[::-1] + (np.arange(64, dtype=np.uint32) >> 5)))["shfl of another lane"]
+    assert found.state == "equivalent" and "all lanes" in found.reason
+    lanes = body.replace("shr.u32 %r5, %r_tid, 5", "shr.u32 %r5, %r_tid, 4")
+    found = results(subject(lanes, VALUES[::-1] + 2 * (np.arange(64, dtype=np.uint32) >> 5)))["shfl of another lane"]
+    assert found.state == "survived", "lanes 0 and 1 hold the same by chance"
+
+
 def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:
     body = EXCHANGE + """
     setp.ne.u32 %p1, %r_tid, 0;

@@ -11,6 +11,7 @@ import numpy as np
 
 from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.memory import Space
+from kbuild.emulator.mutate.alone import Alone
 from kbuild.emulator.mutate.barriers import orders_nothing
 from kbuild.emulator.mutate.conflicts import ctas_conflict, threads_conflict
 from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, registers
@@ -47,6 +48,8 @@ def _same_results(subject: Subject, mutant: Mutant) -> str:
     one whose operands are equal whatever the data is computes with two copies of one element."""
     if mutant.kind in ("add → sub", "sub → add") and any(_is_zero(operand) for operand in mutant.before.operands[1:]):
         return "zero is added or subtracted"
+    if mutant.kind == "shfl of another lane" and Alone(subject.program).is_uniform(mutant.before.operands[1]):
+        return "all lanes of a warp hold the same number"
     fixed = fixed_registers(subject.program)
     by_place = computes_from(mutant.before, fixed)
     if _chooses_threads(subject.program, mutant, fixed) and _same_stores(subject, mutant):

@@ -93,7 +93,9 @@ AGAIN{0}:
     @!%p{0} bra AGAIN{0};
 """
     once = "    setp.eq.u32 %p9, %r_tid, 0;\n    @%p9 mbarrier.init.shared.b64 [256], 64;\n    bar.sync 0;\n"
-    body = once + EXCHANGE.replace("    bar.sync 0;\n", meeting.format(1, 0)) + "    mbarrier.arrive.shared.b64 _, [256];\n"
+    copied = "    cp.async.ca.shared.global [%r2], [%d_x], 4;\n    cp.async.wait_all;\n    st.shared"
+    body = once + EXCHANGE.replace("    bar.sync 0;\n", meeting.format(1, 0)).replace("    st.shared", copied)
+    body += "    mbarrier.arrive.shared.b64 _, [256];\n"
     found = results(subject(body, VALUES[::-1], 264))
     assert found["drop mbarrier.arrive"].state == "caught"
     assert found["drop mbarrier.arrive #1"].state == "equivalent"
@@ -109,6 +111,20 @@ def test_logic_by_the_thread_alone_is_tried_out_completely() -> None:
     assert {"%r2", "%r4", "%r5", "%r7"} <= fixed_registers(tried.program) and "%r3" not in fixed_registers(tried.program)
     found = results(tried)
     assert found["xor → or"].state == "equivalent" and "place alone" in found["xor → or"].reason
+
+
+def test_lanes_that_hold_the_number_of_their_warp_may_be_exchanged() -> None:
+    body = EXCHANGE + """
+    shr.u32 %r5, %r_tid, 5;
+    shfl.sync.idx.b32 %r6, %r5, 0, 31, -1;
+    add.u32 %r3, %r3, %r6;
+    st.global.b32 [%d0], %r3;
+"""
+    found = results(subject(body, VALUES[::-1] + (np.arange(64, dtype=np.uint32) >> 5)))["shfl of another lane"]
+    assert found.state == "equivalent" and "all lanes" in found.reason
+    lanes = body.replace("shr.u32 %r5, %r_tid, 5", "shr.u32 %r5, %r_tid, 4")
+    found = results(subject(lanes, VALUES[::-1] + 2 * (np.arange(64, dtype=np.uint32) >> 5)))["shfl of another lane"]
+    assert found.state == "survived", "lanes 0 and 1 hold the same by chance"
 
 
 def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:

@@ -29,6 +29,16 @@ class Alone:
         """What is sure of the threads that execute a step with this guard in a block."""
         return self.blocks[block] | self._given(guard)
 
+    def is_uniform(self, operand: Operand) -> bool:
+        """Whether all lanes of a warp surely hold the same number: one that their own numbers do not enter."""
+        made = self._definitions.get(operand.name, []) if isinstance(operand, Register) else []
+        if len(made) != 1 or made[0].guard is not None or made[0].opcode not in ("and", "shr"):
+            return False
+        number, amount = made[0].operands[1:]
+        if self._place(number)[0] != "thread" or not isinstance(amount, Immediate):
+            return False
+        return amount.value >= _LANES.bit_length() if made[0].opcode == "shr" else not amount.value & _LANES
+
     def _collect(self, program: Program) -> None:
         for statement in program.flat.statements:
             if isinstance(statement, Instruction) and statement.operands:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.memory import Space
+from kbuild.emulator.mutate.alone import Alone
 from kbuild.emulator.mutate.barriers import orders_nothing
 from kbuild.emulator.mutate.conflicts import ctas_conflict, threads_conflict
 from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, registers
@@ -47,6 +48,8 @@ def _same_results(subject: Subject, mutant: Mutant) -> str:
     one whose operands are equal whatever the data is computes with two copies of one element."""
     if mutant.kind in ("add → sub", "sub → add") and any(_is_zero(operand) for operand in mutant.before.operands[1:]):
         return "zero is added or subtracted"
+    if mutant.kind == "shfl of another lane" and Alone(subject.program).is_uniform(mutant.before.operands[1]):
+        return "all lanes of a warp hold the same number"
     fixed = fixed_registers(subject.program)
     by_place = computes_from(mutant.before, fixed)
     if _chooses_threads(subject.program, mutant, fixed) and _same_stores(subject, mutant):
@@ -166,7 +169,7 @@ class _Phases:
     def __init__(self, line: int) -> None:
         self.line = line
         self.arrivals: set[tuple[tuple[int, int], int]] = set()
-        self.awaited: dict[tuple[int, int], int] = {}
+        self.last: dict[tuple[int, int], int] = {}
         self._spaces: dict[int, Space] = {}
         """Kept, so that no two have one identity."""
 
@@ -180,7 +183,7 @@ class _Phases:
 
     def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
         key = (id(barrier[0]), barrier[1])
-        self.awaited[key] = max(phase, self.awaited.get(key, -1))
+        self.last[key] = max(phase, self.last.get(key, -1))
 
 
 def _nobody_waits(subject: Subject, mutant: Mutant) -> bool:
@@ -188,7 +191,7 @@ def _nobody_waits(subject: Subject, mutant: Mutant) -> bool:
     for case, _ in subject.cases_reaching(mutant.before.line):
         seen = _Phases(mutant.before.line)
         subject.launch(subject.program, case, ADVERSARIES[1], observers=[seen])
-        if any(phase <= seen.awaited.get(barrier, -1) for barrier, phase in seen.arrivals) or not seen.arrivals:
+        if any(phase <= seen.last.get(barrier, -1) for barrier, phase in seen.arrivals) or not seen.arrivals:
             return False
     return True
 

@@ -77,8 +77,10 @@ class Server:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj == 0:
+                    for worker in self._workers:  # All first, for freeing their memory takes a while.
+                        self._signal(worker)
                     for worker in list(self._workers):
-                        self._kill(worker)
+                        self._buried(worker)
                     return
                 key.data()
 
@@ -174,11 +176,14 @@ class Server:
             self._kill(worker)
 
     def _kill(self, worker: Worker) -> None:
+        self._signal(worker)
+        self._buried(worker)
+
+    def _signal(self, worker: Worker) -> None:
         # The group too, which is not there yet if the worker has only just been forked.
         for kill in (os.kill, os.killpg):
             with suppress(ProcessLookupError, PermissionError):
                 kill(worker.process, signal.SIGKILL)
-        self._buried(worker)
 
 
 def main(arguments: list[str]) -> int:

@@ -85,6 +85,19 @@ def test_a_copy_waits_for_those_alone_that_it_may_lie_over(tmp_path: Path) -> No
     assert waits(written(tmp_path, "target.store([0, 0], tile)")) == [(0, True, 1)]
 
 
+def test_accesses_share_a_tile_where_each_had_no_room_for_its_own(tmp_path: Path) -> None:
+    lines = ("for row in range(0, rows, TILE):", *(f"    target.store([row, {part} * TILE], tile + {part})" for part in range(4)))
+    artifact = written(tmp_path, *lines, tile=128, num_warps=8)
+    assert artifact.metadata.shared == 128 * 128 * 4
+    read, end = (0, True, 1), (0, True, 1)
+    assert waits(artifact) == [(0, False, 1), (1, False, 0), read, (2, False, 0), read, (3, False, 0), read, end]
+    x, out = np.random.default_rng(1).random((140, 512), np.float32), np.full((140, 512), np.nan, np.float32)
+    interp.run(parse_module(artifact.asm["ttgir"]), [x, out, 140, 500, 512])
+    right = np.concatenate([np.pad(x[:128, :128], ((0, 12), (0, 0))) + part for part in range(4)], axis=1)[:, :500]
+    right[128:] = right[:12]
+    np.testing.assert_array_equal(out[:, :500], right)
+
+
 def test_each_warp_copies_its_own_where_nothing_else_makes_warps_wait() -> None:
     signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
     constexprs = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}

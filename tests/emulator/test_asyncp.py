@@ -236,3 +236,11 @@ def test_bulk_reductions() -> None:
     assert reduce_elements("add", "f16", halves, halves).view(np.float16).tolist() == [3, -4]
     bfloats = np.array([0x3F80, 0x4000], np.uint16)
     assert reduce_elements("add", "bf16", bfloats, bfloats).tolist() == [0x4000, 0x4080]
+
+
+def test_a_box_to_memory_ends_with_a_whole_unit() -> None:
+    tensor_map = TensorMap(0x8000, "u16", (37, 4), (80,), (16, 2), (1, 1), 0).check()
+    for unit, columns in ((1, 5), (16, 8)):
+        inside = box_at(tensor_map, (32, 3), 0x400, unit).inside.reshape(2, 16)
+        np.testing.assert_array_equal(inside[0], np.arange(16) < columns)
+        assert not inside[1].any()

@@ -17,7 +17,7 @@ from kbuild.emulator import arguments_of, load, run
 from kbuild.errors import CompileError, InterpretError
 from tests.zoo.case import KERNELS
 
-SIZES = dict.fromkeys(("rows", "columns"), "i32") | {"pitch": "i32:16"}
+SIZES = {"rows": "i32", "columns": "i32:16", "pitch": "i32:16"}
 HEAD = """
 import triton
 import triton.language as tl
@@ -30,8 +30,10 @@ def k(x, out, rows, columns, pitch, TILE: tl.constexpr):
 """
 
 
-def compiled(source: str, element: str = "fp32", tile: int = 16, stop: str = "ttgir", **options: Any) -> kbuild.Artifact:
-    signature = {"x": f"*{element}:16", "out": f"*{element}:16"} | SIZES
+def compiled(
+    source: str, element: str = "fp32", tile: int = 16, stop: str = "ttgir", columns: str = "i32:16", **options: Any
+) -> kbuild.Artifact:
+    signature = {"x": f"*{element}:16", "out": f"*{element}:16"} | SIZES | {"columns": columns}
     return kbuild.compile(source, signature=signature, constexprs={"TILE": tile}, stop=stop, **options)
 
 
@@ -68,6 +70,14 @@ def test_the_threads_write_where_nothing_would_order_copies(reason: str, tmp_pat
     assert len(copies(written(tmp_path, "target.store([0, 0], tile)", "tl.atomic_add(x, 1.0, sem='relaxed')"))) == 1
 
 
+def test_the_threads_write_where_units_of_16_bytes_may_end_beyond_the_tensor(tmp_path: Path) -> None:
+    """Which the copy engine of the H200 writes whole."""
+    for offset, count in (("8", 1), ("rows * 4", 1), ("3", 0), ("rows", 0)):
+        assert len(copies(written(tmp_path, f"target.store([0, {offset}], tile)"))) == count
+    for columns, element, count in (("i32:4", "fp32", 1), ("i32:4", "fp16", 0), ("i32:8", "fp16", 1), ("i32", "fp32", 0)):
+        assert len(copies(written(tmp_path, "target.store([0, 0], tile)", element=element, columns=columns))) == count
+
+
 def test_the_threads_write_where_shared_memory_has_no_room(tmp_path: Path) -> None:
     artifact = written(tmp_path, "target.store([0, 0], tile)", tile=256, num_warps=8)
     assert not copies(artifact)
@@ -85,8 +95,21 @@ def test_a_copy_waits_for_those_alone_that_it_may_lie_over(tmp_path: Path) -> No
     assert waits(written(tmp_path, "target.store([0, 0], tile)")) == [(0, True, 1)]
 
 
+def test_accesses_share_a_tile_where_each_had_no_room_for_its_own(tmp_path: Path) -> None:
+    lines = ("for row in range(0, rows, TILE):", *(f"    target.store([row, {part} * TILE], tile + {part})" for part in range(4)))
+    artifact = written(tmp_path, *lines, tile=128, num_warps=8)
+    assert artifact.metadata.shared == 128 * 128 * 4
+    read, end = (0, True, 1), (0, True, 1)
+    assert waits(artifact) == [(0, False, 1), (1, False, 0), read, (2, False, 0), read, (3, False, 0), read, end]
+    x, out = np.random.default_rng(1).random((140, 512), np.float32), np.full((140, 512), np.nan, np.float32)
+    interp.run(parse_module(artifact.asm["ttgir"]), [x, out, 140, 496, 512])
+    right = np.concatenate([np.pad(x[:128, :128], ((0, 12), (0, 0))) + part for part in range(4)], axis=1)[:, :496]
+    right[128:] = right[:12]
+    np.testing.assert_array_equal(out[:, :496], right)
+
+
 def test_each_warp_copies_its_own_where_nothing_else_makes_warps_wait() -> None:
-    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
+    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32:16") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
     constexprs = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}
     source = f"{KERNELS / 'products.py'}:dot_specialized"
     artifact = kbuild.compile(source, signature=signature, constexprs=constexprs, num_warps=8, stop="ptx")
@@ -131,10 +154,10 @@ def launched(artifact: kbuild.Artifact, *given: Any) -> np.ndarray:
 
 @pytest.mark.parametrize(("name", "function"), [("min", np.minimum), ("max", np.maximum)])
 def test_extremes_of_halves_are_by_the_copy_engine_alone(name: str, function: Any, tmp_path: Path) -> None:
-    line = f"target.atomic_{name}([8, -3], tile)"
+    line = f"target.atomic_{name}([8, -8], tile)"
     x, out = (np.random.default_rng(seed).integers(-99, 99, (20, 16)).astype(np.float16) for seed in (1, 2))
     right = out.copy()
-    right[8:, :13] = function(out[8:, :13], x[:12, 3:16])
+    right[8:, :8] = function(out[8:, :8], x[:12, 8:16])
     found = launched(written(tmp_path, line, element="fp16", stop="ptx"), x, out, 20, 16, 16)
     np.testing.assert_array_equal(found, right)
     with pytest.raises(CompileError, match=f"there is no atomic f{name} of f16 by pointers") as caught:

@@ -63,7 +63,8 @@ def _check_target(emit: Emitter, op: AtomicRMW, element: Type) -> None:
     bits = memory_bits(element)
     if op.kind in ("fmax", "fmin"):
         raise CompileError(f"there is no atomic {op.kind} of {element} by pointers", op.loc,
-                           "the copy engine of sm_90 has it, for descriptors made from arguments of the kernel")  # fmt: skip
+                           "the copy engine of sm_90 has it, for descriptors made from arguments of the kernel, where the last "
+                           "size and the last offset are known to be multiples of 16 bytes")  # fmt: skip
     if bits < 32 and not (op.kind == "fadd" and element in (F16, BF16)):
         raise CompileError(f"there is no atomic {op.kind} of {element}", op.loc, "use 32 or 64 bits")
     if element == BF16 and emit.target.capability < (9, 0):

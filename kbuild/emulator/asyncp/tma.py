@@ -27,8 +27,9 @@ class Box:
     """Bytes per element."""
 
 
-def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int) -> Box:
+def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit: int = 1) -> Box:
     """The box that begins at some coordinates (innermost first, possibly outside) with its bytes at a shared-memory address.
+    What is inside ends with a whole `unit` of bytes along the innermost dimension.
 
     Raises Fault for another number of coordinates than dimensions, and for an address that is not a multiple of 128.
     """
@@ -44,7 +45,10 @@ def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int) -> Bo
         stride = tensor_map.strides[dimension - 1] if dimension else tensor_map.element_bytes
         along = coordinates[dimension] + step * np.arange(tensor_map.moved[dimension])
         view = along.reshape((-1,) + (1,) * dimension)
-        inside &= (view >= 0) & (view < tensor_map.sizes[dimension])
+        end = tensor_map.sizes[dimension]
+        if dimension == 0:
+            end = -(-end * tensor_map.element_bytes // unit) * unit // tensor_map.element_bytes
+        inside &= (view >= 0) & (view < end)
         sources += view * stride
     places = shared + np.arange(inside.size, dtype=np.int64) * tensor_map.element_bytes
     return Box(inside.ravel(), sources.ravel(), swizzle(places, SWIZZLES[tensor_map.swizzle]), tensor_map.element_bytes)

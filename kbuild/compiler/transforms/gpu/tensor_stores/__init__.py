@@ -24,7 +24,7 @@ from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import I1, I32
 from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant
-from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalStore
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyLocalToGlobal, TmaStoreWait, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.targets.target import Target
@@ -49,14 +49,18 @@ def tensor_stores(module: Module, target: Target) -> None:
     # An array is written by the copy engine alone, or by the threads alone: nothing orders the ones with the others.
     for base in dict.fromkeys(access.base for access in accesses):
         placed = [placed for placed in everything if placed.access.base == base]
+        for one in placed:
+            one.take_value()
         if place_all(func, placed, target):
             chosen.update(placed)
         else:
+            for one in placed:
+                one.give_back_value()
             notes.append(f"{func.arguments[base].hint}: shared memory has no room for its tiles, the threads write them")
     ordered = [placed for placed in everything if placed in chosen]
-    waits = [placed.first_wait([other.access for other in ordered]) for placed in ordered]
-    for placed, wait in zip(ordered, waits):
-        notes.append(f"{func.arguments[placed.access.base].hint}: written by {placed.finish(wait).hint}")
+    waits = [placed.first_waits(ordered) for placed in ordered]
+    for placed, before in zip(ordered, waits):
+        notes.append(f"{func.arguments[placed.access.base].hint}: written by {placed.finish(before).hint}")
     if notes:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), *dict.fromkeys(notes))
     for op in list(func.body.walk()):
@@ -70,6 +74,8 @@ class Placed:
     def __init__(self, func: Func, access: Access) -> None:
         self.func = func
         self.access = access
+        self.type = access.op.value.type
+        """Of the value, in the layout in which the threads would write it."""
         self.home = home = _home(access.op)
         self.outermost = access.op
         while self.outermost.parent is not home:
@@ -83,10 +89,30 @@ class Placed:
         self.box, self.warp_bits = (box, bits) if box is not None else (access.box, ())
         self.tile: LocalAlloc | None = None
         self.wait: TmaStoreWait | None = None
+        """For the end of the tile's life; None where the tile is another access's."""
 
     @property
     def is_nested(self) -> bool:
         return self.outermost is not self.access.op
+
+    def take_value(self) -> None:
+        """Use the value in the layout in which it was computed: then no memory is wanted for another one."""
+        op = self.access.op
+        while isinstance(conversion := op.value.op, ConvertLayout):
+            op.value = conversion.src
+            if not conversion.result.users:
+                conversion.erase()
+
+    def give_back_value(self) -> None:
+        """The threads write it after all."""
+        op = self.access.op
+        if op.value.type != self.type:
+            op.value = Builder.before(op).add(ConvertLayout(op.value, self.type)).result
+
+    def is_like(self, other: Placed) -> bool:
+        """Whether one tile would do for both, one after the other."""
+        same_block = self.access.op.parent is other.access.op.parent
+        return same_block and self.access.tile == other.access.tile and self.warp_bits == other.warp_bits
 
     def set(self, around: bool) -> None:
         """Make the tile, around all loops or right where it is used, and let it live to the end of that block."""
@@ -96,36 +122,53 @@ class Placed:
         self.wait = Builder.before(block.terminator).add(TmaStoreWait((self.tile.result,), only_reads=True))
         self.around = around
 
+    def share(self, other: Placed) -> None:
+        """Use the tile of another access."""
+        self.remove()
+        self.tile, self.around = other.tile, other.around
+
     def remove(self) -> None:
-        for op in (self.wait, self.tile):
-            if op is not None:
-                op.erase()
+        if self.wait is not None and self.tile is not None:
+            self.wait.erase()
+            self.tile.erase()
         self.wait = self.tile = None
 
-    def first_wait(self, accesses: Sequence[Access]) -> TmaStoreWait | None:
-        """What the threads wait for before they write the tile, of copies by all accesses and of the last one from this tile."""
+    def first_waits(self, everything: Sequence[Placed]) -> list[TmaStoreWait]:
+        """What the threads wait for before they write the tile: copies that this one may lie over, and the last one from here."""
         assert self.tile is not None, "it has been placed"
-        wait = wait_for(self.access, accesses)
-        tiles = (self.tile.result,) if self.around and in_loop(self.access.op, self.home) else ()
-        if wait is None and not tiles:
-            return None
-        pendings = len(just_before(self.access, accesses)) if wait is None else wait
-        return TmaStoreWait(tiles, pendings, only_reads=wait is None, by_warp=bool(self.warp_bits))
+        accesses = [placed.access for placed in everything]
+        near = just_before(self.access, accesses)
+        tiles = {placed.access: placed.tile for placed in everything}
+        found = []
+        complete = wait_for(self.access, accesses)
+        if complete is not None:
+            found.append(TmaStoreWait((), complete))
+        is_used_before = self.wait is None or (self.around and in_loop(self.access.op, self.home))
+        again = len(near) if is_used_before else None
+        read = next((count for count, other in enumerate(near) if tiles[other] is self.tile), again)
+        if read is not None and complete is not None and complete <= read:
+            found = [TmaStoreWait((self.tile.result,), complete)]
+        elif read is not None:
+            found.append(TmaStoreWait((self.tile.result,), read, only_reads=True))
+        if found:
+            found[-1].by_warp = bool(self.warp_bits)
+        return found
 
-    def finish(self, wait: TmaStoreWait | None) -> Value:
-        """After a wait, write the tile and start the copy, in place of the access itself; the map by which it goes."""
+    def finish(self, waits: Sequence[TmaStoreWait]) -> Value:
+        """After waits, write the tile and start the copy, in place of the access itself; the map by which it goes."""
         access, op = self.access, self.access.op
         assert self.tile is not None, "it has been placed"
         build = Builder.before(op)
-        if wait is not None:
+        for wait in waits:
             build.add(wait)
-        build.add(LocalStore(access.value, self.tile.result))
+        build.add(LocalStore(op.value, self.tile.result))
         zero = build.add(Constant.of(0, I32)).result
         indices = (*[zero] * (self.box.rank - len(access.indices)), *access.indices)
         map_ = map_argument(self.func, access.sources, self.box, access.hints)
         there = _is_there(build, access)
         build.add(AsyncTmaCopyLocalToGlobal(map_, self.tile.result, there, indices, access.kind, self.warp_bits))
-        _merge(self.wait)
+        if self.wait is not None:
+            _merge(self.wait)
         op.erase()
         return map_
 
@@ -141,10 +184,23 @@ def place_all(func: Func, accesses: Sequence[Placed], target: Target) -> bool:
             access.set(around=True)
             if _programs(func, target) < inside:
                 access.set(around=False)
-    if not inside:
-        for access in accesses:
-            access.remove()
-    return inside > 0
+    return inside > 0 or share_all(func, accesses, target)
+
+
+def share_all(func: Func, accesses: Sequence[Placed], target: Target) -> bool:
+    """Give the accesses to an array tiles, one for all in a block that are alike, if shared memory has room for that."""
+    for around in (True, False):
+        for number, access in enumerate(accesses):
+            lender = next((other for other in accesses[:number] if other.is_like(access)), None)
+            if lender is None:
+                access.set(around and access.is_nested)
+            else:
+                access.share(lender)
+        if _programs(func, target):
+            return True
+    for access in reversed(accesses):
+        access.remove()
+    return False
 
 
 def _programs(func: Func, target: Target) -> int:
@@ -181,9 +237,8 @@ def _is_there(build: Builder, access: Access) -> Value:
     return condition if condition is not None else build.add(Constant.of(1, I1)).result
 
 
-def _merge(wait: TmaStoreWait | None) -> None:
+def _merge(wait: TmaStoreWait) -> None:
     """One wait for what several in a row are for."""
-    assert wait is not None
     before = wait.prev
     if isinstance(before, TmaStoreWait) and before.only_reads and not before.pendings:
         before.tiles = (*before.tiles, *wait.tiles)

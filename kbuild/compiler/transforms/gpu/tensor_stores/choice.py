@@ -1,7 +1,8 @@
 """Which stores and atomics through descriptors the copy engine can do, and by what map, from what tile.
 
 Its writes are ordered with nothing that the threads do to the same array, nor with what they tell other programs.  So it does
-those of arrays that the kernel touches in no other way, in kernels that release nothing to others.
+those of arrays that the kernel touches in no other way, in kernels that release nothing to others.  And it writes whole units of
+16 bytes, also those that begin in the tensor and end beyond: so rows of the tensor and of blocks have to begin and end with one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import base_of
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, element_of
@@ -24,6 +26,8 @@ MAX_BOXES = 32
 """The most instructions that one access may take."""
 ELEMENTS = frozenset({"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2"})
 """Types that tensor maps have, or copy as bytes."""
+UNIT = 16
+"""Bytes that copies to global memory write together: beyond a row that is no multiple of it, they write up to the next one."""
 PERIOD = 8
 """Rows after which a swizzle repeats."""
 
@@ -75,7 +79,9 @@ def possible(func: Func) -> list[Access]:
     """The accesses that the copy engine can do, in the order of the text."""
     if not any(described(op) for op in func.body.walk()):
         return []
-    found = {access.op: access for op in func.body.walk() if (access := _access(op, func)) is not None}
+    info = AxisInfo(func)
+    accesses = [access for op in func.body.walk() if (access := _access(op, func)) is not None]
+    found = {access.op: access for access in accesses if _whole_units(access, info)}
     touched: set[Value | None] = set()
     for op in func.body.walk():
         if isinstance(op, Call) or (isinstance(op, InlineAsm) and not op.pure):
@@ -108,6 +114,12 @@ def _access(op: Op, func: Func) -> Access | None:
     if isinstance(op, AtomicRMW) and op.kind in ("max", "min"):
         hints["element"] = f"s{bit_width(type_)}"
     return Access(op, make, int(sources.split()[0].removeprefix("#")), sources, tile, box, hints)
+
+
+def _whole_units(access: Access, info: AxisInfo) -> bool:
+    """Whether rows of the tensor and of the block begin and end with whole units, as far as facts show."""
+    elements = max(UNIT * 8 // bit_width(access.box), 1)
+    return all(info.get(value).divisibility[0] % elements == 0 for value in (access.make.shape[-1], access.indices[-1]))
 
 
 def tile_for(type_: TensorType) -> tuple[MemDescType, int, TensorType]:

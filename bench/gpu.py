@@ -201,7 +201,7 @@ def sum_of(power: int) -> None:
 
     once = lambda: package.sum_at_once(x, partial, ticket, out, n)  # noqa: E731
     steps = [{"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 16) for w in (4, 8)]
-    sizes = itertools.product((4096, 8192), (3, 4), (4, 8), (2, 4))
+    sizes = [(4096, 3, 4, 4), (4096, 4, 8, 2), (8192, 3, 8, 2), (8192, 4, 8, 1)]
     rings = [{"BLOCK": b, "STAGES": s, "num_warps": w, "each": e} for b, s, w, e in sizes]
     for name, ours, theirs, choices in (("two launches", twice, their_twice, steps), ("one launch", once, their_once, rings)):
         out.fill_(float("nan"))
@@ -216,6 +216,11 @@ SHAPES = [(4096, 1000, torch.float16), (4096, 4096, torch.float16), (8192, 8192,
           (4096, 4096, torch.float32), (4096, 16384, torch.float32)]  # fmt: skip
 
 
+def warps_for(block: int) -> list[int]:
+    """How many warps may be best for a row: 8 to 64 elements for each thread."""
+    return [warps for warps in (1, 2, 4, 8, 16, 32) if 8 <= block // (32 * warps) <= 64]
+
+
 def softmax() -> None:
     kernel = source("softmax").softmax_kernel
     for rows, columns, dtype in SHAPES:
@@ -226,8 +231,8 @@ def softmax() -> None:
         ours()
         error = error_of(out, torch.softmax(x.double(), -1))
         block = triton.next_power_of_2(columns)
-        choices = [{"num_warps": w, "BLOCK": block} for w in (1, 2, 4, 8, 16, 32)]
-        choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16, 32) if columns >= 8192]
+        choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
+        choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16) if columns >= 8192]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         row("softmax", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
             {"triton": peer, "torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
@@ -246,8 +251,8 @@ def layer_norm() -> None:
         error = error_of(y, torch.nn.functional.layer_norm(x.double(), (columns,), weight.double(), bias.double()))
         error = max(error, (mean.double() - x.double().mean(1)).abs().max().item())
         block = triton.next_power_of_2(columns)
-        choices = [{"num_warps": w, "BLOCK": block} for w in (1, 2, 4, 8, 16, 32)]
-        split = itertools.product((1, 2, 4), (8, 16, 32)) if columns >= 8192 else ()
+        choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
+        split = [(2, 8), (2, 16), (4, 16), (1, 32)] if columns >= 8192 else []
         choices += [{"num_warps": w, "BLOCK": block // p, "PARTS": p, "AGAIN": True} for p, w in split]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         eager = lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias)  # noqa: E731

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import descriptors
+from kbuild.aot import descriptors, rendering
 from kbuild.aot.load import load
 from kbuild.aot.matrix import Variant, expand
 from kbuild.cli import main
 from kbuild.compiler import driver
+from kbuild.compiler.transforms.gpu.tensor_stores.choice import ELEMENTS
+from kbuild.emulator import TensorMapArgument
+from kbuild.emulator.asyncp import tensor_map
 from tests.aot.test_load import mistakes
 from tests.manifests import package_table
 
@@ -99,3 +102,10 @@ def test_mistakes_are_told(product: Path, before: str, after: str, message: str)
     file = product / "kernels.toml"
     file.write_text(file.read_text().replace(before, after))
     assert message in " ".join(mistakes(product))
+
+
+@pytest.mark.parametrize("element", sorted(ELEMENTS | {"s32", "s64", "tf32"}))
+def test_launcher_and_emulator_make_the_same_map_of_an_element(element: str) -> None:
+    made = rendering._map_context(f"tensormap {element} 16x16 0 #0 #1,#2 #3")
+    described = TensorMapArgument(element, (16, 16), 0, 0, (64, 64), (64,)).at(0x1000)
+    assert made["type"] == tensor_map.ELEMENTS.index(described.element) and made["element_bytes"] == described.element_bytes

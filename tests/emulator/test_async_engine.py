@@ -467,3 +467,11 @@ def test_unknown_timings_are_named() -> None:
             [],
             timing="soon",
         )
+
+
+def test_a_box_is_written_from_whole_units_on() -> None:
+    heap = Heap()
+    address = heap.allocate(8000)
+    maps = {name: TensorMap(address, "f32", (70, 20), (400,), (32, 16), (1, 1), 3) for name in ("source", "target")}
+    with pytest.raises(AssertionError, match="element 41 of rows"):
+        run_with_maps(TENSOR_COPY.replace("%r3, 40", "%r3, 41"), maps, heap, 64, 8200)

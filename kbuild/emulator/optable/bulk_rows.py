@@ -18,7 +18,8 @@ from kbuild.emulator.optable.row import TYPES, Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Address, Instruction, Operand, PtxError
 
 STORED_UNIT = 16
-"""Bytes that a tensor copy to global memory writes together: it overruns rows that are no multiple of them (seen on an H200)."""
+"""Bytes that a tensor copy to global memory writes together: it overruns rows that are no multiple of them, and may not begin
+elsewhere (seen on an H200)."""
 _MAP_WORDS = np.arange(0, 128, 8)
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
@@ -94,7 +95,11 @@ def _tensor_store(form: Form, instruction: Instruction) -> Bound:
         for lane in active_lanes(warps.size, where).tolist():
             tensor_map = read_map(warps, int(maps[lane]) + map_offset, lane, instruction)
             agent, place = shared_place(warps, int(start[lane]) + origin_offset)
-            box = box_at(tensor_map, [int(view[lane]) for view in views], place, STORED_UNIT)
+            corner = [int(view[lane]) for view in views]
+            if corner[0] * tensor_map.element_bytes % STORED_UNIT:
+                raise Fault("tma-misuse", f"a box is written from element {corner[0]} of rows on, which is no multiple of "
+                            f"{STORED_UNIT} bytes: an illegal instruction")  # fmt: skip
+            box = box_at(tensor_map, corner, place, STORED_UNIT)
             agent.transfers.store(Transfer(
                 "reduce" if reduction else "store", (warps, instruction, np.array([lane])),
                 (Extent(agent.cta.shared, box.places[box.inside], box.size),),

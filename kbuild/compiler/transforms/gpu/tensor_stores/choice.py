@@ -3,6 +3,7 @@
 Its writes are ordered with nothing that the threads do to the same array, nor with what they tell other programs.  So it does
 those of arrays that the kernel touches in no other way, in kernels that release nothing to others.  And it writes whole units of
 16 bytes, also those that begin in the tensor and end beyond: so rows of the tensor and of blocks have to begin and end with one.
+Blocks that begin at another byte stop the kernel, and by CUDA's guide those with negative offsets are not possible either.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import base_of
+from kbuild.compiler.analysis.polynomials import Polynomials
+from kbuild.compiler.analysis.signs import Signs
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, element_of
 from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_shared
@@ -79,9 +82,9 @@ def possible(func: Func) -> list[Access]:
     """The accesses that the copy engine can do, in the order of the text."""
     if not any(described(op) for op in func.body.walk()):
         return []
-    info = AxisInfo(func)
+    info, forms = AxisInfo(func), Polynomials()
     accesses = [access for op in func.body.walk() if (access := _access(op, func)) is not None]
-    found = {access.op: access for access in accesses if _whole_units(access, info)}
+    found = {access.op: access for access in accesses if _whole_units(access, info) and _begins_inside(access, forms)}
     touched: set[Value | None] = set()
     for op in func.body.walk():
         if isinstance(op, Call) or (isinstance(op, InlineAsm) and not op.pure):
@@ -120,6 +123,12 @@ def _whole_units(access: Access, info: AxisInfo) -> bool:
     """Whether rows of the tensor and of the block begin and end with whole units, as far as facts show."""
     elements = max(UNIT * 8 // bit_width(access.box), 1)
     return all(info.get(value).divisibility[0] % elements == 0 for value in (access.make.shape[-1], access.indices[-1]))
+
+
+def _begins_inside(access: Access, forms: Polynomials) -> bool:
+    """Whether facts show that no offset is negative, which blocks that are written must not have."""
+    signs = Signs(forms, set(access.make.shape))
+    return all(signs.is_natural(forms.of(index)) for index in access.indices)
 
 
 def tile_for(type_: TensorType) -> tuple[MemDescType, int, TensorType]:

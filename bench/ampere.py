@@ -123,8 +123,10 @@ def attention_rows() -> Iterator[Row]:
             signature = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32:16", "sm_scale": "fp32",
                          **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16"),
                          "n_batch": "i32"}  # fmt: skip
+            # All constants: Triton's compiler, called like this, knows no defaults.
+            fixed = {"HEAD_DIM": d, "IS_CAUSAL": causal, "PERSISTENT": False, "HEADS_TOGETHER": 1}
             candidates = [
-                Candidate("flash_attention", signature, {"HEAD_DIM": d, "IS_CAUSAL": causal, "BLOCK_M": bm, "BLOCK_N": bn}, w, s)
+                Candidate("flash_attention", signature, {**fixed, "BLOCK_M": bm, "BLOCK_N": bn}, w, s)
                 for bm, bn, w, s in ATTENTION_TILES
             ]
 

@@ -61,7 +61,7 @@ COLD = {
     "vector_add": ["kernels/vector_add.py:vector_add_kernel", "-s", "x=*fp32:16,y=*fp32:16,out=*fp32:16,n=i32:16",
                    "-c", "BLOCK=1024"],
     "softmax": ["kernels/softmax.py:softmax_kernel", "-s",
-                "x=*fp16:16,out=*fp16:16,stride_x=i32:16,stride_out=i32:16,n_cols=i32:16,n_rows=i32", "-c", "BLOCK=1024"],
+                "x=*fp16:16,out=*fp16:16,stride_x=i32:16,stride_out=i32:16,n_cols=i32:16", "-c", "BLOCK=1024"],
     "matmul": ["kernels/matmul.py:matmul_kernel", "-s",
                "a=*fp16:16,b=*fp16:16,c=*fp16:16,M=i32:16,N=i32:16,K=i32:16,stride_am=i32:16,stride_ak=i32:1,stride_bk=i32:16,"
                "stride_bn=i32:1,stride_cm=i32:16,stride_cn=i32:1", "-c", "BLOCK_M=128,BLOCK_N=128,BLOCK_K=64,GROUP_M=8"],

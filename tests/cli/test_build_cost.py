@@ -1,0 +1,24 @@
+"""The commands that the benchmark of builds times are good ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("build_cost", ROOT / "bench/build_cost.py")
+assert SPEC is not None and SPEC.loader is not None
+build_cost = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(build_cost)
+
+
+@pytest.mark.parametrize("name", build_cost.COLD)
+def test_what_is_compiled_cold(name: str, tmp_path: Path) -> None:
+    options = ["--arch", "sm_90", "--emit", "ttir", "-o", tmp_path]
+    command = [sys.executable, "-m", "kbuild", "compile", *build_cost.COLD[name], *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and list(tmp_path.glob("*.ttir"))

@@ -12,7 +12,7 @@ Copies by the copy engine are in flight until the wait for the mbarrier that cou
 waits there, so that no barrier has to follow.  They write over what threads wrote or read only after a fence and a barrier.
 
 Accesses to different buffers of one allocation do not conflict; `slots` says what is known of their numbers.  Single elements of
-global memory that are loaded and stored want barriers too: see `scalars`.
+global memory that are loaded and stored want barriers too: see `replicated`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.liveness import views
-from kbuild.compiler.analysis.scalars import scalar_ranges
+from kbuild.compiler.analysis.replicated import replicated_ranges
 from kbuild.compiler.analysis.scratch import division, scratch_bytes
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
 from kbuild.compiler.ir.core import Block, Func, Op, Value
@@ -182,7 +182,7 @@ class BarrierAnalysis:
         """The tiles whose copies an operation has waited for."""
         self.scratch: dict[Op, Access] = {}
         self.relevant: set[Op] = set()
-        self.scalars = scalar_ranges(func)
+        self.replicated = replicated_ranges(func)
         self._collect(func)
         self._block(func.body, State())
         # The walk around loops has seen barriers that it then found not to be needed.
@@ -201,8 +201,8 @@ class BarrierAnalysis:
                 self.scratch[op] = Access(start, start + scratch_bytes(op, num_warps), op, None, division(op))
             elif isinstance(op, Call):
                 self.reads[op] = self.writes[op] = [Access(0, EVERYTHING, op, None)]
-            elif op in self.scalars:
-                (self.writes if isinstance(op, Store) else self.reads)[op] = [Access(*self.scalars[op], op, None)]
+            elif op in self.replicated:
+                (self.writes if isinstance(op, Store) else self.reads)[op] = [Access(*self.replicated[op], op, None)]
             elif not isinstance(op, Barrier | AsyncWait | AsyncCommitGroup | WarpGroupDotWait):
                 continue
             self._mark(op)
@@ -325,8 +325,8 @@ class BarrierAnalysis:
             else:
                 state.write([self.scratch[op]])
             state.load([self.scratch[op]])
-        elif op in self.scalars:
-            self._visit_scalar(op, state)
+        elif op in self.replicated:
+            self._visit_replicated(op, state)
         else:
             reads, writes = self.reads.get(op, []), self.writes.get(op, [])
             if isinstance(op, TmaStoreWait):
@@ -350,8 +350,8 @@ class BarrierAnalysis:
             if op in self.landing:
                 _land(state, self.landing[op], all_buffers=isinstance(op, InvalBarrier))
 
-    def _visit_scalar(self, op: Op, state: State) -> None:
-        """All threads load, one stores: only a load and a store conflict."""
+    def _visit_replicated(self, op: Op, state: State) -> None:
+        """Several warps load, one thread stores: only a load and a store conflict."""
         reads, writes = self.reads.get(op, []), self.writes.get(op, [])
         if any(_any_conflict(access, state.writes) for access in reads) or any(
             _any_conflict(access, state.reads) for access in writes

@@ -10,6 +10,7 @@ from kbuild.compiler.layout.convert import (
     register_moves,
     shared_plan,
     shuffle_plan,
+    warps_are_apart,
 )
 from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, Conversion, LinearLayout, all_sums, axis_bits
 from kbuild.compiler.layout.named import (
@@ -83,6 +84,7 @@ __all__ = [
     "thread_grid",
     "total_bytes",
     "unswizzled",
+    "warps_are_apart",
     "wavefronts",
     "wgmma_accumulator",
     "wgmma_mode",

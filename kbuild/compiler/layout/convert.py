@@ -47,10 +47,10 @@ def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
         return "registers"
     changing = sum(map(bool, conversion.part("lane", "register")))
     many = changing > _MOST_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS
-    return "warp" if many and _are_apart(source) else "shuffle"
+    return "warp" if many and warps_are_apart(source) else "shuffle"
 
 
-def _are_apart(layout: LinearLayout) -> bool:
+def warps_are_apart(layout: LinearLayout) -> bool:
     """Whether no two warps hold the same element."""
     warps = layout.bases_of("warp")
     return len(f2.independent(warps, [*layout.bases_of("register"), *layout.bases_of("lane")])) == len(warps)

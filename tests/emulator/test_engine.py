@@ -172,6 +172,24 @@ def test_an_endless_loop_ends_with_a_report() -> None:
     assert "step-budget: no end after 1000" in found and "bra.uni $loop" in found
 
 
+def test_large_launches_that_cannot_go_on_end_with_a_report() -> None:
+    """Four warpgroups of which one stays away from a barrier, and the same in each of 32 CTAs."""
+    body = "    setp.lt.u32 %p1, %r_tid, 384;\n    @%p1 bar.sync 1, 512;\n"
+    for grid in (1, 32):
+        found = findings(body, threads=512, grid=(grid, 1, 1))
+        assert "deadlock: no warp can go on" in found and "barrier 1" in found
+
+
+@pytest.mark.parametrize(("shape", "what"), [
+    ({"threads": 2048}, "a CTA of 2048 threads cannot be launched; at most 1024"),
+    ({"grid": (32, 1, 1), "cluster": (32, 1, 1)}, r"a cluster of \(32, 1, 1\) CTAs cannot be launched; at most 16"),
+    ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, "in clusters of"),
+])  # fmt: skip
+def test_shapes_that_no_device_takes_are_refused(shape: dict, what: str) -> None:
+    with pytest.raises(EmulationError, match=what):
+        findings("    ret;\n", **shape)
+
+
 @pytest.mark.parametrize(("instruction", "what"), [
     ("bar.sync 0;", "only 16 of the warp's 32 threads are here"),
     ("shfl.sync.bfly.b32 %r0, %r0, 1, 31, -1;", "names lane 16, which is not here"),

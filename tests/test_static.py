@@ -28,7 +28,7 @@ def static() -> ModuleType:
 def test_a_sample_stays_near_the_baseline(static: ModuleType) -> None:
     before, after = static.read(static.BASELINE.read_text()), static.compiled_sample()
     print(static.difference(before, after))
-    assert 2 * len(before.keys() & after.keys()) >= len(after), "the baseline is of other variants: python bench/static.py --update"
+    assert 2 * len(before.keys() & after.keys()) >= len(after), "it is of other variants: python bench/static.py --update"
     worse = [
         f"{name}: {column} {before[name][column]} -> {row[column]}"
         for name, row in after.items()

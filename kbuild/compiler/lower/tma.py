@@ -6,7 +6,6 @@ which lie in shared memory one after another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, bit_width
@@ -145,7 +144,7 @@ def _copy_boxes(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
         raise InternalError("a copy from a part of a tile", op.loc)
     box, shape = op.desc.type.block.shape[-tile.layout.rank :], tile.tile_shape
     thin = len(op.indices) - len(shape)
-    corners = [_corner(shape, 1 << bit) for bit in op.warp_bits]
+    corners = [tile.layout.unflatten(1 << bit) for bit in op.warp_bits]
     number = emit.thread_id()
     first = [emit.scalar(index) for index in op.indices]
     for axis in range(len(shape)):
@@ -165,15 +164,6 @@ def _copy_boxes(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
             operands = [("ptr", emit.scalar(op.desc)), *(("i32", index) for index in reversed(indices))]
             emit.asm(text, constraints, [*operands, (SHARED_POINTER, place)], [], effect=True)
     emit.asm("cp.async.bulk.commit_group;", "", [], [], effect=True)
-
-
-def _corner(shape: Sequence[int], flat: int) -> tuple[int, ...]:
-    """The coordinates of a row-major index."""
-    found: list[int] = []
-    for size in reversed(shape):
-        flat, coordinate = divmod(flat, size)
-        found.insert(0, coordinate)
-    return tuple(found)
 
 
 def _store(rank: int, kind: str) -> str:

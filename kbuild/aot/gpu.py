@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kbuild.aot.matrix import Variant
+from kbuild.aot.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.tune import Device, Program
 from kbuild.aot.verify.cases import Case
 from kbuild.compiler.interp import decode, encode
@@ -39,12 +40,6 @@ _MOST_LAUNCHES, _LEAST_LAUNCHES = 200, 5
 _SCALARS = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
             "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
             "fp32": ctypes.c_float, "fp64": ctypes.c_double}  # fmt: skip
-_MAP_TYPES = {
-    "f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4), "i16": (1, 2), "i32": (2, 4), "s32": (3, 4), "i64": (4, 8),
-    "s64": (5, 8), "f64": (8, 8),
-}  # fmt: skip
-"""CUtensorMapDataType and bytes of an element; all others are single bytes."""
-_MAP_SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}
 
 
 class Gpu:
@@ -179,7 +174,7 @@ class Gpu:
     def _tensor_map(self, text: str, given: Mapping[str, Any]) -> Any:
         """A CUtensorMap, at an address that 64 divides."""
         _, element, box_text, swizzle, base, *parts = text.split()
-        kind, size = _MAP_TYPES.get(element, (0, 1))
+        kind, size = element_type(element)
         # The driver names the fastest dimension first.
         extents, strides = ([int(w) if w.isdigit() else int(given[w]) for w in reversed(part.split(","))] for part in parts)
         rank = len(extents)
@@ -190,7 +185,7 @@ class Gpu:
         box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
         steps = (ctypes.c_uint32 * rank)(*[1] * rank)
         self._call("cuTensorMapEncodeTiled", place, kind, rank, ctypes.c_void_p(given[base]), sizes, pitches, box, steps,
-                   0, _MAP_SWIZZLES[swizzle], 2, 0)  # fmt: skip
+                   0, SWIZZLES[swizzle], 2, 0)  # fmt: skip
         return place
 
     def _allocated(self, size: int) -> int:

@@ -18,6 +18,7 @@ import jinja2
 from kbuild.aot import dispatch, expressions
 from kbuild.aot.dispatch import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
 from kbuild.aot.files import templates_directory
+from kbuild.aot.tensor_maps import SWIZZLES, element_type
 
 FILES = {
     "__init__.py": "package_init.py.j2",
@@ -38,15 +39,6 @@ TORCH_DTYPES = {
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
-
-
-_TENSOR_MAP_TYPES = {
-    "f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4), "i8": (0, 1), "f8E4M3FN": (0, 1), "f8E5M2": (0, 1),
-    "i16": (1, 2), "i32": (2, 4), "s32": (3, 4), "i64": (4, 8), "s64": (5, 8), "f64": (8, 8),
-}  # fmt: skip
-"""CUtensorMapDataType and bytes of an element, by its name in the compiler."""
-_TENSOR_MAP_SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}
-"""CUtensorMapSwizzle by its bytes."""
 
 
 @dataclass(frozen=True)
@@ -182,11 +174,11 @@ def _passed_context(place: int, type_: str, maps: Sequence[str]) -> dict[str, in
 def _map_context(text: str) -> dict[str, Any]:
     """The fields of a tensor map, from its type."""
     element, box, swizzle, *sources = text.removeprefix(TENSOR_MAP).split()
-    type_, size = _TENSOR_MAP_TYPES[element]
+    type_, size = element_type(element)
     # Axes innermost first, as the driver has them; -1 - p for parameter p.
     base, sizes, strides = ([-1 - int(w[1:]) if w[0] == "#" else int(w) for w in part.split(",")[::-1]] for part in sources)
     named = {"base": -1 - base[0], "sizes": sizes, "strides": strides, "box": [int(item) for item in box.split("x")[::-1]]}
-    return {**named, "type": type_, "element_bytes": size, "swizzle": _TENSOR_MAP_SWIZZLES[swizzle]}
+    return {**named, "type": type_, "element_bytes": size, "swizzle": SWIZZLES[swizzle]}
 
 
 def c_string(text: str) -> str:

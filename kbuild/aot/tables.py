@@ -1,6 +1,6 @@
 """From built variants to the table of a package: every function, its facts, and the rows that dispatch chooses from.
 
-It is pure; rendering.py writes the package's sources around the table.
+`make_table` is pure; rendering.py writes the package's sources around the table.
 """
 
 from __future__ import annotations

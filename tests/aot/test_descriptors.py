@@ -104,7 +104,7 @@ def test_mistakes_are_told(product: Path, before: str, after: str, message: str)
     assert message in " ".join(mistakes(product))
 
 
-@pytest.mark.parametrize("element", sorted(ELEMENTS | {"s32", "s64", "tf32"}))
+@pytest.mark.parametrize("element", sorted(ELEMENTS | {"s32", "s64", "tf32", "f8E4M3FNUZ"}))
 def test_launcher_and_emulator_make_the_same_map_of_an_element(element: str) -> None:
     made = rendering._map_context(f"tensormap {element} 16x16 0 #0 #1,#2 #3")
     described = TensorMapArgument(element, (16, 16), 0, 0, (64, 64), (64,)).at(0x1000)

@@ -183,7 +183,7 @@ def sum_of(power: int) -> None:
     x = torch.randn(n, device="cuda")
     partial, out = torch.empty(1 << 17, device="cuda"), torch.empty(1, device="cuda")
     ticket = torch.zeros(1, device="cuda", dtype=torch.int32)
-    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    programs = multiprocessors()
 
     def twice() -> None:
         package.sum(x, partial, n)
@@ -293,7 +293,7 @@ def persistent() -> None:
     """Products by as many programs as there are multiprocessors."""
     kernel = source("matmul").matmul_persistent_kernel
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
-    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    programs = multiprocessors()
     shapes = [(size, dtype, transposed) for size in (4096, 8192) for dtype in (HALF, BRAIN) for transposed in (False, True)]
     for size, dtype, transposed in [*shapes, (8192, torch.float8_e4m3fn, True)]:
         a, b = operands(size, size, size, dtype, transposed)
@@ -358,6 +358,7 @@ def attention() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     kernel = source("flash_attention").flash_attention_kernel
+    programs = multiprocessors()
     for z, h, n, d in [(1, 32, 2048, 128), (1, 32, 4096, 128), (2, 16, 8192, 128), (1, 16, 16384, 128), (16, 12, 512, 64),
                        (4, 16, 8192, 64), (1, 8, 1111, 128)]:  # fmt: skip
         for causal, dtype in ((False, HALF), (True, HALF), (True, BRAIN)):
@@ -375,7 +376,7 @@ def attention() -> None:
                     for bm, bn, w, s in ATTENTION_TILES
                     for persistent in (False, True)
                 ),
-                lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, 132 if t["PERSISTENT"] else 1 << 30),)](
+                lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, programs if t["PERSISTENT"] else 1 << 30),)](
                     *arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t
                 ),
             )  # fmt: skip
@@ -409,6 +410,11 @@ def host_time(call: Callable[[], Any], count: int = 2000) -> float:
         times.append((time.perf_counter() - started) / count * 1e6)
     torch.cuda.synchronize()
     return statistics.median(times)
+
+
+def multiprocessors() -> int:
+    """How many the device has: the programs of a persistent kernel."""
+    return torch.cuda.get_device_properties(0).multi_processor_count
 
 
 def name_of(dtype: torch.dtype) -> str:

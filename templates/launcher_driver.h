@@ -33,6 +33,8 @@ enum {
     OPTION_ERROR_LOG = 5,             /* CU_JIT_ERROR_LOG_BUFFER */
     OPTION_ERROR_LOG_SIZE = 6,        /* CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES */
     ERROR_LOG_SIZE = 4096,
+    STREAM_SERIALIZATION = 6,         /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+    FIRST_WITH_STREAM_SERIALIZATION = 12030, /* the first driver that captures such launches too */
     SHARED_WITHOUT_OPTIN = 48 * 1024, /* bytes of dynamic shared memory that need no attribute */
     MAX_DEVICES = 64,
     DRIVER_ALONE = -1                 /* instead of an ordinal */
@@ -68,6 +70,16 @@ typedef struct { _Alignas(64) uint64_t words[16]; } TensorMap;
 #define ENCODE_PARAMETERS (TensorMap *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, \
                            const uint32_t *, int, int, int, int)
 
+/* What a launch takes that may begin before the one before it has ended: since 11.8, and captured in graphs since 12.3. */
+typedef struct { int id; uint32_t padding; uint32_t value[16]; } LaunchAttribute;
+
+typedef struct {
+    unsigned int grid[3], block[3], shared;
+    CUstream stream;
+    const LaunchAttribute *attributes;
+    unsigned int attribute_count;
+} LaunchConfig;
+
 typedef struct {
     CUdevice device;
     CUcontext context;
@@ -87,6 +99,7 @@ static struct {
     DRIVER_FUNCTIONS(DECLARE)
 #undef DECLARE
     CUresult (*cuTensorMapEncodeTiled) ENCODE_PARAMETERS;  /* NULL in drivers before 12.0, which know no such kernels */
+    CUresult (*cuLaunchKernelEx)(const LaunchConfig *, CUfunction, void **, void **);  /* NULL in drivers before 11.8 */
 } driver;
 
 static Device *devices[MAX_DEVICES];
@@ -160,6 +173,8 @@ static PyObject *open_driver(PyObject *module, PyObject *argument)
 #undef RESOLVE
     address = dlsym(library, "cuTensorMapEncodeTiled");
     memcpy(&driver.cuTensorMapEncodeTiled, &address, sizeof address);
+    address = dlsym(library, "cuLaunchKernelEx");
+    memcpy(&driver.cuLaunchKernelEx, &address, sizeof address);
     if (driver.cuDriverGetVersion)
         driver.cuDriverGetVersion(&driver.version);
     if (missing) {

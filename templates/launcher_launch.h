@@ -206,6 +206,22 @@ static CUresult wait_for_producers(const Call *call, const char **failing)
     return code;
 }
 
+/* Launches a row; with launch_pdl it may begin before the launch before it in the stream has ended. */
+static CUresult launch_function(const Row *row, CUfunction function, const int64_t *grid, CUstream stream, void **addresses,
+                                const char **failing)
+{
+    unsigned x = (unsigned)grid[0], y = (unsigned)grid[1], z = (unsigned)grid[2];
+    unsigned threads = (unsigned)row->threads, shared = (unsigned)row->shared;
+    if (!row->launch_pdl || !driver.cuLaunchKernelEx || driver.version < FIRST_WITH_STREAM_SERIALIZATION) {
+        *failing = "cuLaunchKernel";
+        return driver.cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, stream, addresses, NULL);
+    }
+    *failing = "cuLaunchKernelEx";
+    LaunchAttribute attribute = { STREAM_SERIALIZATION, 0, { 1 } };
+    LaunchConfig config = { { x, y, z }, { threads, 1, 1 }, shared, stream, &attribute, 1 };
+    return driver.cuLaunchKernelEx(&config, function, addresses, NULL);
+}
+
 static PyObject *launch_row(const Kernel *kernel, const Device *device, int index, const int64_t *grid, Call *call)
 {
     const Row *row = &rows[index];
@@ -236,12 +252,8 @@ static PyObject *launch_row(const Kernel *kernel, const Device *device, int inde
         code = driver.cuCtxPushCurrent_v2(device->context);
     if (code == CUDA_SUCCESS)
         code = wait_for_producers(call, &failing);
-    if (code == CUDA_SUCCESS) {
-        failing = "cuLaunchKernel";
-        code = driver.cuLaunchKernel(device->functions[index], (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
-                                     (unsigned)row->threads, 1, 1, (unsigned)row->shared, (CUstream)(uintptr_t)call->stream,
-                                     addresses, NULL);
-    }
+    if (code == CUDA_SUCCESS)
+        code = launch_function(row, device->functions[index], grid, (CUstream)(uintptr_t)call->stream, addresses, &failing);
     if (foreign && strcmp(failing, "cuCtxPushCurrent") != 0)
         leave_context(1);
     Py_END_ALLOW_THREADS

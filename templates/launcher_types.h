@@ -81,6 +81,7 @@ typedef struct {
     const Passed *passed;
     const char *entry;         /* symbol in the cubin */
     int passed_count, shared, threads;
+    int launch_pdl;            /* whether it may begin before the launch before it has ended, for which it waits by itself */
 } Row;
 
 typedef struct { int last; int32_t rows[CACHE_SLOTS]; /* 1 + row; 0: empty */ uint64_t *facts; } Cache;

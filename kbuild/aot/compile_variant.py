@@ -31,7 +31,14 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     if parts is None or not is_cached:
         parts = _compile(job, settings)
         cache.put(job.identity, parts)
-    facts = json.loads(parts["facts"]) | {
+    facts = json.loads(parts["facts"])
+    if job.variant.launch_pdl and not facts["waits_for_launches"]:
+        raise CompileError(
+            f"{job.variant.kernel}: launch_pdl, but {job.function} never waits for the launch before it, whose results it would "
+            "not see",
+            hint="call tl.extra.cuda.gdc_wait() before it reads or writes memory",
+        )
+    facts |= {
         "identity": job.identity,
         "kernel": job.variant.kernel,
         "name": job.variant.name,
@@ -81,6 +88,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,
         "tma": list(metadata.tma),
+        "waits_for_launches": metadata.waits_for_launches,
         "warnings": list(metadata.warnings),
         "warps": metadata.warps,
     }

@@ -111,6 +111,8 @@ class Row:
     """What the cubin takes: index of the parameter (-1: a null pointer, or a tensor map) and its type."""
     constants: tuple[int, ...]
     """Values of the names in `KernelTable.constants`."""
+    launch_pdl: bool = False
+    """Whether the driver may begin it before the launch before it has ended."""
 
 
 @dataclass(frozen=True)

@@ -302,12 +302,13 @@ def _configs(
         num_stages = reader.get((*key, "num_stages"), entry, int, 3)
         if not 1 <= num_stages <= 16:
             reader.error((*key, "num_stages"), f"expected 1 to 16, found {described(num_stages)}")
+        launch_pdl = reader.get((*key, "launch_pdl"), entry, bool, False)
         values = _meta_parameters(reader, key, entry, parameters, taken)
         values |= {name: count for name, count in (("num_warps", num_warps), ("num_stages", num_stages)) if name in parameters}
         for name in needed:
             if name not in values and name not in entry:
                 reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
-        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages))
+        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages, launch_pdl))
     return tuple(found)
 
 
@@ -317,12 +318,10 @@ def _meta_parameters(
     values: dict[str, Value] = {}
     for name, value in table.items():
         key = (*path, name)
-        if name in ("when", "num_warps", "num_stages"):
+        if name in schema.CONFIG.names:
             continue
         if name not in parameters:
-            reader.error(
-                key, "the kernel has no such parameter", suggestion(name, [*parameters, "when", "num_warps", "num_stages"])
-            )
+            reader.error(key, "the kernel has no such parameter", suggestion(name, [*parameters, *schema.CONFIG.names]))
         elif name in taken:
             reader.error(key, "is given in args or matrix already")
         elif not is_value(value):

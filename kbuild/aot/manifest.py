@@ -16,6 +16,9 @@ Value = bool | int | float | str | None
 ARCHS = ("sm_80", "sm_90")
 """Architectures that the compiler makes cubins for."""
 
+DEPENDENT_LAUNCH_ARCHS = ("sm_90",)
+"""Those on which a launch may begin before the one before it has ended."""
+
 DTYPES = (
     "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5",
     "i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
@@ -33,6 +36,7 @@ GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "%")
 
 RESERVED_NAMES = (
     "dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize", "num_warps", "num_stages",
+    "launch_pdl",
 )  # fmt: skip
 """Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
 
@@ -155,6 +159,9 @@ class Config:
     """Warps per program: a power of two up to 32; 4 unless it is given."""
     num_stages: int = 3
     """Depth of software pipelines: 1 to 16; 3 unless it is given."""
+    launch_pdl: bool = False
+    """Whether a launch may begin before the one before it in its stream has ended (programmatic dependent launch); the kernel
+    has to wait for that one by `tl.extra.cuda.gdc_wait()`. It has no effect before sm_90."""
 
 
 @dataclass(frozen=True)

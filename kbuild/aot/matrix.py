@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kbuild.aot.descriptors import resolved
-from kbuild.aot.manifest import GUARD_OPERATORS, Argument, Config, Guard, Kernel, Manifest, Specialization, Value
+from kbuild.aot.manifest import (
+    DEPENDENT_LAUNCH_ARCHS,
+    GUARD_OPERATORS,
+    Argument,
+    Config,
+    Guard,
+    Kernel,
+    Manifest,
+    Specialization,
+    Value,
+)
 
 _GUARD = re.compile(rf"(\w+(?:\*\w+)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
@@ -46,6 +56,8 @@ class Variant:
     """Depth of software pipelines."""
     guards: tuple[Guard, ...] = ()
     """Run-time facts that have to hold where dispatch takes this variant; the cubin does not depend on them."""
+    launch_pdl: bool = False
+    """Whether a launch may begin before the one before it has ended; nor does the cubin depend on this."""
 
     def __str__(self) -> str:
         sections = (
@@ -54,7 +66,7 @@ class Variant:
             ",".join(f"{name}={_value_text(value)}" for name, value in self.matrix),
             ",".join(f"{name}={type_}" for name, type_ in self.signature),
             ",".join(f"{name}={_value_text(value)}" for name, value in self.constexprs),
-            f"w{self.num_warps}s{self.num_stages}",
+            self._numbers,
             ",".join(str(guard) for guard in self.guards),
         )
         return "/".join(sections)
@@ -66,7 +78,7 @@ class Variant:
         if len(sections) != 7:
             raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
         kernel, arch, matrix, signature, constexprs, numbers, guards = sections
-        match = re.fullmatch(r"w(\d+)s(\d+)", numbers)
+        match = re.fullmatch(r"w(\d+)s(\d+)(pdl)?", numbers)
         if match is None:
             raise ValueError(f"expected w<warps>s<stages>, found {numbers!r}")
         return Variant(
@@ -78,7 +90,13 @@ class Variant:
             num_warps=int(match[1]),
             num_stages=int(match[2]),
             guards=tuple(parse_guard(guard) for guard in guards.split(",") if guard),
+            launch_pdl=match[3] is not None,
         )
+
+    @property
+    def _numbers(self) -> str:
+        """Warps, stages, and how it is launched."""
+        return f"w{self.num_warps}s{self.num_stages}" + "pdl" * self.launch_pdl
 
     @property
     def values(self) -> dict[str, Value]:
@@ -101,7 +119,7 @@ class Variant:
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
         if len(name) > _LONGEST_FILE_NAME:
             name = f"{name[:_LONGEST_FILE_NAME]}.{hashlib.sha256(str(self).encode()).hexdigest()[:16]}"
-        return f"{name}.w{self.num_warps}s{self.num_stages}".lstrip(".")
+        return f"{name}.{self._numbers}".lstrip(".")
 
     @property
     def name(self) -> str:
@@ -212,6 +230,7 @@ def expand_config(
             num_warps=config.num_warps,
             num_stages=config.num_stages,
             guards=config.guards,
+            launch_pdl=config.launch_pdl and arch in DEPENDENT_LAUNCH_ARCHS,
         )
 
 

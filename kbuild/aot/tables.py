@@ -265,6 +265,7 @@ def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_
         required=(1 << target, _required_level(table, facts["shared"]), *_required_of_call(table, code, grid_args)),
         passed=_passed(code, grid_args),
         constants=tuple(constants[name] for name in table.constants),
+        launch_pdl=variant.launch_pdl,
     )
 
 
@@ -296,7 +297,8 @@ def _row_name(code: Code) -> str:
     hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")}
     hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]
-    return " ".join([code.target.name, *values, f"num_warps={variant.num_warps}", *hints, *conditions])
+    numbers = [f"num_warps={variant.num_warps}", *["launch_pdl"] * variant.launch_pdl]
+    return " ".join([code.target.name, *values, *numbers, *hints, *conditions])
 
 
 def _passed(code: Code, grid_args: tuple[tuple[str, str], ...]) -> tuple[tuple[int, str], ...]:

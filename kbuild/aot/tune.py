@@ -156,6 +156,7 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
         constexprs=tuple(own.items()) + rest,
         num_warps=int(chosen.get("num_warps", config.num_warps) or 0),
         num_stages=int(chosen.get("num_stages", config.num_stages) or 0),
+        launch_pdl=default.launch_pdl,
     )
 
 

@@ -60,9 +60,9 @@ class Entry:
     def as_config(self) -> Config:
         """The entry as a configuration of the manifest."""
         values = dict(self.config)
-        numbers = {name: int(values.pop(name)) for name in ("num_warps", "num_stages")}  # type: ignore[arg-type]
+        num_warps, num_stages = (int(values.pop(name) or 0) for name in ("num_warps", "num_stages"))
         where = Condition(tuple((name, (value,)) for name, value in self.when))
-        return Config(where, self.facts, tuple(values.items()), **numbers)
+        return Config(where, self.facts, tuple(values.items()), num_warps, num_stages)
 
 
 def read(file: Path) -> tuple[Entry, ...]:
@@ -176,7 +176,7 @@ def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
         buckets = [{*config.guards, *bucket.guards} for bucket in kernel.tune.buckets] if kernel.tune else []
         places = {frozenset(facts): place for place, facts in reversed(list(enumerate(buckets)))}
         own = sorted(before.get(index, []), key=lambda entry: places.get(frozenset(entry.facts), len(buckets)))
-        found += [*(entry.as_config() for entry in own), config]
+        found += [*(replace(entry.as_config(), launch_pdl=config.launch_pdl) for entry in own), config]
     return tuple(found)
 
 

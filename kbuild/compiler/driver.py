@@ -25,6 +25,7 @@ from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
 from kbuild.compiler.lower import lower_module
 from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.ops.tensor import GridDependencyWait
 from kbuild.compiler.targets import Target, find_target
 from kbuild.errors import CompileError, UsageError
 
@@ -63,6 +64,8 @@ class Metadata:
     ptxas_version: str | None = None
     extra_warps: int = 0
     """Warps of a launch besides `num_warps`, which only copy."""
+    waits_for_launches: bool = False
+    """Whether it waits for the launches before it by itself, so that it may begin before they have ended."""
     warnings: tuple[str, ...] = ()
     """What ptxas warned of."""
     conversions: int = 0
@@ -253,6 +256,7 @@ class _Compilation:
             spill_stores=facts.spill_stores if facts else None,
             spill_loads=facts.spill_loads if facts else None,
             ptxas_version=facts.ptxas_version if facts else None,
+            waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
             warnings=facts.warnings if facts else (),
             conversions=sum(isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()),
             stage_seconds=self.seconds,

@@ -107,6 +107,8 @@ class Launch:
         self.observers: list[Observer] = []
         self.timing: Timing = Late()
         """When asynchronous operations take effect."""
+        self.earlier: Callable[[], None] | None = None
+        """The launch before this one, where this one begins first: it is done when a thread waits for it."""
         self.global_memory = heap
         self.shared_base = shared_base
         self._check_shape()
@@ -176,6 +178,12 @@ class Launch:
         ended = self._run()
         detectors = [observer for observer in self.observers if isinstance(observer, RaceDetector)]
         return [*(finding for detector in detectors for finding in detector.findings()), *ended]
+
+    def wait_for_earlier(self) -> None:
+        """Do the launch before this one, if it has not been done.  Raises what that raises."""
+        earlier, self.earlier = self.earlier, None
+        if earlier is not None:
+            earlier()
 
     def _run(self) -> list[Finding]:
         """Run all CTAs; gives at most one thing that ended the run."""

@@ -48,6 +48,7 @@ def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_wa
     facts = SimpleNamespace(
         name=function, arch=target, num_warps=num_warps, num_stages=num_stages, warps=num_warps, shared=0, registers=32,
         spill_stores=0, spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=(), conversions=0, tma=(),
+        waits_for_launches="gdc_wait" in Path(file).read_text(),
         stage_seconds={"ttir": time.time()},
     )  # fmt: skip
     cubin = ELF + hashlib.sha256(request.encode()).digest() * 50

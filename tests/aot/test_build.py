@@ -144,6 +144,20 @@ def test_a_failed_variant_costs_that_variant(options: Options, mode: str, says: 
     assert 1 <= len(run(options).failures) < 6  # Without -k the build ends at the first ones.
 
 
+def test_a_launch_that_begins_early_has_to_wait(options: Options) -> None:
+    """A kernel that never waits would read what the launch before it has not written yet."""
+    text = (options.project / "kernels.toml").read_text()
+    head, _, shift = text.partition('name = "shift"')
+    early = shift.replace("[[kernel.config]]\n", "[[kernel.config]]\nlaunch_pdl = true\n")
+    (options.project / "kernels.toml").write_text(f'{head}name = "shift"{early}')
+    failures = run(replace(options, keep_going=True)).failures
+    assert len(failures) == 3 * 4, "on sm_90, where it would begin early"
+    assert "launch_pdl, but shift_kernel never waits" in str(failures[0]) and "tl.extra.cuda.gdc_wait()" in str(failures[0])
+    source = options.project / "kernels/shift.py"
+    source.write_text(source.read_text() + "X = 'gdc_wait'\n")
+    assert run(options).failures == ()
+
+
 def test_a_source_edited_while_it_is_compiled_is_not_kept(options: Options) -> None:
     (options.project / "kernels/scale.py").write_text('MODE = "edit"\n' + KERNEL)
     result = run(replace(options, kernels=("scale",), keep_going=True))

@@ -35,6 +35,15 @@ def test_variants_stand_as_written(project: Path) -> None:
     )
 
 
+def test_a_launch_that_begins_early_is_for_hopper(project: Path) -> None:
+    text = (project / "kernels.toml").read_text()
+    (project / "kernels.toml").write_text(text.replace("[[kernel.config]]\n", "[[kernel.config]]\nlaunch_pdl = true\n"))
+    variants = expand(load(project / "kernels.toml")).variants
+    assert {(variant.arch, variant.launch_pdl) for variant in variants} == {("sm_80", False), ("sm_90", True)}
+    assert all(Variant.parse(str(variant)) == variant for variant in variants)
+    assert all(variant.file_name.endswith("pdl") == variant.launch_pdl for variant in variants)
+
+
 def test_a_configuration_for_one_architecture(project: Path) -> None:
     """The first configuration of sm_80 asks for no run-time facts, so those after it are not built."""
     expansion = expand(load(project / "kernels.toml"), archs=["sm_80"])

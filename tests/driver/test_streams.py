@@ -59,6 +59,40 @@ def test_a_missing_wait_shows_and_an_event_mends_it(late: Cuda) -> None:
         late("cuCtxSynchronize")
 
 
+BEFORE_AND_AFTER = """\
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry before_and_after(.param .u64 x, .param .u64 y)
+{
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<3>;
+    ld.param.b64 %rd1, [x];
+    ld.param.b64 %rd2, [y];
+    ld.global.b32 %r1, [%rd1];
+    st.global.b32 [%rd2], %r1;
+    griddepcontrol.wait;
+    ld.global.b32 %r2, [%rd1];
+    st.global.b32 [%rd2+4], %r2;
+    ret;
+}
+"""
+"""Copies an integer twice: before it waits for the launches before it, and after."""
+
+
+@pytest.mark.parametrize(("is_early", "expected"), [(False, [1, 1]), (True, [0, 1])])
+def test_a_launch_that_may_begin_early_sees_the_one_before_it_where_it_waits(late: Cuda, is_early: bool, expected: list) -> None:
+    x, y, stream = late.allocate(16), late.allocate(8), late.stream(1)
+    late.write(x, [0] * 4)
+    late.launch(late.kernel(), x, N, stream=stream)
+    addresses = (ctypes.c_void_p * 2)(ctypes.addressof(x), ctypes.addressof(y))
+    attribute = (ctypes.c_uint * 18)(6, 0, is_early)
+    config = (ctypes.c_uint64 * 7)(1 | 1 << 32, 1 | 1 << 32, 1 | 1 << 32, 0, stream.value or 0, ctypes.addressof(attribute), 1)
+    late("cuLaunchKernelEx", config, late.kernel(BEFORE_AND_AFTER, "before_and_after"), addresses, None)
+    late("cuStreamSynchronize", stream)
+    assert (late.read(y, 2), late.read(x, 4)) == (expected, [1] * 4)
+
+
 def test_the_default_stream_waits_for_blocking_streams_and_they_for_it(late: Cuda) -> None:
     x, function = late.allocate(16), late.kernel()
     for flags, expected in ((0, [1] * 4), (1, [0] * 4)):

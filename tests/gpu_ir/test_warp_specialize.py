@@ -204,3 +204,38 @@ def test_queries_given_back_before_the_products_show() -> None:
         op.move_before(loop)
     with pytest.raises((InterpretError, AssertionError)):
         assert attended(module) < 2e-3
+
+
+WAITING = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(a, b, c, M, N, K, TILE: tl.constexpr, INSIDE: tl.constexpr):
+    x = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE, TILE])
+    y = tl.make_tensor_descriptor(b, [K, N], [N, 1], [TILE, TILE])
+    sums = tl.zeros((TILE, TILE), tl.float32)
+    if not INSIDE:
+        tl.extra.cuda.gdc_wait()
+    for k in tl.range(0, K, TILE, warp_specialize=True):
+        if INSIDE:
+            tl.extra.cuda.gdc_wait()
+        sums = tl.dot(x.load([0, k]), y.load([k, 0]), sums)
+    tl.extra.cuda.gdc_launch_dependents()
+    tl.make_tensor_descriptor(c, [M, N], [N, 1], [TILE, TILE]).store([0, 0], sums.to(tl.float16))
+"""
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_no_copy_comes_before_the_wait_for_the_launches_before(tmp_path: Path, is_inside: bool) -> None:
+    """The producer waits for itself; a loop that waits in each iteration has neither a producer nor copies ahead."""
+    (tmp_path / "product.py").write_text(WAITING)
+    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32:16")
+    artifact = kbuild.compile(
+        f"{tmp_path / 'product.py'}:product", signature=signature, constexprs={"TILE": 64, "INSIDE": is_inside}, stop="ptx"
+    )
+    ptx = artifact.asm["ptx"]
+    assert bool(ops(parse_module(artifact.asm["ttgir"]), WarpSpecialize)) != is_inside
+    assert ptx.count("griddepcontrol.wait") == (1 if is_inside else 2) and artifact.metadata.waits_for_launches
+    assert not re.search(r"bulk.tensor|cp.async|ld.global", ptx.partition("griddepcontrol.wait")[0])

@@ -23,7 +23,8 @@ def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> V
     """A variant; whatever is left out is empty."""
     matrix, constexprs = (tuple(values.get(name, {}).items()) for name in ("matrix", "constexprs"))
     guards = tuple(values.get("guards", ()))
-    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, values.get("num_warps", 4), 3, guards)
+    num_warps, launch_pdl = values.get("num_warps", 4), values.get("launch_pdl", False)
+    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, num_warps, 3, guards, launch_pdl)
 
 
 def image_of(key: str, passed: int) -> bytes:
@@ -72,7 +73,8 @@ def softmax_rows() -> list[tuple]:
         for block in (1024, 4096):
             guards = (Guard("n_cols", "<=", block), Guard("n_cols", "%", 2))
             signature = {"x": "*fp32", "n_cols": "i32"}
-            variant = variant_of("softmax", arch, signature, constexprs={"BLOCK": block}, guards=guards, num_warps=8)
+            variant = variant_of("softmax", arch, signature, constexprs={"BLOCK": block}, guards=guards, num_warps=8,
+                                 launch_pdl=arch == "sm_90" and block == 4096)  # fmt: skip
             rows.append(built(variant, f"softmax.{arch}.{block}", shared=block * 48))
     return rows
 
@@ -147,7 +149,7 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint), ("shared", ctypes.c_uint), ("stream", ctypes.c_uint64),
         ("context", ctypes.c_uint64), ("entry", ctypes.c_char * 64), ("image", ctypes.c_char * 64),
-        ("params", ctypes.c_uint64 * 16), ("map", ctypes.c_uint64 * 16),
+        ("params", ctypes.c_uint64 * 16), ("map", ctypes.c_uint64 * 16), ("may_begin_early", ctypes.c_int),
     ]  # fmt: skip
 
     @property

@@ -11,7 +11,7 @@
 
 enum { MAX_LAUNCHES = 1 << 16, MAX_PARAMS = 16, MAX_FUNCTIONS = 256 };
 
-typedef struct { unsigned grid[3], block, shared; uint64_t stream; void *context; char entry[64]; char image[64]; uint64_t params[MAX_PARAMS]; uint64_t map[16]; } Launch;
+typedef struct { unsigned grid[3], block, shared; uint64_t stream; void *context; char entry[64]; char image[64]; uint64_t params[MAX_PARAMS]; uint64_t map[16]; int may_begin_early; } Launch;
 
 typedef struct { char entry[64], image[64]; int max_shared; void *context; } Function;
 
@@ -128,7 +128,7 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
     if ((int)shared > function->max_shared || !depth || stack[depth - 1] != function->context)
         return 400;
     Launch *launch = &launches[__sync_fetch_and_add(&launch_count, 1) % MAX_LAUNCHES];
-    *launch = (Launch){ { x, y, z }, block, shared, (uintptr_t)stream, stack[depth - 1], "", "", { 0 }, { 0 } };
+    *launch = (Launch){ { x, y, z }, block, shared, (uintptr_t)stream, stack[depth - 1], "", "", { 0 }, { 0 }, 0 };
     memcpy(launch->entry, function->entry, sizeof launch->entry);
     memcpy(launch->image, function->image, sizeof launch->image);
     const char *count = strrchr(function->image, '#'); /* the tests write the number of parameters at the end of an image */
@@ -137,6 +137,19 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
     if (count && strchr(function->image, '^')) /* and mark those whose last parameter is a tensor map */
         memcpy(launch->map, params[atoi(count + 1) - 1], sizeof launch->map);
     return 0;
+}
+
+/* Launches with the one attribute that says whether they may begin early. */
+int cuLaunchKernelEx(const void *config, Function *function, void **params, void **extra)
+{
+    const struct { unsigned grid[3], block[3], shared; void *stream; const unsigned *attribute; unsigned count; } *given = config;
+    FAIL("cuLaunchKernelEx");
+    if (given->count != 1 || given->attribute[0] != 6)
+        return 1;
+    int code = cuLaunchKernel(function, given->grid[0], given->grid[1], given->grid[2], given->block[0], given->block[1],
+                              given->block[2], given->shared, given->stream, params, extra);
+    launches[(launch_count - 1) % MAX_LAUNCHES].may_begin_early = code == 0 && given->attribute[2] == 1;
+    return code;
 }
 
 const Launch *fake_launches(void) { return launches; }

@@ -77,6 +77,17 @@ def test_conditions_and_shared_memory_decide(world):
         world.package.softmax(Tensor(), 5000, 7)
 
 
+@pytest.mark.parametrize(("version", "is_early"), [("12030", 1), ("12020", 0)])
+def test_a_row_may_begin_before_the_launch_before_it_has_ended(world, monkeypatch, version, is_early):
+    """Where the driver can do that in a capture too; the launch itself is the same either way."""
+    monkeypatch.setenv("FAKE_CUDA_VERSION", version)
+    for n_cols, expected in ((1000, 0), (2000, is_early)):
+        world.package.softmax(Tensor(), n_cols, 7, stream=0x77)
+        launch = world.driver.last
+        assert (launch.may_begin_early, tuple(launch.grid), launch.block, launch.stream) == (expected, (7, 1, 1), 256, 0x77)
+        assert (launch.shared, launch.params[1] & 0xFFFFFFFF) == (48 * (1024 if n_cols == 1000 else 4096), n_cols)
+
+
 def test_streams_and_contexts(world):
     x = Tensor(device=1)
     world.package.vector_add(x, x, 16, stream=0x77)

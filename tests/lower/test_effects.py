@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -173,3 +174,21 @@ def test_line_numbers_reach_the_ptx():
     text = ptx(body, "%x: !tt.ptr<i32>, %n: i32", lineinfo=True)
     assert_in_order(text, [".loc\t2 7 1", "add.s32", ".loc\t1 5 5", "st.global", '"./k.py"', '"./lib.py"'])
     assert "debug" not in text.split(".loc")[0]
+
+
+def test_loads_and_stores_stay_on_their_side_of_the_wait_for_earlier_launches():
+    """The same load before and after: neither merged nor moved.  An architecture that has no such launches needs no wait."""
+    body = ONES + pointers("x", "f32") + """
+      %old: tensor<1024xf32, #b> = tt.load %x_p
+      tt.store %x_p, %v
+      gpu.grid_dependency_wait
+      %new: tensor<1024xf32, #b> = tt.load %x_p
+      gpu.launch_dependents
+      %sum: tensor<1024xf32, #b> = arith.addf %old, %new
+      tt.store %x_p, %sum
+    """
+    found = re.findall(r"(?:ld|st)\.global|griddepcontrol\.\w+", ptx(body, X, arch="sm_90"))
+    assert [name for name, _ in itertools.groupby(found)] == [
+        "ld.global", "st.global", "griddepcontrol.wait", "ld.global", "griddepcontrol.launch_dependents", "st.global",
+    ]  # fmt: skip
+    assert "griddepcontrol" not in ptx(body, X, arch="sm_80")

@@ -31,9 +31,11 @@ from kbuild.compiler.ops.tensor import (
     Gather,
     GetNumPrograms,
     GetProgramId,
+    GridDependencyWait,
     Hint,
     Histogram,
     Join,
+    LaunchDependents,
     Load,
     MakeRange,
     MakeTensorDescriptor,
@@ -394,9 +396,9 @@ def histogram(machine: Machine, op: Histogram) -> Array:
 # Debugging
 
 
-@means(Barrier)
-def barrier(machine: Machine, op: Barrier) -> None:
-    """Nothing: the program has one thread here."""
+@means(Barrier, GridDependencyWait, LaunchDependents)
+def barrier(machine: Machine, op: Barrier | GridDependencyWait | LaunchDependents) -> None:
+    """Nothing: the program has one thread here, and launches follow each other whole."""
 
 
 @means(Assert)

@@ -23,13 +23,22 @@ from kbuild.compiler.lower.literals import GLOBAL_POINTER, llvm_type, memory_bit
 from kbuild.compiler.lower.lowering import Results, lower
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.words import from_word, per_word, to_word
-from kbuild.compiler.ops.tensor import Assert, Barrier, InlineAsm, Print
+from kbuild.compiler.ops.tensor import Assert, Barrier, GridDependencyWait, InlineAsm, LaunchDependents, Print
 from kbuild.errors import CompileError
 
 
 @lower(Barrier)
 def lower_barrier(emit: Emitter, op: Barrier) -> None:
     emit.barrier()
+
+
+@lower(GridDependencyWait, LaunchDependents)
+def lower_grid_dependency(emit: Emitter, op: GridDependencyWait | LaunchDependents) -> None:
+    """Nothing where launches follow each other whole.  LLVM's intrinsics claim to leave memory alone, so that accesses would
+    move across them."""
+    if emit.target.has("griddepcontrol"):
+        kind = "wait" if isinstance(op, GridDependencyWait) else "launch_dependents"
+        emit.asm(f"griddepcontrol.{kind};", "", [], [], effect=True)
 
 
 # Assertions and printing call what CUDA's driver links into every kernel: vprintf and __assertfail.

@@ -428,6 +428,14 @@ class Barrier(Op, name="gpu.barrier", traits=WRITES | Trait.COLLECTIVE):
     """All threads of the program wait for each other; shared and global writes before it are seen after it."""
 
 
+class GridDependencyWait(Op, name="gpu.grid_dependency_wait", traits=WRITES | Trait.COLLECTIVE):
+    """Waits until the launches before this one have ended, and what they wrote is seen: no access of memory moves across."""
+
+
+class LaunchDependents(Op, name="gpu.launch_dependents", traits=WRITES | Trait.COLLECTIVE):
+    """Lets the next launch begin, once all programs have done this or ended."""
+
+
 class Assert(Op, name="tt.assert", traits=WRITES):
     """Stops the kernel with a message where `condition` is false and `mask` is not."""
 

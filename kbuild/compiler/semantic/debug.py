@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbuild.compiler.ops.tensor import Assert, Barrier, InlineAsm, Print
+from kbuild.compiler.ops.tensor import Assert, Barrier, GridDependencyWait, InlineAsm, LaunchDependents, Print
 from kbuild.compiler.semantic.arith import as_condition, bit_or, logical_not
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.promote import same_shape, to_tensor
@@ -100,3 +100,17 @@ def globaltimer(ctx: Context):
 def smid(ctx: Context):
     """The number of the multiprocessor that runs the program."""
     return inline_asm_elementwise(ctx, "mov.u32 $0, %smid;", "=r", (), INT32, True, 1)
+
+
+@builtin("cuda")
+def gdc_wait(ctx: Context):
+    """Waits until the launches before this one have ended and what they wrote is seen. A kernel that is launched with
+    `launch_pdl` reads nothing of theirs, and writes nothing, before it; in any other, and before sm_90, it does nothing."""
+    ctx.add(GridDependencyWait())
+
+
+@builtin("cuda")
+def gdc_launch_dependents(ctx: Context):
+    """Lets the next launch begin, if it has `launch_pdl`, as soon as all programs have called this or ended. It sees what this
+    one writes after its own `gdc_wait` alone. Before sm_90 it does nothing."""
+    ctx.add(LaunchDependents())

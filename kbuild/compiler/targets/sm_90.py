@@ -15,7 +15,9 @@ SM_90 = register_target(
         atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
         wgmma_atoms=WGMMA,
         accelerated_arch="sm_90a",
-        features=frozenset({"wgmma", "cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion", "tma"}),
+        features=frozenset(
+            {"wgmma", "cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion", "tma", "griddepcontrol"}
+        ),
         tensor_pipeline=(*TENSOR_PIPELINE, "recognise_tiles"),
         gpu_pipeline=GPU_PIPELINE,
     )

@@ -30,7 +30,7 @@ class Target:
     accelerated_arch: str = ""
     """The architecture to compile for where `ttng` operations are used, which run on this very capability alone: `sm_90a`."""
     features: frozenset[str] = frozenset()
-    """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, …"""
+    """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …"""
     tensor_pipeline: tuple[str, ...] = field(default=(), repr=False)
     """Passes over ttir."""
     gpu_pipeline: tuple[str, ...] = field(default=(), repr=False)

@@ -9,12 +9,15 @@ from kbuild.emulator.driver import host, modules
 from kbuild.emulator.driver.codes import FINDINGS, FunctionAttribute, JitOption, Refused, Result
 from kbuild.emulator.driver.core import Driver, LaunchCall
 from kbuild.emulator.driver.modules import Function, Module
+from kbuild.emulator.driver.streams import LaunchWork
 from kbuild.emulator.driver.table import Int, Pointer, Size, Unsigned, call
 from kbuild.emulator.launch import Launch, checkers_named, size_of
 from kbuild.emulator.schedule import schedule_named
 
 _CLUSTER_DIMENSION = 4
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION."""
+_STREAM_SERIALIZATION = 6
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
 _ATTRIBUTE_BYTES = 72
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2
 """CU_LAUNCH_PARAM_BUFFER_POINTER and CU_LAUNCH_PARAM_BUFFER_SIZE."""
@@ -114,23 +117,25 @@ def cuLaunchKernel(
     block_z: Unsigned, shared: Unsigned, stream: Pointer, parameters: Pointer, extra: Pointer,
 ) -> None:  # fmt: skip
     grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
-    _launch(driver, function, grid, block, shared, stream, parameters, extra, (1, 1, 1))
+    _launch(driver, function, grid, block, shared, stream, parameters, extra, (1, 1, 1), False)
 
 
 @call(since=11080)
 def cuLaunchKernelEx(driver: Driver, config: Pointer, function: Pointer, parameters: Pointer, extra: Pointer) -> None:
     gx, gy, gz, bx, by, bz, shared, stream, attributes, count = host.unpack(config, "7IQQI")
-    cluster = (1, 1, 1)
+    cluster, may_begin_early = (1, 1, 1), False
     for index in range(count):
         kind, *value = host.unpack(attributes + index * _ATTRIBUTE_BYTES, "i4x3I")
         if kind == _CLUSTER_DIMENSION:
             cluster = (value[0], value[1], value[2])
-    _launch(driver, function, (gx, gy, gz), (bx, by, bz), shared, stream, parameters, extra, cluster)
+        elif kind == _STREAM_SERIALIZATION:
+            may_begin_early = bool(value[0])
+    _launch(driver, function, (gx, gy, gz), (bx, by, bz), shared, stream, parameters, extra, cluster, may_begin_early)
 
 
 def _launch(
     driver: Driver, handle: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, stream: int,
-    parameters: int, extra: int, cluster: tuple[int, int, int],
+    parameters: int, extra: int, cluster: tuple[int, int, int], may_begin_early: bool,
 ) -> None:  # fmt: skip
     context, function = driver.context, driver.find(Function, handle)
     if function.module.context is not context:
@@ -138,7 +143,10 @@ def _launch(
     _check_shape(function, grid, block, shared, cluster)
     arguments = _packed(function, extra) if extra else _arguments(function, parameters)
     ordinal = context.device.ordinal
-    launched = LaunchCall(function.name, ordinal, grid, block, shared, stream, arguments, function.module.digest, cluster)
+    digest = function.module.digest
+    launched = LaunchCall(
+        function.name, ordinal, grid, block, shared, stream, arguments, digest, cluster, may_begin_early
+    )  # fmt: skip
     driver.submit(driver.stream(stream), _work(driver, function, launched))
     driver.launches.append(launched)
 
@@ -192,18 +200,20 @@ def _packed(function: Function, extra: int) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _work(driver: Driver, function: Function, launched: LaunchCall) -> Callable[[], None]:
+def _work(driver: Driver, function: Function, launched: LaunchCall) -> LaunchWork:
     """What a launch does once it is its turn."""
     settings, device = driver.settings, function.module.context.device
 
-    def work() -> None:
+    def run(earlier: Callable[[], None] | None) -> None:
         launch = Launch(
             function.program, device.heap, launched.arguments, launched.grid, launched.block, launched.shared,
             schedule_named(settings.schedule), cluster=launched.cluster, placed=function.module.symbols,
         )  # fmt: skip
         launch.timing = timing_named(settings.timing)
         launch.observers = checkers_named(settings.checks)
+        launch.earlier = earlier
         findings = launch.run()
+        launch.wait_for_earlier()
         device.steps += launch.steps
         driver.printed += launch.printed
         driver.findings += findings
@@ -211,4 +221,4 @@ def _work(driver: Driver, function: Function, launched: LaunchCall) -> Callable[
             result = FINDINGS.get(findings[0].kind, Result.CUDA_ERROR_LAUNCH_FAILED)
             raise Refused(result, f"{function.name}: {findings[0]}")
 
-    return work
+    return LaunchWork(run, launched.may_begin_early)

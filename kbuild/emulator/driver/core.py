@@ -58,6 +58,8 @@ class LaunchCall:
     digest: str
     """sha256 of the image that the kernel is from."""
     cluster: tuple[int, int, int] = (1, 1, 1)
+    may_begin_early: bool = False
+    """Whether the launch before it need not have ended (programmatic stream serialization)."""
 
 
 @dataclass(frozen=True)

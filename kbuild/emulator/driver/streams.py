@@ -15,6 +15,20 @@ from kbuild.emulator.driver.codes import CaptureMode, Refused, Result
 Work = Callable[[], None]
 
 
+@dataclass(frozen=True)
+class LaunchWork:
+    """The work of a launch.  One that may begin early does the launch before it when it waits for it: until then it sees nothing
+    of what that one writes, which shows where the wait comes too late."""
+
+    run: Callable[[Work | None], None]
+    """Runs the kernel; before its first wait, or else when it has ended, the launch before it, where that is given."""
+    may_begin_early: bool = False
+
+    def __call__(self) -> None:
+        self.run(None)
+
+
+
 @dataclass(eq=False)
 class Capture:
     """Work that a graph is made of, as it is handed over."""
@@ -75,11 +89,21 @@ class Stream:
 
     def step(self) -> None:
         """Do the next piece of work, and before it all that it has to wait for."""
+        work = self._next()
+        following = self._queue[0][0] if self._queue else None
+        if isinstance(work, LaunchWork) and isinstance(following, LaunchWork) and following.may_begin_early:
+            self._next()
+            following.run(work)
+        else:
+            work()
+
+    def _next(self) -> Work:
+        """Take the next piece of work, when all that it has to wait for is done."""
         work, earlier = self._queue.popleft()
         self.done += 1
         for stream, count in earlier:
             stream.finish(count)
-        work()
+        return work
 
     def advance(self) -> None:
         """Do one piece of work, where there is any, of this stream or of one that it waits for."""

@@ -90,6 +90,10 @@ def _trap(form: Form, instruction: Instruction) -> Bound:
     return Bound(function, wants_warps=False)
 
 
+def _wait_for_launches(form: Form, instruction: Instruction) -> Bound:
+    return Bound(lambda warps, where=True: warps.launch.wait_for_earlier())
+
+
 def _nothing(form: Form, instruction: Instruction) -> Bound:
     return Bound(lambda where=True: None, wants_warps=False)
 
@@ -124,7 +128,8 @@ ROWS = [
     Row("fence.proxy.tensormap::generic.release" + _LEVEL, "", "fence behind writes of tensor maps", handler=_nothing,
         effects=_FENCE),
     Row("nanosleep.u32", "", "pause", handler=_nothing, effects=Effects(waits=True)),
-    Row("griddepcontrol{wait|launch_dependents}", "", "order between launches", handler=_nothing),
+    Row("griddepcontrol.wait", "", "waits for the launches before this one", handler=_wait_for_launches),
+    Row("griddepcontrol.launch_dependents", "", "lets the next launch begin", handler=_nothing),
     Row("setmaxnreg{inc|dec}.sync.aligned.u32", "", "registers per thread", handler=_nothing, effects=Effects(collective="warp")),
     Row("pmevent", "", "profiler event", handler=_nothing),
 ]  # fmt: skip

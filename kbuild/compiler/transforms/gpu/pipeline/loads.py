@@ -16,6 +16,7 @@ from kbuild.compiler.ops.tensor import (
     Broadcast,
     Dot,
     ExpandDims,
+    GridDependencyWait,
     Join,
     Load,
     Reshape,
@@ -27,6 +28,9 @@ MOVING = (ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans, B
 """Operations that only bring a value into another form."""
 EXPENSIVE = (Dot, WarpGroupDot, LocalAlloc, LocalLoad)
 """Operations that are not worth doing twice to know an address early."""
+
+_ORDERED = (For, While, Barrier, GridDependencyWait, Call, AsyncWait)
+"""What no load of a loop is issued before, when it comes before it in an iteration."""
 
 
 class Slice(NamedTuple):
@@ -41,10 +45,10 @@ class Slice(NamedTuple):
 def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
     """The loads worth pipelining, in order: those that feed a dot; with `without_dots`, all if there are none such.
 
-    Loops with inner loops, barriers or calls have none, nor do loads from arrays that the loop writes, nor those that read the
-    same tile in each iteration.
+    Loops with inner loops, barriers, waits or calls have none, nor do loads from arrays that the loop writes, nor those that
+    read the same tile in each iteration.
     """
-    if any(isinstance(op, For | While | Barrier | Call | AsyncWait) for op in loop.body.walk()):
+    if any(isinstance(op, _ORDERED) for op in loop.body.walk()):
         return []
     candidates = [op for op in loop.body if isinstance(op, Load) and _is_candidate(loop, op)]
     feeding = [load for load in candidates if _feeds_dot(load)]

@@ -34,7 +34,7 @@ from kbuild.compiler.ir.types import I32, MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For, Return, Yield
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpSpecialize
-from kbuild.compiler.ops.tensor import Barrier, Load
+from kbuild.compiler.ops.tensor import Barrier, GridDependencyWait, Load
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.targets.wgmma import GROUP_WARPS
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
@@ -81,6 +81,9 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     """Split a function at its loop, unless something stands in the way."""
     loads = pipelined_loads(loop, without_dots=False)
     tiles = {load: tile_of(load) for load in loads}
+    waits = [op for op in func.body.walk() if isinstance(op, GridDependencyWait)]
+    if any(wait.parent is not func.body for wait in waits):
+        return
     if not loads or not all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items()):
         return
     kept = kept_loads(func, loop)
@@ -95,6 +98,8 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     around = [_ring(func, kept, {load: tile_of(load) for load in kept}, counts[2], False, before)] if kept else []
     meeting = before.add(Barrier())
     producer = _producer(func, skeleton, rings, around)
+    if waits and producer.first is not None:  # Each thread waits for itself, and the producer has to before its first copy.
+        Builder.before(producer.first).add(GridDependencyWait())
     for ring in rings:  # ptxas wants one wait for both products: what ended first is given back after what ended last.
         loop = ring.consume(loop)
     for ring in around:

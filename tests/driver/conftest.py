@@ -1,4 +1,4 @@
-"""A real wheel of four kernels, and worlds in which a fresh copy of it meets a fresh driver."""
+"""A real wheel of five kernels, and worlds in which a fresh copy of it meets a fresh driver."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def softmax_kernel(x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr):
     values = tl.load(x + row * stride_x + columns, mask=inside, other=-float("inf"))
     exponentials = tl.exp(values - tl.max(values, axis=0))
     tl.store(out + row * stride_out + columns, exponentials / tl.sum(exponentials, axis=0), mask=inside)
+
+
+@triton.jit
+def scale_late_kernel(x, factors, out, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    factor = tl.load(factors + offsets)
+    tl.extra.cuda.gdc_wait()
+    tl.store(out + offsets, factor * tl.load(x + offsets))
 '''
 MANIFEST = package_table("chain", "sm_80+ptx", "sm_90") + """\
 [[kernel]]
@@ -82,6 +90,19 @@ n_rows = "i32"
 [[kernel.config]]
 when = { n_cols = "<= 256" }
 BLOCK = 256
+
+[[kernel]]
+name = "scale_late"
+source = "kernels/vectors.py"
+function = "scale_late_kernel"
+grid = ["1"]
+[kernel.args]
+x = "*fp32"
+factors = "*fp32"
+out = "*fp32"
+[[kernel.config]]
+BLOCK = 64
+launch_pdl = true
 
 [[kernel]]
 name = "product"

@@ -26,6 +26,21 @@ def test_vector_add_on_both_devices(world: Make) -> None:
     assert here.driver.loads == {0: 2, 1: 2}
 
 
+@pytest.mark.parametrize(("device", "is_early"), [(0, True), (1, False)])
+def test_a_launch_that_begins_early(world: Make, device: int, is_early: bool) -> None:
+    """The factors are loaded before the first launch has done anything, its sums after it has ended: so it does not see in time
+    that a launch before it writes the factors.  On sm_80 launches follow each other whole."""
+    here = world("sm_90", "sm_80", streams="late")
+    ones, sums, out = here.driver.array(numpy.ones(64, "f4"), device), *(here.driver.empty(64, "f4", device) for _ in range(2))
+    here.package.vector_add(ones, ones, sums, 64)
+    here.package.scale_late(sums, ones, out)
+    assert here.driver.launches[-1].may_begin_early == is_early
+    assert set(out.copy_to_host()) == {2}
+    here.package.vector_add(sums, sums, sums, 64)
+    here.package.scale_late(sums, sums, out)
+    assert set(out.copy_to_host()) == {4 * (2 if is_early else 4)}
+
+
 def test_softmax(world: Make) -> None:
     here = world()
     x = numpy.random.default_rng(1).normal(size=(3, 208)).astype(numpy.float32)

@@ -3,7 +3,8 @@
     python bench/ampere.py [--only matmul,attention] [--json out.json]
 
 Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same configurations;
-each row shows the best of either, checked against torch in fp32 and timed in turns: medians by CUDA events with a cold L2.
+each row shows the best of either, checked against torch in fp32: medians by CUDA events with a cold L2 cache, of launches in
+random order (`turns.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 import ctypes
 import importlib.util
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +21,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import turns
+
 ROOT = Path(__file__).parent.parent
 TARGET = 80
-ROUNDS = 5
 SHARED_LIMIT = 163 * 1024
 """Bytes of shared memory that a program may have on an A100."""
 
@@ -190,45 +191,63 @@ def by_triton(candidate: Candidate) -> Code:
     return Code(made.asm["ptx"], made.metadata.name, made.metadata.shared, (*passed, "global_scratch", "profile_scratch"))
 
 
+class Launch(NamedTuple):
+    """A candidate's code, loaded and found right."""
+
+    compiler: str
+    told: str
+    """The configuration, and what the driver's compiler made of it."""
+    error: float
+    call: Callable[[], None]
+
+
 def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]:
-    """Check and time all candidates of both compilers, then the best of each in turns; prints and gives one line."""
+    """Check all candidates of both compilers, then time those in turns that may be the best; prints and gives one line."""
     import torch
-    import triton
 
     torch.manual_seed(0)
+    clock = turns.TorchClock(torch)
     arguments, result, right = row.prepare(torch)
-    measure = lambda call, rep: float(triton.testing.do_bench(call, warmup=5, rep=rep, return_mode="median")) * 1e3  # noqa: E731
-    best: dict[str, tuple[float, Callable[[], None], str, float]] = {}
+    launches: list[Launch] = []
     for candidate in row.candidates:
-        for name, code in made[repr(candidate)].items():
-            if isinstance(code, str) or code.shared > SHARED_LIMIT:
-                print(f"    {name} {told(candidate)}: {code if isinstance(code, str) else 'too much shared memory'}", flush=True)
-                continue
-            try:
-                call, registers, local = loaded(code, row.grid(candidate.constexprs), candidate.num_warps, arguments)
-            except RuntimeError as error:
-                print(f"    {name} {told(candidate)}: {error}", flush=True)
-                continue
-            result.fill_(float("nan"))
-            call()
-            error = ((result.float() - right).norm() / right.norm()).item()
-            if not error < 2e-2:
-                print(f"    {name} {told(candidate)}: WRONG, error {error:.1e}", flush=True)
-                continue
-            us = measure(call, 15)
-            print(f"    {name} {told(candidate)}: {us:.1f} us, {registers} registers, {local} bytes of stack", flush=True)
-            if name not in best or us < best[name][0]:
-                best[name] = us, call, told(candidate), error
-    turns = {name: [] for name in best}
-    for _ in range(ROUNDS):
-        for name, (_, call, _, _) in best.items():
-            turns[name].append(measure(call, 30))
-    times = {name: statistics.median(own) for name, own in turns.items()}
-    ratio = times["triton"] / times["kbuild"]
-    print(f"{row.group:9} {row.shape:28} kbuild {times['kbuild']:8.1f} us {row.work / times['kbuild'] / 1e6:6.1f} TFLOP/s "
-          f"[{best['kbuild'][2]}]  triton {times['triton']:8.1f} us [{best['triton'][2]}]  {ratio:.2f}x", flush=True)  # fmt: skip
-    return {"group": row.group, "shape": row.shape, "us": times, "best": {name: own[2] for name, own in best.items()},
-            "error": {name: own[3] for name, own in best.items()}}  # fmt: skip
+        for compiler, code in made[repr(candidate)].items():
+            found = checked(row, candidate, compiler, code, arguments, result, right)
+            if isinstance(found, str):
+                print(f"    {compiler} {told(candidate)}: {found}", flush=True)
+            else:
+                launches.append(found)
+    finalists: dict[Launch, Callable[[], None]] = {}
+    for name in ("kbuild", "triton"):
+        calls = {launch: launch.call for launch in launches if launch.compiler == name}
+        finalists |= {launch: calls[launch] for launch in turns.shortlist(calls, clock)}
+    times = turns.in_turns(finalists, clock)
+    for launch, us in times.items():
+        print(f"    {launch.compiler} {launch.told}: {us:.1f} us", flush=True)
+    best = {launch.compiler: launch for launch in sorted(times, key=times.__getitem__, reverse=True)}
+    own, peer = times[best["kbuild"]], times[best["triton"]]
+    print(f"{row.group:9} {row.shape:28} kbuild {own:8.1f} us {row.work / own / 1e6:6.1f} TFLOP/s "
+          f"[{best['kbuild'].told}]  triton {peer:8.1f} us [{best['triton'].told}]  {peer / own:.2f}x", flush=True)  # fmt: skip
+    return {"group": row.group, "shape": row.shape, "us": {name: times[launch] for name, launch in best.items()},
+            "best": {name: launch.told for name, launch in best.items()},
+            "error": {name: launch.error for name, launch in best.items()}}  # fmt: skip
+
+
+def checked(
+    row: Row, candidate: Candidate, compiler: str, code: Code | str, arguments: dict[str, Any], result: Any, right: Any
+) -> Launch | str:
+    """A candidate that can be launched and gives the right result, or why it cannot."""
+    if isinstance(code, str) or code.shared > SHARED_LIMIT:
+        return code if isinstance(code, str) else "too much shared memory"
+    try:
+        call, registers, local = loaded(code, row.grid(candidate.constexprs), candidate.num_warps, arguments)
+        result.fill_(float("nan"))
+        call()
+    except RuntimeError as error:
+        return str(error)
+    error = ((result.float() - right).norm() / right.norm()).item()
+    if not error < 2e-2:
+        return f"WRONG, error {error:.1e}"
+    return Launch(compiler, f"{told(candidate)}, {registers} registers, {local} bytes of stack", error, call)
 
 
 def told(candidate: Candidate) -> str:

@@ -3,8 +3,9 @@
     python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention] [--plot docs/speed.svg]
 
 Needs torch and triton beside the built package.  Every result is checked against float64 before it is timed; times are
-medians by CUDA events with a cold L2 cache, in microseconds; Triton gets the best of the listed configurations.
-`report.py` makes tables and a plot of the JSON, `ampere.py` compares sm_80 code, `static.py` counts without a GPU.
+medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`turns.py`); Triton gets the best of
+the listed configurations and of those of kernels.toml.  `report.py` makes tables and a plot of the JSON, `ampere.py` compares
+sm_80 code, `static.py` counts without a GPU.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ from typing import Any
 import report
 import torch
 import triton
+import turns
 
-KERNELS = Path(__file__).parent.parent / "kernels"
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+from kbuild.aot.load import load  # noqa: E402
+
 ROWS: list[dict[str, Any]] = []
-ROUNDS = 3
+CLOCK = turns.TorchClock(torch)
+MANIFEST = load(ROOT / "kernels.toml")
 package: Any = None
 
 
@@ -72,32 +78,34 @@ def load_package(path: str, name: str) -> None:
 
 def source(name: str) -> Any:
     """The module of a shipped kernel, for Triton's JIT."""
-    spec = importlib.util.spec_from_file_location(f"kernels_{name}", KERNELS / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"kernels_{name}", ROOT / "kernels" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def measure(call: Callable[[], Any]) -> float:
-    """Median microseconds of a call."""
-    return float(triton.testing.do_bench(call, warmup=10, rep=40, return_mode="median")) * 1e3
+def configurations(kernel: str, dtype: torch.dtype, **facts: Any) -> list[dict[str, Any]]:
+    """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take them too."""
+    point = {"arch": "sm_90", "dtype": SHORT[dtype], "specialize": "aligned", **facts}
+    return [
+        {**dict(config.constexprs), "num_warps": config.num_warps, "num_stages": config.num_stages}
+        for config in MANIFEST.kernel(kernel).configs
+        if config.when.holds(point)
+    ]
 
 
-def best_of(configurations: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> Callable[[], Any]:
-    """The call with Triton's fastest configuration; those that do not compile or fit are passed over."""
-    best: tuple[float, dict[str, Any]] = (float("inf"), {})
-    for configuration in configurations:
+def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> dict[str, Callable[[], Any]]:
+    """The calls with those of Triton's configurations that may be the fastest; what does not compile or fit is passed over."""
+    calls: dict[str, Callable[[], Any]] = {}
+    for choice in choices:
         try:
-            call(configuration)
+            call(choice)
             torch.cuda.synchronize()
         except Exception:
             continue
-        time_taken = measure(lambda configuration=configuration: call(configuration))
-        if time_taken < best[0]:
-            best = time_taken, configuration
-    print(f"           triton's best: {best[1]}", flush=True)
-    return lambda: call(best[1])
+        calls["triton " + " ".join(f"{name}={value}" for name, value in sorted(choice.items()))] = lambda c=choice: call(c)
+    return {name: calls[name] for name in turns.shortlist(calls, CLOCK)}
 
 
 def error_of(found: torch.Tensor, right: torch.Tensor) -> float:
@@ -107,23 +115,22 @@ def error_of(found: torch.Tensor, right: torch.Tensor) -> float:
 
 def row(
     group: str, shape: str, ours: Callable[[], Any], error: float, work: float, unit: str,
-    peers: dict[str, Callable[[], Any]], limit: float,
+    theirs: dict[str, Callable[[], Any]], vendor: dict[str, Callable[[], Any]], limit: float,
 ) -> None:  # fmt: skip
     """Time everyone in turns, record and print one line; `work` is bytes or operations, `limit` the largest error allowed.
 
-    A GPU under load runs into its power limit, and what is timed last seems slowest: so all take ROUNDS turns, and so does
-    a device copy that moves as many bytes, where there are enough of them.
+    `theirs` are Triton's best configurations, of which the best one counts.  Where there are enough bytes, a device copy that
+    moves as many takes its turns as well.
     """
-    calls = {"kbuild": ours, **peers}
+    calls = {"kbuild": ours, **theirs, **vendor}
     if unit == "GB/s" and work >= report.LARGE:
         calls["copy"] = copy_of(work)
-    times: dict[str, list[float]] = {}
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            times.setdefault(name, []).append(measure(call))
-    medians = {name: statistics.median(turns) for name, turns in times.items()}
-    own, copied = medians.pop("kbuild"), medians.pop("copy", None)
-    record(group, shape, own, error, work, unit, medians, bool(error <= limit), copied)
+    times = turns.in_turns(calls, CLOCK)
+    own, copied = times.pop("kbuild"), times.pop("copy", None)
+    best = min(theirs, key=lambda name: times[name])
+    peers = {"triton": times[best], **{name: times[name] for name in vendor}}
+    record(group, shape, own, error, work, unit, peers, bool(error <= limit), copied)
+    print(f"           {best}", flush=True)
 
 
 def copy_of(moved: float) -> Callable[[], Any]:
@@ -150,8 +157,7 @@ def record(
 def copy() -> None:
     """The device's copy, which memory-bound kernels are held against."""
     for power in (27, 28, 29):
-        call = copy_of(2 << power)
-        us = statistics.median(measure(call) for _ in range(ROUNDS))
+        us = turns.in_turns({"copy": copy_of(2 << power)}, CLOCK)["copy"]
         record("copy", f"device copy of 2^{power} bytes", us, 0.0, 2 << power, "GB/s", {}, True)
 
 
@@ -165,11 +171,11 @@ def add() -> None:
         ours()
         error = error_of(out, x.double() + y.double())
         peer = best_of(
-            ({"BLOCK": b, "num_warps": w} for b in (1024, 2048, 4096) for w in (4, 8)),
+            [{"BLOCK": b, "num_warps": w} for b in (1024, 2048, 4096) for w in (4, 8)],
             lambda c: kernel[(triton.cdiv(n, c["BLOCK"]),)](x, y, out, n, **c),
         )
         row("add", f"{name_of(dtype)} n=2^26", ours, error, 3 * x.nbytes, "GB/s",
-            {"triton": peer, "torch": lambda: torch.add(x, y, out=out)}, 5e-3)  # fmt: skip
+            peer, {"torch": lambda: torch.add(x, y, out=out)}, 5e-3)  # fmt: skip
 
 
 def sum_() -> None:
@@ -207,8 +213,8 @@ def sum_of(power: int) -> None:
         out.fill_(float("nan"))
         ours()
         error = abs(out.item() - x.double().sum().item()) / x.double().abs().sum().item()
-        peers = {"triton": best_of(choices, theirs), "torch": lambda: x.sum()}
-        row("sum", f"float32 n=2^{power}, {name}", ours, error, x.nbytes, "GB/s", peers, 1e-6)
+        row("sum", f"float32 n=2^{power}, {name}", ours, error, x.nbytes, "GB/s",
+            best_of(choices, theirs), {"torch": lambda: x.sum()}, 1e-6)  # fmt: skip
 
 
 SHAPES = [(4096, 1000, torch.float16), (4096, 4096, torch.float16), (8192, 8192, torch.float16),
@@ -233,9 +239,10 @@ def softmax() -> None:
         block = triton.next_power_of_2(columns)
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
         choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16) if columns >= 8192]
+        choices += [c for c in configurations("softmax", dtype) if c["BLOCK"] == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         row("softmax", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
-            {"triton": peer, "torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
+            peer, {"torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
 
 
 def layer_norm() -> None:
@@ -254,12 +261,14 @@ def layer_norm() -> None:
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
         split = [(2, 8), (2, 16), (4, 16), (1, 32)] if columns >= 8192 else []
         choices += [{"num_warps": w, "BLOCK": block // p, "PARTS": p, "AGAIN": True} for p, w in split]
+        choices += [c for c in configurations("layer_norm", dtype) if c["BLOCK"] * c.get("PARTS", 1) == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         eager = lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias)  # noqa: E731
         row("layer_norm", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
-            {"triton": peer, "torch": eager}, 5e-3)  # fmt: skip
+            peer, {"torch": eager}, 5e-3)  # fmt: skip
 
 
+SHORT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 TILES = [(128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 128, 64, 4, 4),
          (128, 128, 64, 8, 4), (64, 256, 64, 4, 4), (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (128, 128, 32, 4, 4)]  # fmt: skip
 
@@ -284,9 +293,11 @@ def matmul() -> None:
         right = a.double() @ b.double() if m * n * k < 1 << 37 else torch.mm(a, b).double()
         error = error_of(c, right)
         del right
-        peer = best_of(tiles(m), lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
+        order = "column_major" if transposed else "row_major"
+        own = [c for c in configurations("matmul", dtype, specialize=order) if (c["BLOCK_M"] <= 16) == (m <= 16)]
+        peer = best_of([*tiles(m), *own], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
         row("matmul", f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}", ours, error, 2 * m * n * k, "TFLOP/s",
-            {"triton": peer, "cublas": lambda: torch.mm(a, b)}, 5e-4 if dtype == SINGLE else 3e-3)  # fmt: skip
+            peer, {"cublas": lambda: torch.mm(a, b)}, 5e-4 if dtype == SINGLE else 3e-3)  # fmt: skip
 
 
 def persistent() -> None:
@@ -301,19 +312,18 @@ def persistent() -> None:
         c = torch.full((size, size), float("nan"), device="cuda", dtype=HALF if is_fp8 else dtype)
         arguments = (a, b, c, size, size, size, size, size, size)
         choice = {} if is_fp8 else {"B_COLUMN_MAJOR": transposed}
-        entry = package.matmul_persistent_fp8 if is_fp8 else package.matmul_persistent
-        ours = lambda: entry(*arguments, **choice)  # noqa: E731
+        name = "matmul_persistent_fp8" if is_fp8 else "matmul_persistent"
+        ours = lambda: getattr(package, name)(*arguments, **choice)  # noqa: E731
         ours()
         error = error_of(c, a.float() @ b.float())
-        peer = best_of(
-            ({**tile, "BLOCK_K": 64 * (1 + is_fp8)} for tile in tiles(size)),
-            lambda t: kernel[(min(grid_of(size, size, t)[0], programs),)](*arguments, B_COLUMN_MAJOR=transposed, **t),
-        )  # fmt: skip
+        choices = [{**tile, "BLOCK_K": 64 * (1 + is_fp8), "B_COLUMN_MAJOR": transposed} for tile in tiles(size)]
+        choices += [{"B_COLUMN_MAJOR": transposed, **own} for own in configurations(name, c.dtype)]
+        peer = best_of(choices, lambda t: kernel[(min(grid_of(size, size, t)[0], programs),)](*arguments, **t))
         one = torch.ones((), device="cuda")
         scaled = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
         vendor = scaled if is_fp8 else lambda: torch.mm(a, b)
         row("matmul", f"{size}x{size}x{size} {name_of(dtype)}{' B^T' if transposed else ''}, persistent", ours, error,
-            2 * size**3, "TFLOP/s", {"triton": peer, "cublas": vendor}, 3e-3)  # fmt: skip
+            2 * size**3, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)  # fmt: skip
 
 
 def fp8() -> None:
@@ -327,11 +337,11 @@ def fp8() -> None:
     ours()
     error = error_of(c, a.float() @ b.float())
     deep = [{**tile, "BLOCK_K": 128} for tile in tiles(m) if tile["num_stages"] == 3]
-    peer = best_of([*tiles(m), *deep], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
+    own = configurations("matmul_fp8", HALF, specialize="column_major")
+    peer = best_of([*tiles(m), *deep, *own], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
     one = torch.ones((), device="cuda")
     vendor = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
-    peers = {"triton": peer, "cublas": vendor}
-    row("matmul", f"{m}x{n}x{k} float8_e4m3fn B^T", ours, error, 2 * m * n * k, "TFLOP/s", peers, 3e-3)
+    row("matmul", f"{m}x{n}x{k} float8_e4m3fn B^T", ours, error, 2 * m * n * k, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)
 
 
 def operands(m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -347,8 +357,9 @@ def tiles(m: int) -> list[dict[str, int]]:
     return [{**dict(zip(names, tile)), "GROUP_M": 8} for tile in (TILES if m > 64 else SKINNY_TILES)]
 
 
-def grid_of(m: int, n: int, tile: dict[str, int]) -> tuple[int]:
-    return (triton.cdiv(m, tile["BLOCK_M"]) * triton.cdiv(n, tile["BLOCK_N"]),)
+def grid_of(m: int, n: int, tile: dict[str, Any]) -> tuple[int]:
+    count = triton.cdiv(m, tile["BLOCK_M"]) * triton.cdiv(n, tile["BLOCK_N"])
+    return (min(count, multiprocessors()) if tile.get("PERSISTENT") else count,)
 
 
 ATTENTION_TILES = [(128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 4, 2), (128, 64, 4, 3)]
@@ -369,23 +380,25 @@ def attention() -> None:
             ours()
             head = torch.nn.functional.scaled_dot_product_attention(*(t[:1, :1].double() for t in (q, k, v)), is_causal=causal)
             error = error_of(out[:1, :1], head)
+            choices = [
+                {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent,
+                 "HEADS_TOGETHER": 64 if causal else 1}
+                for bm, bn, w, s in ATTENTION_TILES
+                for persistent in (False, True)
+            ]  # fmt: skip
+            choices += configurations("flash_attention", dtype, HEAD_DIM=d, IS_CAUSAL=causal)
             peer = best_of(
-                (
-                    {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent,
-                     "HEADS_TOGETHER": 64 if causal else 1}
-                    for bm, bn, w, s in ATTENTION_TILES
-                    for persistent in (False, True)
-                ),
+                choices,
                 lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, programs if t["PERSISTENT"] else 1 << 30),)](
                     *arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t
                 ),
-            )  # fmt: skip
+            )
             def cudnn() -> None:
                 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                     torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
             row("attention", f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'} {name_of(dtype)}", ours, error,
-                4 * z * h * n * n * d * (0.5 if causal else 1), "TFLOP/s", {"triton": peer, "cudnn": cudnn}, 1e-2)  # fmt: skip
+                4 * z * h * n * n * d * (0.5 if causal else 1), "TFLOP/s", peer, {"cudnn": cudnn}, 1e-2)  # fmt: skip
 
 
 def launch() -> None:

@@ -21,6 +21,8 @@ ROWS = [
      "peers": {"triton": 100.0}, "bytes": 1e8},
     {"group": "matmul", "shape": "4096 <B^T>", "us": 200.0, "error": 0.1, "rate": 687000.0, "unit": "TFLOP/s", "right": False,
      "peers": {"triton": 220.0, "cublas": 180.0}},
+    {"group": "matmul", "shape": "16x8192x8192 float16 B^T", "us": 40.0, "error": 0.0, "rate": 50000.0, "unit": "TFLOP/s",
+     "right": True, "peers": {"triton": 44.0, "cublas": 48.0}},
 ]  # fmt: skip
 
 
@@ -39,19 +41,35 @@ def test_lines_and_means(report: ModuleType) -> None:
     assert "0.98 of copy (0.95 of its highest rate)" in text and text.count("of copy") == 1, "only what moves 256 MB or more"
     assert "687.0 TFLOP/s  err 1.0e-01  WRONG  triton    220.00 us (1.10x)" in text
     means = {(group, peer): (round(mean, 3), count) for group, peer, mean, count, _ in report.summary(ROWS)}
-    assert means["memory", "triton"] == (1.449, 2) and means["matmul", "cublas"] == (0.9, 1)
+    assert means["memory", "triton"] == (1.449, 2) and means["matmul", "cublas"] == (1.039, 2)
+
+
+def test_rows_to_be_won_have_a_star_and_means_of_their_own(report: ModuleType) -> None:
+    assert [row["shape"] for row in ROWS if report.is_target(row)] == ["16x8192x8192 float16 B^T"]
+    lines = report.render(ROWS).splitlines()
+    assert sum(" * " in line and "matmul     16x8192x8192 float16 B^T *" in line for line in lines) == 1
+    means = "geometric mean 1.039 over 2 rows, least 0.900; 1.200 over the 1 with a star, least 1.200"
+    assert f"matmul     cublas   {means}" in lines
+    assert {group: len(shapes) for group, shapes in report.TARGETS.items()} == {
+        "add": 1, "sum": 1, "softmax": 5, "layer_norm": 5, "launch": 1, "matmul": 18, "attention": 12,
+    }  # fmt: skip
 
 
 def test_the_readme_s_table(report: ModuleType) -> None:
     lines = report.markdown(ROWS).splitlines()
     assert "| matmul | 4096 <B^T> | 200.0 | 687 TFLOP/s |  | 1.10 | cuBLAS 0.90 |" in lines
     assert "| add | fp32 n=2^26 | 200.0 | 3800 GB/s | 0.98 | 1.05 | torch 0.95 |" in lines
+    assert "| matmul | 16x8192x8192 float16 B^T ★ | 40.0 | 50 TFLOP/s |  | 1.10 | cuBLAS 1.20 |" in lines
+    assert "| matmul | cuBLAS | 1.04 | 0.90 | 1.20 | 1.20 |" in lines and "| add | triton | 1.05 | 1.05 |  |  |" in lines
 
 
 def test_the_plot_is_an_image(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"device": "a <GPU>", "rows": ROWS}))
-    monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path / "run.json"), "--plot", str(tmp_path / "plot.svg")])
+    parts = {"rows.json": ROWS[:3], "matmul.json": ROWS[3:]}
+    for name, rows in parts.items():
+        (tmp_path / name).write_text(json.dumps({"device": "a <GPU>", "rows": rows}))
+    files = [str(tmp_path / name) for name in parts]
+    monkeypatch.setattr(sys, "argv", ["report.py", *files, "--plot", str(tmp_path / "plot.svg")])
     report.main()
     image = xml.etree.ElementTree.fromstring((tmp_path / "plot.svg").read_text())
     bars = [item for item in image if item.tag.endswith("rect") and item.get("height") == "8"]
-    assert len(bars) == 5, "a bar for each peer"
+    assert len(bars) == 7, "a bar for each peer"

@@ -1,0 +1,143 @@
+"""Times several calls against each other, launch by launch in random order.
+
+A GPU under load runs into its power limit: a launch that follows one of many products finds a lower clock than one that follows
+a slow kernel.  So nobody has a place of its own here: in each round everyone is launched once, in an order that is drawn anew,
+and medians are over all rounds.  Before each launch the L2 cache is written over, as `triton.testing.do_bench` does.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Call = Callable[[], Any]
+
+SECONDS = 0.5
+"""Of device time for each comparison."""
+MOST_ROUNDS, LEAST_ROUNDS = 1000, 16
+BATCH = 96
+"""Launches that are enqueued, with a flush and two marks each, before any is waited for: a stream takes about 1,000 commands."""
+MOST_AHEAD = 256
+_SEED = 20
+_PROBE = 3
+
+
+class Clock(Protocol):
+    """A device that does everything in the order in which it was asked to, later than it was asked to."""
+
+    def flush(self) -> None:
+        """Ask for the L2 cache to be written over."""
+        ...
+
+    def mark(self) -> Any:
+        """Ask for the time at this place, which can be read when it has come."""
+        ...
+
+    def has_passed(self, mark: Any) -> bool:
+        """Whether the device has come to a mark."""
+        ...
+
+    def wait(self) -> None:
+        """Until the device has done all."""
+        ...
+
+    def microseconds(self, start: Any, end: Any) -> float:
+        """Between two marks, after a wait."""
+        ...
+
+
+class Overtaken(RuntimeError):
+    """The device was faster than the process that asks it, so that the process would be measured."""
+
+
+def in_turns(calls: Mapping[Key, Call], clock: Clock, seconds: float = SECONDS, rounds: int = 0) -> dict[Key, float]:
+    """The median time of each call in microseconds, over so many rounds or so many seconds of them."""
+    for call in calls.values():
+        call()
+    order = random.Random(_SEED)
+    ahead = 8
+    times: dict[Key, list[float]] = {name: [] for name in calls}
+    if not rounds:
+        _, once, ahead = _batch(calls, clock, order, _PROBE, ahead)
+        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds * 1e6 / once)))
+    size = max(1, BATCH // len(calls))
+    for start in range(0, rounds, size):
+        found, _, ahead = _batch(calls, clock, order, min(size, rounds - start), ahead)
+        for name, own in found.items():
+            times[name] += own
+    return {name: statistics.median(own) for name, own in times.items()}
+
+
+def _batch(
+    calls: Mapping[Key, Call], clock: Clock, order: random.Random, rounds: int, ahead: int
+) -> tuple[dict[Key, list[float]], float, int]:
+    """All times of some rounds, microseconds of device time for a round, and how many flushes it took to stay ahead.
+
+    The device starts with `ahead` flushes, while the launches are enqueued; where it has caught up, all is done again with more.
+    """
+    names = list(calls)
+    while ahead <= MOST_AHEAD:
+        clock.wait()
+        for _ in range(ahead):
+            clock.flush()
+        marks: list[tuple[Key, Any, Any]] = []
+        for _ in range(rounds):
+            order.shuffle(names)
+            for name in names:
+                clock.flush()
+                start = clock.mark()
+                calls[name]()
+                marks.append((name, start, clock.mark()))
+        overtaken = clock.has_passed(marks[-1][1])
+        clock.wait()
+        if not overtaken:
+            times: dict[Key, list[float]] = {name: [] for name in calls}
+            for name, start, end in marks:
+                times[name].append(clock.microseconds(start, end))
+            # The first flush is not in it: one too few among many.
+            return times, clock.microseconds(marks[0][1], marks[-1][2]) / rounds, ahead
+        ahead *= 2
+    raise Overtaken(f"enqueuing {', '.join(map(str, calls))} takes longer than running")
+
+
+def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Key]:
+    """The calls that may be the fastest, by short measurements: what to put into `in_turns`.
+
+    Two rounds leave out what takes half as long again, some more what is further behind than noise explains.
+    """
+    left = list(calls)
+    for rounds, bound in ((2, 1.5), (7, 1.04)):
+        times = in_turns({name: calls[name] for name in left}, clock, rounds=rounds)
+        left = [name for name in sorted(left, key=lambda name: times[name]) if times[name] <= bound * min(times.values())]
+    return left[:most]
+
+
+class TorchClock:
+    """The current CUDA device, by torch's events in its current stream."""
+
+    FLUSHED_BYTES = 256 << 20
+    """As many as Triton's `do_bench` writes."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._cache = torch.empty(self.FLUSHED_BYTES // 4, dtype=torch.int, device="cuda")
+
+    def flush(self) -> None:
+        self._cache.zero_()
+
+    def mark(self) -> Any:
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def has_passed(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+    def wait(self) -> None:
+        self._torch.cuda.synchronize()
+
+    def microseconds(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) * 1e3

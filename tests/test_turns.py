@@ -1,0 +1,115 @@
+"""How a GPU's kernels are timed against each other, with devices that are made up."""
+
+from __future__ import annotations
+
+import collections
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+class Device:
+    """A queue that runs later than it is filled: commands cost the process `host` microseconds, launches what they say.
+
+    `cool`: what follows a launch of at least 100 us takes 10 % less, as with a GPU at its power limit.
+    """
+
+    FLUSH = 60.0
+
+    def __init__(self, host: float = 1.0, cool: float = 1.0) -> None:
+        self.host, self.cool = host, cool
+        self.now, self.busy_until, self.before = 0.0, 0.0, 0.0
+        self.launched: list[str] = []
+
+    def _run(self, us: float) -> float:
+        self.now += self.host
+        self.busy_until = max(self.busy_until, self.now) + us
+        return self.busy_until
+
+    def call(self, name: str, us: float, spread: float = 0.0) -> Callable[[], None]:
+        def launch() -> None:
+            self.launched.append(name)
+            count = self.launched.count(name)
+            own = us * (self.cool if self.before >= 100 else 1.0) + spread * (count % 5 - 2)
+            self.before = us
+            self._run(own)
+
+        return launch
+
+    def flush(self) -> None:
+        self._run(self.FLUSH)
+
+    def mark(self) -> float:
+        return self._run(0.0)
+
+    def has_passed(self, mark: float) -> bool:
+        return self.now >= mark
+
+    def wait(self) -> None:
+        self.now = max(self.now, self.busy_until)
+
+    def microseconds(self, start: float, end: float) -> float:
+        return end - start
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """bench/turns.py"""
+    spec = importlib.util.spec_from_file_location("bench_turns", ROOT / "bench/turns.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_turns", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_everyone_runs_once_in_each_round_and_after_everyone_else(turns: ModuleType) -> None:
+    device = Device()
+    calls = {name: device.call(name, us, spread=1.0) for name, us in (("a", 10.0), ("b", 20.0), ("c", 50.0))}
+    assert turns.in_turns(calls, device, rounds=300) == pytest.approx({"a": 10.0, "b": 20.0, "c": 50.0}), "medians"
+    launched = device.launched[3:]
+    rounds = [tuple(launched[start : start + 3]) for start in range(0, len(launched), 3)]
+    assert len(rounds) == 300 and all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    orders = collections.Counter(rounds)
+    assert len(orders) == 6 and min(orders.values()) > 25, "all six orders, about as often"
+    again = Device()
+    turns.in_turns({name: again.call(name, 10.0) for name in "abc"}, again, rounds=300)
+    assert again.launched == device.launched, "the same orders in every run"
+
+
+def test_nobody_gains_by_who_ran_before(turns: ModuleType) -> None:
+    device = Device(cool=0.9)
+    calls = {"ours": device.call("ours", 50.0), "theirs": device.call("theirs", 50.0), "slow": device.call("slow", 200.0)}
+    found = turns.in_turns(calls, device, rounds=400)
+    assert found["ours"] == found["theirs"]
+
+
+def test_rounds_fit_the_time(turns: ModuleType) -> None:
+    for us, least, most in ((10.0, 1000, 1000), (4000.0, 55, 65), (90000.0, 16, 16)):
+        device = Device()
+        turns.in_turns({"a": device.call("a", us), "b": device.call("b", us)}, device, seconds=0.5)
+        rounds = (len(device.launched) - 2) // 2 - 3
+        assert least <= rounds <= most, us
+
+
+def test_a_slow_process_starts_further_ahead_or_gives_up(turns: ModuleType) -> None:
+    # Flush, mark, launch and mark cost the process 100 us, and the device 61.
+    device = Device(host=25.0)
+    assert turns.in_turns({"a": device.call("a", 1.0)}, device, rounds=192) == {"a": pytest.approx(1.0)}
+    device = Device(host=1000.0)
+    with pytest.raises(turns.Overtaken, match="enqueuing a takes longer than running"):
+        turns.in_turns({"a": device.call("a", 1.0)}, device, rounds=192)
+
+
+def test_what_may_be_the_fastest(turns: ModuleType) -> None:
+    device = Device()
+    times = {"far": 500.0, "near": 102.0, "best": 100.0, "behind": 110.0, "third": 103.0, "fourth": 103.5}
+    calls = {name: device.call(name, us) for name, us in times.items()}
+    assert turns.shortlist(calls, device) == ["best", "near", "third"]
+    assert device.launched.count("far") == 3, "one to warm up and two to see that it is slow"

@@ -4,7 +4,7 @@
 
 Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same configurations;
 each row shows the best of either, checked against torch in fp32: medians by CUDA events with a cold L2 cache, of launches in
-random order (`turns.py`).
+random order (`kbuild/aot/turns.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import turns
+from torch_clock import TorchClock
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+from kbuild.aot import turns  # noqa: E402
+
 TARGET = 80
 SHARED_LIMIT = 163 * 1024
 """Bytes of shared memory that a program may have on an A100."""
@@ -159,7 +162,6 @@ def compile_both(candidate: Candidate) -> dict[str, Code | str]:
 
 
 def by_kbuild(candidate: Candidate) -> Code:
-    sys.path.insert(0, str(ROOT))
     import kbuild
 
     source = f"{ROOT}/kernels/{candidate.kernel}.py:{candidate.kernel}_kernel"
@@ -206,7 +208,7 @@ def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]
     import torch
 
     torch.manual_seed(0)
-    clock = turns.TorchClock(torch)
+    clock = TorchClock(torch)
     arguments, result, right = row.prepare(torch)
     launches: list[Launch] = []
     for candidate in row.candidates:

@@ -3,9 +3,9 @@
     python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention] [--plot docs/speed.svg]
 
 Needs torch and triton beside the built package.  Every result is checked against float64 before it is timed; times are
-medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`turns.py`); Triton gets the best of
-the listed configurations and of those of kernels.toml.  `report.py` makes tables and a plot of the JSON, `ampere.py` compares
-sm_80 code, `static.py` counts without a GPU.
+medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`kbuild/aot/turns.py`); Triton gets the
+best of the listed configurations and of those of kernels.toml.  `report.py` makes tables and a plot of the JSON, `ampere.py`
+compares sm_80 code, `static.py` counts without a GPU.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from typing import Any
 import report
 import torch
 import triton
-import turns
+from torch_clock import TorchClock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
+from kbuild.aot import turns  # noqa: E402
 from kbuild.aot.load import load  # noqa: E402
 
 ROWS: list[dict[str, Any]] = []
-CLOCK = turns.TorchClock(torch)
+CLOCK = TorchClock(torch)
 MANIFEST = load(ROOT / "kernels.toml")
 package: Any = None
 

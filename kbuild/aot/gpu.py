@@ -6,15 +6,15 @@ It needs the driver's library alone, neither torch nor the toolkit.  numpy makes
 from __future__ import annotations
 
 import ctypes
-import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kbuild.aot.matrix import Variant
 from kbuild.aot.tensor_maps import SWIZZLES, element_type
-from kbuild.aot.tune import Device, Program
+from kbuild.aot.tune import SECONDS, Device, Program
+from kbuild.aot.turns import in_turns
 from kbuild.aot.verify.cases import Case
 from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.interp.formats import element_named, memory_dtype
@@ -27,7 +27,7 @@ BOUNDS = {"fp64": 1e-10, "fp32": 2e-3, "fp16": 1e-2, "bf16": 4e-2}
 another order, and products of fp32 may be of tf32."""
 _COARSEST = 0.3
 """That of the 8-bit types."""
-_MOST_COMPARED = 1 << 22
+_MOST_COMPARED = 1 << 20
 """Elements of an array that are compared, spread over all of it."""
 _RANDOM = 1 << 20
 """Random elements that are made; larger arrays repeat them."""
@@ -36,7 +36,9 @@ _CACHE_BYTES = 256 << 20
 _SHARED_WITHOUT_OPTIN = 48 * 1024
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS, _FUNCTION_SHARED = 75, 76, 97, 16, 8
 _ALIGNMENT = 256
-_MOST_LAUNCHES, _LEAST_LAUNCHES = 200, 5
+_TRIAL = 3
+"""Launches by which a candidate is judged at first."""
+_NOT_READY = 600
 _SCALARS = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
             "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
             "fp32": ctypes.c_float, "fp64": ctypes.c_double}  # fmt: skip
@@ -65,9 +67,6 @@ class Gpu:
             self._attribute(number, device) for number in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS)
         )
         self.device = Device(name.value.decode(errors="replace"), 10 * major + minor, shared, num_sms)
-        self._events = [ctypes.c_void_p() for _ in range(2 * _MOST_LAUNCHES)]
-        for event in self._events:
-            self._call("cuEventCreate", ctypes.byref(event), 0)
         self._cache = self._allocated(_CACHE_BYTES)
         self._fresh: dict[str, tuple[int, int]] = {}  # Arrays as they are before a launch: address, bytes.
         self._used: dict[str, tuple[int, int]] = {}
@@ -94,12 +93,12 @@ class Gpu:
         for name, (address, size) in self._fresh.items():
             self._call("cuMemcpyDtoD_v2", ctypes.c_uint64(self._used[name][0]), ctypes.c_uint64(address), ctypes.c_size_t(size))
         self._launch(program)
-        self._call("cuCtxSynchronize")
+        self.wait()
         found: dict[str, np.ndarray] = {}
         for name, (address, size) in self._used.items():
             values = np.empty_like(self._values[name])
             self._call("cuMemcpyDtoH_v2", values.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(address), ctypes.c_size_t(size))
-            if values.tobytes() != self._values[name].tobytes():
+            if not np.array_equal(values.view(np.uint8), self._values[name].view(np.uint8)):
                 found[name] = values
         return found
 
@@ -112,28 +111,32 @@ class Gpu:
                 return f"wrong: {name}: {problem}"
         return ""
 
-    def microseconds(self, program: Program, seconds: float) -> float:
-        """The median time of a launch with a cold cache, over about so many seconds."""
-        self._timed(program, 2)
-        once = statistics.median(self._timed(program, 3))
-        # Writing the cache takes its time too: some 60 us.
-        count = int(seconds * 1e6 / (once + 60))
-        return statistics.median(self._timed(program, min(max(count, _LEAST_LAUNCHES), _MOST_LAUNCHES)))
+    def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
+        """The median time of a launch of each in microseconds, in random order with a cold cache, over about so many seconds of
+        the device's; a few launches of each where they are 0."""
+        calls = {number: lambda program=program: self._launch(program) for number, program in enumerate(programs)}
+        return list(in_turns(calls, self, seconds, 0 if seconds else _TRIAL).values())
 
-    def _timed(self, program: Program, count: int) -> list[float]:
-        pairs = list(zip(self._events[::2], self._events[1::2]))[:count]
-        for start, end in pairs:
-            self._call("cuMemsetD8Async", ctypes.c_uint64(self._cache), ctypes.c_ubyte(0), ctypes.c_size_t(_CACHE_BYTES), None)
-            self._call("cuEventRecord", start, None)
-            self._launch(program)
-            self._call("cuEventRecord", end, None)
+    def flush(self) -> None:
+        """Write over the L2 cache: this and the following make a `Clock`."""
+        self._call("cuMemsetD8Async", ctypes.c_uint64(self._cache), ctypes.c_ubyte(0), ctypes.c_size_t(_CACHE_BYTES), None)
+
+    def mark(self) -> _Event:
+        event = _Event(self._library)
+        self._call("cuEventCreate", ctypes.byref(event.handle), 0)
+        self._call("cuEventRecord", event.handle, None)
+        return event
+
+    def has_passed(self, mark: _Event) -> bool:
+        return self._library.cuEventQuery(mark.handle) != _NOT_READY
+
+    def wait(self) -> None:
         self._call("cuCtxSynchronize")
-        times = []
-        for start, end in pairs:
-            milliseconds = ctypes.c_float()
-            self._call("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
-            times.append(milliseconds.value * 1e3)
-        return times
+
+    def microseconds(self, start: _Event, end: _Event) -> float:
+        milliseconds = ctypes.c_float()
+        self._call("cuEventElapsedTime", ctypes.byref(milliseconds), start.handle, end.handle)
+        return milliseconds.value * 1e3
 
     def _launch(self, program: Program) -> None:
         facts, loaded = program.facts, self._loaded.get(program.cubin) or self._load(program)
@@ -207,6 +210,18 @@ class Gpu:
             text = ctypes.c_char_p()
             self._library.cuGetErrorName(status, ctypes.byref(text))
             raise ToolError(f"{name} failed: {(text.value or b'unknown error').decode()} ({status})")
+
+
+class _Event:
+    """One of the driver's events, which goes when nobody has it any more."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self.handle = ctypes.c_void_p()
+
+    def __del__(self) -> None:
+        if self.handle:
+            self._library.cuEventDestroy_v2(self.handle)
 
 
 class _Loaded(NamedTuple):

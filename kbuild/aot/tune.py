@@ -1,6 +1,6 @@
 """`kbuild tune`: times the configurations that a manifest lists, for each kind of calls, and keeps the fastest.
 
-    [kernel.tune] ─tasks─▶ variants ─build─▶ cubins ─facts─▶ those that can pay ─run, compare, time─▶ kernels.tune.toml
+    [kernel.tune] ─tasks─▶ variants ─build─▶ cubins ─facts─▶ those that can pay ─time, compare, time─▶ kernels.tune.toml
                                                                                 └──▶ journal, for a run that goes on
 
 A task is one bucket at one point of architecture, matrix and specialisation.  Everything here knows the device only through
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +23,11 @@ from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
 from kbuild.errors import KbuildError
 
 FINALISTS = 4
-"""Candidates that are timed again, in turns with the default: a GPU under load runs into its power limit."""
-ROUNDS = 5
+"""Candidates that are checked, and timed again with the default, launch by launch."""
+NEAR = 1.1
+"""How much longer than the fastest right one of a short trial a finalist may take: more is beyond what noise explains."""
+SECONDS = 0.3
+"""Of device time for the finalists."""
 WORTH = 0.98
 """Of the default's time: what gains less is within the noise, and not worth a cubin more."""
 _REGISTERS = 65536
@@ -45,7 +47,7 @@ class Device:
     """Multiprocessors."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """A cubin and how it is launched."""
 
@@ -66,15 +68,16 @@ class Machine(Protocol):
         ...
 
     def results(self, program: Program) -> dict[str, Any]:
-        """Launch once on fresh arrays, and give back those that changed.  ToolError if the device refuses."""
+        """Launch once on fresh arrays, and give back those that changed.  ToolError if the device refuses or is lost."""
         ...
 
     def difference(self, variant: Variant, expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         """What is wrong with results, in words; empty if nothing is."""
         ...
 
-    def microseconds(self, program: Program, seconds: float) -> float:
-        """The median time of a launch with a cold cache, over about so many seconds."""
+    def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
+        """The median time of a launch of each in microseconds, in random order with a cold cache, over about so many seconds of
+        the device's; a few launches of each where they are 0."""
         ...
 
 
@@ -226,26 +229,21 @@ def tune(
     default = program(task.default)
     machine.place(task.default, default.case)
     expected = machine.results(default)
-    default_us = machine.microseconds(default, 0.02)
-    times: dict[Variant, float] = {}
-    chosen = list(worth_running(task, programs, machine.device))
-    for number, variant in enumerate(chosen, 1):
-        identity = programs[variant][0]["identity"]
-        result = journal.known.get((str(task), identity))
-        if result is None:
-            # A device that is lost takes the run along: the next one knows by this line what not to try.
-            journal.note(task, identity, "was running when the run ended")
-            result = _tried(machine, program(variant), expected)
-            journal.note(task, identity, result)
-        if isinstance(result, float):
-            times[variant] = result
-        shown = f"{result:.2f} us, {default_us / result:.2f} of the default's speed" if isinstance(result, float) else result
-        tell(f"  [{number}/{len(chosen)}] {short(variant)}: {shown}")
-    finalists = [program(variant) for variant in sorted(times, key=lambda variant: times[variant])[:FINALISTS]]
+    chosen = [program(variant) for variant in worth_running(task, programs, machine.device)]
+    times = tried(task, default, chosen, machine, journal, tell)
+    finalists: list[Program] = []
+    for one in sorted(times, key=lambda one: times[one]):
+        if len(finalists) == FINALISTS or (finalists and times[one] > NEAR * times[finalists[0]]):
+            break
+        problem = machine.difference(one.variant, expected, machine.results(one))
+        if problem:
+            journal.note(task, one.facts["identity"], problem)
+            tell(f"  {short(one.variant)}: {problem}")
+        else:
+            finalists.append(one)
     if not finalists:
         return None
-    measured = in_turns(machine, [default, *finalists])
-    default_us, *others = measured
+    default_us, *others = machine.times([default, *finalists])
     us, best = min(zip(others, finalists), key=lambda item: item[0])
     tell(f"  best: {short(best.variant)}: {us:.2f} us; default {short(task.default)}: {default_us:.2f} us")
     if us > WORTH * default_us:
@@ -258,6 +256,32 @@ def tune(
                  round(us, 3), round(default_us, 3))  # fmt: skip
 
 
+def tried(
+    task: Task, default: Program, chosen: Sequence[Program], machine: Machine, journal: Journal, tell: Callable[[str], None]
+) -> dict[Program, float]:
+    """Microseconds of the programs that run, by a few launches of each; those that the journal knows are not launched again."""
+    [default_us] = machine.times([default], 0)
+    times: dict[Program, float] = {}
+    for number, program in enumerate(chosen, 1):
+        identity = program.facts["identity"]
+        result = journal.known.get((str(task), identity))
+        if result is None:
+            # A device that is lost takes the run along: the next one knows by this line what not to try.
+            journal.note(task, identity, "was running when the run ended")
+            try:
+                [result] = machine.times([program], 0)
+            except KbuildError as error:
+                result = error.message
+            journal.note(task, identity, result)
+            if isinstance(result, str):
+                machine.times([default], 0)  # ToolError if it has taken the device along: then nothing more is learnt here.
+        if isinstance(result, float):
+            times[program] = result
+        shown = f"{result:.2f} us, {default_us / result:.2f} of the default's speed" if isinstance(result, float) else result
+        tell(f"  [{number}/{len(chosen)}] {short(program.variant)}: {shown}")
+    return times
+
+
 def worth_running(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: Device) -> Iterator[Variant]:
     """The candidates that compiled and whose facts allow them, each code once."""
     seen: set[str] = set()
@@ -268,23 +292,6 @@ def worth_running(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], b
         if not obstacle(facts, device) and facts["sha256"] not in seen:
             seen.add(facts["sha256"])
             yield variant
-
-
-def _tried(machine: Machine, program: Program, expected: Mapping[str, Any]) -> float | str:
-    try:
-        problem = machine.difference(program.variant, expected, machine.results(program))
-        return problem or machine.microseconds(program, 0.01)
-    except KbuildError as error:
-        return error.message
-
-
-def in_turns(machine: Machine, programs: Sequence[Program]) -> list[float]:
-    """The median time of each, measured in turns."""
-    turns: list[list[float]] = [[] for _ in programs]
-    for _ in range(ROUNDS):
-        for own, program in zip(turns, programs):
-            own.append(machine.microseconds(program, 0.02))
-    return [statistics.median(own) for own in turns]
 
 
 def short(variant: Variant) -> str:

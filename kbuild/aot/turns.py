@@ -12,6 +12,8 @@ import statistics
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from kbuild.errors import ToolError
+
 Key = TypeVar("Key", bound=Hashable)
 Call = Callable[[], Any]
 
@@ -49,12 +51,11 @@ class Clock(Protocol):
         ...
 
 
-class Overtaken(RuntimeError):
-    """The device was faster than the process that asks it, so that the process would be measured."""
-
-
 def in_turns(calls: Mapping[Key, Call], clock: Clock, seconds: float = SECONDS, rounds: int = 0) -> dict[Key, float]:
-    """The median time of each call in microseconds, over so many rounds or so many seconds of them."""
+    """The median time of each call in microseconds, over so many rounds or so many seconds of them.
+
+    ToolError where the device is always faster than the process that asks it, so that the process would be measured.
+    """
     for call in calls.values():
         call()
     order = random.Random(_SEED)
@@ -100,7 +101,7 @@ def _batch(
             # The first flush is not in it: one too few among many.
             return times, clock.microseconds(marks[0][1], marks[-1][2]) / rounds, ahead
         ahead *= 2
-    raise Overtaken(f"enqueuing {', '.join(map(str, calls))} takes longer than running")
+    raise ToolError(f"launches of {', '.join(map(str, calls))} take longer to ask for than to run, and cannot be timed")
 
 
 def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Key]:
@@ -113,31 +114,3 @@ def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Ke
         times = in_turns({name: calls[name] for name in left}, clock, rounds=rounds)
         left = [name for name in sorted(left, key=lambda name: times[name]) if times[name] <= bound * min(times.values())]
     return left[:most]
-
-
-class TorchClock:
-    """The current CUDA device, by torch's events in its current stream."""
-
-    FLUSHED_BYTES = 256 << 20
-    """As many as Triton's `do_bench` writes."""
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._cache = torch.empty(self.FLUSHED_BYTES // 4, dtype=torch.int, device="cuda")
-
-    def flush(self) -> None:
-        self._cache.zero_()
-
-    def mark(self) -> Any:
-        event = self._torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def has_passed(self, mark: Any) -> bool:
-        return bool(mark.query())
-
-    def wait(self) -> None:
-        self._torch.cuda.synchronize()
-
-    def microseconds(self, start: Any, end: Any) -> float:
-        return float(start.elapsed_time(end)) * 1e3

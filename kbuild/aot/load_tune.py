@@ -12,6 +12,7 @@ from kbuild.aot.load_when import condition, guards
 from kbuild.aot.manifest import Argument, Axis, Bucket, Config, Specialization, Tune, Value, Verify
 from kbuild.aot.positions import Path as KeyPath
 from kbuild.aot.reader import Reader, described, is_value, suggestion
+from kbuild.errors import ManifestError
 
 MOST_CANDIDATES = 5_000
 """Configurations of one bucket."""
@@ -56,8 +57,22 @@ def load_tune(
             reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
         if math.prod(map(len, candidates.values())) > MOST_CANDIDATES:
             reader.error(key, f"more than {MOST_CANDIDATES:,} candidates", "shorten a list")
-        buckets.append(Bucket(where, facts, values, tuple(candidates.items())))
+        names = [*sorted(known), "num_warps", "num_stages", *numbers]
+        required = (*_require(reader, path, given, names), *_require(reader, key, entry, names))
+        buckets.append(Bucket(where, facts, values, tuple(candidates.items()), required))
     return Tune(sizes, tuple(buckets))
+
+
+def _require(reader: Reader, path: KeyPath, table: Mapping[str, Any], names: list[str]) -> tuple[str, ...]:
+    """The expression of `require`, checked; none where there is no such key."""
+    text = reader.get((*path, "require"), table, str, "")
+    if not text:
+        return ()
+    try:
+        return (expressions.parse(text, names, "").text,)
+    except ManifestError as error:
+        reader.error((*path, "require"), error.message.removeprefix(": "), error.hint)
+        return ()
 
 
 def _candidates(reader: Reader, path: KeyPath, table: Mapping[str, Any], known: set[str]) -> Candidates:

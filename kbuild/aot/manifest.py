@@ -194,6 +194,9 @@ class Bucket:
     """The launch that is timed: values of all arguments that are no pointers, as in `[kernel.verify]`."""
     candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     """Values to try of meta-parameters, `num_warps` and `num_stages`; they multiply."""
+    require: tuple[str, ...] = ()
+    """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over meta-parameters of
+    whole numbers, `num_warps`, `num_stages` and integer arguments; that of the bucket beside that of `[kernel.tune]`."""
 
 
 @dataclass(frozen=True)

@@ -140,11 +140,13 @@ BUCKET = Table("[[kernel.tune.bucket]]", Bucket, (
     Key("when", (Bucket, "when"), WHEN),
     Key("values", (Bucket, "values"), TUNE_VALUES, True),
     Key("candidates", (Bucket, "candidates"), CANDIDATES),
+    Key("require", (Bucket, "require"), _TEXT),
 ))  # fmt: skip
 
 TUNE = Table("[kernel.tune]", Tune, (
     Key("sizes", (Tune, "sizes"), SIZES),
     Key("candidates", (Bucket, "candidates"), CANDIDATES),
+    Key("require", (Bucket, "require"), _TEXT),
     Key("bucket", (Tune, "buckets"), BUCKET, True, repeated=True),
 ))  # fmt: skip
 

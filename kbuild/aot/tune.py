@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from kbuild.aot import expressions
 from kbuild.aot.manifest import HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import Variant, expand_config, points
 from kbuild.aot.tuned import Entry
@@ -129,6 +130,7 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
                 if not bucket.when.holds(facts):
                     return None
                 found = (_candidate(kernel, default, config, chosen) for chosen in _choices(bucket))
+                found = (variant for variant in found if _is_asked_for(bucket, variant))
                 when = (("arch", arch), *point, ("specialize", specialization.name))
                 # Its code does not depend on the facts that it is guarded by.
                 guards = tuple(dict.fromkeys((*config.guards, *bucket.guards)))
@@ -149,7 +151,8 @@ def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
 
 def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping[str, Value]) -> Variant:
     """The default variant with other meta-parameters."""
-    own = {name: chosen.get(name, value) for name, value in config.constexprs}
+    named = {name: value for name, value in chosen.items() if name not in ("num_warps", "num_stages")}
+    own = dict(config.constexprs) | named
     rest = tuple((name, value) for name, value in default.constexprs if name not in own)
     return Variant(
         kernel=kernel.name,
@@ -161,6 +164,17 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
         num_stages=int(chosen.get("num_stages", config.num_stages) or 0),
         launch_pdl=default.launch_pdl,
     )
+
+
+def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
+    """Whether a candidate is as the bucket requires it to be; it is not where an expression divides by zero."""
+    numbers = {name: value for name, value in bucket.values if isinstance(value, int)}
+    numbers |= {name: int(value) for name, value in variant.constexprs if isinstance(value, int)}
+    numbers |= {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
+    try:
+        return all(expressions.evaluate(expressions.parse(text, numbers, "require"), numbers) for text in bucket.require)
+    except expressions.ExpressionFault:
+        return False
 
 
 def obstacle(facts: Mapping[str, Any], device: Device) -> str:

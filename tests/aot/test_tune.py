@@ -12,7 +12,7 @@ from kbuild.aot import build as builder
 from kbuild.aot import tuned
 from kbuild.aot.load import load
 from kbuild.aot.matrix import Variant, expand
-from kbuild.aot.tune import SECONDS, Device, Program, obstacle, programs_at_once, tasks
+from kbuild.aot.tune import SECONDS, Device, Program, obstacle, programs_at_once, short, tasks
 from kbuild.aot.tuned import Entry
 from kbuild.aot.verify.cases import Case
 from kbuild.cli import main
@@ -193,6 +193,7 @@ def test_tables_that_are_none(tmp_path: Path, text: str, says: str) -> None:
         ("n = 500", "m = 500", "tune.bucket[0].values.m: unknown key"),
         ('x = "n", ', "", 'tune.sizes: missing key "x"'),
         ('y = "n" }', 'y = "m" }', "tune.sizes.y:"),
+        ("[kernel.tune]", "[kernel.tune]\nrequire = 'BLOCKS < n'", 'tune.require: unknown name "BLOCKS" in "BLOCKS < n"'),
         ("BLOCK = [512, 1024, 2048, 4096]", "BLOCK = []", "tune.candidates.BLOCK: expected a list of values, found an empty"),
     ],
 )
@@ -210,6 +211,24 @@ def test_facts_rule_candidates_out() -> None:
     assert obstacle(facts | {"spill_stores": 8, "spill_loads": 12}, H200) == "spills 20 bytes"
     assert "232448 are there" in obstacle(facts | {"shared": 240_000}, H200)
     assert "more than there are" in obstacle(facts | {"warps": 16}, H200)
+
+
+def test_what_is_required_of_candidates_is_not_even_compiled(project: Path) -> None:
+    file = project / "kernels.toml"
+    table = TABLE.replace("[kernel.tune]", '[kernel.tune]\nrequire = "BLOCK >= 256 * num_warps"')
+    table = table.replace("values = { n = 500 }", 'values = { n = 500 }\nrequire = "BLOCK <= 2 * n"')
+    file.write_text(file.read_text() + table)
+    few, many, _ = tasks(load(file), ("sm_90",), ())
+    assert [short(variant).partition(",")[0] for variant in few.candidates] == ["BLOCK=512"]
+    assert len(many.candidates) == 8 - 3
+
+
+def test_candidates_may_set_what_only_another_configuration_gives(project: Path) -> None:
+    file = project / "kernels.toml"
+    text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")
+    file.write_text(text + TABLE.replace("BLOCK = [512, ", "SCALE = [1.0, 2.0], BLOCK = [512, "))
+    found = list(tasks(load(file), ("sm_90",), ()))
+    assert len(found[1].candidates) == 2 * 8 and {variant.values["SCALE"] for variant in found[1].candidates} == {1.0, 2.0}
 
 
 def test_without_a_driver_it_says_so(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

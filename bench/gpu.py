@@ -28,14 +28,18 @@ import torch
 import triton
 from torch_clock import TorchClock
 
+try:
+    import tomllib
+except ModuleNotFoundError:  # Before Python 3.11.
+    import tomli as tomllib
+
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 from kbuild.aot import turns  # noqa: E402
-from kbuild.aot.load import load  # noqa: E402
 
 ROWS: list[dict[str, Any]] = []
 CLOCK = TorchClock(torch)
-MANIFEST = load(ROOT / "kernels.toml")
+MANIFEST = tomllib.loads((ROOT / "kernels.toml").read_text())
 package: Any = None
 
 
@@ -89,11 +93,13 @@ def source(name: str) -> Any:
 def configurations(kernel: str, dtype: torch.dtype, **facts: Any) -> list[dict[str, Any]]:
     """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take them too."""
     point = {"arch": "sm_90", "dtype": SHORT[dtype], "specialize": "aligned", **facts}
-    return [
-        {**dict(config.constexprs), "num_warps": config.num_warps, "num_stages": config.num_stages}
-        for config in MANIFEST.kernel(kernel).configs
-        if config.when.holds(point)
-    ]
+    [table] = (one for one in MANIFEST["kernel"] if one["name"] == kernel)
+    found: list[dict[str, Any]] = []
+    for config in table["config"]:
+        when = {name: value if isinstance(value, list) else [value] for name, value in config.get("when", {}).items()}
+        if all(point[name] in values for name, values in when.items() if name in point):
+            found.append({name: value for name, value in config.items() if name != "when"})
+    return found
 
 
 def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> dict[str, Callable[[], Any]]:

@@ -17,7 +17,7 @@ from kbuild.errors import ToolError
 Key = TypeVar("Key", bound=Hashable)
 Call = Callable[[], Any]
 
-SECONDS = 0.5
+SECONDS = 0.8
 """Of device time for each comparison."""
 MOST_ROUNDS, LEAST_ROUNDS = 1000, 16
 BATCH = 96

@@ -63,7 +63,7 @@ def in_turns(calls: Mapping[Key, Call], clock: Clock, seconds: float = SECONDS, 
     times: dict[Key, list[float]] = {name: [] for name in calls}
     if not rounds:
         _, once, ahead = _batch(calls, clock, order, _PROBE, ahead)
-        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds * 1e6 / once)))
+        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds * 1e6 / max(once, 1.0))))
     size = max(1, BATCH // len(calls))
     for start in range(0, rounds, size):
         found, _, ahead = _batch(calls, clock, order, min(size, rounds - start), ahead)

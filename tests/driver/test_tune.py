@@ -64,12 +64,13 @@ values = { M = 64, N = 64, K = 128, stride_am = 128, stride_ak = 1, stride_bk = 
 RUN = """
 import os
 import sys
-from kbuild.aot import gpu
+from kbuild.aot import gpu, turns
 from kbuild.cli import main
 from kbuild.emulator.driver import StandIn
-gpu._CACHE_BYTES, gpu._MOST_LAUNCHES, gpu._LEAST_LAUNCHES = 4096, 3, 1
+gpu._CACHE_BYTES, turns.MOST_ROUNDS, turns.LEAST_ROUNDS = 4096, 3, 1
 assert main(["tune", "--dry-run", "-q"]) == 0  # The stand-in has to find the PTX of all cubins.
-with StandIn(["sm_90"], builds=["build/tune"]) as driver:
+# Late streams, as a GPU's: what is done before all of a batch is asked for cannot be timed.
+with StandIn(["sm_90"], builds=["build/tune"], streams="late") as driver:
     os.environ["KBUILD_LIBCUDA"] = str(driver.path)
     sys.exit(main(sys.argv[1:]))
 """

@@ -221,6 +221,7 @@ CONTROL = [
     fence.proxy.tensormap::generic.release.gpu;
     nanosleep.u32 100;
     griddepcontrol.wait;
+    griddepcontrol.launch_dependents;
     setmaxnreg.inc.sync.aligned.u32 232;
     pmevent 1;
     mov.b32 %r0, %r_tid;

@@ -61,7 +61,7 @@ def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",), core: Path | 
             core = Path(folder, "launcher.o").absolute()
             toolchain.run(core_command(cc, str(core)), package_dir)
         made = Path(folder, LIBRARY)
-        toolchain.run(link_command(cc, str(core.absolute()), str(made.relative_to(package_dir))), package_dir)
+        toolchain.run(link_command(cc, str(core.absolute()), f"{made.parent.name}/{LIBRARY}"), package_dir)
         os.chmod(made, 0o755)
         os.replace(made, library)
     return library

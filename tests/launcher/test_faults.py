@@ -9,7 +9,9 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy
 import pytest
@@ -274,6 +276,17 @@ def test_references_and_memory_stay_level(world):
         after = [sys.getrefcount(o) for o in watched]
         assert all(abs(b - a) < 100 for a, b in zip(before, after)), "one reference for each call would be 500"
         assert sys.getallocatedblocks() - blocks < 400
+
+
+def test_a_library_is_built_from_a_relative_path(built_package, tmp_path, monkeypatch):
+    # From Python 3.12 on, mkdtemp gives an absolute path for a relative directory too.
+    made = tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *given, **named: os.path.abspath(made(*given, **named)))
+    monkeypatch.chdir(tmp_path)
+    table, _ = example_table()
+    rendering.render(Path("example"), table)
+    built = cbuild.build_launcher(Path("example"))
+    assert built.read_bytes() == (built_package / "example" / "_launcher.abi3.so").read_bytes()
 
 
 def test_library_is_the_same_wherever_it_is_built(built_package, tmp_path):

@@ -1,6 +1,6 @@
 """Speed on a GPU: the shipped package against Triton's JIT on the same source, torch, cuBLAS and cuDNN.
 
-    python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention] [--plot docs/speed.svg]
+    python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention] [--rows 'N4096 D128'] [--plot …]
 
 Needs torch and triton beside the built package.  Every result is checked against float64 before it is timed; times are
 medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`kbuild/aot/turns.py`); Triton gets the
@@ -15,6 +15,7 @@ import importlib.util
 import itertools
 import json
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -42,6 +43,7 @@ ROWS: list[dict[str, Any]] = []
 CLOCK = TorchClock(torch)
 MANIFEST = tomllib.loads((ROOT / "kernels.toml").read_text())
 package: Any = None
+asked_for: re.Pattern[str] = re.compile("")
 
 
 def main() -> None:
@@ -52,7 +54,10 @@ def main() -> None:
     parser.add_argument("--json", help="write all rows here")
     parser.add_argument("--plot", help="draw all rows here, as SVG")
     parser.add_argument("--only", default="copy,add,sum,softmax,layer_norm,matmul,persistent,fp8,attention,launch")
+    parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
     options = parser.parse_args()
+    global asked_for
+    asked_for = re.compile(options.rows)
     load_package(options.package, options.name)
     torch.manual_seed(0)
     for group in options.only.split(","):
@@ -172,7 +177,10 @@ def copy() -> None:
 def add() -> None:
     kernel = source("vector_add").vector_add_kernel
     n = 1 << 26
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    for dtype in (SINGLE, HALF, BRAIN):
+        shape = f"{name_of(dtype)} n=2^26"
+        if not asked_for.search(shape):
+            continue
         x, y = torch.randn(n, device="cuda").to(dtype), torch.randn(n, device="cuda").to(dtype)
         out = torch.full_like(x, float("nan"))
         ours = lambda: package.vector_add(x, y, out, n)  # noqa: E731
@@ -182,7 +190,7 @@ def add() -> None:
             [{"BLOCK": b, "num_warps": w} for b in (1024, 2048, 4096) for w in (4, 8)],
             lambda c: kernel[(triton.cdiv(n, c["BLOCK"]),)](x, y, out, n, **c),
         )
-        row("add", f"{name_of(dtype)} n=2^26", ours, error, 3 * x.nbytes, "GB/s",
+        row("add", shape, ours, error, 3 * x.nbytes, "GB/s",
             peer, {"torch": lambda: torch.add(x, y, out=out)}, 5e-3)  # fmt: skip
 
 
@@ -218,10 +226,13 @@ def sum_of(power: int) -> None:
     sizes = [(4096, 3, 4, 4), (4096, 4, 8, 2), (8192, 3, 8, 2), (8192, 4, 8, 1)]
     rings = [{"BLOCK": b, "STAGES": s, "num_warps": w, "each": e} for b, s, w, e in sizes]
     for name, ours, theirs, choices in (("two launches", twice, their_twice, steps), ("one launch", once, their_once, rings)):
+        shape = f"float32 n=2^{power}, {name}"
+        if not asked_for.search(shape):
+            continue
         out.fill_(float("nan"))
         ours()
         error = abs(out.item() - x.double().sum().item()) / x.double().abs().sum().item()
-        row("sum", f"float32 n=2^{power}, {name}", ours, error, x.nbytes, "GB/s",
+        row("sum", shape, ours, error, x.nbytes, "GB/s",
             best_of(choices, theirs), {"torch": lambda: x.sum()}, 1e-6)  # fmt: skip
 
 
@@ -238,6 +249,9 @@ def warps_for(block: int) -> list[int]:
 def softmax() -> None:
     kernel = source("softmax").softmax_kernel
     for rows, columns, dtype in SHAPES:
+        shape = f"{rows}x{columns} {name_of(dtype)}"
+        if not asked_for.search(shape):
+            continue
         x = torch.randn(rows, columns, device="cuda").to(dtype)
         out = torch.full_like(x, float("nan"))
         arguments = (x, out, columns, columns, columns)
@@ -249,13 +263,16 @@ def softmax() -> None:
         choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16) if columns >= 8192]
         choices += [c for c in configurations("softmax", dtype) if c["BLOCK"] == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
-        row("softmax", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
+        row("softmax", shape, ours, error, 2 * x.nbytes, "GB/s",
             peer, {"torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
 
 
 def layer_norm() -> None:
     kernel = source("layer_norm").layer_norm_kernel
     for rows, columns, dtype in SHAPES:
+        shape = f"{rows}x{columns} {name_of(dtype)}"
+        if not asked_for.search(shape):
+            continue
         x = torch.randn(rows, columns, device="cuda").to(dtype)
         weight, bias = torch.randn(columns, device="cuda").to(dtype), torch.randn(columns, device="cuda").to(dtype)
         y = torch.full_like(x, float("nan"))
@@ -272,7 +289,7 @@ def layer_norm() -> None:
         choices += [c for c in configurations("layer_norm", dtype) if c["BLOCK"] * c.get("PARTS", 1) == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         eager = lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias)  # noqa: E731
-        row("layer_norm", f"{rows}x{columns} {name_of(dtype)}", ours, error, 2 * x.nbytes, "GB/s",
+        row("layer_norm", shape, ours, error, 2 * x.nbytes, "GB/s",
             peer, {"torch": eager}, 5e-3)  # fmt: skip
 
 
@@ -293,6 +310,9 @@ def matmul() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     shapes = [(shape, dtype, transposed) for shape, dtype in PRODUCTS for transposed in (False, True)]
     for (m, n, k), dtype, transposed in [*shapes, ((8192, 8192, 512), HALF, True), ((1000,) * 3, HALF, False)]:
+        shape = f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}"
+        if not asked_for.search(shape):
+            continue
         a, b = operands(m, n, k, dtype, transposed)
         c = torch.full((m, n), float("nan"), device="cuda", dtype=dtype)
         arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
@@ -304,7 +324,7 @@ def matmul() -> None:
         order = "column_major" if transposed else "row_major"
         own = [c for c in configurations("matmul", dtype, specialize=order) if (c["BLOCK_M"] <= 16) == (m <= 16)]
         peer = best_of([*tiles(m), *own], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
-        row("matmul", f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}", ours, error, 2 * m * n * k, "TFLOP/s",
+        row("matmul", shape, ours, error, 2 * m * n * k, "TFLOP/s",
             peer, {"cublas": lambda: torch.mm(a, b)}, 5e-4 if dtype == SINGLE else 3e-3)  # fmt: skip
 
 
@@ -315,6 +335,9 @@ def persistent() -> None:
     programs = multiprocessors()
     shapes = [(size, dtype, transposed) for size in (4096, 8192) for dtype in (HALF, BRAIN) for transposed in (False, True)]
     for size, dtype, transposed in [*shapes, (8192, torch.float8_e4m3fn, True)]:
+        shape = f"{size}x{size}x{size} {name_of(dtype)}{' B^T' if transposed else ''}, persistent"
+        if not asked_for.search(shape):
+            continue
         a, b = operands(size, size, size, dtype, transposed)
         is_fp8 = dtype.itemsize == 1
         c = torch.full((size, size), float("nan"), device="cuda", dtype=HALF if is_fp8 else dtype)
@@ -330,7 +353,7 @@ def persistent() -> None:
         one = torch.ones((), device="cuda")
         scaled = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
         vendor = scaled if is_fp8 else lambda: torch.mm(a, b)
-        row("matmul", f"{size}x{size}x{size} {name_of(dtype)}{' B^T' if transposed else ''}, persistent", ours, error,
+        row("matmul", shape, ours, error,
             2 * size**3, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)  # fmt: skip
 
 
@@ -338,6 +361,9 @@ def fp8() -> None:
     """Operands of fp8, both contiguous along K; cuBLAS by `torch._scaled_mm`, and all with its fast accumulation."""
     kernel = source("matmul").matmul_kernel
     m = n = k = 8192
+    shape = f"{m}x{n}x{k} float8_e4m3fn B^T"
+    if not asked_for.search(shape):
+        return
     a, b = operands(m, n, k, torch.float8_e4m3fn, True)
     c = torch.full((m, n), float("nan"), device="cuda", dtype=HALF)
     arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
@@ -349,7 +375,7 @@ def fp8() -> None:
     peer = best_of([*tiles(m), *deep, *own], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
     one = torch.ones((), device="cuda")
     vendor = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
-    row("matmul", f"{m}x{n}x{k} float8_e4m3fn B^T", ours, error, 2 * m * n * k, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)
+    row("matmul", shape, ours, error, 2 * m * n * k, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)
 
 
 def operands(m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -381,6 +407,9 @@ def attention() -> None:
     for z, h, n, d in [(1, 32, 2048, 128), (1, 32, 4096, 128), (2, 16, 8192, 128), (1, 16, 16384, 128), (16, 12, 512, 64),
                        (4, 16, 8192, 64), (1, 8, 1111, 128)]:  # fmt: skip
         for causal, dtype in ((False, HALF), (True, HALF), (True, BRAIN)):
+            shape = f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'} {name_of(dtype)}"
+            if not asked_for.search(shape):
+                continue
             q, k, v = (torch.randn(z, h, n, d, device="cuda").to(dtype) for _ in range(3))
             out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
             arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3], h, n, z)
@@ -405,7 +434,7 @@ def attention() -> None:
                 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                     torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-            row("attention", f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'} {name_of(dtype)}", ours, error,
+            row("attention", shape, ours, error,
                 4 * z * h * n * n * d * (0.5 if causal else 1), "TFLOP/s", peer, {"cudnn": cudnn}, 1e-2)  # fmt: skip
 
 

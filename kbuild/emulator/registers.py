@@ -132,6 +132,8 @@ class Rows:
             return dtype if view.parts == 1 else np.dtype(f"u{size // view.parts}")
         if view.fit and view.parts == 1 and 0 < size < width and (view.fit == "low" or dtype.kind in "iu"):
             return np.dtype(f"{dtype.kind}{width}") if view.fit == "extend" else dtype
+        if view.fit == "predicate" and width == 0:
+            return np.dtype(bool)
         return self._misfit(view, width)
 
     def _misfit(self, view: View, width: int) -> np.dtype:

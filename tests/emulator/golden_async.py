@@ -43,6 +43,14 @@ COPIES = [
     ld.shared.b32 %r6, [%r2+8];
     add.u32 %r0, %r5, %r6;
 """, WORDS[1::2] + (WORDS[::2] & 0xFFFF)),
+    program("copies of some threads, zeros of the others", at("x", 4) + """
+    mad.lo.u32 %r2, %r_tid, 4, %r1;
+    setp.ge.u32 %p2, %r_tid, 20;
+    @%p2 mov.b64 %d0, 4;
+    cp.async.ca.shared.global [%r2], [%d0], 4, %p2;
+    cp.async.wait_all;
+    ld.shared.b32 %r0, [%r2];
+""", np.where(LANE < 20, WORDS[:32], 0)),
     program("copies that arrive at a barrier", at("x", 4) + """
     @%p1 mbarrier.init.shared.b64 [%r1], 32;
     bar.warp.sync -1;

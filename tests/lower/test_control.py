@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import kbuild
 from tests.lower.kernels import RANGE, assert_in_order, llir, pointers, ptx
 
+MATMUL = f"{Path(__file__).parents[2]}/kernels/matmul.py:matmul_kernel"
 SUM = RANGE + pointers("x", "f32") + """
   %zero: tensor<1024xf32, #b> = arith.constant {value = 0.0}
   %lower: i32 = arith.constant {value = 0}
@@ -86,6 +91,21 @@ def test_nested_loops_and_branches():
       tt.store %o, %r
     """.replace(" {types = []}", ""), "%o: !tt.ptr<i32>, %n: i32")  # fmt: skip
     assert text.count(".pragma \"nounroll\"") == 2
+
+
+def test_fragments_go_round_a_loop_as_the_words_that_tensor_cores_take():
+    """Those of the next iteration's first products, which are loaded early; elements would be moved out of words and back."""
+    signature = {
+        **dict.fromkeys("abc", "*fp16:16"), **dict.fromkeys(("M", "N", "K", "stride_am", "stride_bk", "stride_cm"), "i32:16"),
+        **dict.fromkeys(("stride_ak", "stride_bn", "stride_cn"), "i32:1"),
+    }  # fmt: skip
+    tiles = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8}
+    artifact = kbuild.compile(MATMUL, signature=signature, constexprs=tiles, target="sm_80", stop="ptx")
+    loop = re.search(r"(\$L__BB0_\d+):\n(?:(?!\$L__BB).*\n)*?.*bra\s+\1;", artifact.asm["ptx"])
+    assert loop is not None and loop[0].count("mma.sync") == 32
+    assert "%rs" not in loop[0], "no half of a word"
+    copies = re.findall(r"cp\.async\.cg.*, 16, (%\w)", loop[0])
+    assert copies == ["%p"] * 8, "those that are whole or nothing have a predicate, not a number of bytes"
 
 
 def test_while_gives_what_it_tested_with():

@@ -34,15 +34,31 @@ def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
         raise InternalError(f"cp.async of {access.vector * size} bytes", op.loc)
     pointer, start = descriptor(emit, op.dst)
     place = thread_offset(emit, pointer, access.lane, access.warp, size)
-    count = _copied(emit, op.mask, vector_axis(emit, op.src, access.vector), access.vector) if op.mask is not None else None
+    axis = vector_axis(emit, op.src, access.vector) if op.mask is not None else 0
+    whole = _whole(emit, op.mask, axis, access.vector)
+    count = _copied(emit, op.mask, axis, access.vector) if op.mask is not None and whole is None else None
     with emit.when(owns(emit, source)):
         for group, offset in zip(access.groups, access.offsets):
-            target = place.address(emit, (offset ^ start) * size)
-            base, constant = address(emit, op.src, group[0])
-            if constant:
-                base = emit.instruction(f"getelementptr i8, {GLOBAL_POINTER} {base}, i64 {constant}")
-            copied = emit.mul(count(group), str(size)) if count is not None else None
-            _copy(emit, target, base, access.vector * size, copied)
+            target = place.split(emit, (offset ^ start) * size)
+            origin = address(emit, op.src, group[0])
+            if count is not None:
+                _copy(emit, target, origin, access.vector * size, emit.mul(count(group), str(size)))
+            elif whole is not None:
+                _copy_if(emit, target, origin, access.vector * size, whole(group))
+
+
+def _whole(emit: Emitter, mask: Value | None, axis: int, vector: int) -> Callable[[Sequence[int]], str] | None:
+    """Where a mask lets a vector, given by its registers, through; None where it may let a part through."""
+    if mask is None:
+        return lambda group: "true"
+    masks = emit.registers(mask)
+    if axis_info(emit).mask_alignment(mask, axis) >= vector:
+        return lambda group: masks[group[0]]
+    if isinstance(mask.op, AndI):
+        left, right = (_whole(emit, side, axis, vector) for side in (mask.op.lhs, mask.op.rhs))
+        if left is not None and right is not None:
+            return lambda group: emit.all_of([left(group), right(group)])
+    return None
 
 
 def _copied(emit: Emitter, mask: Value, axis: int, vector: int) -> Callable[[Sequence[int]], str]:
@@ -68,14 +84,31 @@ def _copied(emit: Emitter, mask: Value, axis: int, vector: int) -> Callable[[Seq
     return sum_of
 
 
-def _copy(emit: Emitter, target: str, source: str, size: int, copied: str | None) -> None:
+Place = tuple[str, int]
+"""A pointer, and how many bytes after it."""
+
+
+def _copy(emit: Emitter, target: Place, source: Place, size: int, copied: str | None) -> None:
     """16 bytes bypass the L1 cache (`.cg`), smaller copies can't (`.ca`); `copied` is the register of how many to read."""
     name = f"llvm.nvvm.cp.async.{'cg' if size == 16 else 'ca'}.shared.global.{size}"
-    operands = [(SHARED_POINTER, target), (GLOBAL_POINTER, source)]
+    operands = [(SHARED_POINTER, emit.offset_pointer(*target, SHARED_POINTER)),
+                (GLOBAL_POINTER, emit.offset_pointer(*source, GLOBAL_POINTER))]  # fmt: skip
     if copied is not None:
         name += ".s"
         operands.append(("i32", copied))
     emit.call(name, "void", operands, effect=True)
+
+
+def _copy_if(emit: Emitter, target: Place, source: Place, size: int, condition: str) -> None:
+    """All the bytes, or zeros where the condition does not hold.  ptxas makes the condition of the instruction from the predicate
+    as it is, from a number of bytes by a choice and a comparison."""
+    if condition in ("true", "false"):
+        _copy(emit, target, source, size, None if condition == "true" else "0")
+        return
+    ignored = emit.instruction(f"xor i1 {condition}, true")
+    operands = [(SHARED_POINTER, target[0]), (GLOBAL_POINTER, source[0]), ("i1", ignored)]
+    name = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global"
+    emit.asm(f"{name} [$0 + {target[1]}], [$1 + {source[1]}], {size}, $2;", "r,l,b", operands, [], effect=True)
 
 
 @lower(AsyncCommitGroup)

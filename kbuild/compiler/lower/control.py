@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kbuild.compiler.ir.core import Block, Value
+from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.emit import Chunk, Emitter
 from kbuild.compiler.lower.literals import llvm_type
 from kbuild.compiler.lower.lowering import Results, lower, lower_block
+from kbuild.compiler.lower.words import from_word, per_word, to_word, word_type
 from kbuild.compiler.ops.control import Condition, For, If, Return, While, Yield
+from kbuild.compiler.ops.tensor import Dot
 
 
 class Phis:
@@ -17,13 +20,18 @@ class Phis:
     The incoming registers are asked for at the very end: those of a loop's back edge come after their use.
     """
 
-    def __init__(self, emit: Emitter, chunk: Chunk, type_: str) -> None:
-        self.emit, self.chunk, self.type = emit, chunk, type_
+    def __init__(self, emit: Emitter, chunk: Chunk, type_: Type) -> None:
+        self.emit, self.chunk, self.value_type, self.type = emit, chunk, type_, self.register_type(type_)
         self.incoming: list[tuple[str, Callable[[int], str]]] = []
         """Label of a predecessor, and what gives the register that comes from there."""
 
+    @staticmethod
+    def register_type(type_: Type) -> str:
+        """The LLVM type of what is merged, for values of a type."""
+        return llvm_type(type_)
+
     def registers(self, count: int) -> Sequence[str]:
-        """The lazy merged registers."""
+        """The registers of the value, which merge so many of each predecessor when they are asked for."""
         return self.emit.lazy(count, self._phi)
 
     def _phi(self, index: int) -> str:
@@ -36,13 +44,44 @@ class Phis:
         self.chunk.lines.append(f"  {register} = phi {self.type} {operands}")
 
 
+class WordPhis(Phis):
+    """Those of fragments for the tensor cores: what is merged are the words that these take, not their elements, which would have
+    to be moved out of each word and into the next."""
+
+    @staticmethod
+    def register_type(type_: Type) -> str:
+        return word_type(type_)
+
+    def registers(self, count: int) -> Sequence[str]:
+        words, each, type_ = super().registers(count), per_word(self.value_type), self.value_type
+        return self.emit.lazy(each * count, lambda index: from_word(self.emit, words[index // each], type_)[index % each])
+
+
+def _goes_in_words(value: Value) -> bool:
+    """Whether a carried value is a fragment of several elements in a word."""
+    return per_word(value.type) > 1 and any(
+        isinstance(user, Dot) and user.atom and value in (user.a, user.b) for user in value.users
+    )
+
+
+def _handed(emit: Emitter, arguments: Sequence[Value], values: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """What a predecessor hands to the arguments of a block: to be called where it still writes."""
+
+    def words(registers: Sequence[str], type_: Type) -> Sequence[str]:
+        each = per_word(type_)
+        return emit.lazy(len(registers) // each, lambda i: to_word(emit, registers[each * i : each * (i + 1)], type_))
+
+    return [words(own, value.type) if _goes_in_words(value) else own for value, own in zip(arguments, values)]
+
+
 def _bind_phis(emit: Emitter, values: Sequence[Value], counts: Sequence[Sequence[str]]) -> list[Phis]:
     """Give values registers that merge predecessors, at the head of the current block."""
     merged = []
     head = emit.chunk
     emit.new_chunk()
     for value, like in zip(values, counts):
-        phis = Phis(emit, head, llvm_type(value.type))
+        is_argument = isinstance(value.owner, Block)  # Results merge elements: nothing but arguments is handed over in words.
+        phis = (WordPhis if is_argument and _goes_in_words(value) else Phis)(emit, head, value.type)
         emit.bind(value, phis.registers(len(like)))
         merged.append(phis)
     return merged
@@ -74,18 +113,20 @@ def lower_for(emit: Emitter, op: For) -> Results:
     head, after = emit.new_label("loop"), emit.new_label("done")
     guard = emit.chunk.label
     runs = emit.holds("slt", lower_bound, upper, type_)
+    entering = _handed(emit, op.carried, init)
     emit.branch(head, "" if runs == "true" else runs, after)
     with emit.scope():
         emit.start_block(head)
-        induction, *carried = _bind_phis(emit, op.body.arguments, [[lower_bound], *init])
+        induction, *carried = _bind_phis(emit, op.body.arguments, [[lower_bound], *entering])
         lower_block(emit, op.body)
         yielded = _operands(emit, op.yielded)
         latch = emit.chunk.label
         following = emit.instruction(f"add nsw {type_} {emit.scalar(op.induction)}, {step}")
         again = emit.compare("slt", following, upper, type_)
+        following_carried = _handed(emit, op.carried, yielded)
         emit.branch(head, again, after, _unroll_disabled(emit))
-    _bring(emit, [induction, *carried], guard, [[lower_bound], *init])
-    _bring(emit, [induction, *carried], latch, [[following], *yielded])
+    _bring(emit, [induction, *carried], guard, [[lower_bound], *entering])
+    _bring(emit, [induction, *carried], latch, [[following], *following_carried])
     emit.start_block(after)
     merged = _bind_phis(emit, op.results, init)
     if runs != "true":
@@ -97,7 +138,7 @@ def lower_for(emit: Emitter, op: For) -> Results:
 @lower(While)
 def lower_while(emit: Emitter, op: While) -> Results:
     """The block that tests is the loop's head; the results are what it tested with."""
-    init = _operands(emit, op.init)
+    init = _handed(emit, op.before.arguments, _operands(emit, op.init))
     head, body, after = (emit.new_label(name) for name in ("while", "do", "done"))
     before = emit.chunk.label
     emit.branch(head)
@@ -114,7 +155,7 @@ def lower_while(emit: Emitter, op: While) -> Results:
         for argument, registers in zip(op.after.arguments, values):
             emit.bind(argument, registers)
         lower_block(emit, op.after)
-        yielded = _operands(emit, op.after.terminator.operands)
+        yielded = _handed(emit, op.before.arguments, _operands(emit, op.after.terminator.operands))
         latch = emit.chunk.label
         emit.branch(head, metadata=_unroll_disabled(emit))
     _bring(emit, carried, before, init)

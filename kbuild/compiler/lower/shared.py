@@ -44,9 +44,14 @@ class ThreadOffset(NamedTuple):
 
     def address(self, emit: Emitter, constant: int) -> str:
         """The pointer to thread part XOR `constant` bytes."""
+        pointer, fixed = self.split(emit, constant)
+        return emit.offset_pointer(pointer, fixed, SHARED_POINTER)
+
+    def split(self, emit: Emitter, constant: int) -> tuple[str, int]:
+        """The same as a pointer and what to add to it."""
         varying, fixed = constant & self.reach, constant & ~self.reach
         moved = emit.xor(self.base, str(varying)) if varying else self.base
-        return emit.offset_pointer(emit.offset_pointer(self.pointer, moved, SHARED_POINTER), fixed, SHARED_POINTER)
+        return emit.offset_pointer(self.pointer, moved, SHARED_POINTER), fixed
 
 
 def thread_offset(emit: Emitter, pointer: str, lane: Sequence[int], warp: Sequence[int], element_bytes: int) -> ThreadOffset:

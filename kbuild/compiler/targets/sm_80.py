@@ -44,7 +44,7 @@ SM_80 = register_target(
     Target(
         arch="sm_80",
         capability=(8, 0),
-        ptx_feature="ptx74",
+        ptx_feature="ptx75",
         shared_bytes=166912,
         max_registers=255,
         atoms=MMA_SYNC_SM80,

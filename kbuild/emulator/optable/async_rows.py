@@ -18,18 +18,20 @@ from kbuild.emulator.ptx import Address, Instruction, PtxError, Sink
 
 
 def _copy(form: Form, instruction: Instruction) -> Bound:
-    """`cp.async [shared], [global], size{, bytes read}{, cache policy}`."""
+    """`cp.async [shared], [global], size{, bytes read or predicate to read none}{, cache policy}`."""
     target, source, *rest = instruction.operands
     (to, to_offset), (origin, origin_offset) = address_of(target), address_of(source)
     size = number(rest[0])
     if size not in (4, 8, 16) or (form.has("cg") and size != 16):
         raise PtxError(f"{instruction.name} cannot copy {size} bytes")
     rest = rest[1:-1] if form.has("L2::cache_hint") else rest[1:]
-    amount_views = tuple(map(count_view, rest))
+    amount_views = tuple(View(operand, "u32", fit="predicate") for operand in rest)
 
     def function(warps: Any, start: np.ndarray, begin: np.ndarray, *amounts: np.ndarray, where: Any = True) -> None:
         lanes = active_lanes(warps.size, where)
         moved = amounts[0][lanes].astype(np.int64) if amounts else np.full(len(lanes), size)
+        if amounts and amounts[0].dtype == bool:
+            moved = size * (1 - moved)
         if (moved > size).any():
             raise Fault("async-misuse", f"reads {int(moved.max())} bytes to fill {size}")
         agent_of(warps.cta).copies.issue(

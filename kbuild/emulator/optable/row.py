@@ -198,7 +198,8 @@ class View:
     part: int = 0
     parts: int = 1
     fit: str = ""
-    """For a register wider than the type: `extend` fills all of it, `low` reads its low part; empty forbids it."""
+    """For a register wider than the type: `extend` fills all of it, `low` reads its low part; empty forbids it.  With `predicate`
+    it may be a predicate instead."""
 
 
 @dataclass(frozen=True)

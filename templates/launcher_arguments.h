@@ -437,17 +437,18 @@ static int same_value(const OptionValue *known, PyObject *value)
         return PyUnicode_Check(value) && PyUnicode_CompareWithASCIIString(value, known->text) == 0;
     if (PyLong_Check(value)) {
         int overflow;
-        return PyLong_AsLongLongAndOverflow(value, &overflow) == known->integer && !overflow && !known->is_float;
+        int64_t integer = PyLong_AsLongLongAndOverflow(value, &overflow);
+        return !overflow && (known->is_float ? (double)integer == known->number : integer == known->integer);
     }
     return known->is_float && PyFloat_Check(value) && PyFloat_AsDouble(value) == known->number;
 }
 
-/* One bit for the value that was given; every bit where none was, which only derived options may. */
+/* One bit for the value that was given, or for the default; where there is neither, as derived options may, every bit. */
 static int read_option(const Kernel *kernel, int index, PyObject *value, Call *call)
 {
     const Option *option = &kernel->options[index];
     uint64_t *fact = &call->facts[DEVICE_FACTS + kernel->parameter_count + index];
-    *fact = value ? 0 : ~UINT64_C(0);
+    *fact = value ? 0 : option->standard < 0 ? ~UINT64_C(0) : UINT64_C(1) << option->standard;
     if (!value)
         return 0;
     uint64_t type = torch.tensor ? torch.dtype_bits[dtype_slot(value)] : 0;

@@ -58,7 +58,7 @@ typedef struct {
 
 typedef struct { const char *text; int64_t integer; double number; int is_float; uint64_t type; } OptionValue;
 
-typedef struct { const char *name; int required, count; const OptionValue *values; } Option;
+typedef struct { const char *name; int required, count, standard /* value where none is given; -1: none */; const OptionValue *values; } Option;
 
 /* An argument handed to the kernel; floats are encoded with so many bits of exponent and mantissa (0: 64 bits as they are). */
 typedef struct { int16_t parameter; /* -1: a null pointer */ uint8_t exponent, mantissa; int map; /* -1: none */ } Passed;

@@ -54,7 +54,7 @@ def build_wheel(
     )
     result = builder.build(options, Lines(sys.stderr))
     if result.failures:
-        raise ErrorGroup(result.failures)
+        raise ErrorGroup(builder.grouped(result.failures))
     assert result.wheel is not None
     return result.wheel.name
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +39,8 @@ SOURCE_DIGEST = "kbuild.compiler.frontend.digest:source_digest"
 _KBUILD = Path(__file__).resolve().parents[1]
 _LARGEST_TEXT = 8000
 """Characters of one failure that are shown."""
+_MOST_NAMES = 5
+"""Variants that are named of those that fail alike."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,16 @@ class Options:
     """The function that gives the digest of a kernel's source closure."""
 
 
+class VariantError(ToolError):
+    """A variant that could not be compiled."""
+
+    def __init__(self, variant: str, text: str, command: str) -> None:
+        super().__init__(f"{variant} failed\n{text}", hint=f"this repeats it: {command}")
+        self.variant = variant
+        self.text = text
+        """What its compilation printed."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What a build came to."""
@@ -88,7 +100,7 @@ class Result:
     cached: int
     """Variants that came from the cache."""
     failures: tuple[KbuildError, ...]
-    """One error per variant that failed."""
+    """A VariantError per variant that failed, and another error if the package did."""
     expansion: Expansion
     """All variants of the manifest, and what it leaves out."""
     wheel: Path | None = None
@@ -310,9 +322,32 @@ def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> Kbu
         text = f"{text}\nit was not done after {LONGEST_COMPILE} seconds".strip()
     elif failure.code >= 126 and "error:" not in text:
         text = f"{text}\nthe compiler was ended by signal {failure.code - 128}, or could not run".strip()
-    if job is None:
-        return ToolError(f"the package {manifest.package.name} failed\n{text}")
-    return ToolError(f"{job.variant.name} failed\n{text}", hint=f"this repeats it: {job.command()}")
+    if job is not None:
+        return VariantError(job.variant.name, text, job.command())
+    what = "compiling its launcher failed" if failure.output == LAUNCHER else "failed"
+    text = text or f"the C compiler ended with exit code {failure.code} and said nothing"
+    return ToolError(f"the package {manifest.package.name}: {what}\n{text}")
+
+
+def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
+    """The failures of a build, those of variants that say the same told once."""
+    alike: dict[str, list[VariantError]] = {}
+    told: list[KbuildError] = []
+    for failure in failures:
+        if not isinstance(failure, VariantError):
+            told.append(failure)
+        elif failure.text not in alike:
+            alike[failure.text] = [failure]
+            told.append(failure)
+        else:
+            alike[failure.text].append(failure)
+    for text, variants in alike.items():
+        if len(variants) > 1:
+            first, more = variants[0], len(variants) - 1
+            names = "\n".join(f"  {one.variant}" for one in variants[1 : 1 + _MOST_NAMES])
+            names += f"\n  and {more - _MOST_NAMES} more" if more > _MOST_NAMES else ""
+            told[told.index(first)] = ToolError(f"{first.variant} failed\n{text}\nlikewise:\n{names}", hint=first.hint)
+    return told
 
 
 def _publish(directory: Path, dist: Path) -> Path:

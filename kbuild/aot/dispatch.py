@@ -81,7 +81,15 @@ class Option:
     name: str
     values: tuple[bool | int | float | str, ...]
     required: bool
-    """False where the types of the arguments imply the value."""
+    """False where the types of the arguments imply the value, or it has a default."""
+    default: int = -1
+    """Index of the value where none is given; -1 if there is none."""
+
+    def shown(self, argument: object) -> str:
+        """What a call has chosen."""
+        is_default = argument is None and self.default >= 0
+        text = f"{self.values[self.default] if is_default else argument!s:.60}" or "''"
+        return text + " (by default)" * is_default
 
 
 @dataclass(frozen=True)
@@ -249,7 +257,7 @@ def _coarse_failure(kernel: KernelTable, targets: Sequence[Target], call: Call, 
         elif position - len(kernel.parameters) < len(kernel.options):
             option = kernel.options[position - len(kernel.parameters)]
             wanted = option.values[row.required[fact].bit_length() - 1]
-            words.append(f"{option.name} = {call.arguments[position]!s:.60} is not {wanted}")
+            words.append(f"{option.name} = {option.shown(call.arguments[position])} is not {wanted}")
     return "; ".join(words)
 
 
@@ -279,7 +287,7 @@ def no_variant_message(kernel: KernelTable, targets: Sequence[Target], call: Cal
     """The text of the error for a call that no row can take, or that more than one kind of row could."""
     selection = select(kernel, call.facts)
     if selection.row == AMBIGUOUS:
-        names = [option.name for option in kernel.options if not option.required]
+        names = [option.name for option in kernel.options if not option.required and option.default < 0]
         advice = f"; say {names[0]}=..." if names else ""
         head = f"{kernel.name}(): the element type of an argument is unknown, and rows for more than one type match{advice}"
     elif not any(runs_on_call(call, row) for row in kernel.rows):
@@ -303,8 +311,17 @@ def _type_failures(parameter: Parameter, argument: object, missing: int, fact: i
     if parameter.kind != "pointer":
         return [f"{parameter.name} = {argument!s:.30} does not fit {wanted[0]}"]
     found = [name for name, bit in TYPES.items() if fact & bit]
-    given = found[0] if len(found) == 1 else str(getattr(argument, "dtype", type(argument).__name__))
+    given = found[0] if len(found) == 1 else _type_name(str(getattr(argument, "dtype", type(argument).__name__)))
     return [f"{parameter.name} holds {given}, not {wanted[0]}"]
+
+
+def _type_name(dtype: str) -> str:
+    """The name in signatures of a type of numpy's or torch's, as far as it has one."""
+    name = dtype.removeprefix("torch.")
+    for long, short in (("uint", "u"), ("int", "i"), ("bfloat", "bf"), ("float", "fp")):
+        if name.removeprefix(long).isdigit():
+            return name.replace(long, short)
+    return {"bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}.get(name, name)
 
 
 def _names(condition: str, name: str) -> bool:
@@ -327,5 +344,10 @@ def keyword_texts(kernel: KernelTable, annotations: Mapping[str, str]) -> list[s
         equals = f" = {default}" if annotation else f"={default}"
         return f"{name}: {annotation}{equals if default else ''}" if annotation else f"{name}{equals if default else ''}"
 
-    options = [text(option.name, "" if option.required else "None") for option in kernel.options]
+    options = [text(option.name, _default_text(option)) for option in kernel.options]
     return ["*", *options, text("stream", "None"), text("grid", "" if not kernel.grid else "None")]
+
+
+def _default_text(option: Option) -> str:
+    """What stands behind an option's `=`; empty where it has to be given."""
+    return repr(option.values[option.default]) if option.default >= 0 else "" if option.required else "None"

@@ -43,7 +43,7 @@ def number(environment: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise UsageError(f"{name} is {text!r}, expected a natural number")
+        raise UsageError(f"{name} is {text!r}, expected a natural number of up to 11 digits")
     return int(text)
 
 

@@ -2,7 +2,7 @@
 
 Every mistake is told with its line, and all of them at once:
 
-    kernels.toml:12: kernel "flash_attention": matrix.dtype[1]: unknown type "fp61"; did you mean "fp16"?
+    kernels.toml:12: kernel "flash_attention": matrix.dtype[1]: unknown type "fp61"; did you mean "fp64"?
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ def load(file: Path, display: str = "") -> Manifest:
 
 
 def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath, int]]:
+    hint = "a project has a kernels.toml; -C DIR names it"
+    if file.exists() and not file.is_file():  # A pipe, too, which reading would wait for.
+        raise ManifestError(f"{display}: is no file", hint=hint)
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise ManifestError(
-            f"{display}: {error.strerror or error}", hint="a project has a kernels.toml; -C DIR names it"
-        ) from None
+        raise ManifestError(f"{display}: {error.strerror or error}", hint=hint) from None
     if len(data) > _LARGEST_FILE:
         raise ManifestError("the manifest is larger than 4 MiB", Loc(display, 1))
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # Some editors begin a file with a byte order mark.
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ManifestError("the text is not UTF-8", Loc(display, line)) from None
@@ -94,7 +95,22 @@ def _package(reader: Reader) -> Package:
     for key, text in texts.items():
         if "\n" in text or not text.isprintable():
             reader.error((*path, key), "expected one line of printable text")
+    texts["license"] = _license(reader, (*path, "license"), texts["license"])
     return Package(str(name), version, archs, ptx_archs, **texts)
+
+
+def _license(reader: Reader, path: KeyPath, text: str) -> str:
+    """An SPDX expression as it is normally written: package indexes refuse wheels with anything else."""
+    if not text:
+        return ""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # A twentieth of a second.
+
+    try:
+        return canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        advice = 'write it as SPDX does, such as "Apache-2.0", or "LicenseRef-Proprietary" for one of your own'
+        reader.error(path, f"{described(text)} is no licence expression", advice)
+        return ""
 
 
 def _archs(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -110,7 +126,9 @@ def _archs(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[tup
         arch = entry.removesuffix("+ptx")
         if arch not in ARCHS:
             plain = "sm_" + re.sub(r"\W|^sm_|^compute_|\+PTX$", "", arch).removesuffix("a")
-            reader.error((*path, index), f"unknown architecture {described(entry)}", suggestion(plain, ARCHS))
+            near = plain in ARCHS or (sorted(plain) in [sorted(known) for known in ARCHS])
+            advice = suggestion(plain, ARCHS) if near else f"known: {', '.join(ARCHS)}"
+            reader.error((*path, index), f"unknown architecture {described(entry)}", advice)
         elif arch in archs:
             reader.error((*path, index), f'"{arch}" is named twice')
         else:

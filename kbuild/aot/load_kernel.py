@@ -13,7 +13,7 @@ from kbuild.aot.descriptors import expanded, parts
 from kbuild.aot.load_tune import load_tune
 from kbuild.aot.load_verify import check_expression, check_expressions, load_verify
 from kbuild.aot.load_when import condition, guards
-from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Config, Kernel, Specialization, Value
+from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Config, Kernel, Specialization, Value, is_same
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
 from kbuild.aot.positions import Path as KeyPath
@@ -36,7 +36,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     source, function_name, function = _function(reader, path, table)
     if function is None:
         return None
-    parameters = {parameter.name for parameter in function.parameters}
+    parameters = {parameter.name: parameter for parameter in function.parameters}
     matrix = _matrix(reader, (*path, "matrix"), reader.get((*path, "matrix"), table, dict, {}), parameters)
     args = _arguments(reader, path, table, matrix, function)
     grid_args = _grid_arguments(reader, (*path, "grid_args"), table, {*parameters, *(axis.name for axis in matrix)})
@@ -79,7 +79,7 @@ def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[
     """The source file, the function's name and what its syntax tree says."""
     key = (*path, "source")
     source = reader.get(key, table, str, "")
-    if not source:
+    if not isinstance(table.get("source"), str):
         return "", "", None
     parts = source.split("/")
     if source.startswith("/") or ".." in parts or "\\" in source or not source.isprintable():
@@ -103,12 +103,16 @@ def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[
     name = reader.get((*path, "function"), table, str, f"{file.stem}_kernel")
     if name not in known:
         place = (*path, "function") if "function" in table else key
-        reader.error(place, f"{source} has no function {described(name)}", suggestion(name, known))
+        close = suggestion(name, known)
+        advice = close if "function" in table or not known else f"{close}; the key `function` names it"
+        reader.error(place, f"{source} has no function {described(name)}", advice)
         return source, name, None
     return source, name, known[name]
 
 
-def _matrix(reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters: set[str]) -> tuple[Axis, ...]:
+def _matrix(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters: Mapping[str, Parameter]
+) -> tuple[Axis, ...]:
     axes: list[Axis] = []
     for name, values in table.items():
         key = (*path, name)
@@ -124,11 +128,15 @@ def _matrix(reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters:
                 reader.error((*key, index), f"{one_line(value)} is of another type than {described(values[0])} before it")
             elif value in values[:index]:
                 reader.error((*key, index), f"{one_line(value)} is named twice")
-        axes.append(Axis(name, tuple(values), name in parameters))
+        default = parameters[name].default if name in parameters else None
+        is_built = any(is_same(value, default) for value in values)
+        axes.append(Axis(name, tuple(values), name in parameters, default if is_built else None))
     return tuple(axes)
 
 
 def _value_message(value: object) -> str:
+    if type(value) is int:
+        return f"expected a number of 64 bits, found {described(value)}"
     return f"expected a flag, a finite number or a plain word, found {described(value)}"
 
 
@@ -203,7 +211,7 @@ def _element_types(
         referenced.add(axis_name)
     values = axes[axis_name].values if axis_name else (plain,)
     wrong = [index for index, value in enumerate(values) if value not in DTYPES]
-    for index in wrong:
+    for index in (index for index in wrong if is_value(values[index])):  # The matrix has told of others.
         place = (*key[:-2], "matrix", axis_name, index) if axis_name else key
         reader.error(place, f"unknown type {described(values[index])}", suggestion(values[index], DTYPES))
     return None if wrong else values

@@ -91,6 +91,8 @@ class Axis:
     """Values to build, in the order written."""
     is_parameter: bool = True
     """Whether the kernel has a constexpr parameter of that name; otherwise the axis stands in argument types alone."""
+    default: Value = None
+    """The one of `values` that the kernel's parameter has by default, and calls need not give; None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Condition:
 
     def holds(self, point: dict[str, Value]) -> bool:
         """Whether the point (values by axis name, `arch`, and `specialize` where it may be named) is meant."""
-        return all(any(_same(point[name], value) for value in values) for name, values in self.choices)
+        return all(any(is_same(point[name], value) for value in values) for name, values in self.choices)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {' or '.join(str(value) for value in values)}" for name, values in self.choices)
@@ -265,6 +267,6 @@ class Manifest:
         raise KeyError(name)
 
 
-def _same(left: Value, right: Value) -> bool:
+def is_same(left: Value, right: Value) -> bool:
     """Equality that keeps true apart from 1: an axis may hold both flags and numbers."""
     return type(left) is type(right) and left == right

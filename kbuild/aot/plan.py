@@ -73,9 +73,14 @@ class Job:
         words = ["kbuild", "compile", f"{self.source}:{self.function}", "--arch", self.variant.arch]
         words += ["-s", ",".join(f"{name}={type_}" for name, type_ in self.variant.signature)]
         if self.constexprs:
-            words += ["-c", ",".join(f"{name}={value}" for name, value in self.constexprs)]
+            words += ["-c", ",".join(f"{name}={_word(value)}" for name, value in self.constexprs)]
         words += ["--num-warps", str(self.variant.num_warps), "--num-stages", str(self.variant.num_stages)]
         return shlex.join(words + ["--lineinfo"] * self.lineinfo)
+
+
+def _word(value: Value) -> str:
+    """A compile-time value on the command line; in quotes where it would be read as something else than a word."""
+    return repr(value) if isinstance(value, str) and value.lower() in ("", "true", "false", "none") else str(value)
 
 
 @dataclass(frozen=True)

@@ -123,9 +123,9 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
 
 def is_value(value: object) -> bool:
-    """Whether a TOML value may be a compile-time value: a flag, a finite number, or a string that is a plain word."""
+    """Whether a TOML value may be a compile-time value: a flag, a finite number, or a string that is a plain word or empty."""
     if isinstance(value, str):
-        return bool(_NAME.fullmatch(value)) and value not in ("True", "False", "None")
+        return bool(_NAME.fullmatch(value) or not value) and value not in ("True", "False", "None")
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**64)

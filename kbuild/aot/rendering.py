@@ -247,7 +247,7 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
     annotations = {"stream": "_Stream", "grid": "_Grid"}
     for option in kernel.options:
         names = sorted({type(value).__name__ for value in option.values})
-        annotations[option.name] = " | ".join(names if option.required else ["object", "None"])
+        annotations[option.name] = " | ".join(names if option.required or option.default >= 0 else ["object", "None"])
     positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.table.given]
     return [*positional, *dispatch.keyword_texts(kernel.table, annotations)]
 
@@ -267,7 +267,9 @@ def kernel_doc(kernel: KernelTable) -> str:
         lines.append(f"{parameter.name}: {_parameter_doc(parameter)}{rank}")
     for option in kernel.options:
         default = "" if option.required else ", by default what the arguments imply"
-        lines.append(f"{option.name}: {_choices([str(value) for value in option.values])}{default}")
+        default = f", by default {option.values[option.default]!r}" if option.default >= 0 else default
+        choices = _choices([repr(value) if value == "" else str(value) for value in option.values])
+        lines.append(f"{option.name}: {choices}{default}")
     lines.append("stream: a torch.cuda.Stream or address of a CUstream, by default torch's current one, else the legacy stream")
     default = f", by default ({', '.join(kernel.grid)})" if kernel.grid else ""
     lines.append(f"grid: programs along each axis{default}")

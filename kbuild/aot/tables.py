@@ -26,7 +26,7 @@ from kbuild.aot.dispatch import (
     Row,
     Target,
 )  # fmt: skip
-from kbuild.aot.manifest import HINT_WEIGHTS, Kernel, Manifest
+from kbuild.aot.manifest import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
 from kbuild.aot.matrix import Variant
 from kbuild.aot.rendering import Table
 from kbuild.errors import ManifestError
@@ -117,7 +117,7 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...])
         name=kernel.name,
         doc=kernel.doc,
         parameters=parameters,
-        options=_options(codes, parameters, where),
+        options=_options(codes, parameters, {axis.name: axis.default for axis in kernel.matrix}, where),
         conditions=tuple(dict.fromkeys(text for code in codes for text in _conditions(code, parameters, where))),
         levels=_levels([code.facts["shared"] for code in codes]),
         grid=tuple(axis.text for axis in grid),
@@ -178,8 +178,10 @@ def _split_type(text: str, where: str) -> tuple[str, str, int]:
     return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[promise] if kind != "float" else 0
 
 
-def _options(codes: list[Code], parameters: tuple[Parameter, ...], where: str) -> tuple[Option, ...]:
-    """The axes of the matrix, as keywords; those that name types which the arguments imply may be left out."""
+def _options(
+    codes: list[Code], parameters: tuple[Parameter, ...], defaults: Mapping[str, Value], where: str
+) -> tuple[Option, ...]:
+    """The axes of the matrix, as keywords; those with a default, or of types which the arguments imply, may be left out."""
     options = []
     for name in dict.fromkeys(name for code in codes for name, _ in code.variant.matrix):
         _check_identifier(name, f"{where}: matrix.{name}", _RESERVED_ARGUMENTS)
@@ -189,7 +191,8 @@ def _options(codes: list[Code], parameters: tuple[Parameter, ...], where: str) -
         values = tuple(value for _, value in dict.fromkeys((type(value), value) for value in given) if value is not None)
         if len(values) > _MOST_BITS:
             raise ManifestError(f"{where}: matrix.{name}: has {len(values)} values; {_MOST_BITS} are allowed")
-        options.append(Option(name, values, not _is_implied(name, codes)))
+        default = next((index for index, value in enumerate(values) if is_same(value, defaults.get(name))), -1)
+        options.append(Option(name, values, default < 0 and not _is_implied(name, codes), default))
     return tuple(options)
 
 

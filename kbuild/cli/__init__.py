@@ -28,12 +28,27 @@ def run() -> NoReturn:
     """The whole process: ends it when the command has, for taking Python and LLVM apart takes as long as a small compile."""
     # Compiling makes many objects and keeps most: looking for dead cycles 70 times as rarely saves a tenth of the time.
     gc.set_threshold(50_000)
+    _open_streams()
     prepare(os.environ)
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # The reader may have gone.
             stream.flush()
     os._exit(code)
+
+
+def _open_streams() -> None:
+    """Opens standard streams that were closed, for no file to take their numbers; has what an encoding lacks escaped."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+        elif number:
+            stream.reconfigure(errors="backslashreplace")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -92,6 +92,14 @@ CASES = [
     ('name = "scale"', 'name = "explain"', 8, 'kernel "explain": name: "explain" is a name that kbuild uses itself'),
     ('name = "scale"\n', "", 7, 'kernel[0]: missing key "name"'),
     ('name = "scale"', 'nmae = "scale"', 8, 'kernel[0]: nmae: unknown key; did you mean "name"?'),
+    ('version = "0.1.0"', 'version = "0.1.0"\nlicense = "free"', 5,
+     'package.license: "free" is no licence expression; write it as SPDX does'),
+    ('"sm_80", "sm_90"', '"sm_75"', 5, 'package.archs[0]: unknown architecture "sm_75"; known: sm_80, sm_90'),
+    ('"sm_80", "sm_90"', '"sm_90a"', 5, 'package.archs[0]: unknown architecture "sm_90a"; did you mean "sm_90"?'),
+    ('"kernels/scale.py"', '""', 9, K + 'source: no Python file ""'),
+    ("kernels/scale.py", "kernels/other.py", 9,
+     K + 'source: kernels/other.py has no function "other_kernel"; did you mean "another_kernel"?; the key `function` names it'),
+    ("BLOCK = 512", "BLOCK = 1" + "0" * 20, 20, K + "config[0].BLOCK: expected a number of 64 bits, found the int 1000"),
     ("kernels/scale.py", "../scale.py", 9, K + 'source: "../scale.py" is not a path within the project'),
     ("kernels/scale.py", "/etc/passwd", 9, K + 'source: "/etc/passwd" is not a path within the project'),
     ("kernels/scale.py", "kernels/skale.py", 9, K + 'source: no Python file "kernels/skale.py"'),
@@ -160,6 +168,7 @@ CASES = [
 def test_one_mistake(project: Path, old: str | None, new: str, line: int, message: str) -> None:
     (project / "kernels/broken.py").write_text("def (:\n")
     (project / "kernels/empty.py").write_text("")
+    (project / "kernels/other.py").write_text("def another_kernel(): pass\n")
     outside = project.parent / f"{project.name}_outside.py"
     outside.write_text("def outside_kernel(): pass\n")
     os.symlink(outside, project / "kernels/outside.py")
@@ -185,6 +194,23 @@ def test_no_file_no_utf8_and_a_huge_file(project: Path) -> None:
     assert mistakes(project) == ["1: the manifest is larger than 4 MiB"]
     (project / "kernels.toml").unlink()
     assert "No such file or directory" in mistakes(project)[0]
+    os.mkfifo(project / "kernels.toml")
+    assert "is no file" in mistakes(project)[0], "nor is a pipe read, for it would be waited for"
+
+
+def test_a_byte_order_mark_and_an_empty_word(project: Path) -> None:
+    text = MANIFEST.replace('NEGATE = [false, true]', 'NEGATE = ["", "yes"]').replace("NEGATE = true", 'NEGATE = ""')
+    (project / "kernels.toml").write_text("\ufeff" + text)
+    names = [variant.name for variant in expand(load(project / "kernels.toml")).variants]
+    assert len(set(names)) == 18 and "scale.sm_80.fp16+.n=d16.BLOCK=512,SCALE=2.0.w4s3" in names
+
+
+def test_a_parameters_default_is_its_axis_default(project: Path) -> None:
+    kernel = project / "kernels/scale.py"
+    kernel.write_text(KERNEL.replace("NEGATE: tl.constexpr,", "NEGATE: tl.constexpr = False,"))
+    assert [axis.default for axis in load(project / "kernels.toml").kernel("scale").matrix] == [None, False]
+    (project / "kernels.toml").write_text(MANIFEST.replace("[false, true]", "[0, 1]").replace("NEGATE = true", "NEGATE = 1"))
+    assert [axis.default for axis in load(project / "kernels.toml").kernel("scale").matrix] == [None, None], "0 is not false"
 
 
 def test_garbage_never_gives_a_traceback(project: Path) -> None:

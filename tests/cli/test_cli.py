@@ -94,11 +94,38 @@ def test_failed_variants_are_told_and_the_others_built(project: Path, capsys: py
     code, _, err = run(capsys, "build", "-k")
     assert code == 1
     assert "12 cubins in build" in err and "12 compiled, 0 from the cache, 6 failed; " in err and "6 of 18 variants failed" in err
-    assert "help: this repeats it: kbuild compile kernels/scale.py:scale_kernel --arch sm_90 -s" in err
+    assert "help: this repeats it: kbuild compile kernels/scale.py:scale_kernel --arch sm_80 -s" in err
+    assert err.count("NEGATE is not for this kernel") == 1, "what several variants have in common is told once"
+    assert "likewise:\n  scale.sm_80.fp16.NEGATE=1.BLOCK=512,SCALE=2.0.w4s3\n  scale.sm_90" in err
     assert "Traceback" not in err
     code, _, err = run(capsys, "clean", "-q")
     code, _, err = run(capsys, "build", "-j", "1", "--no-cache")
     assert code == 1 and "1 of 18 variants failed" in err and "-k builds the" in err
+
+
+def test_a_package_that_fails_is_no_variant_that_does(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "false")
+    code, _, err = run(capsys, "build", "-k", "-q")
+    expected = "error: the package demo_kernels: compiling its launcher failed\n"
+    assert code == 1 and err == expected + "the C compiler ended with exit code 1 and said nothing\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(project: Path, closed: str) -> None:
+    command = f"exec {sys.executable} -m kbuild list {closed}"
+    done = subprocess.run(["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert len(done.stdout.splitlines()) == (0 if ">&-" in closed.replace("2>&-", "") else 18)
+
+
+def test_what_an_encoding_lacks_is_escaped(project: Path) -> None:
+    (project / "k\xe4se").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "kbuild", "list", "-C", "k\xe4se"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "k\\xe4se/kernels.toml: No such file" in done.stderr
 
 
 def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +155,8 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
     (["compile"], "the following arguments are required: FILE:FUNCTION"),
     (["compile", "x.py:f", "--emit", "sass"], "--emit sass: no such stage"),
     (["compile", "x.py:f", "-s", "x"], "-s 'x': expected NAME=TYPE"),
+    (["verify", "--schedule", "sorted"], "unknown schedule 'sorted'\nhelp: known are lockstep"),
+    (["verify", "--timing", "never"], "unknown timing 'never'\nhelp: known are early, late and random(SEED)"),
     (["compile", "x.py:f", "-c", "1=2"], "-c '1=2': expected NAME=VALUE"),
 ])  # fmt: skip
 def test_a_wrong_command_line(project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
@@ -137,7 +166,7 @@ def test_a_wrong_command_line(project: Path, capsys: pytest.CaptureFixture[str],
 
 def test_wrong_variables(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAX_JOBS", "many")
-    assert run(capsys, "build")[2] == "error: MAX_JOBS is 'many', expected a natural number\n"
+    assert run(capsys, "build")[2] == "error: MAX_JOBS is 'many', expected a natural number of up to 11 digits\n"
     monkeypatch.setenv("MAX_JOBS", "1")
     monkeypatch.setenv("KBUILD_PTXAS", "/no/ptxas")
     code, _, err = run(capsys, "build")

@@ -9,6 +9,7 @@ import kbuild
 import kbuild.language as tl
 from kbuild.compiler import interp
 from kbuild.compiler.frontend import build_module
+from kbuild.compiler.frontend.digest import source_digest
 from kbuild.errors import KbuildError
 
 
@@ -223,3 +224,35 @@ def test_outside_of_kernels_the_language_says_so():
         live_helper[1](3)
     assert "mask" in tl.load.__signature__.parameters and "smaller" not in (tl.sum.__doc__ or "smaller")
     assert tl.float16.is_fp16() and tl.constexpr(4) == 4
+
+
+def test_a_class_is_asked_for(project):
+    """A tensor descriptor is neither a tensor nor a tuple, as a kernel sees it, nor known while compiling."""
+    source = """\
+    import triton, triton.language as tl
+    from typing import NamedTuple
+    class Pair(NamedTuple):
+        a: int
+        b: int
+    class Other(NamedTuple):
+        c: int
+    @triton.jit
+    def k(desc, out):
+        tl.static_assert(isinstance(desc, tl.tensor_descriptor) and not isinstance(desc, (tl.tensor, tuple, tl.constexpr)))
+        tl.static_assert(isinstance(out.dtype, tl.pointer_type) and isinstance((out + tl.arange(0, 8)).type, tl.block_type))
+        tl.static_assert(isinstance(Pair(1, 2), Pair) and isinstance(Pair(1, 2), tuple) and not isinstance(Pair(1, 2), Other))
+    """
+    folder = project(m=source)
+    build_module(f"{folder}/m.py:k", {"desc": "tensordesc<fp32[8x16]>", "out": "*fp32"}, {})
+
+
+def test_a_byte_order_mark(project):
+    folder = project(m="\ufeffimport triton\nimport triton.language as tl\n" + KERNEL.format(7))
+    assert stored(f"{folder}/m.py") == 7
+
+
+def test_a_sum_that_nests_too_deeply(project):
+    folder = project(m="import triton\nimport triton.language as tl\n" + KERNEL.format(" + ".join(["out"] * 2000)))
+    for read in (lambda: stored(f"{folder}/m.py"), lambda: source_digest(f"{folder}/m.py", "k")):
+        with pytest.raises(KbuildError, match="nests too deeply"):
+            read()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.aot import rendering, tables
-from kbuild.aot.manifest import Argument, Guard, Kernel, Manifest, Package
+from kbuild.aot.manifest import Argument, Axis, Guard, Kernel, Manifest, Package
 from kbuild.aot.matrix import Variant
 
 HERE = Path(__file__).parent
@@ -99,12 +99,24 @@ def blocks_rows() -> list[tuple]:
     return [(variant, facts)]
 
 
+def choice_rows() -> list[tuple]:
+    """A kernel with options that have defaults, one of them the empty word."""
+    rows = []
+    for slope in (0.5, 1.0):
+        for activation in ("", "relu"):
+            matrix = {"SLOPE": slope, "ACTIVATION": activation}
+            rows.append(built(variant_of("choice", "sm_80", {"x": "*fp32"}, matrix=matrix), f"choice.{slope}.{activation}"))
+    return rows
+
+
 def manifest_of(kernels: tuple[Kernel, ...], package: str = "example") -> Manifest:
     return Manifest(Package(package, "1.2", ("sm_80", "sm_90")), kernels)
 
 
-def kernel_of(name: str, grid: tuple[str, ...], doc: str = "", grid_args: tuple[Argument, ...] = ()) -> Kernel:
-    return Kernel(name, f"{name}.py", f"{name}_kernel", grid, (), doc=doc, grid_args=grid_args)
+def kernel_of(
+    name: str, grid: tuple[str, ...], doc: str = "", grid_args: tuple[Argument, ...] = (), matrix: tuple[Axis, ...] = ()
+) -> Kernel:
+    return Kernel(name, f"{name}.py", f"{name}_kernel", grid, (), doc=doc, grid_args=grid_args, matrix=matrix)
 
 
 def example_table() -> tuple[rendering.Table, list[tuple]]:
@@ -116,8 +128,11 @@ def example_table() -> tuple[rendering.Table, list[tuple]]:
         kernel_of("product", ("min(rows, 2 * num_sms)",)),
         kernel_of("blocks", ("cdiv(x_shape_0, 128)", "programs"), grid_args=(Argument("programs", "i32"),)),
     )
+    choices = (Axis("SLOPE", (0.5, 1.0), default=1.0), Axis("ACTIVATION", ("", "relu"), default=""))
+    kernels += (kernel_of("choice", ("1",), matrix=choices),)
     copy = variant_of("copy", "sm_80", {"source": "*i8:8", "flag": "i1"})
     rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows(), *blocks_rows()]
+    rows += choice_rows()
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
     return tables.make_table(manifest_of(kernels), rows), rows

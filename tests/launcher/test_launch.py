@@ -278,6 +278,22 @@ def test_wrong_arguments(world):
     assert world.driver.count() == 1, "a refused call leaves nothing behind"
 
 
+def test_options_with_defaults_may_be_left_out(world):
+    choice, x = world.package.choice, Tensor(device=1)
+    for given, key in (
+        ({}, "choice.1.0."),
+        ({"ACTIVATION": "relu"}, "choice.1.0.relu"),
+        ({"SLOPE": 0.5, "ACTIVATION": None}, "choice.0.5."),
+        ({"SLOPE": 1, "ACTIVATION": ""}, "choice.1.0."),
+    ):
+        choice(x, **given)
+        assert world.driver.last.key == key, "numbers are compared by value, and whole ones need no point"
+    with pytest.raises(world.package.NoVariantError, match=r"SLOPE = 2 is not 0.5; ACTIVATION = '' \(by default\) is not relu"):
+        choice(x, SLOPE=2)
+    assert str(inspect.signature(choice)) == "(x, *, SLOPE=1.0, ACTIVATION='', stream=None, grid=None)"
+    assert "SLOPE: 0.5 or 1.0, by default 1.0\nACTIVATION: '' or relu, by default ''\n" in choice.__doc__
+
+
 def test_unsupported_device_lists_what_there_is(world):
     q = Tensor("float16", device=1)
     with pytest.raises(world.package.NoVariantError, match=r"nothing was built for device 1 .*8\.0.*; there is sm_90a"):

@@ -58,6 +58,7 @@ def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], optio
 
     Raises KbuildError for sources that cannot be read; a variant that cannot be verified has a verdict that says so.
     """
+    _check_orders(options.wanted)
     cache = Cache(options.cache)
     tools = tools_digest(options.cache)
     sources = {kernel.name: resolve(SOURCE_DIGEST)(str(project / kernel.source), kernel.function) for kernel in manifest.kernels
@@ -75,6 +76,21 @@ def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], optio
         else:  # Variants for several architectures often have the same PTX: one process takes them, and finds it done.
             groups.setdefault((variant.kernel, variant.file_name), []).append(known)
     yield from _worked(list(groups.values()), tools, cache, options)
+
+
+def _check_orders(wanted: Wanted) -> None:
+    """UsageError for a schedule or timing that there is none of: before any run, rather than in each."""
+    if wanted.schedule or wanted.timing:
+        # Here, for few ask, and it takes a tenth of a second.
+        from kbuild.emulator.asyncp.timing import timing_named
+        from kbuild.emulator.findings import EmulationError
+        from kbuild.emulator.schedule import schedule_named
+
+        try:
+            schedule_named(wanted.schedule or "lockstep")
+            timing_named(wanted.timing or "late")
+        except EmulationError as error:
+            raise UsageError(error.message, hint=error.hint) from None
 
 
 def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, options: Options) -> Iterator[Verdict]:

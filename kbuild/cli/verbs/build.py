@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet and not options.dry_run:
         progress.message(_summary(result, project / builder.BUILD, time.monotonic() - started))
     if result.failures:
-        raise ErrorGroup([*result.failures, _failed(result, options.keep_going)])
+        raise ErrorGroup([*builder.grouped(result.failures), *_failed(result, options.keep_going)])
     return 0
 
 
@@ -63,18 +63,24 @@ def _cache(options: argparse.Namespace) -> Path | None:
     return directory
 
 
-def _failed(result: builder.Result, keep_going: bool) -> KbuildError:
-    variants = sum(1 for failure in result.failures)
+def _failed(result: builder.Result, keep_going: bool) -> list[KbuildError]:
+    """How many variants failed, if any did."""
+    variants = _variants_failed(result)
     left = len(result.jobs) - len(result.facts) - variants
     text = f"{variants} of {len(result.jobs)} variants failed"
-    return ToolError(text, hint="" if keep_going or left <= 0 else f"-k builds the {left} that were not tried")
+    hint = "" if keep_going or left <= 0 else f"-k builds the {left} that were not tried"
+    return [ToolError(text, hint=hint)] if variants else []
+
+
+def _variants_failed(result: builder.Result) -> int:
+    return sum(isinstance(failure, builder.VariantError) for failure in result.failures)
 
 
 def _summary(result: builder.Result, build: Path, seconds: float) -> str:
     cubins = sum(fact["size"] for fact in result.facts)
     fresh = len(result.compiled)
     done = [f"{fresh - result.cached} compiled, {result.cached} from the cache"] if fresh else []
-    done += [f"{len(result.failures)} failed"] if result.failures else []
+    done += [f"{failed} failed"] if (failed := _variants_failed(result)) else []
     new, older = [], 0
     for fact in result.facts:
         warnings = warnings_of(fact)

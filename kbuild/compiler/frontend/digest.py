@@ -11,6 +11,7 @@ from kbuild.compiler.frontend.functions import Function, Plain, Unresolved
 from kbuild.compiler.frontend.modules import Module
 from kbuild.compiler.frontend.source import NamedTupleClass, Package, SourceModule, attribute, find_function
 from kbuild.compiler.semantic.registry import Builtin
+from kbuild.errors import CompileError
 
 
 def source_digest(path: str, function: str) -> str:
@@ -22,7 +23,10 @@ def source_digest(path: str, function: str) -> str:
 def digest_of(function: Function) -> str:
     """The digest of a function that has been found."""
     texts: dict[tuple[str, int], str] = {}
-    _collect(function, texts)
+    try:
+        _collect(function, texts)
+    except RecursionError:
+        raise CompileError(f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc) from None
     hasher = hashlib.sha256()
     for text in texts.values():
         hasher.update(text.encode())

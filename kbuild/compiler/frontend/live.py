@@ -11,7 +11,7 @@ from typing import Any
 from kbuild.compiler.frontend import modules
 from kbuild.compiler.frontend.functions import Function, Plain, Unresolved, make_function
 from kbuild.compiler.frontend.modules import Module
-from kbuild.compiler.frontend.source import NamedTupleClass, load_module
+from kbuild.compiler.frontend.source import NamedTupleClass, load_module, parse
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
 from kbuild.errors import CompileError
 
@@ -131,7 +131,7 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
         raise CompileError(f"the source of {function.__qualname__} is not to be had", hint="put it into a file") from None
-    tree = ast.parse(textwrap.dedent("".join(lines)), file)
+    tree = parse(file, textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)
     node = tree.body[0]
     if not isinstance(node, ast.FunctionDef):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.frontend.source import NamedTupleClass
 from kbuild.compiler.semantic.arith import as_condition, maximum, minimum
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.debug import device_print
 from kbuild.compiler.semantic.math import abs as absolute
 from kbuild.compiler.semantic.registry import TABLES, builtin
-from kbuild.compiler.semantic.types import FP32, INT32, TypeBase
-from kbuild.compiler.semantic.values import ClassMarker, Range, Tensor, describe
+from kbuild.compiler.semantic.types import FP32, INT32, BlockType, PointerType, TypeBase
+from kbuild.compiler.semantic.values import ClassMarker, Descriptor, NamedTuple, Range, Tensor, describe
 from kbuild.errors import CompileError
 
 
@@ -177,25 +178,30 @@ def print_(ctx: Context, *values, sep=" ", end="\n"):
 
 
 _CLASSES: dict[str, Any] = {
-    "tensor": Tensor, "dtype": TypeBase, "tuple": tuple, "python.tuple": tuple, "int": int, "float": float, "bool": bool,
-    "str": str, "list": tuple,
+    "tensor": Tensor, "dtype": TypeBase, "tuple": tuple, "int": int, "float": float, "bool": bool,
+    "str": str, "list": tuple, "tensor_descriptor": Descriptor, "block_type": BlockType, "pointer_type": PointerType,
 }  # fmt: skip
+"""What a kernel may ask `isinstance` for, by the last part of its name; `tl.constexpr` is everything known while compiling."""
 
 
-def _is_instance(value: Any, kind: Any) -> bool:
+def _is_instance(ctx: Context, value: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
-        return any(_is_instance(value, item) for item in kind)
+        return any(_is_instance(ctx, value, item) for item in kind)
     if isinstance(kind, ClassMarker) and kind.name == "constexpr":
-        return not isinstance(value, Tensor)
-    name = getattr(kind, "name", "")
-    found = _CLASSES.get(name)
-    return found is not None and isinstance(value, found)
+        return not isinstance(value, Tensor | Descriptor)
+    if isinstance(kind, NamedTupleClass):
+        return isinstance(value, NamedTuple) and value.fields == kind.fields
+    name = getattr(kind, "name", "").rpartition(".")[2]
+    if name not in _CLASSES:
+        known = ", ".join(["constexpr", *_CLASSES])
+        ctx.error(f"{describe(kind)} is no class that a kernel may ask for", "kind", hint=f"known: {known}")
+    return isinstance(value, _CLASSES[name]) and not (name == "tuple" and isinstance(value, Descriptor))
 
 
 @builtin("python", "isinstance")
 def isinstance_(ctx: Context, x, kind):
     """Whether a value is of a class: tl.tensor, tl.constexpr, tl.dtype, or one of Python's."""
-    return _is_instance(x, kind)
+    return _is_instance(ctx, x, kind)
 
 
 @builtin("python", "getattr")

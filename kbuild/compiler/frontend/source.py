@@ -38,7 +38,7 @@ class SourceModule:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        self.tree = _parse(path, text)
+        self.tree = parse(path, text)
         self.bindings: dict[str, list[Binding]] = {}
         self.stars: list[ast.ImportFrom] = []
         self.cache: dict[str, Any] = {}
@@ -247,11 +247,19 @@ def _named_tuple_class(node: ast.ClassDef) -> NamedTupleClass:
     return NamedTupleClass(node.name, tuple(fields))
 
 
-def _parse(path: str, text: str) -> ast.Module:
+def parse(path: str, text: str) -> ast.Module:
+    """The syntax tree of a module, columns counted in characters rather than in bytes."""
     try:
-        return ast.parse(text, path)
+        tree = ast.parse(text, path)
     except SyntaxError as error:
         raise CompileError(f"{error.msg}", Loc(path, error.lineno or 1, error.offset or 0)) from None
+    if not text.isascii():
+        lines = [line.encode() for line in text.splitlines()]
+        for node in ast.walk(tree):
+            for line, column in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
+                if place := getattr(node, line, None):
+                    setattr(node, column, len(lines[place - 1][: getattr(node, column)].decode(errors="ignore")))
+    return tree
 
 
 def load_module(path: str) -> SourceModule:
@@ -266,7 +274,7 @@ def load_module(path: str) -> SourceModule:
 @lru_cache(maxsize=512)
 def _load(path: str, changed: int, size: int) -> SourceModule:
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8-sig") as stream:  # Some editors begin a file with a byte order mark.
             return SourceModule(path, stream.read())
     except UnicodeDecodeError as error:
         raise CompileError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None

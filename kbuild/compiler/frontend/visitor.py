@@ -229,8 +229,11 @@ class Visitor:
         try:
             return function.namespace.resolve(name)
         except Unresolved as error:
-            self.fail(node, f"`{name}` is not available while compiling: {error}")
+            hint = _FOREIGN if "is not among" in str(error) else ""
+            self.fail(node, f"`{name}` is not available while compiling: {error}", hint)
 
+
+_FOREIGN = "kernels see the project's modules, triton and math; write a type as tl.float16, a number as a constant of your own"
 
 NOT_IN_KERNELS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Break: ("`break` is not possible in a kernel", "put the condition into a `while`, or mask what is too much"),

@@ -43,6 +43,11 @@ def test_those_of_different_times_share() -> None:
     assert place(demands)[1] == 4096
 
 
+def test_small_ones_share_nothing_so_that_none_waits_for_another() -> None:
+    assert place([Demand(Barrier(), 64, 128, Interval(time, time)) for time in range(8)])[1] == 7 * 128 + 64
+    assert place([Demand(Barrier(), 64, 128, Interval(time, time)) for time in range(9)])[1] == 64
+
+
 def test_too_much_is_told_with_what_takes_it() -> None:
     text = """#s = swizzled{vector=8, perPhase=1, maxPhase=8, order=[1,0]}
 tt.func @attention(%i: i32) attributes {num_warps = 4} {

@@ -20,6 +20,7 @@ UNSIGNED = {1: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint6
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor, "fadd": np.add, "fmul": np.multiply, "shl": np.left_shift,
+    "ashr": np.right_shift,
 }  # fmt: skip
 COMPARE = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
 CALLS = {"smax": np.maximum, "smin": np.minimum, "maximum": np.maximum, "minimum": np.minimum, "maxnum": np.fmax,
@@ -95,7 +96,7 @@ class Machine:
         a, b = self.value(left, type_), self.value(right, type_)
         if predicate[0] == "u" and text.startswith("i"):
             a, b = unsigned(a), unsigned(b)
-        return COMPARE[predicate[-2:]](a, b)
+        return np.isnan(a) | np.isnan(b) if predicate == "uno" else COMPARE[predicate[-2:]](a, b)
 
     do_fcmp = do_icmp
 

@@ -9,8 +9,9 @@ import pytest
 
 from kbuild.compiler.ir.types import F32, F64
 from kbuild.compiler.lower.math import FORMULAS
+from kbuild.compiler.lower.real import Real
 from kbuild.compiler.ops import elementwise as rows
-from tests.lower.host import evaluate
+from tests.lower.host import evaluate, run
 
 ERF = np.vectorize(math.erf, otypes=[float])
 
@@ -155,3 +156,20 @@ def test_f64_within_the_stated_error(row, exact, low, high):
     x = np.random.default_rng(11).uniform(low, high, 200_000)
     error = ulps(evaluate(row, F64, x), exact(x.astype(np.longdouble)))
     assert error.max() <= FORMULAS[row].f64, f"{error.max():.2f} ulp at {x[error.argmax()]!r}"
+
+
+def test_a_quotient_by_a_common_divisor_is_that_of_any_other():
+    special = np.array([0, -0.0, 1e-45, -(2**-127), 2**-126, 1, -3, 2**126, 2**127, -3e38, np.inf, -np.inf, np.nan], np.float32)
+    source = np.random.default_rng(0)
+    random = np.ldexp(source.uniform(1, 2, 1000), source.integers(-140, 128, 1000)).astype(np.float32)
+    divisors = np.concatenate([special, random])
+    dividends, divisors = (part.ravel() for part in np.meshgrid(divisors, divisors))
+
+    def quotients(name: str) -> np.ndarray:
+        return run(lambda emit, names: getattr(Real(emit, F32), name)(*names), "float", "float", np.float32, dividends, divisors)
+
+    found, right = quotients("div_by_common"), quotients("div")
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(right))
+    numbers = np.isfinite(right) & (np.abs(right) >= 2.0**-126)
+    np.testing.assert_array_max_ulp(found[numbers], right[numbers], 2)
+    np.testing.assert_array_equal(found[np.isinf(right)], right[np.isinf(right)])

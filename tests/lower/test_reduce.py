@@ -254,6 +254,24 @@ def test_a_warp_of_integers_takes_one_instruction():
         assert (machine.count["store"], machine.count["load"]) == (1, 1)
 
 
+@pytest.mark.parametrize("lanes_hold", ["all values", "a few numbers", "no number"])
+@pytest.mark.parametrize("cls, function", [(rows.MaxNumF, np.fmax), (rows.MinNumF, np.fmin)])
+@pytest.mark.parametrize("warps", [0, 2, 4])
+def test_extremes_of_floats_take_one_instruction_too(cls, function, warps, lanes_hold):
+    rng, layout = np.random.default_rng(11), blocked([32 << warps], [1], [32], [1 << warps], [0])
+    special = np.array([0, -0.0, 1e-45, -1e-45, 1, -1, 3e38, -3e38, np.inf, -np.inf, np.nan, -np.nan], np.float32)
+    inputs = operands(layout, [F32], rng)
+    (source,) = inputs
+    for _ in range(8):
+        values = rng.choice(special, 32 << warps) if lanes_hold == "all values" else np.full(32 << warps, -np.nan, np.float32)
+        if lanes_hold == "a few numbers":
+            values[rng.integers(0, 32 << warps, 3)] = rng.choice(special[:10], 3)
+        inputs[source] = values
+        found, machine = execute(Reduce((source,), 0, combine([F32], apply(cls))), warps, inputs)
+        np.testing.assert_array_equal(found[0], function.reduce(values))
+        assert not any("shfl" in name for name in machine.count)
+
+
 def test_narrow_partials_share_words():
     rng, layout = np.random.default_rng(9), blocked([4, 32], [4, 1], [1, 32], [1, 1], [1, 0])
     inputs = operands(layout, [F16], rng)

@@ -17,6 +17,10 @@ SWIZZLE_ALIGNMENT = 1024
 """Bytes: the period of the widest swizzle, eight rows of 128 bytes, which hardware computes from the address."""
 
 
+APART = 1024
+"""Bytes: where all areas together take no more, each has its own, for memory that is used again costs a barrier."""
+
+
 class Demand(NamedTuple):
     """Shared memory that one operation wants."""
 
@@ -52,12 +56,15 @@ def alignment_of(type_: MemDescType) -> int:
 def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
     """The offset of each demand and the total, in bytes.
 
-    The largest go first, each to the lowest place where it meets none that is alive at the same time.
+    The largest go first, each to the lowest place where it meets none that is alive at the same time, or where all are small
+    none at all.
     """
+    apart = sum(-(-demand.bytes // demand.alignment) * demand.alignment for demand in wanted) <= APART
     placed: list[tuple[int, Demand]] = []
     for demand in sorted(wanted, key=lambda demand: (-demand.bytes, demand.life.start)):
         offset = 0
-        for taken, other in sorted(((at, d) for at, d in placed if d.life.overlaps(demand.life)), key=lambda entry: entry[0]):
+        met = ((at, other) for at, other in placed if apart or other.life.overlaps(demand.life))
+        for taken, other in sorted(met, key=lambda entry: entry[0]):
             if offset + demand.bytes <= taken:
                 break
             end = taken + other.bytes

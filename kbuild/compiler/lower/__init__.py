@@ -1,6 +1,7 @@
 """From ttgir to LLVM text: one handler per operation."""
 
 from kbuild.compiler.lower import (
+    again,
     async_copy,
     atomics,
     control,
@@ -24,6 +25,7 @@ from kbuild.compiler.lower import (
 from kbuild.compiler.lower.lowering import lower_module, unhandled_ops
 
 __all__ = [
+    "again",
     "async_copy",
     "atomics",
     "control",

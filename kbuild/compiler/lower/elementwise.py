@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kbuild.compiler.ir.core import Op
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import (
     BF16,
     F8E4M3FN,
@@ -185,7 +185,17 @@ def _upper_product(emit: Emitter, op: rows.MulHiUI, element: Type, a: str, b: st
 def _divide(emit: Emitter, op: rows.DivF, element: Type, a: str, b: str) -> str:
     """f32: `div.full.f32`, within 2 ulp over the full range, as in Triton; f64 rounds correctly."""
     assert isinstance(element, FloatType)
-    return Real(emit, element).div(a, b)
+    real = Real(emit, element)
+    return real.div_by_common(a, b) if element != F64 and _is_common(emit, op.operands[1]) else real.div(a, b)
+
+
+def _is_common(emit: Emitter, value: Value) -> bool:
+    """Whether several registers of a tensor are the same one, as after a broadcast."""
+    type_ = value.type
+    if not isinstance(type_, TensorType) or type_.layout is None:
+        return False
+    registers = emit.registers(value)
+    return len(registers) > 1 and registers[0] == registers[1]
 
 
 @form(rows.RemF)

@@ -50,6 +50,17 @@ class Real:
         operands = [(self.kind, self.register(operand)) for operand in (a, b)]
         return self.emit.asm("div.full.f32 $0, $1, $2;", "=f,f,f", operands, [self.kind])[0]
 
+    def div_by_common(self, a: str, b: str) -> str:
+        """The same quotient of f32, bit by bit, in two instructions where several are divided by the same `b`.
+
+        `div.full.f32` is a times 1 / b, both scaled where b or its reciprocal is no normal number; what depends on b alone is
+        written once.
+        """
+        magnitude = self.absolute(b)
+        scale = self.select(self.compare("ogt", magnitude, 2.0**126), 0.25, 1.0)
+        scale = self.select(self.compare("olt", magnitude, 2.0**-126), 2.0**24, scale)
+        return self.mul(self.mul(a, scale), self.reciprocal(self.mul(b, scale)))
+
     def reciprocal(self, a: str | float) -> str:
         """1 / a: f32 within 1 ulp and flushing subnormals, f64 correctly rounded."""
         return self.div(1.0, a) if self.double else self.call("llvm.nvvm.rcp.approx.ftz.f", a)

@@ -6,11 +6,10 @@ combined into the lowest lane, whose result the others then read; slots of warps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce
-from kbuild.compiler.ir.core import Block
-from kbuild.compiler.ir.types import IntType, Type
+from kbuild.compiler.ir.types import F32, IntType, Type
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import llvm_type
 from kbuild.compiler.lower.lowering import Results, lower
@@ -38,6 +37,8 @@ _REDUX: dict[type, tuple[str, str]] = {
     rows.MinUI: ("umin", "zext"),
 }
 """Operations that `redux.sync` does over a warp: its name, and how narrower integers are widened to 32 bits for it."""
+_REDUX_FLOATS: dict[type, str] = {rows.MaxNumF: "max", rows.MinNumF: "min"}
+"""The same of f32, whose bits are ordered as those of integers but for the negative ones, which are turned around."""
 
 
 @lower(Reduce)
@@ -74,9 +75,9 @@ def _in_thread(combine: Combine, elements: Sequence[Partial], chains: int) -> Pa
 
 def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> list[Partial]:
     emit, lanes = combine.emit, sum(plan.shuffles)
-    redux = _redux(combine.block, combine.types[0]) if lanes == ALL_LANES else None
-    if redux is not None:
-        return [(_apply_redux(emit, partial[0], combine.types[0], *redux),) for partial in partials]
+    write = _redux(emit, combine) if lanes == ALL_LANES else None
+    if write is not None:
+        return [(write(partial[0]),) for partial in partials]
     # From the highest bit down is as good as from the lowest up, unless the order matters.
     for distance in plan.shuffles if combine.commutes else reversed(plan.shuffles):
         received = shuffled(emit, partials, combine.types, distance)
@@ -94,19 +95,44 @@ def _over_warps(combine: Combine, exchange: Exchange, scratch: int) -> list[Part
     if exchange.slots < MANY_SLOTS or any(exchange.lane_elements) or not combine.commutes:
         return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch)]
     partials = collect_by_lane(emit, exchange, combine.types, scratch)
+    write = _redux(emit, combine) if type(only_op(combine.block)) in _REDUX_FLOATS else None
+    if write is not None:  # Lanes that hold copies of slots do not change an extreme.
+        return [(write(partial[0]),) for partial in partials]
     for bit in range(len(exchange.warp_bits)):
         received = shuffled(emit, partials, combine.types, 1 << bit)
         partials = [combine(own, other) for own, other in zip(partials, received)]
     return partials
 
 
-def _redux(block: Block, type_: Type) -> tuple[str, str] | None:
-    op = only_op(block)
-    return _REDUX.get(type(op)) if isinstance(type_, IntType) and type_.bits <= 32 and op is not None else None
+def _redux(emit: Emitter, combine: Combine) -> Callable[[str], str] | None:
+    """Writes the reduction of a register over the warp by one instruction, where there is one."""
+    op, type_ = only_op(combine.block), combine.types[0]
+    if op is None:
+        return None
+    if type(op) in _REDUX and isinstance(type_, IntType) and type_.bits <= 32:
+        return lambda register: _redux_integer(emit, register, type_, *_REDUX[type(op)])
+    if type(op) in _REDUX_FLOATS and type_ == F32:
+        return lambda register: _redux_float(emit, register, _REDUX_FLOATS[type(op)])
+    return None
 
 
-def _apply_redux(emit: Emitter, register: str, type_: Type, name: str, widen: str) -> str:
+def _redux_integer(emit: Emitter, register: str, type_: Type, name: str, widen: str) -> str:
     kind = llvm_type(type_)
     wide = register if kind == "i32" else emit.instruction(f"{widen} {kind} {register} to i32")
     result = emit.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", wide), ("i32", "-1")], effect=True)
     return result if kind == "i32" else emit.instruction(f"trunc i32 {result} to {kind}")
+
+
+def _redux_float(emit: Emitter, register: str, name: str) -> str:
+    """An extreme of numbers, or NaN where there are none: NaN becomes what loses to all."""
+    last = str(-(1 << 31) if name == "max" else (1 << 31) - 1)
+    ordered = _turn_negative(emit, emit.instruction(f"bitcast float {register} to i32"))
+    ordered = emit.select(emit.instruction(f"fcmp uno float {register}, {register}"), last, ordered, "i32")
+    result = emit.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", ordered), ("i32", "-1")], effect=True)
+    return emit.instruction(f"bitcast i32 {_turn_negative(emit, result)} to float")
+
+
+def _turn_negative(emit: Emitter, word: str) -> str:
+    """The bits of an f32 as an integer that is ordered alike, and back: of negative numbers all bits but the sign turn."""
+    sign = emit.instruction(f"ashr i32 {word}, 31")
+    return emit.xor(word, emit.and_(sign, str((1 << 31) - 1)))

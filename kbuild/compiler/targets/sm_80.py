@@ -36,6 +36,7 @@ GPU_PIPELINE = (
     "overlap_products",
     "tensor_stores",
     "dce",
+    "recompute",
     "allocate",
     "barriers",
 )

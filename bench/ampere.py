@@ -1,6 +1,6 @@
 """Ampere code on the GPU at hand: our PTX for sm_80 against Triton's, both compiled by the driver's own JIT.
 
-    python bench/ampere.py [--only matmul,attention] [--json out.json]
+    python bench/ampere.py [--only matmul,attention] [--rows 1024] [--json out.json]
 
 Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same configurations;
 each row shows the best of either, checked against torch in fp32: medians by CUDA events with a cold L2 cache, of launches in
@@ -13,6 +13,8 @@ import argparse
 import ctypes
 import importlib.util
 import json
+import re
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,9 +34,9 @@ SHARED_LIMIT = 163 * 1024
 """Bytes of shared memory that a program may have on an A100."""
 
 MATMUL_TILES = [(128, 256, 32, 8, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (64, 128, 64, 4, 3),
-                (64, 64, 64, 4, 4), (64, 64, 64, 4, 3), (64, 64, 128, 4, 3), (128, 64, 64, 8, 3), (64, 128, 64, 4, 6),
-                (128, 64, 64, 4, 5)]  # fmt: skip
-SKINNY_TILES = [(16, 64, 128, 4, 4), (16, 128, 128, 4, 3), (16, 64, 256, 4, 3)]
+                (64, 64, 64, 4, 4), (64, 64, 64, 4, 3), (64, 64, 128, 4, 3), (128, 64, 64, 8, 3),
+                (64, 128, 64, 4, 6), (128, 64, 64, 4, 5)]  # fmt: skip
+SKINNY_TILES = [(16, 64, 128, 4, 4), (16, 64, 128, 4, 6), (16, 128, 128, 4, 3), (16, 64, 256, 4, 3), (16, 64, 256, 4, 4)]
 ATTENTION_TILES = [(128, 64, 4, 2), (128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3)]
 
 
@@ -76,9 +78,11 @@ def main() -> None:
     """Compile everything on all cores, then time row after row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="matmul,attention")
+    parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows = [row for row in (*matmul_rows(), *attention_rows()) if row.group in options.only.split(",")]
+    groups = options.only.split(",")
+    rows = [row for row in (*matmul_rows(), *attention_rows()) if row.group in groups and re.search(options.rows, row.shape)]
     started = time.time()
     # Started by `spawn`: no process that compiles may have a GPU's context.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
@@ -86,6 +90,11 @@ def main() -> None:
         made = dict(zip(map(repr, wanted), pool.map(compile_both, wanted)))
     print(f"{2 * len(wanted)} kernels compiled in {time.time() - started:.0f} s", flush=True)
     results = [time_row(row, made) for row in rows]
+    for group in groups:
+        ratios = [result["us"]["triton"] / result["us"]["kbuild"] for result in results if result["group"] == group]
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            print(f"{group:9} geometric mean {mean:.3f} over {len(ratios)} rows, least {min(ratios):.3f}")
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
 
@@ -93,7 +102,8 @@ def main() -> None:
 def matmul_rows() -> Iterator[Row]:
     """Products, both major orders of B."""
     shapes = [(4096, 4096, 4096, "fp16", False), (4096, 4096, 4096, "fp16", True), (1024, 1024, 1024, "fp16", False),
-              (16, 8192, 8192, "fp16", False), (4096, 4096, 4096, "fp32", True)]  # fmt: skip
+              (1024, 1024, 1024, "fp16", True), (16, 8192, 8192, "fp16", False), (16, 8192, 8192, "fp16", True),
+              (4096, 4096, 4096, "bf16", False), (4096, 4096, 4096, "fp32", True)]  # fmt: skip
     for m, n, k, dtype, transposed in shapes:
         strides = {"stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:1" if transposed else "i32:16",
                    "stride_bn": "i32:16" if transposed else "i32:1", "stride_cm": "i32:16", "stride_cn": "i32:1"}  # fmt: skip

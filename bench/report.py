@@ -1,6 +1,6 @@
 """The rows of `bench/gpu.py` as text: a line for each, geometric means by group, the README's table, and a plot.
 
-    python bench/report.py out.json … [--markdown] [--plot docs/speed.svg]
+    python bench/report.py out.json … [--markdown | --readme README.md] [--plot docs/speed.svg]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ TARGETS = {
 }  # fmt: skip
 """The rows that figures of the peers had been taken of before there was a compiler: those that it has to win.  All others were
 chosen later."""
+_TABLES = re.compile(r"^\| kernel \|.*\n(\|.*\n)+\n\| geometric mean of .*\n(\|.*\n)+", re.MULTILINE)
 _COLOURS = {"triton": "#3b7dd8", "cublas": "#2e9e5b", "cudnn": "#2e9e5b", "torch": "#b0b0b0"}
 
 
@@ -45,11 +47,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("json", type=Path, nargs="+")
     parser.add_argument("--markdown", action="store_true", help="as the README has it")
+    parser.add_argument("--readme", type=Path, help="put both tables in place of those in this file")
     parser.add_argument("--plot", type=Path, help="write an SVG here")
     options = parser.parse_args()
     runs = [json.loads(file.read_text()) for file in options.json]
     rows = [row for run in runs for row in run["rows"]]
-    print(markdown(rows) if options.markdown else render(rows))
+    if options.readme:
+        text, count = _TABLES.subn(lambda _: markdown(rows) + "\n", options.readme.read_text())
+        if count != 1:
+            parser.error(f"{options.readme} has the two tables {count} times")
+        options.readme.write_text(text)
+    else:
+        print(markdown(rows) if options.markdown else render(rows))
     if options.plot:
         options.plot.write_text(plot(rows, runs[0]["device"]))
 

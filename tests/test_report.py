@@ -63,6 +63,16 @@ def test_the_readme_s_table(report: ModuleType) -> None:
     assert "| matmul | cuBLAS | 1.04 | 0.90 | 1.20 | 1.20 |" in lines and "| add | triton | 1.05 | 1.05 |  |  |" in lines
 
 
+def test_tables_of_a_file_are_replaced(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"device": "", "rows": ROWS}))
+    file = tmp_path / "README.md"
+    file.write_text(f"before\n\n{report.markdown(ROWS[:2])}\n\nafter\n\n| another | table |\n|---|---|\n")
+    monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path / "run.json"), "--readme", str(file)])
+    report.main()
+    assert file.read_text() == f"before\n\n{report.markdown(ROWS)}\n\nafter\n\n| another | table |\n|---|---|\n"
+    assert report._TABLES.search((ROOT / "README.md").read_text()), "as the README has them"
+
+
 def test_the_plot_is_an_image(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"rows.json": ROWS[:3], "matmul.json": ROWS[3:]}
     for name, rows in parts.items():

@@ -199,7 +199,8 @@ def _obstacle(kernel: Kernel | None, entry: Entry, digest: str | None) -> str:
     constexprs = {name for config in kernel.configs for name, _ in config.constexprs} | {"num_warps", "num_stages"}
     arguments = {argument.name for argument in kernel.args}
     used = {name for name, _ in entry.config}
-    if used - constexprs or {fact.argument for fact in entry.facts} - arguments:
+    asked = {factor for fact in entry.facts for factor in fact.arguments}
+    if used - constexprs or asked - arguments:
         return "an entry names what the manifest no longer has"
     if {name for name, _ in entry.when} != names or _replaced(kernel, entry) < 0:
         return "the manifest has no configuration for an entry's calls"

@@ -131,6 +131,16 @@ def test_a_candidate_that_takes_the_device_along_ends_the_run(tuning: Machine, c
     assert "BLOCK=512,SCALE=2.0 w2s3: cuLaunchKernel failed" in said and "512w2" not in tuning.timed[before:]
 
 
+def test_entries_for_facts_of_products_are_built(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path("kernels.toml")
+    file.write_text(file.read_text().replace('when = { n = "<= 512", dtype', 'when = { "n * n" = "<= 262144", dtype'))
+    assert main(["tune", "-q"]) == 0
+    assert [str(fact) for fact in tuned.read(Path("kernels.tune.toml"))[0].facts] == ["n<=1024", "n*n<=262144"]
+    assert main(["list"]) == 0
+    said = capsys.readouterr()
+    assert "warning" not in said.err and said.out.count("BLOCK=4096,SCALE=2.0.n-le-1024,n+n-le-262144.w2s3") == 2
+
+
 def test_a_dry_run_shows_candidates_without_a_gpu(
     tuning: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -300,7 +300,7 @@ def _row_name(code: Code) -> str:
     hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")}
     hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]
-    numbers = [f"num_warps={variant.num_warps}", *["launch_pdl"] * variant.launch_pdl]
+    numbers = [f"num_warps={variant.num_warps}", f"num_stages={variant.num_stages}", *["launch_pdl"] * variant.launch_pdl]
     return " ".join([code.target.name, *values, *numbers, *hints, *conditions])
 
 

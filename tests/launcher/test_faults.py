@@ -192,7 +192,7 @@ def test_capture_needs_preloading(world, monkeypatch):
     loaded = world.driver.count("load")
     launch(world)
     assert world.driver.count("load") == loaded
-    assert world.package.preload(2) == 12 + 1 + 1, "not the softmax that needs more shared memory than device 2 has"
+    assert world.package.preload(2) == 12 + 1 + 1 + 4, "not the softmax that needs more shared memory than device 2 has"
 
 
 def test_a_launcher_of_another_build_is_not_imported(world, tmp_path):
@@ -218,9 +218,10 @@ def test_explain(world, capsys):
     device = "device 2 (compute capability 8.6, 101376 bytes of shared memory)"
     assert capsys.readouterr().out == f"""\
 softmax(x, n_cols, n_rows=None, *, stream=None, grid=None) on {device}
-  sm_80 BLOCK=1024 num_warps=8 if n_cols <= 1024 if n_cols % 2 == 0: no: n_cols % 2 == 0 does not hold (n_cols = 1001)
+  sm_80 BLOCK=1024 num_warps=8 num_stages=3 if n_cols <= 1024 if n_cols % 2 == 0: no: \
+n_cols % 2 == 0 does not hold (n_cols = 1001)
   2 rows: no: sm_90 does not run on {device}
-  sm_80 BLOCK=4096 num_warps=8 if n_cols <= 4096 if n_cols % 2 == 0: no: \
+  sm_80 BLOCK=4096 num_warps=8 num_stages=3 if n_cols <= 4096 if n_cols % 2 == 0: no: \
 needs 196608 bytes of shared memory, more than {device} has
 """
 
@@ -230,12 +231,12 @@ def test_explain_for_an_architecture_needs_no_device(world, capsys, monkeypatch)
     world.package.explain(world.package.vector_add, Tensor(), Tensor(address=0x104), 63, arch="sm_80")
     assert capsys.readouterr().out == """\
 vector_add(x, out, n, *, dtype=None, stream=None, grid=None) on sm_80
-  sm_80 dtype=fp32 BLOCK=1024 num_warps=4 x,out,n:16: no: the address of out, n = 63 are not divisible by 16
-  sm_80 dtype=fp32 BLOCK=1024 num_warps=4 n:1: no: n = 63 is not 1
-  sm_80 dtype=fp32 BLOCK=1024 num_warps=4: taken
-  sm_80+ptx dtype=fp32 BLOCK=1024 num_warps=4 x,out,n:16: no: the address of out, n = 63 are not divisible by 16
-  sm_80+ptx dtype=fp32 BLOCK=1024 num_warps=4 n:1: no: n = 63 is not 1
-  sm_80+ptx dtype=fp32 BLOCK=1024 num_warps=4: matches, behind the one taken
+  sm_80 dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3 x,out,n:16: no: the address of out, n = 63 are not divisible by 16
+  sm_80 dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3 n:1: no: n = 63 is not 1
+  sm_80 dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3: taken
+  sm_80+ptx dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3 x,out,n:16: no: the address of out, n = 63 are not divisible by 16
+  sm_80+ptx dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3 n:1: no: n = 63 is not 1
+  sm_80+ptx dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3: matches, behind the one taken
   6 rows: no: x holds fp32, not fp16; out holds fp32, not fp16
 grid (1, 1, 1), 128 threads, 0 bytes of shared memory, 32 registers
 """

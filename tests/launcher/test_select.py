@@ -89,9 +89,10 @@ def test_rows_are_ordered_by_code_then_by_specialisation_then_as_written():
         row("sm_90", "", block=128, compiled="sm_90a"), row("sm_90", ":16", block=128), row("sm_90", ":8", block=256),
     ]  # fmt: skip
     assert [row.name for row in table_of(rows).kernels[0].rows] == [
-        "sm_90 BLOCK=64 num_warps=4 n:1 if n <= 8", "sm_90 BLOCK=128 num_warps=4 n:16",
-        "sm_90 BLOCK=256 num_warps=4 n:8", "sm_90 BLOCK=64 num_warps=4 if n <= 8", "sm_90a BLOCK=128 num_warps=4",
-        "sm_80 BLOCK=64 num_warps=4 n:16", "sm_80 BLOCK=64 num_warps=4",
+        "sm_90 BLOCK=64 num_warps=4 num_stages=3 n:1 if n <= 8", "sm_90 BLOCK=128 num_warps=4 num_stages=3 n:16",
+        "sm_90 BLOCK=256 num_warps=4 num_stages=3 n:8", "sm_90 BLOCK=64 num_warps=4 num_stages=3 if n <= 8",
+        "sm_90a BLOCK=128 num_warps=4 num_stages=3",
+        "sm_80 BLOCK=64 num_warps=4 num_stages=3 n:16", "sm_80 BLOCK=64 num_warps=4 num_stages=3",
     ]  # fmt: skip
 
 
@@ -100,9 +101,9 @@ def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
     any_value = variant_of("f", "sm_90", {"n": "i32"}, constexprs={"BLOCK": 16})
     aligned = variant_of("f", "sm_90", {"n": "i32:16"}, constexprs={"BLOCK": 128})
     kernel = table_of([built(any_value), built(aligned)]).kernels[0]
-    for hint, name in ((0, "sm_90 BLOCK=16 num_warps=4"), (dispatch.HINT_16, "sm_90 BLOCK=128 num_warps=4 n:16")):
+    for hint, name in ((0, "BLOCK=16 num_warps=4 num_stages=3"), (dispatch.HINT_16, "BLOCK=128 num_warps=4 num_stages=3 n:16")):
         facts = (dispatch.ALL_BITS, dispatch.ALL_BITS, dispatch.TYPES["i32"] | hint)
-        assert kernel.rows[dispatch.select(kernel, facts).row].name == name
+        assert kernel.rows[dispatch.select(kernel, facts).row].name == f"sm_90 {name}"
 
 
 def test_many_levels_of_shared_memory_are_merged_upwards():

@@ -44,6 +44,7 @@ CLOCK = TorchClock(torch)
 MANIFEST = tomllib.loads((ROOT / "kernels.toml").read_text())
 package: Any = None
 asked_for: re.Pattern[str] = re.compile("")
+output: Path | None = None
 
 
 def main() -> None:
@@ -51,13 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", required=True, help="the built wheel, or a folder that holds the package")
     parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
-    parser.add_argument("--json", help="write all rows here")
+    parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     parser.add_argument("--plot", help="draw all rows here, as SVG")
     parser.add_argument("--only", default="copy,add,sum,softmax,layer_norm,matmul,persistent,fp8,attention,launch")
     parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
     options = parser.parse_args()
-    global asked_for
-    asked_for = re.compile(options.rows)
+    global asked_for, output
+    asked_for, output = re.compile(options.rows), options.json
     load_package(options.package, options.name)
     torch.manual_seed(0)
     for group in options.only.split(","):
@@ -68,11 +69,8 @@ def main() -> None:
             print(f"FAILED {group}: {error!r}"[:600], flush=True)
         print(f"== {group}: {time.time() - started:.0f} s", flush=True)
     print(report.render(ROWS))
-    device = torch.cuda.get_device_name()
-    if options.json:
-        Path(options.json).write_text(json.dumps({"device": device, "rows": ROWS}, indent=1))
     if options.plot:
-        Path(options.plot).write_text(report.plot(ROWS, device))
+        Path(options.plot).write_text(report.plot(ROWS, torch.cuda.get_device_name()))
 
 
 def load_package(path: str, name: str) -> None:
@@ -164,6 +162,8 @@ def record(
     entry = {"group": group, "shape": shape, "us": us, "error": error, "rate": work / us / 1e3, "unit": unit, "right": right,
              "peers": peers, **moved}  # fmt: skip
     ROWS.append(entry)
+    if output:
+        output.write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": ROWS}, indent=1))
     print(report.line_of(entry, report.copy_rate(ROWS)), flush=True)
 
 

@@ -60,6 +60,8 @@ tt.func @tensors(%p: !tt.ptr<f32> {divisibility = 16}, %n: i32, %s: f32, %l: i64
   %23: tensor<8xf32> = tt.gather %9, %range {axis = 0}
   %24: tensor<16xi32> = tt.histogram %range, mask=%mask
   gpu.barrier
+  gpu.grid_dependency_wait
+  gpu.launch_dependents
   tt.assert %c {message = "n must be \\"even\\""}
   tt.print %9, %n {prefix = "x", signed = [true, false]}
   %25: tensor<8xf32> = tt.elementwise_inline_asm %9 {asm = "mov.b32 $0, $1;\\n", constraints = "=r,r"}

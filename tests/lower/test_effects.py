@@ -73,24 +73,8 @@ def test_a_lock_is_taken_by_one_thread_for_all():
     """
     text = llir(body, "%lock: !tt.ptr<i32>")
     barrier = "barrier.cta.sync.aligned.all(i32 0)"
-    assert_in_order(text, [barrier, "atom.acq_rel.gpu.global.cas.b32", "br i1", "store i32", barrier, "load i32"])
+    assert_in_order(text, ["atom.acq_rel.gpu.global.cas.b32", "br i1", "store i32", barrier, "load i32"])
     assert "atom.acq_rel.gpu.global.cas.b32" in ptx(body, "%lock: !tt.ptr<i32>")
-
-
-def test_threads_that_have_met_do_not_meet_again():
-    """A barrier of the program stands for that of the atomic operation behind it; after the last one nobody needs another."""
-    body = """
-      %one: i32 = arith.constant {value = 1}
-      tt.store %lock, %one
-      gpu.barrier
-      %zero: i32 = arith.constant {value = 0}
-      %old: i32 = tt.atomic_rmw %lock, %zero {kind = "xchg"}
-    """
-    text = ptx(body, "%lock: !tt.ptr<i32>")
-    assert_in_order(text, ["st.global", "bar.sync", "atom.acq_rel.gpu.global.exch.b32", "ret;"])
-    assert text.count("bar.sync") == 1
-    assert ptx(body.replace("      gpu.barrier\n", ""), "%lock: !tt.ptr<i32>").count("bar.sync") == 1
-    assert ptx(body + "      tt.store %lock, %one\n", "%lock: !tt.ptr<i32>").count("bar.sync") == 2
 
 
 def test_a_reduction_over_warps_has_brought_the_threads_together() -> None:

@@ -12,27 +12,29 @@ Copies by the copy engine are in flight until the wait for the mbarrier that cou
 waits there, so that no barrier has to follow.  They write over what threads wrote or read only after a fence and a barrier.
 
 Accesses to different buffers of one allocation do not conflict; `slots` says what is known of their numbers.  Single elements of
-global memory that are loaded and stored want barriers too: see `replicated`.
+global memory that are loaded and stored want barriers too: see `replicated`.  And atomics of one scalar are how programs wait for
+each other: one thread does them, so that all have to meet between an atomic that releases and what they accessed before it, and
+between one that acquires and what they access after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
+from kbuild.compiler.analysis.barrier_state import Access, State, may_conflict, surely_same
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges
 from kbuild.compiler.analysis.scratch import division, scratch_bytes
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
-from kbuild.compiler.ir.core import Block, Func, Op, Value
-from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
+from kbuild.compiler.ir.types import MemDescType, TensorType
 from kbuild.compiler.ops.control import Call, For, If, While
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     AsyncWait,
     LocalAlloc,
+    LocalDealloc,
     LocalLoad,
     LocalStore,
     MemDescIndex,
@@ -40,6 +42,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescTrans,
 )
 from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
@@ -51,125 +54,23 @@ from kbuild.compiler.ops.nvidia import (
     WarpGroupDotWait,
     WarpSpecialize,
 )
-from kbuild.compiler.ops.tensor import Barrier, Store
+from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Barrier, Store
 from kbuild.errors import InternalError
 
+_MARKED = (Barrier, AsyncWait, AsyncCommitGroup, WarpGroupDotWait, ArriveBarrier)
+"""Operations that the walk stops at though they touch no memory that has to be noted."""
+_USES = (ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
+"""What uses barriers in shared memory."""
+_LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalLoad, LocalStore, AsyncCommitGroup)
+"""What has an effect, but none on global memory."""
 MAX_AGE = 32
 """Groups older than this are not told apart; waits count far fewer."""
 EVERYTHING = 1 << 62
 
 
-class Access(NamedTuple):
-    """Bytes of shared memory that an operation touches."""
-
-    start: int
-    end: int
-    owner: Op
-    """The allocation, or the operation whose scratch it is."""
-    slot: Slot | None
-    """The buffer; None when unknown, or when there is one only."""
-    division: object = None
-    """What says how these bytes are divided among warps, each of which touches its own alone; None where they are not."""
-
-
-def may_conflict(first: Access, second: Access) -> bool:
-    """Whether two accesses may touch the same bytes."""
-    if first.start >= second.end or second.start >= first.end:
-        return False
-    if first.division is not None and (first.start, first.division) == (second.start, second.division):
-        return False
-    a, b = first.slot, second.slot
-    if first.owner is not second.owner or a is None or b is None:
-        return True
-    return a.may_equal(b)
-
-
-def _surely_same(first: Access, second: Access) -> bool:
-    return first.owner is second.owner and first.slot is not None and first.slot == second.slot
-
-
-@dataclass
-class State:
-    """What other threads may not have seen yet, at one point of the program."""
-
-    reads: set[Access] = field(default_factory=set)
-    writes: set[Access] = field(default_factory=set)
-    flight: dict[Access, int] = field(default_factory=dict)
-    """Asynchronous copies not waited for: how many groups were committed after theirs; -1 while it is open."""
-    products: dict[Access, int] = field(default_factory=dict)
-    """What asynchronous products read that were not waited for: how many were issued after them."""
-    unfenced: dict[Access, frozenset[Op]] = field(default_factory=dict)
-    """All writes that asynchronous products may read, with the operations at which the first barrier after them is."""
-    loaded: dict[Access, frozenset[Op]] = field(default_factory=dict)
-    """The same for what threads have read and copies by the copy engine may write over."""
-    outgoing: set[Access] = field(default_factory=set)
-    """What the copy engine reads, and nothing has waited for."""
-
-    def copy(self) -> State:
-        return State(
-            set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced), dict(self.loaded),
-            set(self.outgoing),
-        )  # fmt: skip
-
-    def clear(self, barrier: Op) -> None:
-        """A barrier: what was done before it is seen by all; copies and products stay in flight."""
-        for access in self.writes:
-            self.unfenced[access] = self.unfenced.get(access, frozenset()) | {barrier}
-        for access in self.reads & self.loaded.keys():
-            self.loaded[access] |= {barrier}
-        self.reads.clear()
-        self.writes.clear()
-
-    def write(self, accesses: Iterable[Access]) -> None:
-        """Writes that have happened."""
-        for access in accesses:
-            self.writes.add(access)
-            self.unfenced[access] = frozenset()
-
-    def load(self, accesses: Iterable[Access]) -> None:
-        """Reads by threads."""
-        for access in accesses:
-            self.reads.add(access)
-            self.loaded[access] = frozenset()
-
-    def add(self, other: State) -> bool:
-        """Join with the state of another way to the same point; true when that changed anything."""
-        before = self._size()
-        self.reads |= other.reads
-        self.writes |= other.writes
-        self.outgoing |= other.outgoing
-        for mine, others in ((self.flight, other.flight), (self.products, other.products)):
-            for access, age in others.items():
-                mine[access] = min(age, mine.get(access, age))
-        for known, others in ((self.unfenced, other.unfenced), (self.loaded, other.loaded)):
-            for access, places in others.items():
-                known[access] = places | known.get(access, frozenset())
-        return before != self._size()
-
-    def _size(self) -> tuple[int, ...]:
-        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced, self.loaded, self.outgoing)
-        places = (sum(map(len, known.values())) for known in (self.unfenced, self.loaded))
-        return (*map(len, counted), sum(self.flight.values()), sum(self.products.values()), *places)
-
-    def map(self, change: Callable[[Access], Access]) -> State:
-        """The state with every access replaced."""
-        aged: list[dict[Access, int]] = []
-        for ages in (self.flight, self.products):
-            aged.append({})
-            for access, age in ages.items():
-                aged[-1][change(access)] = min(age, aged[-1].get(change(access), age))
-        fences: list[dict[Access, frozenset[Op]]] = []
-        for known in (self.unfenced, self.loaded):
-            fences.append({})
-            for access, places in known.items():
-                fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
-        sets = [set(map(change, accesses)) for accesses in (self.reads, self.writes, self.outgoing)]
-        return State(sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2])
-
-
 class BarrierAnalysis:
     """`needed` is the set of operations that want a barrier right before them; `fenced` those that want a fence there, before
-    that barrier or the one that they are or have inside."""
+    that barrier or the one that they are or have inside; `shown` where barriers are made that a later fence shows in time."""
 
     def __init__(self, func: Func) -> None:
         self.needed: set[Op] = set()
@@ -182,17 +83,24 @@ class BarrierAnalysis:
         """The tiles whose copies an operation has waited for."""
         self.scratch: dict[Op, Access] = {}
         self.relevant: set[Op] = set()
+        self.ordered: set[Op] = set()
+        """Accesses of global memory, where there are atomics that order them."""
+        self.first_uses: dict[Op, set[Op]] = {}
+        """Where barriers may be used that no fence has shown before."""
         self.replicated = replicated_ranges(func)
         self._collect(func)
         self._block(func.body, State())
         # The walk around loops has seen barriers that it then found not to be needed.
         between = {barrier for barriers in self.fences.values() for barrier in barriers}
         self.fenced = between - {op for op in between - self.needed - self.scratch.keys() if not isinstance(op, Barrier)}
+        self.shown = {made for made, uses in self.first_uses.items() if uses <= self.fenced}
 
     # What each operation touches
 
     def _collect(self, func: Func) -> None:
         num_warps = func.attrs["num_warps"]
+        if any(_synchronizes(op) for op in func.body.walk()):
+            self.ordered = {op for op in func.body.walk() if _accesses_global_memory(op)}
         for op in func.body.walk():
             if isinstance(op, LocalAlloc):
                 self._collect_allocation(op)
@@ -203,7 +111,7 @@ class BarrierAnalysis:
                 self.reads[op] = self.writes[op] = [Access(0, EVERYTHING, op, None)]
             elif op in self.replicated:
                 (self.writes if isinstance(op, Store) else self.reads)[op] = [Access(*self.replicated[op], op, None)]
-            elif not isinstance(op, Barrier | AsyncWait | AsyncCommitGroup | WarpGroupDotWait):
+            elif not isinstance(op, _MARKED) and op not in self.ordered:
                 continue
             self._mark(op)
 
@@ -267,6 +175,7 @@ class BarrierAnalysis:
                 state = self._block(op.then_body, state)
                 state.add(other)
             elif isinstance(op, WarpSpecialize):
+                self._use(op, state)
                 # The producer's accesses are ordered with the others by barriers in shared memory.
                 state = self._block(op.default, state)
             else:
@@ -280,7 +189,7 @@ class BarrierAnalysis:
         if state.reads or state.writes:
             inside = self._barriers_of(loop)
             synchronized = state.copy()
-            synchronized.clear(loop)
+            self._meet(loop, synchronized)
             after_barrier = self._iterate(loop, synchronized)
             if self._barriers_of(loop) < inside:
                 self.needed.add(loop)
@@ -306,10 +215,37 @@ class BarrierAnalysis:
             if not header.add(self._block(loop.after, tested.copy())):
                 return tested
 
+    def _meet(self, barrier: Op, state: State) -> None:
+        """The threads meet at an operation, or right before it."""
+        self._use(barrier, state)
+        state.clear(barrier)
+
+    def _use(self, op: Op, state: State) -> None:
+        """Barriers that were made may be used."""
+        for made in state.unshown:
+            self.first_uses[made].add(op)
+        state.unshown.clear()
+
+    def _order(self, op: Op, state: State) -> None:
+        """An access of global memory: after what was acquired, and after what it releases."""
+        if state.has_acquired or (state.has_accessed and _releases(op)):
+            self.needed.add(op)
+            self._meet(op, state)
+        state.has_accessed = True
+        state.has_acquired |= _acquires(op)
+
     def _visit(self, op: Op, state: State) -> None:
         self.needed.discard(op)
+        if isinstance(op, _USES):
+            self._use(op, state)
+        if op in self.ordered:
+            self._order(op, state)
+        if isinstance(op, InitBarrier):  # Its fence shows those before it, too: the same thread makes them.
+            self.first_uses.setdefault(op, set())
+            state.unshown.clear()
+            state.unshown.add(op)
         if isinstance(op, Barrier):
-            state.clear(op)
+            self._meet(op, state)
         elif isinstance(op, AsyncCommitGroup):
             state.flight = {access: min(age + 1, MAX_AGE) for access, age in state.flight.items()}
         elif isinstance(op, AsyncWait):
@@ -321,7 +257,7 @@ class BarrierAnalysis:
         elif op in self.scratch:
             self._check(op, [], [self.scratch[op]], state)
             if self.scratch[op].division is None:
-                state.clear(op)
+                self._meet(op, state)
             else:
                 state.write([self.scratch[op]])
             state.load([self.scratch[op]])
@@ -357,7 +293,7 @@ class BarrierAnalysis:
             _any_conflict(access, state.reads) for access in writes
         ):
             self.needed.add(op)
-            state.clear(op)
+            self._meet(op, state)
         state.reads.update(reads)
         state.writes.update(writes)
 
@@ -381,7 +317,7 @@ class BarrierAnalysis:
         into the same bytes, or a product reads them, and nothing has waited for it."""
         for access in (*reads, *writes):
             for copy in state.flight:
-                if _surely_same(access, copy) or (access.owner is not copy.owner and may_conflict(access, copy)):
+                if surely_same(access, copy) or (access.owner is not copy.owner and may_conflict(access, copy)):
                     raise InternalError("shared memory is used while an asynchronous copy into it is unfinished", op.loc)
         if any(_any_conflict(access, state.products.keys() | state.outgoing) for access in writes):
             raise InternalError("shared memory is written while a product or the copy engine reads it", op.loc)
@@ -389,7 +325,26 @@ class BarrierAnalysis:
         conflict = conflict or any(_any_conflict(access, state.reads | state.writes) for access in writes)
         if conflict:
             self.needed.add(op)
-            state.clear(op)
+            self._meet(op, state)
+
+
+def _synchronizes(op: Op) -> bool:
+    """Whether an operation is an atomic of one scalar that orders other accesses."""
+    return isinstance(op, AtomicRMW | AtomicCAS) and not isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
+
+
+def _releases(op: Op) -> bool:
+    return isinstance(op, AtomicRMW | AtomicCAS) and _synchronizes(op) and op.sem != "acquire"
+
+
+def _acquires(op: Op) -> bool:
+    """Whether threads have to meet after an operation that acquires: for its result they do so by themselves."""
+    return isinstance(op, AtomicRMW | AtomicCAS) and _synchronizes(op) and op.sem != "release" and not op.result.users
+
+
+def _accesses_global_memory(op: Op) -> bool:
+    """Whether an operation may, by itself or by waiting for what does."""
+    return not (op.regions or op.has(Trait.PURE) or op.has(Trait.TERMINATOR) or isinstance(op, _LOCAL))
 
 
 def _end_products(state: State, pendings: int) -> None:
@@ -403,7 +358,7 @@ def _land(state: State, tiles: Iterable[Access], all_buffers: bool) -> None:
     """Copies by the copy engine have landed: those into one buffer of each tile, or into all."""
     for tile in tiles:
         for copy in list(state.flight):
-            if _surely_same(tile, copy) or (all_buffers and tile.owner is copy.owner):
+            if surely_same(tile, copy) or (all_buffers and tile.owner is copy.owner):
                 del state.flight[copy]
 
 

@@ -1,15 +1,14 @@
 """Atomic operations, as PTX: LLVM would drop the ordering of float atomics and loop for packed ones.
 
 Each element is done by one thread; where others hold the element too and something uses the old values, they get them
-through the operation's scratch memory.  Atomics of one scalar are how programs synchronise, so all threads of the
-program wait before one that releases and after one that acquires.
+through the operation's scratch memory.  That threads wait for each other around those that release or acquire is the business of
+the pass `barriers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.compiler.ir.core import Trait
 from kbuild.compiler.ir.types import BF16, F16, FloatType, TensorType, Type, element_of
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.index import flat_coordinate
@@ -19,8 +18,7 @@ from kbuild.compiler.lower.memory import vector_width, writers
 from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.words import from_word, to_word
-from kbuild.compiler.ops.control import Return
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Barrier, Reduce
+from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW
 from kbuild.errors import CompileError
 
 Atomic = AtomicRMW | AtomicCAS
@@ -86,9 +84,6 @@ def _each(emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[S
     element = element_of(op.value.type)
     masks = emit.registers(op.mask) if isinstance(op, AtomicRMW) and op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
-    scalar = not isinstance(op.ptr.type, TensorType)
-    if scalar and op.sem in ("release", "acq_rel") and not _follows_barrier(op):
-        emit.barrier()
     old: list[str] = []
     for start in range(0, len(operands[0]), width):
         if start not in unique:
@@ -99,23 +94,7 @@ def _each(emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[S
         inputs = [to_word(emit, values[start : start + width], element) for values in operands]
         word = _atomic(emit, op, start, name, guard, inputs)
         old += from_word(emit, word, element, width) if word else [""] * width
-    if not op.result.users:
-        if scalar and op.sem in ("acquire", "acq_rel") and not isinstance(op.next, Barrier | Return):
-            emit.barrier()
-        return old
-    return old if op.scratch is None else _shared_out(emit, op, element, owner, old)
-
-
-def _follows_barrier(op: Atomic) -> bool:
-    """Whether the threads have met already, with nothing but arithmetic since, or reads of scratch memory by a reduction."""
-    before = op.prev
-    while before is not None and before.has(Trait.PURE):
-        if isinstance(before, Reduce) and before.scratch is not None:
-            return True
-        if before.regions and not isinstance(before, Reduce):
-            return False
-        before = before.prev
-    return isinstance(before, Barrier)
+    return old if op.scratch is None or not op.result.users else _shared_out(emit, op, element, owner, old)
 
 
 def _atomic(emit: Emitter, op: Atomic, start: int, name: str, guard: str, inputs: Sequence[str]) -> str:

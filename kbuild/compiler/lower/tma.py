@@ -15,24 +15,19 @@ from kbuild.compiler.lower.literals import SHARED_POINTER
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shared import descriptor, offset_of
 from kbuild.compiler.ops.nvidia import (
-    ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
-    FenceAsyncShared,
     InitBarrier,
     InvalBarrier,
     TmaStoreWait,
     WaitBarrier,
 )
-from kbuild.compiler.ops.tensor import Barrier
 from kbuild.errors import InternalError
 
 LANE_BITS = 5
 """Of a thread's number; the others are the warp's."""
 _BARRIER_BYTES = 8
-_USERS = (Barrier, ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
-"""What uses barriers, or lets other threads do so."""
 _WAIT = """{
 .reg .pred done;
 again${:uid}:
@@ -50,25 +45,14 @@ def _first_thread(emit: Emitter) -> str:
 
 @lower(InitBarrier)
 def lower_init_barrier(emit: Emitter, op: InitBarrier) -> None:
-    """The fence shows the barriers to the copy engine; one is enough for all that are made in a row."""
     assert isinstance(op.barriers.type, MemDescType)
     pointer, _ = descriptor(emit, op.barriers)
     with emit.when(_first_thread(emit)):
         for number in range(op.barriers.type.buffers or 1):
             place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
             emit.call("llvm.nvvm.mbarrier.init.shared", "void", [(SHARED_POINTER, place), ("i32", str(op.arrivals))], effect=True)
-        if not _fenced_later(op):
+        if op.fence:
             emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
-
-
-def _fenced_later(op: InitBarrier) -> bool:
-    """Whether the thread comes to another such fence before anybody can use these barriers."""
-    following = op.next
-    while following is not None and not following.regions and not isinstance(following, _USERS):
-        if isinstance(following, InitBarrier | FenceAsyncShared):
-            return True
-        following = following.next
-    return False
 
 
 @lower(InvalBarrier)

@@ -57,6 +57,8 @@ class InitBarrier(Op, name="ttng.init_barrier", traits=WRITES):
 
     barriers: Value
     arrivals: int = 1
+    fence: bool = True
+    """Whether a fence follows, which shows them to the copy engine; the pass `barriers` leaves out what another one does."""
 
 
 class InvalBarrier(Op, name="ttng.inval_barrier", traits=WRITES):

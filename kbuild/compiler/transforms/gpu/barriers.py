@@ -13,7 +13,7 @@ from kbuild.compiler.analysis.barriers import BarrierAnalysis
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ops.nvidia import FenceAsyncShared
+from kbuild.compiler.ops.nvidia import FenceAsyncShared, InitBarrier
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.targets.target import Target
 
@@ -24,6 +24,8 @@ def barriers(module: Module, target: Target) -> None:
     for func in module.functions.values():
         analysis = BarrierAnalysis(func)
         for op in func.body.walk():
+            if isinstance(op, InitBarrier):
+                op.fence = op not in analysis.shown
             if op in analysis.fenced:
                 Builder.before(op).add(FenceAsyncShared())
             if op in analysis.needed:

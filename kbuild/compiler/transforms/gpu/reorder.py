@@ -9,13 +9,17 @@ After (where the registers of the loop would not suffice):
       %q: tensor<128x128xf16, #dot_operand> = ttg.local_load %tile
       %qk: tensor<128x64xf32, #mma> = tt.dot %q, …
 
-Into a branch they always move if nothing else needs them, into a loop only then: a load there is repeated.
+Into a branch they always move if nothing else needs them, into a loop only then: a load there is repeated.  Of several loops that
+use the same load each gets its own.
 """
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.allocation import demands, place
+from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.pressure import words
-from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Block, Func, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, If
@@ -34,6 +38,9 @@ def reorder(module: Module, target: Target) -> None:
     """Sink conversions and loads from shared memory, and into branches whatever only one of them uses."""
     for func in module.functions.values():
         _sink_into_branches(func.body)
+        for op in list(func.body.walk()):
+            if isinstance(op, LocalLoad):
+                _repeat_for_loops(op, target)
         movable = [op for op in func.body.walk() if isinstance(op, ConvertLayout | LocalLoad)]
         sunk: set[Op] = set()
         for op in reversed(movable):
@@ -63,6 +70,47 @@ def _sink_into_branches(block: Block) -> None:
         for region in op.regions:
             _sink_into_branches(region)
         op = previous
+
+
+def _repeat_for_loops(load: LocalLoad, target: Target) -> None:
+    """Give each of several loops that use a load one of its own, if it should move into it and there is memory for its tile."""
+    users = list(load.result.users)
+    loops = {_ancestor(user, load.parent_block): None for user in users}
+    if len(loops) < 2 or not all(isinstance(loop, For) for loop in loops):
+        return
+    for loop in loops:
+        own = [user for user in users if _ancestor(user, load.parent_block) is loop]
+        if _entered(loop, load, own, target) is not None and _fits(loop, load, target):
+            copy = load.clone({})
+            Builder.before(loop).add(copy)
+            for user in own:
+                user.replace_operand(load.result, copy.results[0])
+    if not load.result.users:
+        load.erase()
+
+
+def _fits(loop: Op, load: LocalLoad, target: Target) -> bool:
+    """Whether there is enough shared memory for the tile of a load to be kept through a loop."""
+    tile, func = _root(load), loop.parent_op
+    while not isinstance(func, Func):
+        assert func is not None, "a loop is in a function"
+        func = func.parent_op
+    if not isinstance(tile.op, LocalAlloc):
+        return False
+    liveness = Liveness(func)
+    if liveness.intervals[tile.op].overlaps(Interval(liveness.start[loop], liveness.end[loop])):
+        return True
+    assert isinstance(tile.type, MemDescType)
+    _, taken = place(demands(func))
+    return taken + tile.type.size_bytes <= target.shared_bytes
+
+
+def _root(load: LocalLoad) -> Value:
+    """The shared memory of which a load reads a view."""
+    root = load.src
+    while root.op is not None and isinstance(root.op, _VIEWS):
+        root = root.op.operands[0]
+    return root
 
 
 def _place(block: Block, op: Op, users: list[Op], target: Target) -> Op | None:
@@ -101,9 +149,7 @@ def _pressure(loop: For, operand: LocalLoad) -> float:
 def _may_move(load: LocalLoad, place: Op) -> bool:
     """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or nothing
     with an effect on shared memory lies between."""
-    root = load.src
-    while root.op is not None and isinstance(root.op, _VIEWS):
-        root = root.op.operands[0]
+    root = _root(load)
     if isinstance(root.op, LocalAlloc) and root.op.src is not None and not _is_written(root):
         return True
     if place.parent is not load.parent:

@@ -1,0 +1,131 @@
+"""What threads may not have seen yet of each other's accesses, at one point of a program: the state that `barriers` follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kbuild.compiler.analysis.slots import Slot
+from kbuild.compiler.ir.core import Op
+
+
+class Access(NamedTuple):
+    """Bytes of shared memory that an operation touches."""
+
+    start: int
+    end: int
+    owner: Op
+    """The allocation, or the operation whose scratch it is."""
+    slot: Slot | None
+    """The buffer; None when unknown, or when there is one only."""
+    division: object = None
+    """What says how these bytes are divided among warps, each of which touches its own alone; None where they are not."""
+
+
+def may_conflict(first: Access, second: Access) -> bool:
+    """Whether two accesses may touch the same bytes."""
+    if first.start >= second.end or second.start >= first.end:
+        return False
+    if first.division is not None and (first.start, first.division) == (second.start, second.division):
+        return False
+    a, b = first.slot, second.slot
+    if first.owner is not second.owner or a is None or b is None:
+        return True
+    return a.may_equal(b)
+
+
+def surely_same(first: Access, second: Access) -> bool:
+    return first.owner is second.owner and first.slot is not None and first.slot == second.slot
+
+
+@dataclass
+class State:
+    """What other threads may not have seen yet, at one point of the program."""
+
+    reads: set[Access] = field(default_factory=set)
+    writes: set[Access] = field(default_factory=set)
+    flight: dict[Access, int] = field(default_factory=dict)
+    """Asynchronous copies not waited for: how many groups were committed after theirs; -1 while it is open."""
+    products: dict[Access, int] = field(default_factory=dict)
+    """What asynchronous products read that were not waited for: how many were issued after them."""
+    unfenced: dict[Access, frozenset[Op]] = field(default_factory=dict)
+    """All writes that asynchronous products may read, with the operations at which the first barrier after them is."""
+    loaded: dict[Access, frozenset[Op]] = field(default_factory=dict)
+    """The same for what threads have read and copies by the copy engine may write over."""
+    outgoing: set[Access] = field(default_factory=set)
+    """What the copy engine reads, and nothing has waited for."""
+    unshown: set[Op] = field(default_factory=set)
+    """Where barriers were made, by one thread, that no fence has shown."""
+    has_accessed: bool = False
+    """Whether threads have accessed global memory since they met, where that counts."""
+    has_acquired: bool = False
+    """Whether a thread has acquired since they met, by an atomic whose result nothing uses."""
+
+    def copy(self) -> State:
+        return State(
+            set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced), dict(self.loaded),
+            set(self.outgoing), set(self.unshown), self.has_accessed, self.has_acquired,
+        )  # fmt: skip
+
+    def clear(self, barrier: Op) -> None:
+        """A barrier: what was done before it is seen by all; copies and products stay in flight."""
+        for access in self.writes:
+            self.unfenced[access] = self.unfenced.get(access, frozenset()) | {barrier}
+        for access in self.reads & self.loaded.keys():
+            self.loaded[access] |= {barrier}
+        self.reads.clear()
+        self.writes.clear()
+        self.unshown.clear()
+        self.has_accessed = self.has_acquired = False
+
+    def write(self, accesses: Iterable[Access]) -> None:
+        """Writes that have happened."""
+        for access in accesses:
+            self.writes.add(access)
+            self.unfenced[access] = frozenset()
+
+    def load(self, accesses: Iterable[Access]) -> None:
+        """Reads by threads."""
+        for access in accesses:
+            self.reads.add(access)
+            self.loaded[access] = frozenset()
+
+    def add(self, other: State) -> bool:
+        """Join with the state of another way to the same point; true when that changed anything."""
+        before = self._size()
+        self.reads |= other.reads
+        self.writes |= other.writes
+        self.outgoing |= other.outgoing
+        self.unshown |= other.unshown
+        self.has_accessed |= other.has_accessed
+        self.has_acquired |= other.has_acquired
+        for mine, others in ((self.flight, other.flight), (self.products, other.products)):
+            for access, age in others.items():
+                mine[access] = min(age, mine.get(access, age))
+        for known, others in ((self.unfenced, other.unfenced), (self.loaded, other.loaded)):
+            for access, places in others.items():
+                known[access] = places | known.get(access, frozenset())
+        return before != self._size()
+
+    def _size(self) -> tuple[int, ...]:
+        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced, self.loaded, self.outgoing, self.unshown)
+        places = (sum(map(len, known.values())) for known in (self.unfenced, self.loaded))
+        ages = sum(self.flight.values()), sum(self.products.values())
+        return (*map(len, counted), *ages, *places, self.has_accessed, self.has_acquired)
+
+    def map(self, change: Callable[[Access], Access]) -> State:
+        """The state with every access replaced."""
+        aged: list[dict[Access, int]] = []
+        for ages in (self.flight, self.products):
+            aged.append({})
+            for access, age in ages.items():
+                aged[-1][change(access)] = min(age, aged[-1].get(change(access), age))
+        fences: list[dict[Access, frozenset[Op]]] = []
+        for known in (self.unfenced, self.loaded):
+            fences.append({})
+            for access, places in known.items():
+                fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
+        sets = [set(map(change, accesses)) for accesses in (self.reads, self.writes, self.outgoing)]
+        flags = self.has_accessed, self.has_acquired
+        return State(sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2], set(self.unshown), *flags)

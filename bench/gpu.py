@@ -212,9 +212,11 @@ def sum_of(power: int) -> None:
         package.sum_partials(partial, out, triton.cdiv(n, 16384))
 
     def their_twice(c: dict[str, Any]) -> None:
+        c, end = {**c}, ends[c["end"]]
+        del c["end"]
         count = triton.cdiv(n, c["BLOCK"] * c["STEPS"])
         module.sum_kernel[(count,)](x, partial, n, **c)
-        module.sum_partials_kernel[(1,)](partial, out, count, BLOCK=1024, num_warps=4)
+        module.sum_partials_kernel[(1,)](partial, out, count, **end)
 
     def their_once(c: dict[str, Any]) -> None:
         c, each = {**c}, c["each"]
@@ -222,7 +224,10 @@ def sum_of(power: int) -> None:
         module.sum_at_once_kernel[(each * programs,)](x, partial, ticket, out, n, **c)
 
     once = lambda: package.sum_at_once(x, partial, ticket, out, n)  # noqa: E731
-    steps = [{"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 16) for w in (4, 8)]
+    ends = [{"BLOCK": 1024, "num_warps": 4, "launch_pdl": True}, *configurations("sum_partials", x.dtype)]
+    firsts = [{"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 16) for w in (4, 8)]
+    firsts += configurations("sum", x.dtype)
+    steps = [{**first, "end": end} for first in firsts for end in range(len(ends))]
     sizes = [(4096, 3, 4, 4), (4096, 4, 8, 2), (8192, 3, 8, 2), (8192, 4, 8, 1)]
     rings = [{"BLOCK": b, "STAGES": s, "num_warps": w, "each": e} for b, s, w, e in sizes]
     for name, ours, theirs, choices in (("two launches", twice, their_twice, steps), ("one launch", once, their_once, rings)):

@@ -7,6 +7,7 @@ import triton.language as tl
 @triton.jit
 def sum_kernel(x, partial, n, BLOCK: tl.constexpr, STEPS: tl.constexpr):
     """Program p writes to `partial[p]` the sum, in fp32, of its STEPS blocks of BLOCK neighbouring elements of x."""
+    tl.extra.cuda.gdc_launch_dependents()
     start = tl.program_id(0).to(tl.int64) * (BLOCK * STEPS)
     offsets = start + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], dtype=tl.float32)
@@ -18,7 +19,11 @@ def sum_kernel(x, partial, n, BLOCK: tl.constexpr, STEPS: tl.constexpr):
 
 @triton.jit
 def sum_partials_kernel(partial, out, count, BLOCK: tl.constexpr):
-    """One program adds the `count` partial sums in a fixed order and writes the result to `out[0]`."""
+    """One program adds the `count` partial sums in a fixed order and writes the result to `out[0]`.
+
+    It may begin while those that write the partial sums still run (`launch_pdl`), for it waits for them.
+    """
+    tl.extra.cuda.gdc_wait()
     offsets = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for start in range(0, count, BLOCK):

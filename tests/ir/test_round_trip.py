@@ -104,11 +104,12 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   %tile: !ttg.memdesc<16x8xf16, #shared> = ttg.local_alloc src=%x {offset = 0}
   %0: tensor<16x8xf16, #blocked> = ttg.local_load %tile
   %1: tensor<16x8xf16, #linear> = ttg.convert_layout %0 {scratch = 256}
+  %same: tensor<16x8xf16, #linear> = ttg.again %1 {number = 1}
   %buffers: !ttg.memdesc<3 x 16x8xf16, #shared> = ttg.local_alloc
   %2: !ttg.memdesc<16x8xf16, #shared> = ttg.memdesc_index %buffers, %i
   %3: !ttg.memdesc<8x16xf16, #shared1> = ttg.memdesc_trans %2 {order = [1, 0]}
   %4: !ttg.memdesc<16x4xf16, #shared2> = ttg.memdesc_subslice %2 {offsets = [0, 4]}
-  ttg.local_store %1, %2
+  ttg.local_store %same, %2
   ttg.async_copy_global_to_local %p, %2, mask=%m, other=%x {cache = ".cg"}
   ttg.async_commit_group
   ttg.async_wait {num = 0}

@@ -71,7 +71,7 @@ def doubles(x, out):
 def test_numbers_beside_doubles_are_doubles():
     out = np.zeros(3)
     doubles.interpret[1](np.array([0.01]), out)
-    assert out.tolist() == [0.01 * 0.1, 0.1, float(np.float32(0.1))], "but tl.maximum makes a tensor of a number first, as Triton's"
+    assert out.tolist() == [0.01 * 0.1, 0.1, float(np.float32(0.1))], "tl.maximum first makes a tensor of a number, as Triton's"
 
 
 @kbuild.jit

@@ -23,9 +23,11 @@ from kbuild.aot.cache import usable
 from kbuild.aot.environment import cache_directory, epoch, prepare
 from kbuild.aot.load import load
 from kbuild.aot.progress import Lines
+from kbuild.aot.sources import reached
+from kbuild.aot.tuned import FILE as TUNED
 from kbuild.errors import ErrorGroup
 
-_SDIST_FILES = ("kernels.toml", "pyproject.toml", "README*", "LICENSE*", "LICENCE*", "NOTICE*")
+_SDIST_FILES = ("kernels.toml", TUNED, "pyproject.toml", "README*", "LICENSE*", "LICENCE*", "NOTICE*")
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
@@ -60,14 +62,15 @@ def build_wheel(
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """Packs manifest, project files and the directories of the kernels; the name of the archive, its bytes reproducible."""
+    """Packs manifest, project files, the directories of the kernels and what these import; the name of the archive, whose bytes
+    are reproducible."""
     root = Path.cwd()
     manifest = load(root / builder.MANIFEST)
     name = f"{manifest.package.name}-{manifest.package.version}"
     files = {file for pattern in _SDIST_FILES for file in root.glob(pattern) if file.is_file()}
     for kernel in manifest.kernels:
         top = root / Path(kernel.source).parts[0]
-        files |= {top} if top.is_file() else set(top.rglob("*.py"))
+        files |= reached([root / kernel.source], root) | (set() if top.is_file() else set(top.rglob("*.py")))
     metadata = f"Metadata-Version: 2.4\nName: {manifest.package.name}\nVersion: {manifest.package.version}\n"
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files} | {"PKG-INFO": metadata.encode()}
     moment = epoch(os.environ) or 0

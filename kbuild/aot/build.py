@@ -323,6 +323,8 @@ def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> Kbu
     elif failure.code >= 126 and "error:" not in text:
         text = f"{text}\nthe compiler was ended by signal {failure.code - 128}, or could not run".strip()
     if job is not None:
+        # Only ninja from 1.12 on gives the exit code; a process that was killed has said nothing.
+        text = text or "the compiler ended without a word, as it does when the system runs out of memory"
         return VariantError(job.variant.name, text, job.command())
     what = "compiling its launcher failed" if failure.output == LAUNCHER else "failed"
     text = text or f"the C compiler ended with exit code {failure.code} and said nothing"

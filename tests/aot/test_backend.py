@@ -38,6 +38,14 @@ def test_a_wheel_that_cannot_be_made_raises(here: Path, tmp_path: Path) -> None:
 def test_sdist(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     (here / "README.md").write_text("# Demo\n")
+    (here / "kernels.tune.toml").write_text("schema = 1\n")
+    (here / "shared/deep").mkdir(parents=True)
+    (here / "kernels/scale.py").write_text("import numpy, shared.deep.two\nfrom .near import x\n" + KERNEL)
+    (here / "kernels/near.py").write_text("from one import y\nfrom . import scale\n")
+    (here / "one.py").write_text("import one\n")
+    (here / "unused.py").write_text("")
+    for name in ("shared/__init__.py", "shared/deep/two.py"):
+        (here / name).write_text("from ....far import z\n")
     (here / "kernels/__pycache__").mkdir()
     archives = []
     for place in ("one", "two"):
@@ -47,6 +55,7 @@ def test_sdist(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         archives.append((tmp_path / place / name).read_bytes())
     assert archives[0] == archives[1]
     with tarfile.open(tmp_path / "one/demo_kernels-0.1.0.tar.gz") as archive:
-        assert archive.getnames() == [
-            f"demo_kernels-0.1.0/{name}" for name in ("PKG-INFO", "README.md", "kernels.toml", "kernels/scale.py")
-        ]
+        assert [name.removeprefix("demo_kernels-0.1.0/") for name in archive.getnames()] == [
+            "PKG-INFO", "README.md", "kernels.toml", "kernels.tune.toml", "kernels/near.py", "kernels/scale.py", "one.py",
+            "shared/__init__.py", "shared/deep/two.py",
+        ]  # fmt: skip

@@ -46,6 +46,35 @@ def test_integers_divide_as_in_c(dtype):
 
 
 @kbuild.jit
+def truths(flags, out, N: tl.constexpr):
+    o = tl.arange(0, N)
+    flag = tl.load(flags + o)
+    tl.static_assert(flag.dtype == tl.int1 and tl.load(flags).dtype == tl.int1)
+    tl.store(out + o, tl.where(~flag, 10, 20) + flag)
+    tl.store(flags + o, ~flag)
+
+
+def test_truth_values_in_memory():
+    """They are bytes there and int1 once loaded: to invert one is `not`, where inverting a byte gives -1 or -2, both true."""
+    flags, out = np.array([True, False, True, True]), np.zeros(4, np.int32)
+    truths.interpret[1](flags, out, N=4)
+    assert out.tolist() == [21, 10, 21, 21] and flags.tolist() == [False, True, False, False]
+
+
+@kbuild.jit
+def doubles(x, out):
+    tl.store(out, tl.load(x) * 0.1)
+    tl.store(out + 1, tl.where(tl.load(x) > 0, 0.1, tl.load(x)))
+    tl.store(out + 2, tl.maximum(tl.load(x), 0.1))
+
+
+def test_numbers_beside_doubles_are_doubles():
+    out = np.zeros(3)
+    doubles.interpret[1](np.array([0.01]), out)
+    assert out.tolist() == [0.01 * 0.1, 0.1, float(np.float32(0.1))], "tl.maximum first makes a tensor of a number, as Triton's"
+
+
+@kbuild.jit
 def reductions(x, values, places, R: tl.constexpr, C: tl.constexpr):
     row, column = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     t = tl.load(x + row * C + column)

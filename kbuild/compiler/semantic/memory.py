@@ -112,17 +112,13 @@ def load(
         ctx.error("other is given without mask, so it would never be used", "other",
                   hint="say with mask= where it stands in")  # fmt: skip
     mask = as_mask(ctx, mask, pointer)
+    is_bool = isinstance(pointer.dtype, PointerType) and pointer.dtype.element_ty == INT1
     pointer, element = _bytes_for_bools(ctx, pointer)
     if other is not None:
         other = _filling(ctx, other, element, pointer)
     op = Load(pointer.value, mask and mask.value, other and other.value, **options)
     loaded = ctx.tensor(op, element, pointer.shape)
-    is_bool = element == INT8 and _points_to_bools(pointer)
     return cast_to(ctx, loaded, INT1) if is_bool else loaded
-
-
-def _points_to_bools(pointer: Tensor) -> bool:
-    return isinstance(pointer.dtype, PointerType) and pointer.dtype.element_ty == INT1
 
 
 def _filling(ctx: Context, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:

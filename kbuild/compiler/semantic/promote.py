@@ -107,7 +107,7 @@ def fitting(
         for value, name, own in ((x, names[0], x_weak), (y, names[1], y_weak)):
             if own:
                 _check_literal(ctx, value, dtype, name)
-        x, y = _converted(ctx, x, dtype, y), _converted(ctx, y, dtype, x)
+        x, y = _converted(ctx, x, dtype, y, weak), _converted(ctx, y, dtype, x, weak)
     return same_shape(ctx, to_tensor(ctx, x), to_tensor(ctx, y), names)
 
 
@@ -115,11 +115,11 @@ def _dtype(ctx: Context, value: Any) -> ScalarType:
     return value.dtype if isinstance(value, Tensor) else literal_dtype(ctx, value)
 
 
-def _converted(ctx: Context, value: Any, dtype: DType, other: Any) -> Tensor:
-    """A value in a type; a number at once in the shape of the other operand."""
+def _converted(ctx: Context, value: Any, dtype: DType, other: Any, weak: bool) -> Tensor:
+    """A value in a type; a number at once in the shape of the other operand, and without `weak` by way of its own type."""
     if isinstance(value, Tensor):
         return cast_to(ctx, value, dtype)
-    if isinstance(value, float) and dtype == FP64 and number_dtype(value) == FP32:
+    if not weak and isinstance(value, float) and dtype == FP64 and number_dtype(value) == FP32:
         value = struct.unpack("f", struct.pack("f", value))[0]
     return ctx.constant(value, dtype, other.shape if isinstance(other, Tensor) else ())
 

@@ -64,16 +64,15 @@ def _whole(emit: Emitter, mask: Value | None, axis: int, vector: int) -> Callabl
 def _copied(emit: Emitter, mask: Value, axis: int, vector: int) -> Callable[[Sequence[int]], str]:
     """How many elements a mask lets through, all of them first, of a vector along an axis, given by its registers.
 
-    A conjunction with what does not vary in a vector, such as a row's, is taken apart: columns are counted once.
+    A conjunction with what lets all through or none, such as a row's, is taken apart: columns are counted once.
     """
-    masks = emit.registers(mask)
-    if axis_info(emit).mask_alignment(mask, axis) >= vector:
-        return lambda group: emit.select(masks[group[0]], str(vector), "0", "i32")
     if isinstance(mask.op, AndI):
         for uniform, varying in ((mask.op.lhs, mask.op.rhs), (mask.op.rhs, mask.op.lhs)):
-            if axis_info(emit).mask_alignment(uniform, axis) >= vector:
-                whole, inner = emit.registers(uniform), _copied(emit, varying, axis, vector)
-                return lambda group: emit.select(whole[group[0]], inner(group), "0", "i32")
+            whole = _whole(emit, uniform, axis, vector)
+            if whole is not None:
+                inner = _copied(emit, varying, axis, vector)
+                return lambda group: emit.select(whole(group), inner(group), "0", "i32")
+    masks = emit.registers(mask)
 
     def sum_of(group: Sequence[int]) -> str:
         count = "0"

@@ -24,7 +24,7 @@ from kbuild.compiler.lower.literals import GLOBAL_POINTER, constant, llvm_type, 
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
-from kbuild.compiler.lower.words import from_word, per_word, to_word
+from kbuild.compiler.lower.words import from_word, per_word, to_words
 from kbuild.compiler.ops.tensor import Load, Store
 from kbuild.errors import InternalError
 
@@ -158,17 +158,12 @@ def _load_vector(emit: Emitter, op: Load, element: Type, start: int, mask: str, 
     if mask == "true" and modifiers == ("", ""):
         words = _plain_load(emit, access, base, offset)
     else:
-        words = _asm_load(emit, access, modifiers, base, offset, mask, _packed(emit, other, element))
+        words = _asm_load(emit, access, modifiers, base, offset, mask, to_words(emit, other, element))
     step = per_word(element)
     found: list[str] = []
     for word in words:
         found += from_word(emit, word, element, min(step, len(other) - len(found)))
     return found
-
-
-def _packed(emit: Emitter, registers: Sequence[str], element: Type) -> list[str]:
-    step = per_word(element)
-    return [to_word(emit, registers[start : start + step], element) for start in range(0, len(registers), step)]
 
 
 def _plain_load(emit: Emitter, access: Access, base: str, offset: int) -> list[str]:
@@ -248,7 +243,7 @@ def lower_store(emit: Emitter, op: Store) -> None:
         own = masks[start : start + width] if masks is not None else ["true"]
         whole = emit.all_of([owner, own[-1] if cut else own[0]])
         # The values first: what their loads compute for addresses, the store's own addresses may share.
-        words = _packed(emit, values[start : start + width], element)
+        words = to_words(emit, values[start : start + width], element)
         if whole != "false":
             base, offset = address(emit, op.ptr, start)
             _store_vector(emit, op, access_of(element, width), base, offset, whole, words)
@@ -256,7 +251,7 @@ def lower_store(emit: Emitter, op: Store) -> None:
             alone = emit.instruction(f"xor i1 {own[-1]}, true")
             for place, mask in enumerate(own[:-1]):
                 base, offset = address(emit, op.ptr, start + place)
-                word = _packed(emit, values[start + place : start + place + 1], element)
+                word = to_words(emit, values[start + place : start + place + 1], element)
                 guard = emit.all_of([owner, mask, alone])
                 if guard != "false":
                     _store_vector(emit, op, access_of(element, 1), base, offset, guard, word)

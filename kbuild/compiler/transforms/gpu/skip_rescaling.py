@@ -56,7 +56,10 @@ def skip_rescaling(module: Module, target: Target) -> None:
 def _skip(block: Block, factor: Value, saved: int) -> None:
     """Put under a branch what a factor multiplies in a block, which saves so many multiplications of each thread, and what is
     chosen by the same condition."""
-    kept = {op: other for op in block if isinstance(op, MulF) and (other := _multiplied(op, factor)) is not None}
+    kept: dict[Op, Value] = {}
+    for op in block:
+        if isinstance(op, MulF) and (multiplied := _multiplied(op, factor)) is not None:
+            kept[op] = multiplied
     given = _given_condition(factor)
     maximum = _maximum_behind(given) if given is not None else None
     if maximum is not None and _registers(maximum.srcs[0]) > saved:

@@ -1,10 +1,15 @@
 """Attention, forward: softmax(Q·Kᵀ · scale)·V in one pass over K and V, without storing the score matrix.
 
-After Dao et al., "FlashAttention-2", 2023: a running maximum and sum per row rescale the accumulated output.
+After Dao et al., "FlashAttention-2", 2023: a running maximum and sum per row rescale the accumulated output.  The maximum is
+followed only when weights would exceed 2^SLACK ("FlashAttention-4", 2026): any number near it serves as well.
 """
 
 import triton
 import triton.language as tl
+
+SLACK = tl.constexpr(8.0)
+"""How far the largest score of a row, scaled to powers of two, may exceed the number that is subtracted from all: fp16 has room
+for weights up to 2^15."""
 
 
 @triton.jit
@@ -43,13 +48,14 @@ def attend(
                     scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
             else:
                 scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
-        new_max = tl.maximum(row_max, tl.max(scores, axis=1) * qk_scale)
-        weights = tl.exp2(scores * qk_scale - new_max[:, None])
-        correction = tl.exp2(row_max - new_max)
+        block_max = tl.max(scores, axis=1) * qk_scale
+        raised = block_max > row_max + SLACK
+        correction = tl.where(raised, tl.exp2(row_max - block_max), 1.0)
+        row_max = tl.where(raised, block_max, row_max)
+        weights = tl.exp2(scores * qk_scale - row_max[:, None])
         row_sum = row_sum * correction + tl.sum(weights, axis=1)
         accumulator = accumulator * correction[:, None]
         accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
-        row_max = new_max
     return accumulator, row_max, row_sum
 
 

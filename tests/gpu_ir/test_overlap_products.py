@@ -10,7 +10,7 @@ from kbuild.compiler import interp
 from kbuild.compiler.ir.core import Module, Op
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
-from kbuild.compiler.ir.types import MemDescType, TensorType
+from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
@@ -84,10 +84,10 @@ def test_sum_in_place_stays_in_flight_with_one_barrier_per_iteration(stages: int
     assert {alloc.type.buffers for alloc in ops(module, LocalAlloc)} == {buffers}
 
 
-def test_second_product_of_attention_reads_registers_and_runs_into_the_next_iteration() -> None:
+def test_products_of_attention_read_registers_and_the_second_runs_into_the_next_iteration() -> None:
     module = compiled("attention", 3)
     first, second = ops(module, WarpGroupDot)
-    assert isinstance(first.a.type, MemDescType) and isinstance(second.a.type, TensorType)
+    assert isinstance(first.a.type, TensorType) and isinstance(second.a.type, TensorType)
     waits = [op for op in second.parent_block if isinstance(op, WarpGroupDotWait)]
     assert len(waits) == 1 and waits[0].pendings == 0 and len(waits[0].values) == 2
     order = list(second.parent_block)

@@ -55,9 +55,12 @@ class WarpGroupMachine(Machine):
         registers.update({f"${results + n}": operand for n, operand in enumerate(operands)})
         for line in template.replace("{\n", "").splitlines():
             self.count[line.split(".")[0]] = self.count.get(line.split(".")[0], 0) + 1
-            if line.startswith("add.s64"):
-                target, source, amount = fields(r"add.s64 (\w), (\$\d+), (\d+);", line)
-                registers[target] = registers[source] + int(amount)
+            if line.startswith("add.s32"):
+                target, source, amount = fields(r"add.s32 (\w+), (\$\d+), (\d+);", line)
+                registers[target] = registers[source] + np.int32(amount)
+            elif line.startswith("mov.b64"):
+                target, low, high = fields(r"mov.b64 (\w), \{(\w+), (\d+)\};", line)
+                registers[target] = registers[low].astype(np.int64) & 0xFFFFFFFF | np.uint64(int(high) << 32).astype(np.int64)
             elif line.startswith("mov"):
                 target, source = fields(r"mov.b32 (\$\d+), (\$\d+);", line)
                 registers[target] = registers[source]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from zoo.case import Bits, Case, bf16, numbers
 from zoo.cases_basic import poisoned, small_integers
@@ -71,6 +73,22 @@ def _attention(
         {"HEAD_DIM": head_dim, "IS_CAUSAL": causal, "BLOCK_M": block_m, "BLOCK_N": block_n},
         grid=(-(-n_ctx // block_m) * z * h,), num_warps=warps, num_stages=stages, tolerance=2e-2 if dtype == "bf16" else 4e-3,
     )  # fmt: skip
+
+
+def _attention_steep(name: str, causal: bool) -> Case:
+    """Attention whose later keys are much the larger ones to a few rows of some warps: these follow their maxima in each block of
+    keys, while other rows, and other warps, do not."""
+    case, n_ctx = _attention(name, 192, 64, causal, "fp16", 64, 64, 4, 3), 192
+
+    def make(rng):
+        arguments, direction = case.make(rng), np.sign(rng.normal(size=64))
+        q, k = (arguments[name].astype(np.float32) for name in "qk")
+        is_steep = np.arange(n_ctx)[:, None] % 48 < 3
+        arguments["q"] = np.where(is_steep, 3 * direction, 0.2 * q).astype(np.float16)
+        arguments["k"] = (0.2 * k + np.linspace(-1, 1, n_ctx)[:, None] * direction).astype(np.float16)
+        return arguments
+
+    return replace(case, make=make)
 
 
 def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, int, int], transposed: bool = False, warps: int = 4,
@@ -230,4 +248,5 @@ CASES = [
     _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),
     _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
     _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),
+    _attention_steep("attention_steep", False), _attention_steep("attention_causal_steep", True),
 ]  # fmt: skip

@@ -26,6 +26,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescIndex,
     MemDescSubslice,
     MemDescTrans,
+    WarpIf,
 )
 from kbuild.errors import InterpretError
 
@@ -119,3 +120,10 @@ def async_wait(machine: Machine, op: AsyncWait) -> None:
         for tile, values in group:
             tile.write(values)
     del machine.groups[: max(finished, 0)]
+
+
+@means(WarpIf)
+def warp_if(machine: Machine, op: WarpIf) -> tuple[Array, ...]:
+    if machine[op.condition].any():
+        return machine.run(op.body)
+    return tuple(machine[value] for value in op.otherwise)

@@ -11,6 +11,7 @@ from kbuild.compiler.lower.literals import llvm_type
 from kbuild.compiler.lower.lowering import Results, lower, lower_block
 from kbuild.compiler.lower.words import from_word, per_word, to_word, word_type
 from kbuild.compiler.ops.control import Condition, For, If, Return, While, Yield
+from kbuild.compiler.ops.gpu import WarpIf
 from kbuild.compiler.ops.tensor import Dot
 
 
@@ -186,6 +187,26 @@ def _branch(emit: Emitter, block: Block, label: str, after: str) -> tuple[str, l
         end = emit.chunk.label
         emit.branch(after)
     return end, yielded
+
+
+@lower(WarpIf)
+def lower_warp_if(emit: Emitter, op: WarpIf) -> Results:
+    """A warp votes, and its threads go the same way."""
+    conditions = list(dict.fromkeys(emit.registers(op.condition)))
+    mine = conditions[0]
+    for condition in conditions[1:]:
+        mine = emit.instruction(f"or i1 {mine}, {condition}")
+    anywhere = emit.call("llvm.nvvm.vote.any.sync", "i1", [("i32", "-1"), ("i1", mine)], effect=True)
+    kept = _operands(emit, op.otherwise)
+    then, after = emit.new_label("then"), emit.new_label("after")
+    before = emit.chunk.label
+    emit.branch(then, anywhere, after)
+    end, yielded = _branch(emit, op.body, then, after)
+    emit.start_block(after)
+    merged = _bind_phis(emit, op.results, kept)
+    _bring(emit, merged, before, kept)
+    _bring(emit, merged, end, yielded)
+    return Results(_operands(emit, op.results))
 
 
 @lower(Yield, Condition)

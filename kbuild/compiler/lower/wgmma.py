@@ -4,8 +4,8 @@ All steps along k of one tile of D are one asm with the tile's registers tied to
 
     fence;  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
 
-Where an operand lies is a matter of the warpgroup and of constants: the descriptor of a tile's start is computed once, and
-each step adds its distance in the asm itself, for LLVM would otherwise keep them all in registers.
+Where an operand lies is a matter of the warpgroup and of constants: the lower half of the descriptor of a tile's start is
+computed once, and each step adds its distance in the asm itself, for LLVM would otherwise keep them all in registers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     columns = sorted({column for _, column in where if column % atom.n == 0})
     sums = list(emit.registers(op.c))
     in_shared = isinstance(first.type, MemDescType)
-    left = _SharedOperand(emit, first, 0, atom, result, order) if in_shared else _RegisterOperand(emit, first, atom, order)
+    in_block = first.block is op.parent
+    left = (_SharedOperand(emit, first, 0, atom, result, order) if in_shared
+            else _RegisterOperand(emit, first, atom, order, in_block))  # fmt: skip
     right = _SharedOperand(emit, second, 1, atom, result, order)
     emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
     for row, column in product(rows, columns):
@@ -83,16 +85,14 @@ class _SharedOperand:
         self.base = self._base(emit, pointer, tuple(self.tile.offset(origin, 0, self.element_bytes) for origin in groups))
 
     def _base(self, emit: Emitter, pointer: str, groups: tuple[int, ...]) -> str:
-        """The descriptor of the group's part of the tile."""
+        """The lower half of the descriptor of the group's part of the tile; the upper one is constant."""
         address = emit.instruction(f"ptrtoint {SHARED_POINTER} {pointer} to i32")
         if any(groups):
             with emit.at_entry():
                 moved = linear(emit, group_number(emit), groups)
             address = emit.add(address, moved)
         units = emit.and_(emit.shift(address, -4), str(0x3FFF))
-        constant = self.tile.constant
-        signed = constant - (1 << 64) if constant >> 63 else constant
-        return emit.instruction(f"or i64 {emit.instruction(f'zext i32 {units} to i64')}, {signed}")
+        return emit.or_(units, str(self.tile.constant & 0xFFFFFFFF))
 
     def distance(self, origin: int, step: int) -> int:
         """What a step of the tile at `origin`, along m or n, adds to the descriptor."""
@@ -101,11 +101,11 @@ class _SharedOperand:
 
 class _RegisterOperand:
     """A in registers: of each step the four words that the fragment has, row + 8 in odd ones, the second half of k in the
-    later two."""
+    later two.  `changes` says that the block of the product computes them, and does so again in the next iteration."""
 
     transposed = False
 
-    def __init__(self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int]) -> None:
+    def __init__(self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], changes: bool) -> None:
         fragment = layout(value.type).transpose(order)
         where, registers, width = places(fragment), emit.registers(value), atom.k_width
         steps = range(fragment.shape[1] // atom.k)
@@ -118,7 +118,7 @@ class _RegisterOperand:
                     for i in range(_A_REGISTERS)
                 ]
                 packed = [to_word(emit, [registers[where[at]] for at in word], value.type) for word in words]
-                self.words[row].append(_pinned(emit, packed))
+                self.words[row].append(_pinned(emit, packed) if changes else packed)
 
 
 def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
@@ -150,22 +150,22 @@ def _multiply(
     count = len(sums)
     starts_at_zero = all(register == emit.constant(0, atom.accumulator) for register in sums)
     tied = [] if starts_at_zero else [(kind, register) for register in sums]
-    operands = [*tied, ("i64", b.base)]
-    constraints = [f"=&{letter}"] * count + [str(index) for index in range(len(tied))] + ["l"]
+    operands = [*tied, ("i32", b.base)]
+    constraints = [f"=&{letter}"] * count + [str(index) for index in range(len(tied))] + ["r"]
     place = count + len(tied)
     if isinstance(a, _SharedOperand):
-        operands.append(("i64", a.base))
-        constraints.append("l")
+        operands.append(("i32", a.base))
+        constraints.append("r")
     else:
         operands += [("i32", word) for words in a.words[row] for word in words]
         constraints += ["r"] * (len(operands) - len(tied) - 1)
     accumulators = f"{{{', '.join(f'${index}' for index in range(count))}}}"
     ending = atom.immediates(isinstance(a, _SharedOperand), a.transposed, b.transposed)
-    lines = ["{", ".reg .b64 a, b;"]
+    lines = ["{", ".reg .b32 low;", ".reg .b64 a, b;"]
     for step in range(b.depth // atom.k):
-        lines.append(f"add.s64 b, ${place}, {b.distance(column, step)};")
+        lines += _at(b, "b", place, b.distance(column, step))
         if isinstance(a, _SharedOperand):
-            lines.append(f"add.s64 a, ${place + 1}, {a.distance(row, step)};")
+            lines += _at(a, "a", place + 1, a.distance(row, step))
             source = "a"
         else:
             first = place + 1 + _A_REGISTERS * step
@@ -174,6 +174,11 @@ def _multiply(
         lines.append(f"{atom.instruction} {accumulators}, {source}, b, {scale}{ending};")
     lines.append("}")
     return emit.asm("\n".join(lines), ",".join(constraints), operands, [kind] * count, effect=True)
+
+
+def _at(operand: _SharedOperand, register: str, place: int, distance: int) -> list[str]:
+    """Puts the descriptor of a step, so far from the operand's start, into a register."""
+    return [f"add.s32 low, ${place}, {distance};", f"mov.b64 {register}, {{low, {operand.tile.constant >> 32}}};"]
 
 
 @lower(WarpGroupDotWait)

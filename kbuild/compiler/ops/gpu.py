@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import PURE, Op, Trait, Value
+from kbuild.compiler.ir.core import PURE, Block, Op, Trait, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, Type
 
 READS, WRITES = Trait.READS, Trait.WRITES
@@ -117,3 +117,16 @@ class AsyncWait(Op, name="ttg.async_wait", traits=WRITES):
     """Waits until at most `num` of this thread's groups are unfinished.  Other threads' copies need a barrier after it."""
 
     num: int
+
+
+class WarpIf(Op, name="ttg.warp_if", traits=Trait.COLLECTIVE):
+    """Each warp does `body` if `condition` (a tensor of i1) holds for any element that it has, and takes what `body` yields; the
+    others take `otherwise`.  `body` is elementwise, and yields `otherwise` for elements whose condition does not hold: so which
+    elements share a warp makes no difference."""
+
+    condition: Value
+    otherwise: tuple[Value, ...]
+    body: Block
+
+    def infer(self) -> list[Type]:
+        return [value.type for value in self.otherwise]

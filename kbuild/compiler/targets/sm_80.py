@@ -39,6 +39,7 @@ GPU_PIPELINE = (
     "recompute",
     "allocate",
     "barriers",
+    "skip_rescaling",
 )
 
 SM_80 = register_target(

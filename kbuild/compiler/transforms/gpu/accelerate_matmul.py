@@ -145,7 +145,7 @@ class _Product:
         groups = choose_warp_groups(self.target, *types, self.type, self.num_warps, self.dot.input_precision)
         if groups is None or operand_tile(b, 1, groups.atom) is None:
             return self.swapped_groups(a, b)
-        return groups if stays_in_registers(a, self.dot) or operand_tile(a, 0, groups.atom) is not None else None
+        return groups if stays_in_registers(a, self.dot, groups) or operand_tile(a, 0, groups.atom) is not None else None
 
     def swapped_groups(self, a: Value, b: Value) -> WarpGroups | None:
         """The same for the transposed product: where there are too few rows for a warpgroup, but enough columns, or where B is

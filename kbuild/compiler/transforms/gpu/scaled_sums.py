@@ -43,10 +43,10 @@ def keep_scaled_sum(loop: For, index: int) -> bool:
     if found is None:
         return False
     source, axis = tensor_type(found.reduce.srcs[0]), found.reduce.axis
-    groups = _groups(held_layout(found.reduce.srcs[0]), axis)
+    groups = own_groups(held_layout(found.reduce.srcs[0]), axis)
     if all(own for _, own in groups):
         return False
-    part = _own_part(Builder.before(found.reduce), found.reduce, groups)
+    part = own_part(Builder.before(found.reduce), found.reduce, groups)
     kept = tensor_type(part)
     assert kept.layout is not None and len(kept.shape) == source.rank
     builder = Builder.before(found.step)
@@ -56,7 +56,7 @@ def keep_scaled_sum(loop: For, index: int) -> bool:
     users = list(result.users)
     for value in (carried, result):
         value.type = kept
-    total = _reduced(after, found.reduce, result, axis)
+    total = reduced(after, found.reduce, result, axis)
     total.hint = result.hint
     for user in users:
         user.replace_operand(result, total)
@@ -96,7 +96,7 @@ def _is_sum(reduce: Reduce, loop: For) -> bool:
     return isinstance(add, AddF) and set(add.operands) == set(reduce.combine.arguments) and combine[1].operands == [add.result]
 
 
-def _groups(layout: LinearLayout, axis: int) -> list[tuple[int, bool]]:
+def own_groups(layout: LinearLayout, axis: int) -> list[tuple[int, bool]]:
     """An axis cut into sizes, slowest first, each chosen by registers of a thread alone (True) or by threads (False)."""
     own = set()
     for basis in layout.bases_of("register"):
@@ -115,7 +115,7 @@ def _groups(layout: LinearLayout, axis: int) -> list[tuple[int, bool]]:
     return groups
 
 
-def _own_part(builder: Builder, reduce: Reduce, groups: list[tuple[int, bool]]) -> Value:
+def own_part(builder: Builder, reduce: Reduce, groups: list[tuple[int, bool]]) -> Value:
     """The sum of what each thread holds: the axis is then as long as the number of threads along it."""
     source, axis = reduce.srcs[0], reduce.axis
     type_ = tensor_type(source)
@@ -132,10 +132,10 @@ def _own_part(builder: Builder, reduce: Reduce, groups: list[tuple[int, bool]]) 
         count *= groups[place - axis][0]
     own = type_.shape[axis] // count
     value = _reshaped(builder, value, (*type_.shape[:axis], count, *type_.shape[axis + 1 :], own))
-    return _reduced(builder, reduce, value, type_.rank)
+    return reduced(builder, reduce, value, type_.rank)
 
 
-def _reduced(builder: Builder, reduce: Reduce, value: Value, axis: int) -> Value:
+def reduced(builder: Builder, reduce: Reduce, value: Value, axis: int) -> Value:
     """Another value reduced in the same way along an axis."""
     copy = builder.add(reduce.clone({reduce.srcs[0]: value}))
     copy.axis = axis

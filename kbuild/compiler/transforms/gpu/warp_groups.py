@@ -18,6 +18,7 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Trait, Value
 from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, dot_operand, wgmma_accumulator, wgmma_shared
+from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
@@ -26,6 +27,10 @@ from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, STEP_BYTES, W
 from kbuild.compiler.transforms.gpu.layout_flow import converted, held_layout, minor_axis, tensor_type
 
 MAX_SWIZZLE_BYTES = 128
+MAX_INVARIANT_WORDS = 16
+"""Registers of a thread for a left operand that all iterations share: the instruction then reads B alone from shared memory,
+which for 64 columns is half as much, and needs one address instead of two."""
+WORD_BITS, LANES = 32, 32
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class WarpGroupProducts:
         if groups.swapped:
             return self.swapped_product(builder, dot, operands, c, groups)
         c = converted(builder, c, wgmma_accumulator(tensor_type(c).shape, groups.warps, groups.atom.n))
-        if stays_in_registers(a, dot):
+        if stays_in_registers(a, dot, groups):
             a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, groups.atom.k_width))
         else:
             a = self.shared(builder, a, 0, groups.atom)
@@ -133,14 +138,19 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
     return wgmma_shared(shape, bits, swizzle_bytes, contiguous == 0) if swizzle_bytes >= STEP_BYTES else None
 
 
-def stays_in_registers(a: Value, dot: Dot) -> bool:
-    """Whether a left operand is computed next to its product, from registers."""
+def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups) -> bool:
+    """Whether a left operand is computed next to its product, from registers, or is loaded once before the product's loop and
+    takes few of them."""
     op = a.op
     while isinstance(op, ConvertLayout):
         op = op.src.op
-    if op is None or op.parent is not dot.parent or isinstance(op, Load):
+    if op is None:
         return False
-    return op.has(Trait.ELEMENTWISE) or isinstance(op, Dot | WarpGroupDot)
+    if isinstance(op, Load):
+        loop, type_ = dot.parent_op, tensor_type(a)
+        words = type_.shape[0] * type_.shape[1] * bit_width(type_) // (WORD_BITS * LANES * groups.warps[0])
+        return op.parent is not dot.parent and isinstance(loop, For) and not loop.warp_specialize and words <= MAX_INVARIANT_WORDS
+    return op.parent is dot.parent and (op.has(Trait.ELEMENTWISE) or isinstance(op, Dot | WarpGroupDot))
 
 
 def behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:

@@ -109,7 +109,11 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   %2: !ttg.memdesc<16x8xf16, #shared> = ttg.memdesc_index %buffers, %i
   %3: !ttg.memdesc<8x16xf16, #shared1> = ttg.memdesc_trans %2 {order = [1, 0]}
   %4: !ttg.memdesc<16x4xf16, #shared2> = ttg.memdesc_subslice %2 {offsets = [0, 4]}
-  ttg.local_store %same, %2
+  %scaled: tensor<16x8xf16, #linear> = ttg.warp_if %m, otherwise=[%same] body() {
+    %twice: tensor<16x8xf16, #linear> = arith.addf %same, %same
+    scf.yield %twice
+  }
+  ttg.local_store %scaled, %2
   ttg.async_copy_global_to_local %p, %2, mask=%m, other=%x {cache = ".cg"}
   ttg.async_commit_group
   ttg.async_wait {num = 0}

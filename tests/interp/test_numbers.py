@@ -99,3 +99,25 @@ def test_rounding_is_noticed_where_values_are_wide(element: Type, values: list[f
         rounded = round_to(np.array(values), element)
         assert rounded.dtype == value_dtype(element) and wide.rounded == rounds
     assert value_dtype(F32) is np.float32
+
+
+def test_fma_rounds_once() -> None:
+    """What the product or the sum of doubles would have lost decides."""
+    third, tiny = 1 + 2.0**-30, 2.0**-60
+    for type_, a, b, c, right in (
+        ("f64", third, 1 - 2.0**-30, -1.0, -tiny),
+        ("f64", 1e300, 1e5, -np.inf, -np.inf),
+        ("f64", 2.0, 3.0, 4.0, 10.0),
+        ("f32", 1 + 2.0**-23, 1 + 2.0**-23, 2.0**-80, np.float32(1 + 2.0**-22)),
+        ("f32", 2.5, np.float32(1e30), 2.5, np.float32(np.float64(np.float32(1e30)) * 2.5 * (1 + 2.0**-40))),
+        ("f32", 2.5, np.float32(1e30), -2.5, np.float32(np.float64(np.float32(1e30)) * 2.5 * (1 - 2.0**-40))),
+    ):
+        values = np.array([a, b, c, 0], {"f32": np.float32, "f64": np.float64}[type_])
+        loads = "".join(f"  %{name}: {type_} = tt.load %p{place}\n" for place, name in enumerate("abc"))
+        places = "".join(
+            f"  %i{place}: i32 = arith.constant {{value = {place}}}\n  %p{place}: !tt.ptr<{type_}> = tt.addptr %p, %i{place}\n"
+            for place in range(4)
+        )
+        body = f"{places}{loads}  %r: {type_} = math.fma %a, %b, %c\n  tt.store %p3, %r\n  tt.return\n"
+        interp.run(parse_module(f"tt.func @f(%p: !tt.ptr<{type_}>) {{\n{body}}}\n"), [values])
+        assert values[3] == right

@@ -36,6 +36,44 @@ def test_functions_made_of_others(name, x, right):
 
 
 @kbuild.jit
+def apply_both(x, y, out, name: tl.constexpr, N: tl.constexpr):
+    o = tl.arange(0, N)
+    tl.store(out + o, getattr(tl.extra.libdevice, name)(tl.load(x + o), tl.load(y + o)))
+
+
+FAR = [1.0, -2.5, 1e30, -1e-30, 7.5, 0.0, np.inf, 3e38, -0.0, 5.0, np.nan, -7.0, 1.0, 2.0**-140, 1e4, 8.0]
+NEAR = [0.1, 0.001, 3e29, 7e-31, -2.5, 3.0, 2.0, 3e38, 1.0, np.inf, 1.0, 7.0, 0.0, 2.0**-149, 1e-4, -3.0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("name", "right", "rtol"), [("fmod", np.fmod, 0), ("hypot", np.hypot, 2e-7)])
+def test_functions_of_numbers_far_apart(name, right, rtol, dtype):
+    x, y, out = np.array(FAR, dtype), np.array(NEAR, dtype), np.zeros(16, dtype)
+    apply_both.interpret[1](x, y, out, name=name, N=16)
+    with np.errstate(all="ignore"):
+        wanted = right(x, y)
+    np.testing.assert_allclose(out, wanted, rtol=rtol)
+    assert (np.signbit(out) == np.signbit(wanted))[~np.isnan(wanted)].all(), "zero has a sign, too"
+
+
+def test_powers_of_two_beyond_the_type():
+    x, y = np.array([1.5, 1e-30, 1.0, 3e38, 1, -1, 0, 1], np.float32), np.array([3, 140, -149, -200, 128, -3000, 9999, 9])
+    for dtype in (np.float32, np.float64):
+        out = np.zeros(8, dtype)
+        apply_both.interpret[1](x.astype(dtype), y, out, name="ldexp", N=8)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(out, np.ldexp(x.astype(dtype), y))
+
+
+def test_powers_of_ten():
+    x = np.array([38.2, -37.3, 0.1, 20.7, np.inf, -np.inf, 300, np.nan], np.float32)
+    out = np.zeros(8, np.float32)
+    apply.interpret[1](x, out, name="exp10", N=8)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(out, (10.0 ** x.astype(np.float64)).astype(np.float32), rtol=4e-7)
+
+
+@kbuild.jit
 def instructions(x, out):
     v = tl.load(x)
     tl.store(out, tl.extra.libdevice.fma_ru(v, v, 1.0) + tl.extra.libdevice.div_rz(v, 3.0))

@@ -178,8 +178,26 @@ def cmpf(op: Any, a: Array, b: Array) -> Array:
 
 @_named
 def fma(op: Op, a: Array, b: Array, c: Array) -> Array:
-    """One rounding: float64 holds the products of all narrower types exactly."""
-    return np.asarray(a, np.float64) * b + c
+    """One rounding: float64 holds the products of all narrower types exactly, and what sums lose is added to them.
+
+    Dekker, "A floating-point technique for extending the available precision" (1971); for narrower types the sum is rounded to
+    odd, with which rounding again is as good as rounding once (Boldo and Melquiond 2008).
+    """
+    a, b, c = (np.asarray(value, np.float64) for value in (a, b, c))
+    is_double = bit_width(element_of(op.results[0].type)) == 64
+    product = a * b
+    total = product + c
+    part = total - product
+    lost = (product - (total - part)) + (c - part)
+    if is_double:
+        high_a, high_b = (value * 134217729.0 - (value * 134217729.0 - value) for value in (a, b))
+        low_a, low_b = a - high_a, b - high_b
+        lost = lost + (((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b)
+    lost = np.where(np.isfinite(lost), lost, 0.0)
+    if is_double:
+        return total + lost
+    is_even = np.asarray(total).view(np.int64) & 1 == 0
+    return np.where(is_even & (lost != 0), np.nextafter(total, np.copysign(np.inf, lost)), total)
 
 
 @_named

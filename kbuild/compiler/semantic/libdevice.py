@@ -8,13 +8,24 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.ops import elementwise as ops
-from kbuild.compiler.semantic.arith import add_values, bit_and, compare, invert, multiply, negate, subtract
+from kbuild.compiler.semantic.arith import (
+    add_values,
+    bit_and,
+    bit_or,
+    compare,
+    invert,
+    multiply,
+    negate,
+    shift_left,
+    shift_right,
+    subtract,
+)
 from kbuild.compiler.semantic.cast import bitcast_to, cast_to
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.math import abs as absolute
-from kbuild.compiler.semantic.promote import fitting, to_tensor
+from kbuild.compiler.semantic.promote import fitting, same_shape, to_tensor
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import FP32, FP64, INT1, INT32, INT64, UINT32, DType
+from kbuild.compiler.semantic.types import FP32, FP64, INT1, INT32, INT64, UINT32
 from kbuild.compiler.semantic.values import Tensor
 
 
@@ -34,12 +45,14 @@ def _unary(name: str, op: Any, *also: str) -> None:
 
 
 for _name, _op in (
-    ("acos", ops.ACos), ("asin", ops.ASin), ("atan", ops.ATan), ("cosh", ops.Cosh), ("sinh", ops.Sinh), ("tan", ops.Tan),
-    ("ceil", ops.Ceil), ("floor", ops.Floor), ("trunc", ops.TruncateF), ("expm1", ops.ExpM1), ("log10", ops.Log10),
+    ("acos", ops.ACos), ("asin", ops.ASin), ("atan", ops.ATan), ("cosh", ops.Cosh), ("sinh", ops.Sinh),
+    ("ceil", ops.Ceil), ("floor", ops.Floor), ("trunc", ops.TruncateF), ("expm1", ops.ExpM1),
     ("log1p", ops.Log1P),
 ):  # fmt: skip
     _unary(_name, _op)
 _unary("cos", ops.Cos, "fast_cosf")
+_unary("tan", ops.Tan, "fast_tanf")
+_unary("log10", ops.Log10, "fast_log10f")
 _unary("sin", ops.Sin, "fast_sinf")
 _unary("erf", ops.Erf, "fast_erf")
 _unary("exp", ops.Exp, "fast_expf")
@@ -81,7 +94,6 @@ def _binary(name: str, op: Any, *also: str) -> None:
 
 
 _binary("pow", ops.PowF, "fast_powf")
-_binary("fmod", ops.RemF)
 _binary("atan2", ops.ATan2)
 _binary("copysign", ops.CopySign)
 _binary("div_rn", ops.PreciseDivF)
@@ -127,18 +139,6 @@ def cbrt(ctx: Context, x):
     size = ctx.tensor(ops.AbsF(x.value), x.dtype, x.shape)
     root = ctx.tensor(ops.PowF(size.value, third.value), x.dtype, x.shape)
     return ctx.tensor(ops.CopySign(root.value, x.value), x.dtype, x.shape)
-
-
-@builtin("libdevice")
-def exp10(ctx: Context, x):
-    """10 to the power x."""
-    return ctx.tensor(ops.Exp2(multiply(ctx, _floating(ctx, x), 3.321928094887362).value), *_like(ctx, x))
-
-
-def _like(ctx: Context, x: Any) -> tuple[DType, tuple[int, ...]]:
-    if not isinstance(x, Tensor):
-        return FP32, ()
-    return (FP64 if x.dtype == FP64 else FP32), x.shape
 
 
 @builtin("libdevice")
@@ -192,14 +192,6 @@ def saturatef(ctx: Context, x):
 
 
 @builtin("libdevice")
-def hypot(ctx: Context, x, y):
-    """The square root of x² + y²."""
-    x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
-    total = add_values(ctx, multiply(ctx, x, x), multiply(ctx, y, y))
-    return ctx.tensor(ops.PreciseSqrt(total.value), total.dtype, total.shape)
-
-
-@builtin("libdevice")
 def erfc(ctx: Context, x):
     """One minus the error function: accurate to 1e-7, not to a few ulp where it is tiny."""
     x = _floating(ctx, x)
@@ -215,6 +207,70 @@ def _constant(ctx: Context, value: float, like: Tensor) -> Tensor:
 
 def _apply(ctx: Context, op: Any, *args: Tensor) -> Tensor:
     return ctx.tensor(op(*(item.value for item in args)), args[0].dtype, args[0].shape)
+
+
+def _choose(ctx: Context, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return ctx.tensor(ops.Select(condition.value, x.value, y.value), x.dtype, x.shape)
+
+
+@builtin("libdevice", "fast_exp10f")
+@builtin("libdevice")
+def exp10(ctx: Context, x):
+    """10 to the power x: 2^(x · log2 10), corrected for what rounding that product has lost."""
+    x = _floating(ctx, x)
+    log = _constant(ctx, 3.321928024291992, x)  # The first 24 bits: their product with x is known to twice as many.
+    product = multiply(ctx, x, log)
+    lost = _apply(ctx, ops.Fma, x, log, negate(ctx, product))
+    lost = _apply(ctx, ops.Fma, x, _constant(ctx, 7.059537016037032e-08, x), lost)
+    power = _apply(ctx, ops.Exp2, product)
+    corrected = _apply(ctx, ops.Fma, power, multiply(ctx, lost, 0.6931471805599453), power)
+    is_number = bit_and(ctx, compare(ctx, "<", _apply(ctx, ops.AbsF, x), 400.0), compare(ctx, "<", power, float("inf")))
+    return _choose(ctx, is_number, corrected, power)
+
+
+@builtin("libdevice")
+def fmod(ctx: Context, x, y):
+    """What truncated division leaves of x, exactly as far as the quotient has 53 bits; of the sign of x."""
+    x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
+    size, divisor = (_apply(ctx, ops.AbsF, cast_to(ctx, value, FP64)) for value in (x, y))
+    quotient = _apply(ctx, ops.TruncateF, _apply(ctx, ops.PreciseDivF, size, divisor))
+    rest = _apply(ctx, ops.Fma, negate(ctx, quotient), divisor, size)
+    # The quotient may have been rounded up to the next whole number.
+    rest = _choose(ctx, compare(ctx, "<", rest, 0.0), add_values(ctx, rest, divisor), rest)
+    smaller = compare(ctx, "<", size, divisor)  # An infinite divisor, too.
+    return _apply(ctx, ops.CopySign, cast_to(ctx, _choose(ctx, smaller, size, rest), x.dtype), x)
+
+
+@builtin("libdevice")
+def hypot(ctx: Context, x, y):
+    """The square root of x² + y², without overflow on the way."""
+    x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
+    if x.dtype == FP32:
+        wide, other = cast_to(ctx, x, FP64), cast_to(ctx, y, FP64)
+        return cast_to(ctx, _apply(ctx, ops.PreciseSqrt, _apply(ctx, ops.Fma, wide, wide, multiply(ctx, other, other))), FP32)
+    x, y = _apply(ctx, ops.AbsF, x), _apply(ctx, ops.AbsF, y)
+    large, small = _apply(ctx, ops.MaxNumF, x, y), _apply(ctx, ops.MinNumF, x, y)
+    ratio = _apply(ctx, ops.PreciseDivF, small, large)
+    root = multiply(ctx, large, _apply(ctx, ops.PreciseSqrt, _apply(ctx, ops.Fma, ratio, ratio, _constant(ctx, 1.0, ratio))))
+    # Zero and infinity have no ratio; NaN comes of the sum.
+    plain = bit_or(ctx, compare(ctx, "==", large, 0.0), compare(ctx, "==", large, float("inf")))
+    return _choose(ctx, plain, large, add_values(ctx, root, multiply(ctx, add_values(ctx, x, y), 0.0)))
+
+
+@builtin("libdevice", "scalbn")
+@builtin("libdevice")
+def ldexp(ctx: Context, x, y):
+    """x · 2^y for a whole y, rounded once where the result is subnormal, at most 2^±2000."""
+    x = _floating(ctx, x)
+    power = cast_to(ctx, to_tensor(ctx, y, "y"), INT32)
+    value, power = same_shape(ctx, cast_to(ctx, x, FP64), power)
+    limit = ctx.constant(2000, INT32, power.shape)
+    power = _apply(ctx, ops.MaxSI, _apply(ctx, ops.MinSI, power, limit), negate(ctx, limit))
+    first = shift_right(ctx, power, 1)
+    for part in (first, subtract(ctx, power, first)):  # Each fits the exponent of a double.
+        bits = shift_left(ctx, cast_to(ctx, add_values(ctx, part, 1023), INT64), 52)
+        value = multiply(ctx, value, bitcast_to(ctx, bits, FP64))
+    return cast_to(ctx, value, x.dtype)
 
 
 @builtin("libdevice")
@@ -242,15 +298,6 @@ def atanh(ctx: Context, x):
     x = _floating(ctx, x)
     ratio = _apply(ctx, ops.PreciseDivF, add_values(ctx, x, x), subtract(ctx, _constant(ctx, 1.0, x), x))
     return multiply(ctx, _apply(ctx, ops.Log1P, ratio), 0.5)
-
-
-@builtin("libdevice")
-def ldexp(ctx: Context, x, y):
-    """x · 2^y for a whole y."""
-    x = _floating(ctx, x)
-    factor = cast_to(ctx, to_tensor(ctx, y, "y"), x.dtype)
-    x, factor = fitting(ctx, x, factor)
-    return multiply(ctx, x, _apply(ctx, ops.Exp2, factor))
 
 
 @builtin("libdevice")

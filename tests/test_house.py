@@ -126,6 +126,23 @@ def test_imports_run_one_way() -> None:
     complain(complaints())
 
 
+def test_no_modules_import_each_other() -> None:
+    """Not in a circle either, and not for the sake of type hints: a module says by a protocol what it asks of those above it."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        tree = ast.parse(path.read_text())
+        inside = {id(node) for function in ast.walk(tree) if isinstance(function, ast.FunctionDef) for node in ast.walk(function)}
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in inside]
+        parts = [(f"{node.module}.{alias.name}", str(node.module)) for node in found for alias in node.names]
+        graph[name] = {inner if inner in names else outer for inner, outer in parts} & names.keys() - {name}
+    while free := {name for name, needed in graph.items() if not needed}:
+        graph = {name: needed - free for name, needed in graph.items() if name not in free}
+    while above := graph.keys() - set[str]().union(*graph.values()):
+        graph = {name: needed for name, needed in graph.items() if name not in above}
+    assert not graph, f"these import each other: {', '.join(sorted(graph))}"
+
+
 def test_what_comes_from_outside_stays_in_its_home() -> None:
     def complaints() -> Iterator[str]:
         for path in MODULES:

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kbuild.emulator.asyncp.operation import tell
 from kbuild.emulator.findings import Fault
+from kbuild.emulator.memory import Memory
 
-if TYPE_CHECKING:
-    from kbuild.emulator.engine import Cluster, Convoy, Cta
+
+class Group(Protocol):
+    """A CTA, as far as its barriers go."""
+
+    live_warps: int
+    rank: int
+
+    @property
+    def memory(self) -> Memory: ...
+
+
+class Comers(Protocol):
+    """A convoy that comes to a barrier."""
+
+    @property
+    def cta(self) -> Group: ...
+
+    @property
+    def memory(self) -> Memory: ...
+
+    def warps_in(self, where: Any) -> list[int]: ...
+
+
+class Gathering(Protocol):
+    """A cluster, as far as its barrier goes."""
+
+    @property
+    def ctas(self) -> Sequence[Group]: ...
+
+    @property
+    def observers(self) -> Sequence[Any]: ...
+
 
 Finish = Callable[[int, int], None]
 """Called at release with the sum of what warps brought and the number of threads that came."""
@@ -52,12 +83,12 @@ class BarrierWait:
 class CtaBarriers:
     """The named barriers of a CTA."""
 
-    def __init__(self, cta: Cta) -> None:
+    def __init__(self, cta: Group) -> None:
         self.cta = cta
         self.barriers = [Barrier(number) for number in range(16)]
 
     def arrive(
-        self, convoy: Convoy, number: int, count: int, where: Any, waits: bool, brought: tuple[int, Finish] | None = None
+        self, convoy: Comers, number: int, count: int, where: Any, waits: bool, brought: tuple[int, Finish] | None = None
     ) -> BarrierWait | None:
         """The warps of a convoy come; gives what to wait for, or None where they may go on.  Raises Fault for misuse."""
         if number > 15:
@@ -121,7 +152,7 @@ class ClusterWait:
 class ClusterBarrier:
     """`barrier.cluster`: arriving and waiting are two instructions."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Gathering) -> None:
         self.cluster = cluster
         self.generation = 0
         self.arrived = 0
@@ -133,7 +164,7 @@ class ClusterBarrier:
         """The threads of the cluster that have not ended."""
         return sum(32 * cta.live_warps for cta in self.cluster.ctas)
 
-    def arrive(self, convoy: Convoy, where: Any, releases: bool = True) -> None:
+    def arrive(self, convoy: Comers, where: Any, releases: bool = True) -> None:
         """The warps of a convoy arrive.  Raises Fault where they did before and have not waited."""
         warps = convoy.warps_in(where)
         tell(convoy.memory.observers, "cluster_came", convoy.cta, warps, releases)
@@ -145,7 +176,7 @@ class ClusterBarrier:
             self.arrived += 32
         self._release()
 
-    def wait(self, convoy: Convoy, where: Any) -> ClusterWait | None:
+    def wait(self, convoy: Comers, where: Any) -> ClusterWait | None:
         """What the warps of a convoy must wait for."""
         warps = convoy.warps_in(where)
         generations = {self._arrivals.get((convoy.cta.rank, warp)) for warp in warps}
@@ -163,7 +194,7 @@ class ClusterBarrier:
         if self.arrived and self.arrived >= self.live_threads:
             self.generation += 1
             self.arrived = 0
-            tell(self.cluster.launch.observers, "cluster_released", self.cluster)
+            tell(self.cluster.observers, "cluster_released", self.cluster)
 
 
 def lanes_to_warps(where: Any, first: int, count: int) -> list[int]:

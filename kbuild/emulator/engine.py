@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from kbuild.emulator.asyncp.operation import tell
+from kbuild.emulator.asyncp.timing import Timing
 from kbuild.emulator.barriers import BarrierWait, ClusterBarrier, CtaBarriers, lanes_to_warps
 from kbuild.emulator.findings import Fault, Finding
 from kbuild.emulator.memory import Memory, Space
@@ -21,9 +22,6 @@ from kbuild.emulator.program import Block, Program, Step
 from kbuild.emulator.ptx import Instruction
 from kbuild.emulator.registers import RegisterFile
 from kbuild.emulator.schedule import Schedule
-
-if TYPE_CHECKING:
-    from kbuild.emulator.launch import Launch
 
 Mask = Any
 """True for all lanes, or a bool per lane."""
@@ -47,6 +45,41 @@ class Agent(Protocol):
     def finish(self) -> None:
         """The CTA has ended.  Raises Fault for operations that should have been waited for."""
         ...
+
+
+class Run(Protocol):
+    """The launch that warps are part of, as far as they need it."""
+
+    steps: int
+    """Instructions run so far."""
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+    @property
+    def warps(self) -> int: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def step_budget(self) -> int: ...
+
+    @property
+    def timing(self) -> Timing: ...
+
+    @property
+    def observers(self) -> Sequence[Any]: ...
+
+    @property
+    def printed(self) -> list[str]: ...
+
+    def watched(self, convoy: Convoy, step: Step) -> Callable[..., Any]: ...
+
+    def wait_for_earlier(self) -> None: ...
 
 
 class Stop(Exception):
@@ -79,7 +112,7 @@ class Convoy:
         self.turns = 0
         self.cta: Cta
         self.memory: Memory
-        self.launch: Launch
+        self.launch: Run
         self._lanes: dict[int, np.ndarray] = {}
         self._ready: list[list[tuple[Callable[..., Any], tuple[Any, ...], Step]] | None] = [None] * len(program.blocks)
 
@@ -270,7 +303,7 @@ def _guarded(function: Callable[..., Any], predicate: np.ndarray, negated: bool)
 class Cta:
     """The warps of one CTA, its shared memory and its barriers."""
 
-    def __init__(self, launch: Launch, cluster: Cluster, index: tuple[int, int, int], rank: int, file: RegisterFile,
+    def __init__(self, launch: Run, cluster: Cluster, index: tuple[int, int, int], rank: int, file: RegisterFile,
                  convoys: dict[tuple[int, int], Convoy], memory: Memory) -> None:  # fmt: skip
         self.launch, self.cluster, self.index, self.rank = launch, cluster, index, rank
         self.file, self.memory = file, memory
@@ -385,11 +418,15 @@ class Cta:
 class Cluster:
     """CTAs that run at the same time and may talk to each other."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Run) -> None:
         self.launch = launch
         self.ctas: list[Cta] = []
         self.barrier = ClusterBarrier(self)
         self.started = False
+
+    @property
+    def observers(self) -> Sequence[Any]:
+        return self.launch.observers
 
     def run(self, schedule: Schedule, quantum: int) -> bool:
         """Run until the cluster is done (True) or has had `quantum` turns.  Raises Stop for a deadlock and other findings."""

@@ -7,13 +7,10 @@ convoy for as long as they agree; the others run every warp on its own, in order
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.seeded import Seeded, name_and_number
-
-if TYPE_CHECKING:
-    from kbuild.emulator.engine import Convoy
 
 SLICE = 256
 """Blocks that a convoy may run while others are ready, where the schedule does not want less: so that spinning ends."""
@@ -21,6 +18,18 @@ SLICE_ALONE = 1024
 """The same of the only one that is ready."""
 QUANTUM = 4096
 """Choices that a cluster gets before the next one is started beside it."""
+
+
+class Runnable(Protocol):
+    """A convoy, as far as choosing one goes."""
+
+    first: int
+    """Number of its first warp."""
+    turns: int
+    """How often it has been chosen."""
+
+
+Chosen = TypeVar("Chosen", bound=Runnable)
 
 
 class Schedule:
@@ -36,7 +45,7 @@ class Schedule:
     quantum = QUANTUM
     """How many choices before another cluster has its turn."""
 
-    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+    def choose(self, ready: Sequence[Chosen]) -> Chosen:
         """One of the convoys that can run (at least one, in order of their warps)."""
         return min(ready, key=lambda convoy: convoy.turns)
 
@@ -55,7 +64,7 @@ class Reverse(Schedule):
 
     name, together = "reverse", False
 
-    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+    def choose(self, ready: Sequence[Chosen]) -> Chosen:
         fewest = min(convoy.turns // 4 for convoy in ready)
         return [convoy for convoy in ready if convoy.turns // 4 == fewest][-1]
 
@@ -71,7 +80,7 @@ class Random(Seeded, Schedule):
 
     together = False
 
-    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+    def choose(self, ready: Sequence[Chosen]) -> Chosen:
         self.blocks = int(self.random.integers(1, 5))
         return ready[int(self.random.integers(len(ready)))]
 
@@ -89,7 +98,7 @@ class Starve(Schedule):
     def start(self) -> None:
         self.choices = 0
 
-    def choose(self, ready: Sequence[Convoy]) -> Convoy:
+    def choose(self, ready: Sequence[Chosen]) -> Chosen:
         self.choices += 1
         others = [convoy for convoy in ready if convoy.first != self.warp]
         if not others or self.choices % 64 == 0:

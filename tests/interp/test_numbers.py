@@ -108,6 +108,8 @@ def test_fma_rounds_once() -> None:
         ("f64", third, 1 - 2.0**-30, -1.0, -tiny),
         ("f64", 1e300, 1e5, -np.inf, -np.inf),
         ("f64", 2.0, 3.0, 4.0, 10.0),
+        ("f64", -0.0, 3.0, -0.0, -0.0),
+        ("f32", -0.0, 3.0, -0.0, -0.0),
         ("f32", 1 + 2.0**-23, 1 + 2.0**-23, 2.0**-80, np.float32(1 + 2.0**-22)),
         ("f32", 2.5, np.float32(1e30), 2.5, np.float32(np.float64(np.float32(1e30)) * 2.5 * (1 + 2.0**-40))),
         ("f32", 2.5, np.float32(1e30), -2.5, np.float32(np.float64(np.float32(1e30)) * 2.5 * (1 - 2.0**-40))),
@@ -120,4 +122,4 @@ def test_fma_rounds_once() -> None:
         )
         body = f"{places}{loads}  %r: {type_} = math.fma %a, %b, %c\n  tt.store %p3, %r\n  tt.return\n"
         interp.run(parse_module(f"tt.func @f(%p: !tt.ptr<{type_}>) {{\n{body}}}\n"), [values])
-        assert values[3] == right
+        assert values[3] == right and np.signbit(values[3]) == np.signbit(right)

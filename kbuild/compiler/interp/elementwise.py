@@ -195,7 +195,7 @@ def fma(op: Op, a: Array, b: Array, c: Array) -> Array:
         lost = lost + (((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b)
     lost = np.where(np.isfinite(lost), lost, 0.0)
     if is_double:
-        return total + lost
+        return np.where(lost != 0, total + lost, total)  # Zero keeps its sign.
     is_even = np.asarray(total).view(np.int64) & 1 == 0
     return np.where(is_even & (lost != 0), np.nextafter(total, np.copysign(np.inf, lost)), total)
 

@@ -138,7 +138,6 @@ def attention_rows() -> Iterator[Row]:
             signature = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32:16", "sm_scale": "fp32",
                          **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16"),
                          "n_batch": "i32"}  # fmt: skip
-            # All constants: Triton's compiler, called like this, knows no defaults.
             fixed = {"HEAD_DIM": d, "IS_CAUSAL": causal, "PERSISTENT": False, "HEADS_TOGETHER": 1}
             candidates = [
                 Candidate("flash_attention", signature, {**fixed, "BLOCK_M": bm, "BLOCK_N": bn}, w, s)
@@ -194,7 +193,8 @@ def by_triton(candidate: Candidate) -> Code:
     kernel = getattr(module, f"{candidate.kernel}_kernel")
     places = {name: (index,) for index, name in enumerate(kernel.arg_names)}
     ones = {name: 1 for name, type_ in candidate.signature.items() if type_.endswith(":1")}
-    constants = ones | candidate.constexprs
+    defaults = {parameter.name: parameter.default for parameter in kernel.params if parameter.has_default}
+    constants = ones | defaults | candidate.constexprs
     types = {name: type_.partition(":")[0] for name, type_ in candidate.signature.items()} | dict.fromkeys(constants, "constexpr")
     hints = {places[name]: [["tt.divisibility", 16]] for name, type_ in candidate.signature.items() if type_.endswith(":16")}
     source = ASTSource(kernel, types, {places[name]: value for name, value in constants.items()}, hints)

@@ -28,12 +28,8 @@ from typing import Any
 import report
 import torch
 import triton
+from configurations import configurations, grid_of
 from torch_clock import TorchClock
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Before Python 3.11.
-    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -41,7 +37,6 @@ from kbuild.aot import turns  # noqa: E402
 
 ROWS: list[dict[str, Any]] = []
 CLOCK = TorchClock(torch)
-MANIFEST = tomllib.loads((ROOT / "kernels.toml").read_text())
 package: Any = None
 asked_for: re.Pattern[str] = re.compile("")
 output: Path | None = None
@@ -92,18 +87,6 @@ def source(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def configurations(kernel: str, dtype: torch.dtype, **facts: Any) -> list[dict[str, Any]]:
-    """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take them too."""
-    point = {"arch": "sm_90", "dtype": SHORT[dtype], "specialize": "aligned", **facts}
-    [table] = (one for one in MANIFEST["kernel"] if one["name"] == kernel)
-    found: list[dict[str, Any]] = []
-    for config in table["config"]:
-        when = {name: value if isinstance(value, list) else [value] for name, value in config.get("when", {}).items()}
-        if all(point[name] in values for name, values in when.items() if name in point):
-            found.append({name: value for name, value in config.items() if name != "when"})
-    return found
 
 
 def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> dict[str, Callable[[], Any]]:
@@ -266,7 +249,7 @@ def softmax() -> None:
         block = triton.next_power_of_2(columns)
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
         choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16) if columns >= 8192]
-        choices += [c for c in configurations("softmax", dtype) if c["BLOCK"] == block]
+        choices += [c for c in configurations("softmax", SHORT[dtype]) if c["BLOCK"] == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         row("softmax", shape, ours, error, 2 * x.nbytes, "GB/s",
             peer, {"torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
@@ -291,7 +274,7 @@ def layer_norm() -> None:
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
         split = [(2, 8), (2, 16), (4, 16), (1, 32)] if columns >= 8192 else []
         choices += [{"num_warps": w, "BLOCK": block // p, "PARTS": p, "AGAIN": True} for p, w in split]
-        choices += [c for c in configurations("layer_norm", dtype) if c["BLOCK"] * c.get("PARTS", 1) == block]
+        choices += [c for c in configurations("layer_norm", SHORT[dtype]) if c["BLOCK"] * c.get("PARTS", 1) == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         eager = lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias)  # noqa: E731
         row("layer_norm", shape, ours, error, 2 * x.nbytes, "GB/s",
@@ -313,6 +296,7 @@ def matmul() -> None:
     """Both major orders of B, and two shapes more: a short K, and sizes that nothing divides."""
     kernel = source("matmul").matmul_kernel
     torch.backends.cuda.matmul.allow_tf32 = True
+    programs = multiprocessors()
     shapes = [(shape, dtype, transposed) for shape, dtype in PRODUCTS for transposed in (False, True)]
     for (m, n, k), dtype, transposed in [*shapes, ((8192, 8192, 512), HALF, True), ((1000,) * 3, HALF, False)]:
         shape = f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}"
@@ -327,8 +311,8 @@ def matmul() -> None:
         error = error_of(c, right)
         del right
         order = "column_major" if transposed else "row_major"
-        own = [c for c in configurations("matmul", dtype, specialize=order) if (c["BLOCK_M"] <= 16) == (m <= 16)]
-        peer = best_of([*tiles(m), *own], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
+        own = [c for c in configurations("matmul", SHORT[dtype], specialize=order) if (c["BLOCK_M"] <= 16) == (m <= 16)]
+        peer = best_of([*tiles(m), *own], lambda t: kernel[grid_of("matmul", m, n, t, programs)](*arguments, **t))
         row("matmul", shape, ours, error, 2 * m * n * k, "TFLOP/s",
             peer, {"cublas": lambda: torch.mm(a, b)}, 5e-4 if dtype == SINGLE else 3e-3)  # fmt: skip
 
@@ -353,8 +337,8 @@ def persistent() -> None:
         ours()
         error = error_of(c, a.float() @ b.float())
         choices = [{**tile, "BLOCK_K": 64 * (1 + is_fp8), "B_COLUMN_MAJOR": transposed} for tile in tiles(size)]
-        choices += [{"B_COLUMN_MAJOR": transposed, **own} for own in configurations(name, c.dtype)]
-        peer = best_of(choices, lambda t: kernel[(min(grid_of(size, size, t)[0], programs),)](*arguments, **t))
+        choices += [{"B_COLUMN_MAJOR": transposed, **own} for own in configurations(name, SHORT[c.dtype])]
+        peer = best_of(choices, lambda t: kernel[grid_of(name, size, size, t, programs)](*arguments, **t))
         one = torch.ones((), device="cuda")
         scaled = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
         vendor = scaled if is_fp8 else lambda: torch.mm(a, b)
@@ -376,8 +360,9 @@ def fp8() -> None:
     ours()
     error = error_of(c, a.float() @ b.float())
     deep = [{**tile, "BLOCK_K": 128} for tile in tiles(m) if tile["num_stages"] == 3]
-    own = configurations("matmul_fp8", HALF, specialize="column_major")
-    peer = best_of([*tiles(m), *deep, *own], lambda t: kernel[grid_of(m, n, t)](*arguments, **t))
+    programs = multiprocessors()
+    own = configurations("matmul_fp8", "fp16", specialize="column_major")
+    peer = best_of([*tiles(m), *deep, *own], lambda t: kernel[grid_of("matmul_fp8", m, n, t, programs)](*arguments, **t))
     one = torch.ones((), device="cuda")
     vendor = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
     row("matmul", shape, ours, error, 2 * m * n * k, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)
@@ -394,11 +379,6 @@ def tiles(m: int) -> list[dict[str, int]]:
     """What Triton may choose from."""
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
     return [{**dict(zip(names, tile)), "GROUP_M": 8} for tile in (TILES if m > 64 else SKINNY_TILES)]
-
-
-def grid_of(m: int, n: int, tile: dict[str, Any]) -> tuple[int]:
-    count = triton.cdiv(m, tile["BLOCK_M"]) * triton.cdiv(n, tile["BLOCK_N"])
-    return (min(count, multiprocessors()) if tile.get("PERSISTENT") else count,)
 
 
 ATTENTION_TILES = [(128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 4, 2), (128, 64, 4, 3)]
@@ -428,7 +408,7 @@ def attention() -> None:
                 for bm, bn, w, s in ATTENTION_TILES
                 for persistent in (False, True)
             ]  # fmt: skip
-            choices += configurations("flash_attention", dtype, HEAD_DIM=d, IS_CAUSAL=causal)
+            choices += configurations("flash_attention", SHORT[dtype], HEAD_DIM=d, IS_CAUSAL=causal)
             peer = best_of(
                 choices,
                 lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, programs if t["PERSISTENT"] else 1 << 30),)](

@@ -110,7 +110,7 @@ def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Ke
     Two rounds leave out what takes half as long again, some more what is further behind than noise explains.
     """
     left = list(calls)
-    for rounds, bound in ((2, 1.5), (7, 1.04)):
+    for rounds, bound in ((2, 1.5), (15, 1.04)):
         times = in_turns({name: calls[name] for name in left}, clock, rounds=rounds)
         left = [name for name in sorted(left, key=lambda name: times[name]) if times[name] <= bound * min(times.values())]
     return left[:most]

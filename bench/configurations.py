@@ -1,0 +1,51 @@
+"""What the manifest says of the shipped kernels, for their peers: the configurations that Triton may take too, and grids."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Before Python 3.11.
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+from kbuild.aot import expressions  # noqa: E402
+
+Configuration = dict[str, Any]
+"""Constants, `num_warps`, `num_stages`."""
+
+
+@functools.cache
+def table_of(kernel: str) -> dict[str, Any]:
+    """What the manifest says of a kernel."""
+    [table] = (one for one in tomllib.loads((ROOT / "kernels.toml").read_text())["kernel"] if one["name"] == kernel)
+    return table
+
+
+def configurations(kernel: str, dtype: str, **facts: Any) -> list[Configuration]:
+    """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take them too."""
+    point = {"arch": "sm_90", "dtype": dtype, "specialize": "aligned", **facts}
+    found: list[Configuration] = []
+    for config in table_of(kernel)["config"]:
+        when = {name: value if isinstance(value, list) else [value] for name, value in config.get("when", {}).items()}
+        if all(point[name] in values for name, values in when.items() if name in point):
+            found.append({name: value for name, value in config.items() if name != "when"})
+    return found
+
+
+def grid_of(kernel: str, m: int, n: int, tile: Configuration, num_sms: int) -> tuple[int, ...]:
+    """The manifest's grid for a product; what a tile leaves out is zero, as it is by default."""
+    return _grid_of(kernel, m, n, tuple(tile.items()), num_sms)
+
+
+@functools.cache  # It is asked for at every launch.
+def _grid_of(kernel: str, m: int, n: int, tile: tuple[tuple[str, Any], ...], num_sms: int) -> tuple[int, ...]:
+    table = table_of(kernel)
+    names = {name for config in table["config"] for name in config}
+    values = {**dict.fromkeys(names, 0), "M": m, "N": n, "num_sms": num_sms, **dict(tile)}
+    return tuple(expressions.evaluate(expressions.parse(text, values, "grid"), values) for text in table["grid"])

@@ -177,15 +177,25 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
         return False
 
 
-def obstacle(facts: Mapping[str, Any], device: Device) -> str:
-    """Why a candidate is not worth running, by its facts; empty if it is."""
-    if facts["spill_stores"] or facts["spill_loads"]:
-        return f"spills {facts['spill_stores'] + facts['spill_loads']} bytes"
+def obstacle(facts: Mapping[str, Any], device: Device, most: int = 0) -> str:
+    """Why a candidate is not worth running, by its facts; empty if it is.  It may spill `most` bytes: the default's."""
+    if spilled(facts) > most:
+        return f"spills {spilled(facts)} bytes"
     if facts["shared"] > device.shared_bytes:
         return f"needs {facts['shared']} bytes of shared memory, {device.shared_bytes} are there"
     if programs_at_once(facts, device) == 0:
         return f"{facts['registers']} registers of {32 * facts['warps']} threads are more than there are"
     return ""
+
+
+def spilled(facts: Mapping[str, Any]) -> int:
+    """Bytes that are stored and loaded for want of registers."""
+    return int(facts["spill_stores"] + facts["spill_loads"])
+
+
+def most_spilled(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]]) -> int:
+    """What the default spills, if it compiles."""
+    return spilled(programs[task.default][0]) if task.default in programs else 0
 
 
 def programs_at_once(facts: Mapping[str, Any], device: Device) -> int:
@@ -299,11 +309,12 @@ def tried(
 def worth_running(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: Device) -> Iterator[Variant]:
     """The candidates that compiled and whose facts allow them, each code once."""
     seen: set[str] = set()
+    most = most_spilled(task, programs)
     for variant in task.candidates:
         if variant not in programs:
             continue
         facts = programs[variant][0]
-        if not obstacle(facts, device) and facts["sha256"] not in seen:
+        if not obstacle(facts, device, most) and facts["sha256"] not in seen:
             seen.add(facts["sha256"])
             yield variant
 

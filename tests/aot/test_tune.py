@@ -218,7 +218,8 @@ def test_facts_rule_candidates_out() -> None:
     facts = {"spill_stores": 0, "spill_loads": 0, "shared": 100_000, "registers": 168, "warps": 8}
     assert obstacle(facts, H200) == "" and programs_at_once(facts, H200) == 1
     assert programs_at_once(facts | {"registers": 64, "shared": 0, "warps": 4}, H200) == 8
-    assert obstacle(facts | {"spill_stores": 8, "spill_loads": 12}, H200) == "spills 20 bytes"
+    assert obstacle(facts | {"spill_stores": 8, "spill_loads": 12}, H200, 16) == "spills 20 bytes"
+    assert obstacle(facts | {"spill_stores": 8, "spill_loads": 12}, H200, 20) == "", "the default does, too"
     assert "232448 are there" in obstacle(facts | {"shared": 240_000}, H200)
     assert "more than there are" in obstacle(facts | {"warps": 16}, H200)
 

@@ -149,6 +149,7 @@ def _show(found: list[Task], programs: Programs) -> None:
         target = find_target(task.default.arch)
         device = Device(target.arch, capability(target.arch), target.shared_bytes, FEW_SMS)
         kept = list(tuner.worth_running(task, programs, device))
+        most = tuner.most_spilled(task, programs)
         print(f"{task}: {len(kept)} of {len(task.candidates)} candidates")
         for variant in task.candidates:
             if variant in kept:
@@ -158,7 +159,7 @@ def _show(found: list[Task], programs: Programs) -> None:
             elif variant not in programs:
                 told = "does not compile"
             else:
-                told = tuner.obstacle(programs[variant][0], device) or "the same code as another"
+                told = tuner.obstacle(programs[variant][0], device, most) or "the same code as another"
             print(f"  {'+' if variant in kept else '-'} {tuner.short(variant)}: {told}")
 
 

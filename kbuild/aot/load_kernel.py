@@ -45,6 +45,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     excludes = tuple(condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
     configs = _configs(reader, path, table, args, matrix, specializations, function)
     verify = load_verify(reader, path, table, args, grid_args)
+    unverified = _unverified(reader, (*path, "unverified"), table)
     tune = load_tune(reader, path, table, args, grid_args, matrix, specializations, configs, verify)
     if len(reader.errors) > before:
         return None
@@ -64,6 +65,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
         doc=reader.get((*path, "doc"), table, str, "") or function.doc,
         op=tuple(sorted(reader.get((*path, "op"), table, dict, {}).items())),
         verify=verify,
+        unverified=unverified,
         tune=tune,
     )
     check_expressions(reader, path, verify, _integers(found), {argument.name for argument in args + grid_args})
@@ -108,6 +110,16 @@ def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[
         reader.error(place, f"{source} has no function {described(name)}", advice)
         return source, name, None
     return source, name, known[name]
+
+
+def _unverified(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> str:
+    """The reason for leaving the kernel out of verification, if there is one."""
+    reason = reader.get(path, table, str, "")
+    if "unverified" in table and (not reason.strip() or not reason.isprintable()):
+        reader.error(path, "expected the reason, in one line of printable text")
+    elif reason and "verify" in table:
+        reader.error(path, "the kernel has a table [kernel.verify], too", "leave out one of them")
+    return reason
 
 
 def _matrix(

@@ -244,6 +244,8 @@ class Kernel:
     """Table `[kernel.op]`, reserved for operators on tensors."""
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
     """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
+    unverified: str = field(default="", repr=False)
+    """Why `kbuild verify` leaves the kernel out, and says so: the CPU cannot make its arguments, such as arrays of addresses."""
     tune: Tune | None = field(default=None, repr=False)
     """What `kbuild tune` tries on a GPU; without the table nothing."""
 

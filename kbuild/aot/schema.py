@@ -164,6 +164,7 @@ KERNEL = Table("[[kernel]]", Kernel, (
     Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
     Key("op", (Kernel, "op"), {"type": "object"}),
     Key("verify", (Kernel, "verify"), VERIFY),
+    Key("unverified", (Kernel, "unverified"), _TEXT),
     Key("tune", (Kernel, "tune"), TUNE),
 ))  # fmt: skip
 

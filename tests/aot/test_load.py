@@ -99,6 +99,8 @@ CASES = [
     ('"kernels/scale.py"', '""', 9, K + 'source: no Python file ""'),
     ("kernels/scale.py", "kernels/other.py", 9,
      K + 'source: kernels/other.py has no function "other_kernel"; did you mean "another_kernel"?; the key `function` names it'),
+    ('grid = ["cdiv', 'unverified = ""\ngrid = ["cdiv', 10, K + "unverified: expected the reason, in one line of printable text"),
+    ('grid = ["cdiv', 'unverified = "no"\nverify = {}\ngrid = ["cdiv', 10, K + "unverified: the kernel has a table"),
     ("BLOCK = 512", "BLOCK = 1" + "0" * 20, 20, K + "config[0].BLOCK: expected a number of 64 bits, found the int 1000"),
     ("kernels/scale.py", "../scale.py", 9, K + 'source: "../scale.py" is not a path within the project'),
     ("kernels/scale.py", "/etc/passwd", 9, K + 'source: "/etc/passwd" is not a path within the project'),

@@ -185,6 +185,14 @@ def test_a_failure_says_how_to_repeat_it(
     assert check["problems"] and words[words.index("--case") + 1] == str(check["run"]["case"])
 
 
+def test_a_kernel_may_say_why_it_is_not_verified(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = project / "kernels.toml"
+    manifest.write_text(manifest.read_text().replace('name = "scale"\n', 'name = "scale"\nunverified = "needs a moon"\n'))
+    assert main(["verify", "-C", str(project), "--no-cache"]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith("note: scale is not verified: needs a moon\n") and "0 ok, 0 failed" in told.err
+
+
 def test_a_crash_and_a_hang_cost_one_variant_each(
     verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,5 +153,6 @@ def _with_advice(task: Task, error: KbuildError) -> str:
     sizes = ", ".join(f'{name} = "…"' for name, type_ in task.signature if type_.startswith("*"))
     values = ", ".join(f"{name} = …" for name, _ in (task.cases[0].scalars if task.cases else ()))
     table = f"[kernel.verify]\nsizes = {{ {sizes} }}\nvalues = [{{ {values} }}]"
-    hint = f'the launch was guessed; say in kernels.toml, below "{task.kernel}", how it is launched:\n{table}'
+    advice = f'say in kernels.toml, below "{task.kernel}", why it is `unverified`, or how it is launched'
+    hint = f"the launch was guessed; {advice}:\n{table}"
     return str(UsageError(error.message, error.loc, hint))

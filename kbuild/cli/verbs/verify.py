@@ -31,6 +31,10 @@ def run(options: argparse.Namespace) -> int:
     project = Path(options.directory)
     manifest, expansion = load_variants(project, options.archs, options.kernels)
     variants = _chosen(expansion, options)
+    left_out = {kernel.name: kernel.unverified for kernel in manifest.kernels if kernel.unverified}
+    for name in dict.fromkeys(variant.kernel for variant in variants if variant.kernel in left_out):
+        print(f"note: {name} is not verified: {left_out[name]}", file=sys.stderr)
+    variants = [variant for variant in variants if variant.kernel not in left_out]
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0

@@ -203,7 +203,7 @@ class Visitor:
                 if state is not None:
                     return state
                 continue
-            if isinstance(item, ast.Return):
+            if any(isinstance(part, ast.Return) for part in ast.walk(item)):  # What is returned depends on the mistake.
                 return Returned(POISON, item)
             for name in assigned_names(item):
                 self.frame.values[name] = POISON

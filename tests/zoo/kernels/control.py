@@ -97,6 +97,19 @@ def update_few(x, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def between_launches(x, factor, out, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """A kernel that may begin before the launch before it has ended, which makes x; and the one after it, before it has ended."""
+    offsets = tl.arange(0, BLOCK)
+    scale = tl.load(factor + offsets)
+    tl.extra.cuda.gdc_wait()
+    total = tl.zeros([BLOCK], tl.float32)
+    for row in range(ROWS):
+        total += tl.load(x + row * BLOCK + offsets)
+    tl.extra.cuda.gdc_launch_dependents()
+    tl.store(out + offsets, scale * total)
+
+
+@triton.jit
 def last_one_adds(x, parts, counter, out, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """The program that comes last adds what all have written."""
     offsets = tl.arange(0, BLOCK)

@@ -22,6 +22,8 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ from kbuild.aot import turns  # noqa: E402
 
 ROWS: list[dict[str, Any]] = []
 CLOCK = TorchClock(torch)
+COMPILERS = 8
+"""Threads in which Triton compiles."""
 package: Any = None
 asked_for: re.Pattern[str] = re.compile("")
 output: Path | None = None
@@ -56,6 +60,7 @@ def main() -> None:
     asked_for, output = re.compile(options.rows), options.json
     load_package(options.package, options.name)
     torch.manual_seed(0)
+    triton.runtime.driver.active.get_current_target()  # Before threads ask for it.
     for group in options.only.split(","):
         started = time.time()
         try:
@@ -91,14 +96,22 @@ def source(name: str) -> Any:
 
 def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> dict[str, Callable[[], Any]]:
     """The calls with those of Triton's configurations that may be the fastest; what does not compile or fit is passed over."""
-    calls: dict[str, Callable[[], Any]] = {}
-    for choice in choices:
+    def runs(choice: dict[str, Any]) -> bool:
         try:
             call(choice)
-            torch.cuda.synchronize()
         except Exception:
-            continue
-        calls["triton " + " ".join(f"{name}={value}" for name, value in sorted(choice.items()))] = lambda c=choice: call(c)
+            return False
+        return True
+
+    choices = list(choices)
+    with ThreadPoolExecutor(COMPILERS) as pool:  # Each in the context of this thread, which has Triton's allocator.
+        fit = list(pool.map(lambda context, choice: context.run(runs, choice), [copy_context() for _ in choices], choices))
+    torch.cuda.synchronize()
+    calls = {
+        "triton " + " ".join(f"{name}={value}" for name, value in sorted(choice.items())): lambda c=choice: call(c)
+        for choice, fits in zip(choices, fit)
+        if fits
+    }
     return {name: calls[name] for name in turns.shortlist(calls, CLOCK)}
 
 

@@ -46,6 +46,13 @@ def test_coalesced_fills_the_fastest_axis_first():
     assert default_blocked((), 4).free_bits("warp") == 3
 
 
+def test_coalesced_gives_each_warp_a_run_of_vectors():
+    layout = coalesced((8192,), [0], 8, 4, run=2)
+    assert [layout.flat(register=register, lane=0, warp=0) for register in (0, 7, 8, 16)] == [0, 7, 256, 2048]
+    assert layout.flat(register=0, lane=0, warp=1) == 512
+    assert coalesced((1024,), [0], 8, 4, run=2) == blocked((1024,), [8], [32], [4], [0])
+
+
 def test_widened_exchanges_lanes_for_registers_of_the_same_warp():
     layout = mma_accumulator((32, 64), (2, 1))
     wide = widened(layout, 8)

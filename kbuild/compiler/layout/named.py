@@ -57,14 +57,23 @@ def blocked(
     return tile.repeat(order)
 
 
-def coalesced(shape: Sequence[int], order: Sequence[int], vector: int, num_warps: int) -> LinearLayout:
+def coalesced(shape: Sequence[int], order: Sequence[int], vector: int, num_warps: int, run: int = 1) -> LinearLayout:
     """The blocked layout in which each thread owns `vector` neighbours along order[0], and threads then warps follow
-    along order[0] before they go on to the next axis."""
+    along order[0] before they go on to the next axis.
+
+    With `run`, which is for tensors of one axis, a warp has so many vectors of its threads in a row before the next warp's, if
+    the tensor has enough for all warps.
+    """
     size_per_thread = [1] * len(shape)
     if order:
         size_per_thread[order[0]] = vector
     threads_per_warp, warps_per_cta = thread_grid(shape, size_per_thread, order, num_warps)
-    return blocked(shape, size_per_thread, threads_per_warp, warps_per_cta, order)
+    if run == 1 or shape[0] < 32 * vector * num_warps * run:
+        return blocked(shape, size_per_thread, threads_per_warp, warps_per_cta, order)
+    tile = _Tile(shape)
+    for dim, size in (("register", vector), ("lane", 32), ("register", run), ("warp", num_warps)):
+        tile.place(dim, 0, size)
+    return tile.repeat(order)
 
 
 def thread_grid(

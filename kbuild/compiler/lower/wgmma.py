@@ -4,16 +4,19 @@ All steps along k of one tile of D are one asm with the tile's registers tied to
 
     fence;  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
 
+A left operand that is computed in registers comes in parts, each with a fence and an asm of its own: ptxas then starts on the
+first while the threads are still busy with the others.
+
 Where an operand lies is a matter of the warpgroup and of constants: the lower half of the descriptor of a tile's start is
 computed once, and each step adds its distance in the asm itself, for LLVM would otherwise keep them all in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Trait, Value
 from kbuild.compiler.ir.types import MemDescType, Type, bit_width, element_of, is_float
 from kbuild.compiler.layout import LinearLayout, wgmma_mode
 from kbuild.compiler.lower.emit import Emitter
@@ -32,6 +35,9 @@ _ADDRESS_UNIT = 16
 """Bytes; descriptors count in these."""
 _A_REGISTERS = 4
 """32-bit registers of A for one step, where A is in registers."""
+_PARTS = 4
+"""Parts in which a left operand that the threads compute is handed over.  Where a producer brings the right one, the threads wait
+for that with all of the left one ready, and parts would gain nothing."""
 
 
 @lower(WarpGroupDot)
@@ -49,11 +55,13 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     left = (_SharedOperand(emit, first, 0, atom, result, order) if in_shared
             else _RegisterOperand(emit, first, atom, order, in_block))  # fmt: skip
     right = _SharedOperand(emit, second, 1, atom, result, order)
-    emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
-    for row, column in product(rows, columns):
-        tile = [where[row + 8 * (i >> 1 & 1), column + 8 * (i >> 2) + (i & 1)] for i in range(atom.accumulator_registers)]
-        for index, register in zip(tile, _multiply(emit, atom, (left, row), (right, column), [sums[index] for index in tile])):
-            sums[index] = register
+    for steps in left.parts(emit, right.depth // atom.k):
+        emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
+        for row, column in product(rows, columns):
+            tile = [where[row + 8 * (i >> 1 & 1), column + 8 * (i >> 2) + (i & 1)] for i in range(atom.accumulator_registers)]
+            before = [sums[index] for index in tile]
+            for index, register in zip(tile, _multiply(emit, atom, (left, row), (right, column), before, steps)):
+                sums[index] = register
     emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
     if not op.is_async:
         sums = _wait(emit, 0, sums, op.c.type)
@@ -94,6 +102,10 @@ class _SharedOperand:
         units = emit.and_(emit.shift(address, -4), str(0x3FFF))
         return emit.or_(units, str(self.tile.constant & 0xFFFFFFFF))
 
+    def parts(self, emit: Emitter, steps: int) -> list[range]:
+        """The steps along k that are there at the same time."""
+        return [range(steps)]
+
     def distance(self, origin: int, step: int) -> int:
         """What a step of the tile at `origin`, along m or n, adds to the descriptor."""
         return self.tile.offset(origin, step * self.k, self.element_bytes) // _ADDRESS_UNIT
@@ -109,6 +121,7 @@ class _RegisterOperand:
         fragment = layout(value.type).transpose(order)
         where, registers, width = places(fragment), emit.registers(value), atom.k_width
         steps = range(fragment.shape[1] // atom.k)
+        self.changes, self.is_computed = changes, value.op is not None and value.op.has(Trait.ELEMENTWISE)
         self.words: dict[int, list[list[str]]] = {}
         for row in sorted({row for row, _ in where if row % GROUP_ROWS == 0}):
             self.words[row] = []
@@ -118,7 +131,17 @@ class _RegisterOperand:
                     for i in range(_A_REGISTERS)
                 ]
                 packed = [to_word(emit, [registers[where[at]] for at in word], value.type) for word in words]
-                self.words[row].append(_pinned(emit, packed) if changes else packed)
+                self.words[row].append(packed)
+
+    def parts(self, emit: Emitter, steps: int) -> Iterator[range]:
+        """The steps along k by the parts in which they become ready, each pinned when it is asked for."""
+        in_parts = self.changes and self.is_computed and not emit.partition
+        size = max(steps // _PARTS, 1) if in_parts else steps
+        for start in range(0, steps, size):
+            if self.changes:
+                for words in self.words.values():
+                    words[start : start + size] = [_pinned(emit, each) for each in words[start : start + size]]
+            yield range(start, start + size)
 
 
 def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
@@ -143,8 +166,9 @@ def _multiply(
     left: tuple[_SharedOperand | _RegisterOperand, int],
     right: tuple[_SharedOperand, int],
     sums: Sequence[str],
+    steps: range,
 ) -> list[str]:
-    """All steps along k of one tile of D, `left` and `right` giving the operand and where in it the tile begins."""
+    """Some steps along k of one tile of D, `left` and `right` giving the operand and where in it the tile begins."""
     (a, row), (b, column) = left, right
     kind, letter = llvm_type(atom.accumulator), "f" if is_float(atom.accumulator) else "r"
     count = len(sums)
@@ -157,18 +181,18 @@ def _multiply(
         operands.append(("i32", a.base))
         constraints.append("r")
     else:
-        operands += [("i32", word) for words in a.words[row] for word in words]
+        operands += [("i32", word) for words in a.words[row][steps.start : steps.stop] for word in words]
         constraints += ["r"] * (len(operands) - len(tied) - 1)
     accumulators = f"{{{', '.join(f'${index}' for index in range(count))}}}"
     ending = atom.immediates(isinstance(a, _SharedOperand), a.transposed, b.transposed)
     lines = ["{", ".reg .b32 low;", ".reg .b64 a, b;"]
-    for step in range(b.depth // atom.k):
+    for step in steps:
         lines += _at(b, "b", place, b.distance(column, step))
         if isinstance(a, _SharedOperand):
             lines += _at(a, "a", place + 1, a.distance(row, step))
             source = "a"
         else:
-            first = place + 1 + _A_REGISTERS * step
+            first = place + 1 + _A_REGISTERS * (step - steps.start)
             source = f"{{{', '.join(f'${first + index}' for index in range(_A_REGISTERS))}}}"
         scale = 0 if starts_at_zero and step == 0 else 1
         lines.append(f"{atom.instruction} {accumulators}, {source}, b, {scale}{ending};")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kbuild.emulator import fp
+from kbuild.emulator.optable.floats import greatest, least
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -208,3 +209,11 @@ def test_bfloat_fma_rounds_once() -> None:
     for x, y, z, result in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist()):
         if all(map(math.isfinite, (x, y, z))) and math.isfinite(result):
             assert Fraction(result) == round_fraction(Fraction(x) * Fraction(y) + Fraction(z), 8, -133, "rn")
+
+
+@pytest.mark.parametrize("count", [1, 7, 32, 256])
+def test_of_two_zeros_the_negative_one_is_less(count: int) -> None:
+    """In whatever order they come, and however many numpy takes at a time."""
+    plus, minus = np.zeros(count, np.float32), np.full(count, -0.0, np.float32)
+    for a, b in ((plus, minus), (minus, plus)):
+        assert np.signbit(least(a, b)).all() and not np.signbit(greatest(a, b)).any()

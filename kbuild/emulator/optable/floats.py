@@ -89,13 +89,14 @@ def _relu_of(form: Form, function: Lanes) -> Lanes:
 def least(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The smaller; a NaN loses; -0 is smaller than +0."""
     found = np.fmin(a, b)
-    return np.where((a == b) & np.signbit(b), b, found) if (found == 0).any() else found
+    # numpy takes either of two zeros, as the processor likes.
+    return np.where(a == b, np.where(np.signbit(b), b, a), found) if (found == 0).any() else found
 
 
 def greatest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The larger; a NaN loses; +0 is larger than -0."""
     found = np.fmax(a, b)
-    return np.where((a == b) & ~np.signbit(b), b, found) if (found == 0).any() else found
+    return np.where(a == b, np.where(np.signbit(b), a, b), found) if (found == 0).any() else found
 
 
 def _extreme(choose: Lanes) -> Callable[[Form], Lanes]:

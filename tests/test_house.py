@@ -61,7 +61,7 @@ HOMES = {
 }
 """Modules that are imported in these places alone."""
 
-LANGUAGE = ("compiler/library/standard.py", "compiler/library/random.py")
+LANGUAGE = ("compiler/library/standard.py", "compiler/library/random.py", "compiler/library/scaled.py")
 """Files in the language itself: kernels are compiled from their text, and nobody imports them."""
 
 REWRITTEN = {

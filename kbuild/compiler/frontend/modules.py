@@ -47,7 +47,6 @@ _CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20}
 
 
 ABSENT = {
-    "dot_scaled": "convert the operands to fp16 or bf16, multiply them by their scales, and use tl.dot",
     "map_elementwise": "call the function on tensors, with tl.where for its branches",
     "float8e4b15": "use tl.float8e4nv or tl.float8e5",
     "float8e4b8": "it is a type of AMD's hardware",

@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
-FILES = ("standard.py", "random.py")
+FILES = ("standard.py", "random.py", "scaled.py")
 METHODS = frozenset(
     ("argmax", "argmin", "cdiv", "cumprod", "cumsum", "flip", "max", "min", "ravel", "reduce_or", "sigmoid", "softmax", "sort",
      "sum", "xor_sum")

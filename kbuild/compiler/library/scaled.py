@@ -1,0 +1,70 @@
+"""`tl.dot_scaled`, written in the language itself; read as standard.py is.
+
+Operands in the formats of the OCP Microscaling specification (v1.0, 2023): every 32 elements along K have a scale in common, a
+power of two in 8 bits (E8M0).  The GPUs that kbuild compiles for multiply no such numbers: they are widened first, as by Triton.
+"""
+
+import kbuild
+import kbuild.language as tl
+
+
+@kbuild.jit
+def dot_scaled(lhs, lhs_scale, lhs_format: tl.constexpr, rhs, rhs_scale, rhs_format: tl.constexpr, acc=None,
+               fast_math: tl.constexpr = False, lhs_k_pack: tl.constexpr = True, rhs_k_pack: tl.constexpr = True,
+               out_dtype: tl.constexpr = None):  # fmt: skip
+    """The matrix product of operands with a scale for every 32 elements along K: `lhs_scale` is M × K / 32 bytes, `rhs_scale`
+    N × K / 32, or None; formats are "e2m1" (two to a byte, along K unless `lhs_k_pack` or `rhs_k_pack` is false), "e4m3", "e5m2",
+    "bf16" and "fp16". They are multiplied in bf16, or in fp16 if one of them is."""
+    dtype: tl.constexpr = tl.float16 if lhs_format == "fp16" or rhs_format == "fp16" else tl.bfloat16
+    left = _scaled(lhs, lhs_scale, lhs_format, lhs_k_pack, dtype, fast_math)
+    right = _scaled(tl.trans(rhs), rhs_scale, rhs_format, rhs_k_pack, dtype, fast_math)
+    return tl.dot(left, tl.trans(right), acc, out_dtype=tl.float32 if out_dtype is None else out_dtype)
+
+
+@kbuild.jit
+def _scaled(x, scale, form: tl.constexpr, k_pack: tl.constexpr, dtype: tl.constexpr, fast_math: tl.constexpr):
+    """A matrix whose second dimension is K, in `dtype`, multiplied by its scales."""
+    known: tl.constexpr = form in ("e2m1", "e4m3", "e5m2", "bf16", "fp16")
+    tl.static_assert(known, "formats of tl.dot_scaled are e2m1, e4m3, e5m2, bf16 and fp16")
+    if form == "e2m1":
+        wide = _fp4(x) if k_pack else tl.trans(_fp4(tl.trans(x)))
+    elif form == "e4m3":
+        wide = x.to(tl.float8e4nv, bitcast=True)
+    elif form == "e5m2":
+        wide = x.to(tl.float8e5, bitcast=True)
+    else:
+        wide = x
+    wide = wide.to(dtype)
+    if scale is None:
+        return wide
+    else:
+        rows: tl.constexpr = wide.shape[0]
+        groups: tl.constexpr = wide.shape[1] // 32
+        fits: tl.constexpr = scale.shape[0] == rows and scale.shape[1] == groups
+        tl.static_assert(fits, "tl.dot_scaled needs a scale for every 32 elements along K: K / 32 columns of them")
+        codes = scale.to(tl.uint8, bitcast=True)
+        if dtype == tl.bfloat16:
+            factor = (codes.to(tl.uint16) << 7).to(tl.bfloat16, bitcast=True)
+        else:
+            factor = (codes.to(tl.uint32) << 23).to(tl.float32, bitcast=True).to(tl.float16)
+        product = wide * _spread(factor, rows, groups)
+        if fast_math:
+            return product
+        else:
+            return tl.where(_spread(codes, rows, groups) == 255, float("nan"), product)
+
+
+@kbuild.jit
+def _spread(x, rows: tl.constexpr, groups: tl.constexpr):
+    """Each element 32 times, one after the other."""
+    return tl.reshape(tl.broadcast_to(x[:, :, None], (rows, groups, 32)), (rows, groups * 32))
+
+
+@kbuild.jit
+def _fp4(x):
+    """The two numbers of each byte, the one in the lower bits first, as bf16: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives."""
+    codes = tl.interleave(x & 15, (x >> 4) & 15).to(tl.uint16)
+    size = codes & 7
+    # From 1 on the bits are those of bf16, two of exponent and one of mantissa, with another bias.
+    bits = tl.where(size > 1, (((size >> 1) + 126) << 7) | ((size & 1) << 6), size * 0x3F00)
+    return (bits | ((codes >> 3) << 15)).to(tl.bfloat16, bitcast=True)

@@ -152,14 +152,15 @@ def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
 def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping[str, Value]) -> Variant:
     """The default variant with other meta-parameters."""
     named = {name: value for name, value in chosen.items() if name not in ("num_warps", "num_stages")}
-    own = dict(config.constexprs) | named
-    rest = tuple((name, value) for name, value in default.constexprs if name not in own)
+    values = dict(default.constexprs) | dict(config.constexprs) | named
+    # In one order, whichever configuration is the default: buckets share the code of their candidates.
+    own = tuple(sorted(values.items())) if values != dict(default.constexprs) else default.constexprs
     return Variant(
         kernel=kernel.name,
         arch=default.arch,
         matrix=default.matrix,
         signature=default.signature,
-        constexprs=tuple(own.items()) + rest,
+        constexprs=own,
         num_warps=int(chosen.get("num_warps", config.num_warps) or 0),
         num_stages=int(chosen.get("num_stages", config.num_stages) or 0),
         launch_pdl=default.launch_pdl,

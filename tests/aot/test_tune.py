@@ -12,7 +12,7 @@ from kbuild.aot import build as builder
 from kbuild.aot import tuned
 from kbuild.aot.load import load
 from kbuild.aot.matrix import Variant, expand
-from kbuild.aot.tune import SECONDS, Device, Program, obstacle, programs_at_once, short, tasks
+from kbuild.aot.tune import SECONDS, Device, Program, obstacle, programs_at_once, short, tasks, variants_of
 from kbuild.aot.tuned import Entry
 from kbuild.aot.verify.cases import Case
 from kbuild.cli import main
@@ -239,6 +239,7 @@ def test_candidates_may_set_what_only_another_configuration_gives(project: Path)
     text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")
     file.write_text(text + TABLE.replace("BLOCK = [512, ", "SCALE = [1.0, 2.0], BLOCK = [512, "))
     found = list(tasks(load(file), ("sm_90",), ()))
+    assert len(variants_of(found)) == (1 + 8) + 16 + 16, "where its warps are in the list, the default is a candidate"
     assert len(found[1].candidates) == 2 * 8 and {variant.values["SCALE"] for variant in found[1].candidates} == {1.0, 2.0}
 
 

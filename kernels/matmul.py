@@ -26,16 +26,20 @@ def product_of_tile(
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     depth = tl.arange(0, BLOCK_K)
+    # What is past the edge is not stored, so it may be read from rows and columns that wrap around, and the loads need no mask
+    # for it.  But a program of several tiles has stored between its reads: where it wrapped around might have been written.
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    in_a = rows < M if SPECIALIZE else tl.full((BLOCK_M,), True, tl.int1)
+    in_b = columns < N if SPECIALIZE else tl.full((BLOCK_N,), True, tl.int1)
+    a_tile = a + (rows if SPECIALIZE else rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
+    b_tile = b + depth[:, None] * stride_bk + (columns if SPECIALIZE else columns % N).to(tl.int64)[None, :] * stride_bn
+    for start in tl.range(0, K, BLOCK_K, warp_specialize=SPECIALIZE):
+        a_values = tl.load(a_tile, mask=in_a[:, None] & (depth[None, :] < K - start), other=0.0)
+        b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & in_b[None, :], other=0.0)
+        accumulator = tl.dot(a_values, b_values, accumulator)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
     if SPECIALIZE:
-        a_tile = a + rows.to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-        b_tile = b + depth[:, None] * stride_bk + columns.to(tl.int64)[None, :] * stride_bn
-        for start in tl.range(0, K, BLOCK_K, warp_specialize=True):
-            a_values = tl.load(a_tile, mask=(rows[:, None] < M) & (depth[None, :] < K - start), other=0.0)
-            b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & (columns[None, :] < N), other=0.0)
-            accumulator = tl.dot(a_values, b_values, accumulator)
-            a_tile += BLOCK_K * stride_ak
-            b_tile += BLOCK_K * stride_bk
         # In two halves, so that the first is on its way when the second is brought into order.
         left, right = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         near = tile_n * BLOCK_N + tl.arange(0, BLOCK_N // 2)
@@ -44,15 +48,6 @@ def product_of_tile(
         tl.store(c_tile + near[None, :] * stride_cn, left.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (near[None, :] < N))
         tl.store(c_tile + far[None, :] * stride_cn, right.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (far[None, :] < N))
     else:
-        # Rows and columns past the edge wrap around: their products are not stored, and the loads need no mask.
-        a_tile = a + (rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-        b_tile = b + depth[:, None] * stride_bk + (columns % N).to(tl.int64)[None, :] * stride_bn
-        for start in range(0, K, BLOCK_K):
-            a_values = tl.load(a_tile, mask=depth[None, :] < K - start, other=0.0)
-            b_values = tl.load(b_tile, mask=depth[:, None] < K - start, other=0.0)
-            accumulator = tl.dot(a_values, b_values, accumulator)
-            a_tile += BLOCK_K * stride_ak
-            b_tile += BLOCK_K * stride_bk
         c_tile = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
         tl.store(c_tile, accumulator.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
 

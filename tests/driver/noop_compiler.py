@@ -24,6 +24,6 @@ def compile(
     header = b"\x7fELF\x02\x01\x01" + bytes(33) + (64 + 32).to_bytes(8, "little") + bytes(16)
     facts = Metadata(
         name, target, target, num_warps, num_stages, shared=0, params=tuple(params), registers=32, spill_stores=0, spill_loads=0,
-        ptxas_version="13.5",
+        ptxas_version="13.5", waits_for_launches=True,
     )  # fmt: skip
     return Artifact({"ptx": ptx, "cubin": header + hashlib.sha256(request).digest()}, facts)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kbuild import __version__
-from kbuild.errors import UsageError
+from kbuild.errors import UsageError, nearest
 
 _EXAMPLES = """\
 examples:
@@ -39,12 +40,17 @@ class _Parser(argparse.ArgumentParser):
     """Tells mistakes as kbuild tells all others."""
 
     def error(self, message: str) -> Any:
-        raise UsageError(message, hint=f"{self.prog} --help lists what there is")
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        close = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        raise UsageError(message, hint=f'did you mean "{close}"?' if close else f"{self.prog} --help lists what there is")
 
 
 def run(words: list[str], environment: Mapping[str, str]) -> int:
     """Runs one command line; the exit code.  Raises KbuildError for what the user can mend."""
-    options = parser().parse_args(words)
+    options, unknown = parser().parse_known_args(words)
+    if unknown:
+        hint = f"kbuild {options.verb} --help lists what there is"
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", hint=hint)
     options.environment = environment
     if not Path(options.directory).is_dir():
         raise UsageError(f"-C {options.directory}: no such directory")
@@ -67,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     def verb(name: str, text: str, applying: str, module: str = "", **meanings: str) -> argparse.ArgumentParser:
         """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has its own."""
         added = verbs.add_parser(name, help=text, description=text)
-        added.set_defaults(module=module or name)
+        added.set_defaults(verb=name, module=module or name)
         _add_common(added, applying.split(), meanings)
         return added
 

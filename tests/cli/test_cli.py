@@ -146,6 +146,8 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("words, message", [
     ([], "the following arguments are required: VERB"),
     (["biuld"], "invalid choice"),
+    (["biuld"], "help: did you mean \"build\"?"),
+    (["clean", "--force"], "unrecognized arguments: --force\nhelp: kbuild clean --help lists what there is"),
     (["build", "--no-such"], "unrecognized arguments: --no-such"),
     (["build", "-j", "none"], "expected a number from 1, found 'none'"),
     (["build", "-C", "nowhere"], "-C nowhere: no such directory"),

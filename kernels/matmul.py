@@ -17,66 +17,88 @@ def grouped_tile(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP
 
 
 @triton.jit
+def store_part(c, values, rows, columns, M, N, stride_cm, stride_cn):
+    """Stores the part of C that is inside it."""
+    pointers = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
+    tl.store(pointers, values.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@triton.jit
 def product_of_tile(
-    tile, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPECIALIZE: tl.constexpr,
+    tile_m, tile_n, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FIRST_N: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """Makes one tile of C; SPECIALIZE gives the copies of its operands a warp of their own."""
-    tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    """Makes one tile of C; SPECIALIZE gives the copies of its operands a warp of their own.
+
+    A tile has powers of two of rows and columns, or is two that share their rows: FIRST_N columns, and the rest of BLOCK_N."""
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    columns = tile_n * BLOCK_N + tl.arange(0, FIRST_N)
     depth = tl.arange(0, BLOCK_K)
-    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    if SPECIALIZE:
-        a_tile = a + rows.to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-        b_tile = b + depth[:, None] * stride_bk + columns.to(tl.int64)[None, :] * stride_bn
-        for start in tl.range(0, K, BLOCK_K, warp_specialize=True):
-            a_values = tl.load(a_tile, mask=(rows[:, None] < M) & (depth[None, :] < K - start), other=0.0)
-            b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & (columns[None, :] < N), other=0.0)
-            accumulator = tl.dot(a_values, b_values, accumulator)
-            a_tile += BLOCK_K * stride_ak
-            b_tile += BLOCK_K * stride_bk
+    # What is past the edge is not stored, so it may be read from rows and columns that wrap around, and the loads need no mask
+    # for it.  But a program of several tiles has stored between its reads: where it wrapped around might have been written.
+    accumulator = tl.zeros((BLOCK_M, FIRST_N), dtype=tl.float32)
+    in_a = rows < M if SPECIALIZE else tl.full((BLOCK_M,), True, tl.int1)
+    in_b = columns < N if SPECIALIZE else tl.full((FIRST_N,), True, tl.int1)
+    a_tile = a + (rows if SPECIALIZE else rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
+    b_tile = b + depth[:, None] * stride_bk + (columns if SPECIALIZE else columns % N).to(tl.int64)[None, :] * stride_bn
+    if FIRST_N < BLOCK_N:
+        rest = tile_n * BLOCK_N + FIRST_N + tl.arange(0, BLOCK_N - FIRST_N)
+        rest_accumulator = tl.zeros((BLOCK_M, BLOCK_N - FIRST_N), dtype=tl.float32)
+        rest_tile = b + depth[:, None] * stride_bk + rest.to(tl.int64)[None, :] * stride_bn
+    for start in tl.range(0, K, BLOCK_K, warp_specialize=SPECIALIZE):
+        a_values = tl.load(a_tile, mask=in_a[:, None] & (depth[None, :] < K - start), other=0.0)
+        b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & in_b[None, :], other=0.0)
+        accumulator = tl.dot(a_values, b_values, accumulator)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+        if FIRST_N < BLOCK_N:
+            rest_values = tl.load(rest_tile, mask=(depth[:, None] < K - start) & (rest[None, :] < N), other=0.0)
+            rest_accumulator = tl.dot(a_values, rest_values, rest_accumulator)
+            rest_tile += BLOCK_K * stride_bk
+    if FIRST_N < BLOCK_N:
+        store_part(c, accumulator, rows, columns, M, N, stride_cm, stride_cn)
+        store_part(c, rest_accumulator, rows, rest, M, N, stride_cm, stride_cn)
+    elif SPECIALIZE:
         # In two halves, so that the first is on its way when the second is brought into order.
         left, right = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         near = tile_n * BLOCK_N + tl.arange(0, BLOCK_N // 2)
-        far = near + BLOCK_N // 2
-        c_tile = c + rows.to(tl.int64)[:, None] * stride_cm
-        tl.store(c_tile + near[None, :] * stride_cn, left.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (near[None, :] < N))
-        tl.store(c_tile + far[None, :] * stride_cn, right.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (far[None, :] < N))
+        store_part(c, left, rows, near, M, N, stride_cm, stride_cn)
+        store_part(c, right, rows, near + BLOCK_N // 2, M, N, stride_cm, stride_cn)
     else:
-        # Rows and columns past the edge wrap around: their products are not stored, and the loads need no mask.
-        a_tile = a + (rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-        b_tile = b + depth[:, None] * stride_bk + (columns % N).to(tl.int64)[None, :] * stride_bn
-        for start in range(0, K, BLOCK_K):
-            a_values = tl.load(a_tile, mask=depth[None, :] < K - start, other=0.0)
-            b_values = tl.load(b_tile, mask=depth[:, None] < K - start, other=0.0)
-            accumulator = tl.dot(a_values, b_values, accumulator)
-            a_tile += BLOCK_K * stride_ak
-            b_tile += BLOCK_K * stride_bk
-        c_tile = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
-        tl.store(c_tile, accumulator.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+        store_part(c, accumulator, rows, columns, M, N, stride_cm, stride_cn)
 
 
 @triton.jit
 def matmul_kernel(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PERSISTENT: tl.constexpr = False,
+    PERSISTENT: tl.constexpr = False, FIRST_N: tl.constexpr = 0,
 ):  # fmt: skip
     """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32.
 
-    There is a program for each tile.  PERSISTENT programs, of which any number share the tiles, have a warp that copies the next
-    tile's operands under the end of this one."""
+    There is a program for each tile, of BLOCK_M rows and BLOCK_N columns: where these are no power of two, FIRST_N of them are,
+    and the rest.  GROUP_M of 0 has no groups, but a grid of rows and columns, the fewer of them along its first axis: without
+    divisions a program begins sooner.  PERSISTENT programs, of which any number share the tiles, have a warp that copies the
+    next tile's operands under the end of this one."""
+    WIDTH: tl.constexpr = FIRST_N if FIRST_N else BLOCK_N
     if PERSISTENT:
         for tile in tl.range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
+            tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
             product_of_tile(
-                tile, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, True,
+                tile_m, tile_n, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, True,
             )  # fmt: skip
     else:
+        if GROUP_M:
+            tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        else:
+            # Neighbours share the operand that has more of the tiles.
+            is_tall = tl.cdiv(M, BLOCK_M) > tl.cdiv(N, BLOCK_N)
+            tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
+            tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
         product_of_tile(
-            tl.program_id(0), a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, False,
+            tile_m, tile_n, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+            BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, WIDTH < BLOCK_N,
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kbuild.aot import schema
@@ -12,6 +12,7 @@ from kbuild.aot.positions import Path as KeyPath
 from kbuild.aot.reader import Reader, described, is_value, suggestion
 
 _FACT = re.compile(schema.FACT)
+_FACTOR = re.compile(r"\s*(?:(\w+)|cdiv\(\s*(\w+)\s*,\s*([1-9]\d{0,8})\s*\))\s*")
 
 
 def condition(
@@ -25,7 +26,7 @@ def condition(
     arguments = {argument.name for argument in args}
     choices: list[tuple[str, tuple[Value, ...]]] = []
     for name, value in table.items():
-        if name in arguments or set(_factors(name)) <= arguments:
+        if _is_fact(name, arguments):
             continue
         key = (*path, name)
         if name not in known:
@@ -42,14 +43,15 @@ def condition(
 
 
 def guards(reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...]) -> tuple[Guard, ...]:
-    """The run-time facts of a `when`: `M = "<= 64"`, several as `M = "> 16, <= 64"`, or of a product as `"M * N" = "<= 4096"`."""
+    """The run-time facts of a `when`: `M = "<= 64"`, several as `M = "> 16, <= 64"`, of a product as `"M * N" = "<= 4096"`, or of
+    numbers of blocks as `"cdiv(M, 64) * cdiv(N, 128)" = "<= 132"`."""
     found: list[Guard] = []
     types = {argument.name: argument.type for argument in args}
     order = [name for name in types if name in table]
-    products = [name for name in table if name not in types and set(_factors(name)) <= types.keys()]
+    products = [name for name in table if name not in types and _is_fact(name, types.keys())]
     for name in (*order, *products):
         key, text, factors = (*path, name), table[name], _factors(name)
-        wrong = [types[factor] for factor in factors if types[factor][:1] not in "iu" or types[factor] == "i1"]
+        wrong = [types[factor] for factor, _ in factors if types[factor][:1] not in "iu" or types[factor] == "i1"]
         if wrong:
             reader.error(key, f"only facts about integers can be asked for, and the argument is {wrong[0]}")
             continue
@@ -58,10 +60,17 @@ def guards(reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[
             if match is None or (match[1] == "%" and int(match[2]) <= 0):
                 reader.error(key, f"{described(text)} is not a fact", 'write it as "<= 64", "% 16" or "> 16, <= 64"')
                 break
-            found.append(Guard("*".join(factors), match[1], int(match[2])))
+            product = "*".join(f"{factor}:{size}" if size else factor for factor, size in factors)
+            found.append(Guard(product, match[1], int(match[2])))
     return tuple(found)
 
 
-def _factors(name: str) -> tuple[str, ...]:
-    """The arguments in a product: `M * N`."""
-    return tuple(factor.strip() for factor in name.split("*"))
+def _is_fact(name: str, arguments: Collection[str]) -> bool:
+    """Whether a key is about arguments alone."""
+    return all(factor in arguments for factor, _ in _factors(name))
+
+
+def _factors(name: str) -> tuple[tuple[str, str], ...]:
+    """The arguments in a product, each with the size of the blocks that are counted, if any: `M * cdiv(N, 64)`."""
+    matches = [_FACTOR.fullmatch(part) for part in name.split("*")]
+    return tuple((match[1] or match[2], match[3] or "") if match else (name, "") for match in matches)

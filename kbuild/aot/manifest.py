@@ -100,7 +100,7 @@ class Guard:
     """A fact about a run-time argument or a product of some, such as `M <= 64`, that holds where a configuration may be used."""
 
     argument: str
-    """Integer argument of the kernel, or several with `*` between them."""
+    """Integer argument of the kernel, or several with `*` between them; `M:64` is how many blocks of 64 it takes to cover M."""
     operator: str
     """One of `GUARD_OPERATORS`."""
     value: int
@@ -110,16 +110,22 @@ class Guard:
         return f"{self.argument}{self.operator}{self.value}"
 
     @property
+    def factors(self) -> tuple[tuple[str, str], ...]:
+        """The arguments that it is about, each with the size of the blocks that are counted, if any."""
+        return tuple((name, size) for name, _, size in (factor.partition(":") for factor in self.argument.split("*")))
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """The arguments that it is about."""
-        return tuple(self.argument.split("*"))
+        return tuple(name for name, _ in self.factors)
 
     @property
     def expression(self) -> str:
         """The fact in the language of `expressions.py`."""
+        product = "*".join(f"cdiv({name}, {size})" if size else name for name, size in self.factors)
         if self.operator == "%":
-            return f"{self.argument} % {self.value} == 0"
-        return f"{self.argument} {self.operator} {self.value}"
+            return f"{product} % {self.value} == 0"
+        return f"{product} {self.operator} {self.value}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,8 @@ class Config:
     when: Condition = Condition()
     """Where the configuration is for: points of architecture, matrix and `specialize`, and facts of run-time arguments."""
     guards: tuple[Guard, ...] = ()
-    """What has to hold of an integer argument, as `"<= 64"` or `"> 16, <= 64"`, for dispatch to take the configuration."""
+    """What has to hold of an integer argument, as `"<= 64"` or `"> 16, <= 64"`, for dispatch to take the configuration; or of a
+    product of arguments and numbers of blocks, as `"cdiv(M, 64) * cdiv(N, 128)"`."""
     constexprs: tuple[tuple[str, Value], ...] = ()
     """Values of constexpr parameters, such as BLOCK_M."""
     num_warps: int = 4

@@ -27,7 +27,7 @@ from kbuild.aot.manifest import (
     Value,
 )
 
-_GUARD = re.compile(rf"(\w+(?:\*\w+)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
+_GUARD = re.compile(rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
 _LONGEST_FILE_NAME = 180
 """Characters; file systems allow 255 bytes, and suffixes come on top."""
@@ -114,7 +114,7 @@ class Variant:
         axes = [f"{name}={_short(value)}" for name, value in self.matrix if not isinstance(value, str)]
         hinted = [f"{name}={word}" for name, type_ in self.signature if (word := _hint_word(type_))]
         meta = [f"{name}={_short(value)}" for name, value in self.constexprs if value is not None]
-        facts = [f"{'+'.join(guard.arguments)}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards]
+        facts = [f"{_factors_word(guard)}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards]
         parts = ["+".join(words), ",".join(axes), ",".join(hinted), ",".join(meta), ",".join(facts)]
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
         if len(name) > _LONGEST_FILE_NAME:
@@ -267,6 +267,10 @@ def _value_text(value: Value) -> str:
 
 def _short(value: Value) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _factors_word(guard: Guard) -> str:
+    return "+".join(f"{name}by{size}" if size else name for name, size in guard.factors)
 
 
 def _parse_value(text: str) -> Value:

@@ -54,6 +54,17 @@ def test_a_fact_about_a_product(project: Path) -> None:
     assert evaluate(fact, {"n": 32}) and not evaluate(fact, {"n": 33})
 
 
+def test_a_fact_about_a_number_of_tiles(project: Path) -> None:
+    manifest = project / "kernels.toml"
+    manifest.write_text(manifest.read_text().replace('n = "<= 1024" }', '"cdiv(n, 64) * n" = "<= 130" }'))
+    (guard,) = load(manifest).kernel("scale").configs[1].guards
+    assert guard == Guard("n:64*n", "<=", 130) and guard.arguments == ("n", "n")
+    variant = next(variant for variant in expand(load(manifest)).variants if variant.guards)
+    assert Variant.parse(str(variant)) == variant and ".nby64+n-le-130." in variant.file_name
+    fact = parse(guard.expression, ["n"], "")
+    assert evaluate(fact, {"n": 65}) and not evaluate(fact, {"n": 66})
+
+
 K = 'kernel "scale": '
 """How messages about the kernel begin."""
 FORGOTTEN = '''\
@@ -148,6 +159,7 @@ CASES = [
     ("[kernel.args]", "[kernel.grid_args]\nm = 'fp32'\n[kernel.args]", 12, K + 'grid_args.m: expected "i32" or "i64"'),
     ('n = "<= 1024" }', '"n * x" = "<= 9" }', 22, K + 'config[1].when."n * x": only facts about integers can be asked for'),
     ('n = "<= 1024" }', '"n * m" = "<= 9" }', 22, K + 'config[1].when."n * m": no such architecture, axis or argument'),
+    ('n = "<= 1024" }', '"cdiv(n, 0)" = "<= 9" }', 22, K + 'config[1].when."cdiv(n, 0)": no such architecture, axis or argument'),
     ('when = { n = "<= 1024" }', "", 25, K + "config[2]: is never used: config[1] applies wherever it does"),
     ("BLOCK = 1024", "BLOK = 1024", 23, K + 'config[1].BLOK: the kernel has no such parameter; did you mean "BLOCK"?'),
     ("BLOCK = 1024", "NEGATE = true", 23, K + "config[1].NEGATE: is given in args or matrix already"),

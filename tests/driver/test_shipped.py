@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import json
+import math
 import os
 import shutil
 import struct
 import sys
 import types
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ from tests.driver.cuda import Cuda
 ARCHS = ("sm_80", "sm_90")
 MANIFEST = load(ROOT / "kernels.toml", "kernels.toml")
 VARIANTS = expand(MANIFEST).variants
+FEW = 1 << 16
+"""Of larger sizes there would be more programs than can be run in a test."""
 
 
 @pytest.fixture(scope="module")
@@ -71,34 +75,48 @@ def digests(project: Path) -> dict[str, str]:
     return {one["variant"]: one["sha256"] for one in facts}
 
 
-def fits(value: int, type_: str, guards: list[Guard]) -> bool:
-    """Whether an integer is what a type of a signature promises, and no more, and the guards hold."""
+def holds(condition: str, values: Mapping[str, int | float]) -> bool:
+    """Whether a run-time fact, or several, hold of arguments."""
+    return bool(eval(condition, {"cdiv": lambda a, b: -(-a // b)}, dict(values)))
+
+
+def fits(value: int, type_: str) -> bool:
+    """Whether an integer is what a type of a signature promises, and no more."""
     hint = type_.partition(":")[2]
-    is_promised = value == 1 if hint == "1" else value % 16 == 0 if hint else value % 2 == 1 and value != 1
-    return is_promised and all(eval(guard.expression, {guard.argument: value}) for guard in guards)
+    return value == 1 if hint == "1" else value % 16 == 0 if hint else value % 2 == 1 and value != 1
 
 
-def edge(guard: Guard) -> int:
-    """Where a guard begins to hold, or ends; of a product, about the value that all of its factors have there."""
-    return guard.value if len(guard.arguments) == 1 else int(guard.value ** (1 / len(guard.arguments))) // 16 * 16
+def edge(guard: Guard, name: str) -> int:
+    """Where a guard begins to hold, or ends; of a product, the argument's value where about all of its factors are the same."""
+    if len(guard.arguments) == 1:
+        return guard.value
+    return int(guard.value ** (1 / len(guard.arguments))) * int(dict(guard.factors)[name] or 1) // 16 * 16
 
 
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
     """Run-time arguments that this variant is made for, and that promise no more: around every bound of its kernel's guards."""
+    return map(dict, every_values_for(variant))
+
+
+@functools.cache
+def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
     choices: dict[str, list[int | float]] = {argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args}
     for position, (name, type_) in enumerate(variant.signature):
-        own = [guard for guard in variant.guards if guard.argument == name]
-        bounds = {edge(guard) for guard in guards if name in guard.arguments}
+        bounds = {bound for guard in guards if name in guard.arguments and (bound := edge(guard, name)) < FEW}
         edges = {bound + step for bound in bounds for step in (-16, -1, 0, 1, 16)}
         if type_[0] == "*":
             choices[name] = [0x10000 * (position + 1) + (0 if type_.endswith(":16") else 8)]
         elif type_ in ("fp32", "fp64"):
             choices[name] = [0.5]
         else:
-            fitting = [value for value in {1, 7, 48, *edges} if fits(value, type_, own)]
+            fitting = [value for value in {1, 7, 48, *edges} if fits(value, type_)]
             choices[name] = sorted(fitting, reverse=True)[: None if edges else 1]
-    return (dict(zip(choices, values)) for values in itertools.product(*choices.values()))
+    # Of what its own guards let through, the largest first: what comes before it among the configurations is for less.
+    every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
+    names = {name for guard in guards for name in guard.arguments}
+    fitting = [values for values in every if all(holds(guard.expression, values) for guard in variant.guards)]
+    return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 
 def word(parameter: dispatch.Parameter, value: int | float) -> int:
@@ -120,7 +138,7 @@ def row_for(table: dispatch.KernelTable, targets: Any, capability: int, values: 
     facts = [*dispatch.device_facts(table, targets, capability, 232448 if capability == 90 else 166912)]
     facts += [word(parameter, values[parameter.name]) for parameter in table.parameters]
     facts += [1 << option.values.index(options[option.name]) for option in table.options]
-    facts += [int(eval(condition, dict(values))) for condition in table.conditions]
+    facts += [int(holds(condition, values)) for condition in table.conditions]
     return table.rows[dispatch.select(table, facts).row].name
 
 

@@ -27,9 +27,9 @@ ATTENTION = {
 }  # fmt: skip
 
 
-def matmul(dtype: str, layout: str, blocks: tuple[int, int, int], warps: int, stages: int) -> kbuild.Artifact:
+def matmul(dtype: str, layout: str, blocks: tuple[int, int, int], warps: int, stages: int, **others: int) -> kbuild.Artifact:
     signature = {name: text.format(dtype) for name, text in POINTERS.items()} | LAYOUTS[layout] | C
-    constexprs = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), blocks), GROUP_M=8)
+    constexprs = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), blocks), GROUP_M=8) | others
     return kbuild.compile(
         f"{KERNELS}/matmul.py:matmul_kernel", signature=signature, constexprs=constexprs, target="sm_90", num_warps=warps,
         num_stages=stages,
@@ -57,6 +57,21 @@ def test_matmul(dtype: str, blocks: tuple[int, int, int], warps: int, stages: in
     is_alone, is_short = stages * (m + n) * k * 2 > SHARED // 2, m * n * k <= 512 * 2048
     assert has_producer == (is_alone and is_short), "where nothing else fills the gaps, and barriers count"
     assert sum(isinstance(op, Barrier) for op in dot.parent_block) == (0 if has_producer else 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("columns", "others"), [(192, {"PERSISTENT": True}), (192, {"GROUP_M": 0}), (160, {"GROUP_M": 0})])
+def test_two_products_share_their_rows(columns: int, others: dict[str, int], layout: str) -> None:
+    artifact = matmul("fp16", layout, (128, columns, 64), 8, 5, FIRST_N=128, **others)
+    assert artifact.metadata.spill_stores == 0 and artifact.metadata.warps > 8
+    first, second = (op for op in parse_module(artifact.asm["ttgir"]).kernel.body.walk() if isinstance(op, WarpGroupDot))
+    assert first.a == second.a and first.parent_block is second.parent_block, "A is copied once for both"
+    assert artifact.asm["ptx"].count("expect_tx") == 1, "and all three tiles of an iteration come together"
+
+
+def test_a_grid_of_rows_and_columns_needs_no_division() -> None:
+    assert "div.s32" in matmul("fp16", "row", (64, 128, 64), 4, 8).asm["ptx"]
+    assert "div.s32" not in matmul("fp16", "row", (64, 128, 64), 4, 8, GROUP_M=0).asm["ptx"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

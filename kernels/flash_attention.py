@@ -1,15 +1,10 @@
 """Attention, forward: softmax(Q·Kᵀ · scale)·V in one pass over K and V, without storing the score matrix.
 
-After Dao et al., "FlashAttention-2", 2023: a running maximum and sum per row rescale the accumulated output.  The maximum is
-followed only when weights would exceed 2^SLACK ("FlashAttention-4", 2026): any number near it serves as well.
+After Dao et al., "FlashAttention-2", 2023: a running maximum and sum per row rescale the accumulated output.
 """
 
 import triton
 import triton.language as tl
-
-SLACK = tl.constexpr(8.0)
-"""How far the largest score of a row, scaled to powers of two, may exceed the number that is subtracted from all: fp16 has room
-for weights up to 2^15."""
 
 
 @triton.jit
@@ -24,10 +19,13 @@ def hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
 @triton.jit
 def attend(
     q, k, v, accumulator, row_max, row_sum, rows, start, end, masked_from, n_ctx, stride_n, qk_scale, sign,
-    HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr, MASKED: tl.constexpr, SPECIALIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr, SLACK: tl.constexpr,
+    MASKED: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """Goes over the key blocks from `start` to `end`; if MASKED, all of them look at the sign of the scale, the diagonal and the
-    end of the sequence, or, in the one loop that SPECIALIZE asks for, those from `masked_from` on."""
+    end of the sequence, or, in the one loop that SPECIALIZE asks for, those from `masked_from` on.
+
+    The maximum of a row is followed when it has grown by more than SLACK, in powers of two ("FlashAttention-4", 2026)."""
     columns = tl.arange(0, BLOCK_N)
     depth = tl.arange(0, HEAD_DIM)
     for block in tl.range(start, end, BLOCK_N, warp_specialize=SPECIALIZE):
@@ -48,11 +46,14 @@ def attend(
                     scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
             else:
                 scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
-        block_max = tl.max(scores, axis=1) * qk_scale
-        raised = block_max > row_max + SLACK
-        correction = tl.where(raised, tl.exp2(row_max - block_max), 1.0)
-        row_max = tl.where(raised, block_max, row_max)
-        weights = tl.exp2(scores * qk_scale - row_max[:, None])
+        new_max = tl.max(scores, axis=1) * qk_scale
+        raised = new_max > row_max + SLACK
+        new_max = tl.where(raised, new_max, row_max) if SLACK > 0 else tl.maximum(row_max, new_max)
+        weights = tl.exp2(scores * qk_scale - new_max[:, None])
+        correction = tl.exp2(row_max - new_max)
+        if SLACK > 0:
+            correction = tl.where(raised, correction, 1.0)
+        row_max = new_max
         row_sum = row_sum * correction + tl.sum(weights, axis=1)
         accumulator = accumulator * correction[:, None]
         accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
@@ -62,7 +63,8 @@ def attend(
 @triton.jit
 def attention_of_rows(
     q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, tile, head,
-    HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPECIALIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SLACK: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """Makes rows tile·BLOCK_M and on of one head."""
     base = (head // n_heads).to(tl.int64) * stride_z + (head % n_heads).to(tl.int64) * stride_h
@@ -91,12 +93,12 @@ def attention_of_rows(
     if not SPECIALIZE:
         accumulator, row_max, row_sum = attend(
             queries, k + base, v + base, accumulator, row_max, row_sum, rows, 0, unmasked_end, end, n_ctx, stride_n, qk_scale,
-            sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, False, False,
+            sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, False, False,
         )  # fmt: skip
         start = unmasked_end
     accumulator, row_max, row_sum = attend(
         queries, k + base, v + base, accumulator, row_max, row_sum, rows, start, end, unmasked_end, n_ctx, stride_n, qk_scale,
-        sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, True, SPECIALIZE,
+        sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, True, SPECIALIZE,
     )  # fmt: skip
     result = accumulator * (1.0 / row_sum)[:, None]
     natural_log_2 = 0.6931471805599453
@@ -134,13 +136,16 @@ def tile_of(number, tiles, heads, HEADS_TOGETHER: tl.constexpr):
 def flash_attention_kernel(
     q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, n_batch,
     HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PERSISTENT: tl.constexpr = False, HEADS_TOGETHER: tl.constexpr = 1,
+    PERSISTENT: tl.constexpr = False, HEADS_TOGETHER: tl.constexpr = 1, SLACK: tl.constexpr = 0.0,
 ):  # fmt: skip
     """q, k, v, out: (Z, H, N_CTX, HEAD_DIM) with the same strides, HEAD_DIM contiguous; lse: (Z·H, N_CTX) fp32, the
     natural logarithm of each row's sum of exponentials.
 
     There is a program for each tile of BLOCK_M rows, in the order that HEADS_TOGETHER says.  PERSISTENT programs, of which any
-    number share the tiles, have a warp that copies for the next tile under the end of this one."""
+    number share the tiles, have a warp that copies for the next tile under the end of this one.
+
+    With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest weight of a row may then be any number up to
+    2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
     tiles = tl.cdiv(n_ctx, BLOCK_M)
     heads = n_heads * n_batch
     if PERSISTENT:
@@ -150,11 +155,11 @@ def flash_attention_kernel(
             tile, head = tile_of(number, tiles, heads, HEADS_TOGETHER)
             attention_of_rows(
                 q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
-                tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, True,
+                tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, True,
             )  # fmt: skip
     else:
         tile, head = tile_of(tl.program_id(0), tiles, heads, HEADS_TOGETHER)
         attention_of_rows(
             q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
-            tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, False,
+            tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, False,
         )  # fmt: skip

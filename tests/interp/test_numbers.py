@@ -123,3 +123,23 @@ def test_fma_rounds_once() -> None:
         body = f"{places}{loads}  %r: {type_} = math.fma %a, %b, %c\n  tt.store %p3, %r\n  tt.return\n"
         interp.run(parse_module(f"tt.func @f(%p: !tt.ptr<{type_}>) {{\n{body}}}\n"), [values])
         assert values[3] == right and np.signbit(values[3]) == np.signbit(right)
+
+
+@pytest.mark.parametrize("name", ["minnumf", "maxnumf", "minimumf", "maximumf"])
+def test_of_two_zeros_the_negative_one_is_less(name: str) -> None:
+    tensor = "tensor<64xf32>"
+    source = f"""tt.func @f(%p: !tt.ptr<f32>) {{
+  %o: tensor<64xi32> = tt.make_range {{start = 0, end = 64}}
+  %s: tensor<64x!tt.ptr<f32>> = tt.splat %p
+  %q: tensor<64x!tt.ptr<f32>> = tt.addptr %s, %o
+  %x: {tensor} = tt.load %q
+  %y: {tensor} = arith.negf %x
+  %r: {tensor} = arith.{name} %x, %y
+  tt.store %q, %r
+  tt.return
+}}
+"""
+    for zero in (0.0, -0.0):
+        values = np.full(64, zero, np.float32)
+        interp.run(parse_module(source), [values])
+        assert (np.signbit(values) == name.startswith("min")).all()

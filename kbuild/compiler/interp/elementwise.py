@@ -200,6 +200,23 @@ def fma(op: Op, a: Array, b: Array, c: Array) -> Array:
     return np.where(is_even & (lost != 0), np.nextafter(total, np.copysign(np.inf, lost)), total)
 
 
+def _extreme(name: str, is_least: bool) -> None:
+    choose = getattr(np, name)
+
+    def function(op: Op, a: Array, b: Array) -> Array:
+        found = choose(a, b)
+        if np.asarray(found).dtype.kind != "f":
+            return found
+        # Of two zeros numpy takes either, as the processor likes; PTX has -0 less than +0.
+        return np.where(a == b, np.where(np.signbit(b) == is_least, b, a), found)
+
+    _TABLE[name] = function
+
+
+for _name, _is_least in (("fmin", True), ("minimum", True), ("fmax", False), ("maximum", False)):
+    _extreme(_name, _is_least)
+
+
 @_named
 def clampf(op: Any, a: Array, b: Array, c: Array) -> Array:
     held = np.fmin(np.fmax(a, b), c)

@@ -2,10 +2,10 @@
 
     python bench/gpu.py --package build/wheel/…whl --json out.json [--only matmul,attention] [--rows 'N4096 D128'] [--plot …]
 
-Needs torch and triton beside the built package.  Every result is checked against float64 before it is timed; times are
-medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`kbuild/aot/turns.py`); Triton gets the
-best of the listed configurations and of those of kernels.toml.  `report.py` makes tables and a plot of the JSON, `ampere.py`
-compares sm_80 code, `static.py` counts without a GPU.
+Needs torch and triton beside the built package.  Every result, the peers' too, is held against float64 before it is timed;
+times are medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`kbuild/aot/turns.py`);
+Triton gets the best of the listed configurations and of those of kernels.toml.  `report.py` makes tables and a plot of the
+JSON, `ampere.py` compares sm_80 code, `static.py` counts without a GPU.
 """
 
 from __future__ import annotations
@@ -120,23 +120,36 @@ def error_of(found: torch.Tensor, right: torch.Tensor) -> float:
     return ((found.double() - right.double()).norm() / right.double().norm()).item()
 
 
-def row(
-    group: str, shape: str, ours: Callable[[], Any], error: float, work: float, unit: str,
-    theirs: dict[str, Callable[[], Any]], vendor: dict[str, Callable[[], Any]], limit: float,
-) -> None:  # fmt: skip
-    """Time everyone in turns, record and print one line; `work` is bytes or operations, `limit` the largest error allowed.
+def errors_of(calls: dict[str, Callable[[], Any]], out: torch.Tensor, error: Callable[[torch.Tensor], float]) -> dict[str, float]:
+    """The error of each call: of the tensor that it gives, or else of `out`, which it has to write as a whole."""
+    errors = {}
+    for name, call in calls.items():
+        out.fill_(float("nan"))
+        given = call()
+        errors[name] = error(given if isinstance(given, torch.Tensor) else out)
+    return errors
 
-    `theirs` are Triton's best configurations, of which the best one counts.  Where there are enough bytes, a device copy that
-    moves as many takes its turns as well.
+
+def row(
+    group: str, shape: str, ours: Callable[[], Any], out: torch.Tensor, error: Callable[[torch.Tensor], float], work: float,
+    unit: str, theirs: dict[str, Callable[[], Any]], vendor: dict[str, Callable[[], Any]], limit: float,
+) -> None:  # fmt: skip
+    """Check everyone's result, time them in turns, record and print one line.
+
+    What is written goes to `out`, `error` tells how far a result is off, of which `limit` is allowed; `work` is bytes or
+    operations.  `theirs` are Triton's best configurations, of which the best one counts.  Where there are enough bytes, a device
+    copy that moves as many takes its turns as well.
     """
     calls = {"kbuild": ours, **theirs, **vendor}
+    errors = errors_of(calls, out, error)
     if unit == "GB/s" and work >= report.LARGE:
         calls["copy"] = copy_of(work)
     times = turns.in_turns(calls, CLOCK)
     own, copied = times.pop("kbuild"), times.pop("copy", None)
     best = min(theirs, key=lambda name: times[name])
     peers = {"triton": times[best], **{name: times[name] for name in vendor}}
-    record(group, shape, own, error, work, unit, peers, bool(error <= limit), copied)
+    wrong = {"triton": errors[best], **{name: errors[name] for name in vendor}}
+    record(group, shape, own, errors["kbuild"], work, unit, peers, wrong, bool(errors["kbuild"] <= limit), copied)
     print(f"           {best}", flush=True)
 
 
@@ -148,15 +161,15 @@ def copy_of(moved: float) -> Callable[[], Any]:
 
 
 def record(
-    group: str, shape: str, us: float, error: float, work: float, unit: str, peers: dict[str, float], right: bool,
-    copied: float | None = None,
+    group: str, shape: str, us: float, error: float, work: float, unit: str, peers: dict[str, float], errors: dict[str, float],
+    right: bool, copied: float | None = None,
 ) -> None:  # fmt: skip
-    """Keep and print one line of the table; `copied` is the time of a copy that moves as many bytes."""
+    """Keep and print one line of the table; `errors` are the peers', `copied` is the time of a copy that moves as many bytes."""
     moved = {"bytes": work} if unit == "GB/s" else {}
     if copied is not None:
         moved["copy"] = copied
     entry = {"group": group, "shape": shape, "us": us, "error": error, "rate": work / us / 1e3, "unit": unit, "right": right,
-             "peers": peers, **moved}  # fmt: skip
+             "peers": peers, "errors": errors, **moved}  # fmt: skip
     ROWS.append(entry)
     if output:
         output.write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": ROWS}, indent=1))
@@ -167,7 +180,7 @@ def copy() -> None:
     """The device's copy, which memory-bound kernels are held against."""
     for power in (27, 28, 29):
         us = turns.in_turns({"copy": copy_of(2 << power)}, CLOCK)["copy"]
-        record("copy", f"device copy of 2^{power} bytes", us, 0.0, 2 << power, "GB/s", {}, True)
+        record("copy", f"device copy of 2^{power} bytes", us, 0.0, 2 << power, "GB/s", {}, {}, True)
 
 
 def add() -> None:
@@ -180,13 +193,12 @@ def add() -> None:
         x, y = torch.randn(n, device="cuda").to(dtype), torch.randn(n, device="cuda").to(dtype)
         out = torch.full_like(x, float("nan"))
         ours = lambda: package.vector_add(x, y, out, n)  # noqa: E731
-        ours()
-        error = error_of(out, x.double() + y.double())
+        right = x.double() + y.double()
         peer = best_of(
             [{"BLOCK": b, "num_warps": w} for b in (1024, 2048, 4096) for w in (4, 8)],
             lambda c: kernel[(triton.cdiv(n, c["BLOCK"]),)](x, y, out, n, **c),
         )
-        row("add", shape, ours, error, 3 * x.nbytes, "GB/s",
+        row("add", shape, ours, out, lambda found: error_of(found, right), 3 * x.nbytes, "GB/s",
             peer, {"torch": lambda: torch.add(x, y, out=out)}, 5e-3)  # fmt: skip
 
 
@@ -230,10 +242,8 @@ def sum_of(power: int) -> None:
         shape = f"float32 n=2^{power}, {name}"
         if not asked_for.search(shape):
             continue
-        out.fill_(float("nan"))
-        ours()
-        error = abs(out.item() - x.double().sum().item()) / x.double().abs().sum().item()
-        row("sum", shape, ours, error, x.nbytes, "GB/s",
+        right, scale = x.double().sum().item(), x.double().abs().sum().item()
+        row("sum", shape, ours, out, lambda found: abs(found.item() - right) / scale, x.nbytes, "GB/s",
             best_of(choices, theirs), {"torch": lambda: x.sum()}, 1e-6)  # fmt: skip
 
 
@@ -257,14 +267,13 @@ def softmax() -> None:
         out = torch.full_like(x, float("nan"))
         arguments = (x, out, columns, columns, columns)
         ours = lambda: package.softmax(*arguments, rows)  # noqa: E731
-        ours()
-        error = error_of(out, torch.softmax(x.double(), -1))
+        right = torch.softmax(x.double(), -1)
         block = triton.next_power_of_2(columns)
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
         choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16) if columns >= 8192]
         choices += [c for c in configurations("softmax", SHORT[dtype]) if c["BLOCK"] == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
-        row("softmax", shape, ours, error, 2 * x.nbytes, "GB/s",
+        row("softmax", shape, ours, out, lambda found: error_of(found, right), 2 * x.nbytes, "GB/s",
             peer, {"torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
 
 
@@ -280,9 +289,13 @@ def layer_norm() -> None:
         mean, rstd = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
         arguments = (x, y, weight, bias, mean, rstd, columns, columns, columns, 1e-5)
         ours = lambda: package.layer_norm(*arguments, grid=(rows,))  # noqa: E731
-        ours()
-        error = error_of(y, torch.nn.functional.layer_norm(x.double(), (columns,), weight.double(), bias.double()))
-        error = max(error, (mean.double() - x.double().mean(1)).abs().max().item())
+        right = torch.nn.functional.layer_norm(x.double(), (columns,), weight.double(), bias.double())
+        means = x.double().mean(1)
+
+        def error(found: torch.Tensor) -> float:
+            """Of the rows and, where it is written too, of their mean."""
+            return max(error_of(found, right), (mean - means).abs().max().item() if found is y else 0.0)
+
         block = triton.next_power_of_2(columns)
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
         split = [(2, 8), (2, 16), (4, 16), (1, 32)] if columns >= 8192 else []
@@ -290,7 +303,7 @@ def layer_norm() -> None:
         choices += [c for c in configurations("layer_norm", SHORT[dtype]) if c["BLOCK"] * c.get("PARTS", 1) == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         eager = lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias)  # noqa: E731
-        row("layer_norm", shape, ours, error, 2 * x.nbytes, "GB/s",
+        row("layer_norm", shape, ours, y, error, 2 * x.nbytes, "GB/s",
             peer, {"torch": eager}, 5e-3)  # fmt: skip
 
 
@@ -319,14 +332,11 @@ def matmul() -> None:
         c = torch.full((m, n), float("nan"), device="cuda", dtype=dtype)
         arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
         ours = lambda: package.matmul(*arguments)  # noqa: E731
-        ours()
-        right = a.double() @ b.double() if m * n * k < 1 << 37 else torch.mm(a, b).double()
-        error = error_of(c, right)
-        del right
+        right = a.double() @ b.double()
         order = "column_major" if transposed else "row_major"
         own = [c for c in configurations("matmul", SHORT[dtype], specialize=order) if (c["BLOCK_M"] <= 16) == (m <= 16)]
         peer = best_of([*tiles(m), *own], lambda t: kernel[grid_of("matmul", m, n, t, programs)](*arguments, **t))
-        row("matmul", shape, ours, error, 2 * m * n * k, "TFLOP/s",
+        row("matmul", shape, ours, c, lambda found: error_of(found, right), 2 * m * n * k, "TFLOP/s",
             peer, {"cublas": lambda: torch.mm(a, b)}, 5e-4 if dtype == SINGLE else 3e-3)  # fmt: skip
 
 
@@ -347,15 +357,14 @@ def persistent() -> None:
         choice = {} if is_fp8 else {"B_COLUMN_MAJOR": transposed}
         name = "matmul_persistent_fp8" if is_fp8 else "matmul_persistent"
         ours = lambda: getattr(package, name)(*arguments, **choice)  # noqa: E731
-        ours()
-        error = error_of(c, a.float() @ b.float())
+        right = a.double() @ b.double()
         choices = [{**tile, "BLOCK_K": 64 * (1 + is_fp8), "B_COLUMN_MAJOR": transposed} for tile in tiles(size)]
         choices += [{"B_COLUMN_MAJOR": transposed, **own} for own in configurations(name, SHORT[c.dtype])]
         peer = best_of(choices, lambda t: kernel[grid_of(name, size, size, t, programs)](*arguments, **t))
         one = torch.ones((), device="cuda")
         scaled = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
         vendor = scaled if is_fp8 else lambda: torch.mm(a, b)
-        row("matmul", shape, ours, error,
+        row("matmul", shape, ours, c, lambda found: error_of(found, right),
             2 * size**3, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)  # fmt: skip
 
 
@@ -370,15 +379,15 @@ def fp8() -> None:
     c = torch.full((m, n), float("nan"), device="cuda", dtype=HALF)
     arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
     ours = lambda: package.matmul_fp8(*arguments)  # noqa: E731
-    ours()
-    error = error_of(c, a.float() @ b.float())
+    right = a.double() @ b.double()
     deep = [{**tile, "BLOCK_K": 128} for tile in tiles(m) if tile["num_stages"] == 3]
     programs = multiprocessors()
     own = configurations("matmul_fp8", "fp16", specialize="column_major")
     peer = best_of([*tiles(m), *deep, *own], lambda t: kernel[grid_of("matmul_fp8", m, n, t, programs)](*arguments, **t))
     one = torch.ones((), device="cuda")
     vendor = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
-    row("matmul", shape, ours, error, 2 * m * n * k, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)
+    row("matmul", shape, ours, c, lambda found: error_of(found, right), 2 * m * n * k, "TFLOP/s",
+        peer, {"cublas": vendor}, 3e-3)  # fmt: skip
 
 
 def operands(m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -412,9 +421,7 @@ def attention() -> None:
             out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
             arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3], h, n, z)
             ours = lambda: package.flash_attention(*arguments, HEAD_DIM=d, IS_CAUSAL=causal)  # noqa: E731
-            ours()
             head = torch.nn.functional.scaled_dot_product_attention(*(t[:1, :1].double() for t in (q, k, v)), is_causal=causal)
-            error = error_of(out[:1, :1], head)
             choices = [
                 {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent,
                  "HEADS_TOGETHER": 64 if causal else 1}
@@ -428,11 +435,11 @@ def attention() -> None:
                     *arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t
                 ),
             )
-            def cudnn() -> None:
+            def cudnn() -> torch.Tensor:
                 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-            row("attention", shape, ours, error,
+            row("attention", shape, ours, out, lambda found: error_of(found[:1, :1], head),
                 4 * z * h * n * n * d * (0.5 if causal else 1), "TFLOP/s", peer, {"cudnn": cudnn}, 1e-2)  # fmt: skip
 
 
@@ -446,7 +453,7 @@ def launch() -> None:
         "triton": lambda: grid(x, y, out, 1024, BLOCK=1024),
         "torch": lambda: torch.add(x, y, out=out),
     })  # fmt: skip
-    record("launch", "vector_add, host time of a call", peers.pop("kbuild"), 0.0, 0.0, "", peers, True)
+    record("launch", "vector_add, host time of a call", peers.pop("kbuild"), 0.0, 0.0, "", peers, {}, True)
 
 
 def host_times(calls: dict[str, Callable[[], Any]], count: int = 500, rounds: int = 25) -> dict[str, float]:

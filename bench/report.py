@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-"""`group`, `shape`, `us`, `error`, `rate` (GB/s or GFLOP/s), `unit`, `right`, `peers` (microseconds by name); where memory is the
-limit `bytes`, and from LARGE on `copy`, the microseconds of a device copy that moves as many."""
+"""`group`, `shape`, `us`, `error`, `rate` (GB/s or GFLOP/s), `unit`, `right`, `peers` (microseconds by name) and their
+`errors`; where memory is the limit `bytes`, and from LARGE on `copy`, the microseconds of a device copy that moves as many."""
 
 LARGE = 256e6
 """Bytes from which on a kernel is held against the device's copy."""
@@ -65,13 +65,14 @@ def main() -> None:
 
 def line_of(row: Row, copy: float = 0.0) -> str:
     """One row; (1.20x) means that the peer takes 1.2 times as long.  `copy` is the highest rate of a device copy, if known."""
-    peers = "  ".join(f"{name} {us:9.2f} us ({us / row['us']:.2f}x)" for name, us in row["peers"].items())
+    errors = {name: f" err {error:.2e}" for name, error in row["errors"].items()}
+    peers = "  ".join(f"{name} {us:9.2f} us ({us / row['us']:.2f}x){errors.get(name, '')}" for name, us in row["peers"].items())
     mark = "" if row["right"] else "  WRONG"
     share = f"  {row['copy'] / row['us']:.2f} of copy" if "copy" in row else ""
     if share and copy:
         share += f" ({row['rate'] / copy:.2f} of its highest rate)"
     ours = f"{row['group']:10} {starred(row):38} {row['us']:9.2f} us {rate_of(row):8.1f} {row['unit']:8}"
-    return f"{ours} err {row['error']:.1e}{mark}{share}  {peers}"
+    return f"{ours} err {row['error']:.2e}{mark}{share}  {peers}"
 
 
 def is_target(row: Row) -> bool:
@@ -126,19 +127,27 @@ def summary(rows: Iterable[Row]) -> list[tuple[str, str, float, int, float]]:
 def markdown(rows: Sequence[Row]) -> str:
     """The README's table, and the means."""
     names = {"cublas": "cuBLAS", "cudnn": "cuDNN"}
-    lines = ["| kernel | shape | µs | rate | of copy | Triton | vendor |", "|---|---|--:|--:|--:|--:|--:|"]
+    lines = ["| kernel | shape | µs | rate | of copy | Triton | vendor | error | Triton's, vendor's |",
+             "|---|---|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
     for row in rows:
         ratios = {name: f"{us / row['us']:.2f}" for name, us in row["peers"].items()}
         others = ", ".join(f"{names.get(name, name)} {ratio}" for name, ratio in ratios.items() if name != "triton")
         rate = f"{rate_of(row):.0f} {row['unit']}" if row["unit"] else ""
         share = f"{row['copy'] / row['us']:.2f}" if "copy" in row else ""
-        cells = (row["group"], starred(row).replace("*", "★"), f"{row['us']:.1f}", rate, share, ratios.get("triton", ""), others)
+        cells = (row["group"], starred(row).replace("*", "★"), f"{row['us']:.1f}", rate, share, ratios.get("triton", ""), others,
+                 _power(row["error"]) if row["errors"] else "", ", ".join(map(_power, row["errors"].values())))  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| geometric mean of | against | all rows | least | rows with ★ | least |", "|---|---|--:|--:|--:|--:|"]
     wanted = {(group, peer): f"{mean:.2f} | {least:.2f}" for group, peer, mean, _, least in summary(filter(is_target, rows))}
     for group, peer, mean, _, least in summary(rows):
         lines.append(f"| {group} | {names.get(peer, peer)} | {mean:.2f} | {least:.2f} | {wanted.get((group, peer), ' | ')} |")
     return "\n".join(lines)
+
+
+def _power(error: float) -> str:
+    """An error to three digits: 2.81e-4."""
+    digits, _, power = f"{error:.2e}".partition("e")
+    return f"{digits}e{int(power)}" if error else "0"
 
 
 def plot(rows: Sequence[Row], device: str) -> str:

@@ -14,15 +14,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROWS = [
     {"group": "copy", "shape": "device copy", "us": 100.0, "error": 0.0, "rate": 4000.0, "unit": "GB/s", "right": True,
-     "peers": {}},
+     "peers": {}, "errors": {}},
     {"group": "add", "shape": "fp32 n=2^26", "us": 200.0, "error": 0.0, "rate": 3800.0, "unit": "GB/s", "right": True,
-     "peers": {"triton": 210.0, "torch": 190.0}, "bytes": 8e8, "copy": 196.0},
+     "peers": {"triton": 210.0, "torch": 190.0}, "errors": {"triton": 0.0, "torch": 0.0}, "bytes": 8e8, "copy": 196.0},
     {"group": "sum", "shape": "fp32", "us": 50.0, "error": 0.0, "rate": 2000.0, "unit": "GB/s", "right": True,
-     "peers": {"triton": 100.0}, "bytes": 1e8},
+     "peers": {"triton": 100.0}, "errors": {"triton": 0.0}, "bytes": 1e8},
     {"group": "matmul", "shape": "4096 <B^T>", "us": 200.0, "error": 0.1, "rate": 687000.0, "unit": "TFLOP/s", "right": False,
-     "peers": {"triton": 220.0, "cublas": 180.0}},
+     "peers": {"triton": 220.0, "cublas": 180.0}, "errors": {"triton": 2.81e-4, "cublas": 2.0e-4}},
     {"group": "matmul", "shape": "16x8192x8192 float16 B^T", "us": 40.0, "error": 0.0, "rate": 50000.0, "unit": "TFLOP/s",
-     "right": True, "peers": {"triton": 44.0, "cublas": 48.0}},
+     "right": True, "peers": {"triton": 44.0, "cublas": 48.0}, "errors": {"triton": 0.0, "cublas": 0.0}},
 ]  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def report() -> ModuleType:
 def test_lines_and_means(report: ModuleType) -> None:
     text = report.render(ROWS)
     assert "0.98 of copy (0.95 of its highest rate)" in text and text.count("of copy") == 1, "only what moves 256 MB or more"
-    assert "687.0 TFLOP/s  err 1.0e-01  WRONG  triton    220.00 us (1.10x)" in text
+    assert "687.0 TFLOP/s  err 1.00e-01  WRONG  triton    220.00 us (1.10x) err 2.8" in text
     means = {(group, peer): (round(mean, 3), count) for group, peer, mean, count, _ in report.summary(ROWS)}
     assert means["memory", "triton"] == (1.449, 2) and means["matmul", "cublas"] == (1.039, 2)
 
@@ -57,9 +57,9 @@ def test_rows_to_be_won_have_a_star_and_means_of_their_own(report: ModuleType) -
 
 def test_the_readme_s_table(report: ModuleType) -> None:
     lines = report.markdown(ROWS).splitlines()
-    assert "| matmul | 4096 <B^T> | 200.0 | 687 TFLOP/s |  | 1.10 | cuBLAS 0.90 |" in lines
-    assert "| add | fp32 n=2^26 | 200.0 | 3800 GB/s | 0.98 | 1.05 | torch 0.95 |" in lines
-    assert "| matmul | 16x8192x8192 float16 B^T ★ | 40.0 | 50 TFLOP/s |  | 1.10 | cuBLAS 1.20 |" in lines
+    assert "| matmul | 4096 <B^T> | 200.0 | 687 TFLOP/s |  | 1.10 | cuBLAS 0.90 | 1.00e-1 | 2.81e-4, 2.00e-4 |" in lines
+    assert "| add | fp32 n=2^26 | 200.0 | 3800 GB/s | 0.98 | 1.05 | torch 0.95 | 0 | 0, 0 |" in lines
+    assert "| matmul | 16x8192x8192 float16 B^T ★ | 40.0 | 50 TFLOP/s |  | 1.10 | cuBLAS 1.20 | 0 | 0, 0 |" in lines
     assert "| matmul | cuBLAS | 1.04 | 0.90 | 1.20 | 1.20 |" in lines and "| add | triton | 1.05 | 1.05 |  |  |" in lines
 
 

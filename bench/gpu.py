@@ -438,6 +438,7 @@ def attention() -> None:
                     *arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t
                 ),
             )
+
             def cudnn() -> torch.Tensor:
                 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)

@@ -47,6 +47,7 @@ FAMILIES: dict[str, list[ZooCase]] = {
     )},
 }  # fmt: skip
 
+
 def subjects(name: str) -> Iterator[Subject]:
     """A family on each architecture; of its cases those that the first one's PTX is for."""
     cases = FAMILIES[name]

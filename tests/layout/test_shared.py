@@ -156,7 +156,6 @@ def test_ldmatrix_refuses_what_it_cannot_do():
     assert ldmatrix_fits(blocked((64, 64), [1, 4], [4, 8], [1, 1], [1, 0]), row_major, 16) is None
     assert ldmatrix_fits(dot_operand((64, 64), (1, 1), 0, 2), swizzled((64, 64), 4, 1, 8, [1, 0]), 16) is None
 
-
     # The rows of a transposed matrix are read in order: lanes may not take its columns in another.
     fragment = dot_operand((16, 8), (1, 1), 1, 2)
     rows, columns = fragment.bases_of("lane")[:2], fragment.bases_of("lane")[2:]

@@ -82,6 +82,7 @@ def _reduced(x: float) -> float:
     """x modulo 2π, with 2π as an integer of 1200 bits."""
     bits = 1200
     # Machin: π = 16·atan(1/5) - 4·atan(1/239)
+
     def arctangent(n: int) -> int:
         total, term, k = 0, (1 << bits) // n, 1
         while term:

@@ -24,6 +24,7 @@ _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 _ELF_MACHINE_CUDA = 190
 
+
 class CubinFacts(NamedTuple):
     """What ptxas says of a kernel."""
 

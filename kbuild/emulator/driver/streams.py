@@ -28,7 +28,6 @@ class LaunchWork:
         self.run(None)
 
 
-
 @dataclass(eq=False)
 class Capture:
     """Work that a graph is made of, as it is handed over."""

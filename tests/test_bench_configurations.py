@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.bench_modules import bench_module
 
 
 @pytest.fixture
 def bench() -> ModuleType:
     """bench/configurations.py"""
-    spec = importlib.util.spec_from_file_location("bench_configurations", ROOT / "bench/configurations.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bench_module("configurations")
 
 
 def test_configurations_are_those_of_the_type_and_order_for_any_sizes(bench: ModuleType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import xml.etree.ElementTree
@@ -10,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.bench_modules import bench_module
 
 ROOT = Path(__file__).parent.parent
 ROWS = [
@@ -29,11 +30,7 @@ ROWS = [
 @pytest.fixture
 def report() -> ModuleType:
     """bench/report.py"""
-    spec = importlib.util.spec_from_file_location("gpu_report", ROOT / "bench/report.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bench_module("report")
 
 
 def test_lines_and_means(report: ModuleType) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from kbuild.compiler.backend.cubin import assemble
+from tests.bench_modules import bench_module
 
-ROOT = Path(__file__).parent.parent
 MORE_REGISTERS = 16
 MORE_INSTRUCTIONS = 1.25
 
@@ -18,11 +17,7 @@ MORE_INSTRUCTIONS = 1.25
 @pytest.fixture(scope="module")
 def static() -> ModuleType:
     """bench/static.py"""
-    spec = importlib.util.spec_from_file_location("static_table", ROOT / "bench/static.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bench_module("static")
 
 
 def test_a_sample_stays_near_the_baseline(static: ModuleType) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from kbuild.aot import expressions
 from kbuild.aot.load import load
-from kbuild.aot.manifest import Argument, Config, Guard, Kernel, Specialization
+from kbuild.aot.manifest import ARCHS, DEPENDENT_LAUNCH_ARCHS, Argument, Config, Guard, Kernel, Specialization
 from kbuild.aot.matrix import Excluded, Variant, expand
+from kbuild.compiler.targets import find_target, target_names
 
 
 def test_variants_stand_as_written(project: Path) -> None:
@@ -42,6 +43,12 @@ def test_a_launch_that_begins_early_is_for_hopper(project: Path) -> None:
     assert {(variant.arch, variant.launch_pdl) for variant in variants} == {("sm_80", False), ("sm_90", True)}
     assert all(Variant.parse(str(variant)) == variant for variant in variants)
     assert all(variant.file_name.endswith("pdl") == variant.launch_pdl for variant in variants)
+
+
+def test_architectures_are_the_compiler_s() -> None:
+    """The manifest names them itself, for loading it does not load the compiler."""
+    assert list(ARCHS) == target_names()
+    assert [arch for arch in ARCHS if find_target(arch).has("griddepcontrol")] == list(DEPENDENT_LAUNCH_ARCHS)
 
 
 def test_a_configuration_for_one_architecture(project: Path) -> None:

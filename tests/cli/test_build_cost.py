@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.bench_modules import bench_module
+
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("build_cost", ROOT / "bench/build_cost.py")
-assert SPEC is not None and SPEC.loader is not None
-build_cost = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(build_cost)
+build_cost = bench_module("build_cost")
 
 
 @pytest.mark.parametrize("name", build_cost.COLD)

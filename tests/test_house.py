@@ -40,7 +40,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "language": {"errors", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend"},
     "emulator": {"errors"},
-    "aot": {"errors", "kbuild", "backend", "driver", "interp", "emulator"},
+    "aot": {"errors", "kbuild", "frontend", "backend", "driver", "interp", "emulator"},
     "cli": {"errors", "kbuild", "driver", "aot"},
     "kbuild": {"errors", "driver", "language"},
 }

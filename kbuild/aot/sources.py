@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kbuild.compiler.frontend import lookup
+
 
 def reached(files: Iterable[Path], root: Path) -> set[Path]:
-    """Files below `root`, and all there that these import, directly or through others.
-
-    Modules are looked for as the compiler does: beside the importing file, then in the directories above it.
-    """
+    """Files below `root`, and all there that these import, directly or through others, where the compiler looks for them."""
     waiting, found = list(files), set[Path]()
     while waiting:
         file = waiting.pop()
@@ -27,27 +27,24 @@ def _imported(file: Path, root: Path) -> Iterator[Path]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
         return  # The kernel that needs it tells of that.
+    folder = str(file.parent)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _module(alias.name.split("."), _above(file, root))
+                yield from _files(_places(folder, 0, alias.name))
         elif isinstance(node, ast.ImportFrom):
-            parts = node.module.split(".") if node.module else []
-            places = [file.parents[node.level - 1]] if 0 < node.level <= len(file.parents) else _above(file, root)
-            for alias in node.names:  # A name may be a module of a package.
-                yield from _module([*parts, alias.name], places)
+            places = _places(folder, node.level, node.module or "")
+            yield from _files(places)
+            if place := places[-1]:  # A name may be a module of a package.
+                yield from _files(os.path.join(place, alias.name) for alias in node.names)
 
 
-def _above(file: Path, root: Path) -> list[Path]:
-    """The directories in which absolute imports are looked for."""
-    return [folder for folder in file.parents if folder.is_relative_to(root)]
+def _places(folder: str, level: int, name: str) -> list[str | None]:
+    """The places of the packages on the way to a module and its own; None for those that are not among the files."""
+    parts = name.split(".")
+    wanted = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return [lookup.relative(folder, level, part) if level else lookup.absolute(folder, part) for part in wanted]
 
 
-def _module(parts: list[str], places: Iterable[Path]) -> Iterator[Path]:
-    """The files that importing a dotted name reads, packages on the way to it among them."""
-    for place in places:
-        ways = [place.joinpath(*parts[:length]) for length in range(1, len(parts) + 1)]
-        files = [path for way in ways for path in (way.with_suffix(".py"), way / "__init__.py") if path.is_file()]
-        if files:
-            yield from files
-            return
+def _files(places: Iterable[str | None]) -> Iterator[Path]:
+    return (Path(path) for place in places if place and (path := lookup.module_file(place)))

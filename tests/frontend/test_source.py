@@ -113,6 +113,19 @@ def test_modules_of_the_project(project):
     assert stored(folder / "package/kernels/entry.py") == 7
 
 
+def test_a_package_comes_before_a_file_of_its_name(project):
+    """As Python has it; and the dots of a relative import are the folder, never a file beside it."""
+    head = "import triton\nimport triton.language as tl\n"
+    folder = project(**{
+        "sizes": "WRONG = 1",
+        "sizes-init": "import triton.language as tl\nTHREE = tl.constexpr(3)",
+        "kernels": "WRONG = 1",
+        "kernels__four": "import triton.language as tl\nFOUR = tl.constexpr(4)",
+        "kernels__entry": head + "from sizes import THREE\nfrom . import four\n" + KERNEL.format("THREE + four.FOUR + 0.0"),
+    })  # fmt: skip
+    assert stored(folder / "kernels/entry.py") == 7
+
+
 def test_the_branch_of_an_import_that_resolves_is_taken(project):
     folder = project(
         kernel="""

@@ -11,7 +11,7 @@ import os
 from functools import lru_cache
 from typing import Any
 
-from kbuild.compiler.frontend import modules
+from kbuild.compiler.frontend import lookup, modules
 from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.functions import Function, Plain, Unresolved, is_constexpr_annotation, make_function
 from kbuild.compiler.frontend.modules import Module
@@ -182,25 +182,17 @@ class SourceModule:
         """The module that a `from` names: its full name, or for a relative import the module itself."""
         if not statement.level:
             return statement.module or ""
-        directory = os.path.dirname(self.path)
-        for _ in range(statement.level - 1):
-            directory = os.path.dirname(directory)
-        parts = statement.module.split(".") if statement.module else []
-        return _on_disk(os.path.join(directory, *parts), "." * statement.level + (statement.module or ""))
+        place = lookup.relative(os.path.dirname(self.path), statement.level, statement.module or "")
+        return _on_disk(place, "." * statement.level + (statement.module or ""))
 
     def module(self, name: str) -> Any:
         """A module by its full name: a known one, or one found beside or above this file."""
         if modules.is_known(name):
             return Module(name)
-        directory, parts = os.path.dirname(self.path), name.split(".")
-        while True:
-            place = os.path.join(directory, *parts)
-            if os.path.isfile(place + ".py") or os.path.isdir(place):
-                return _on_disk(place, name)
-            parent = os.path.dirname(directory)
-            if parent == directory:
-                raise Unresolved(f"module {name} is not among the project's files")
-            directory = parent
+        place = lookup.absolute(os.path.dirname(self.path), name)
+        if place is None:
+            raise Unresolved(f"module {name} is not among the project's files")
+        return _on_disk(place, name)
 
 
 class Package:
@@ -211,9 +203,9 @@ class Package:
 
 
 def _on_disk(place: str, name: str) -> Any:
-    for path in (place + ".py", os.path.join(place, "__init__.py")):
-        if os.path.isfile(path):
-            return load_module(os.path.abspath(path))
+    path = lookup.module_file(place)
+    if path:
+        return load_module(os.path.abspath(path))
     if os.path.isdir(place):
         return Package(place)
     raise Unresolved(f"module {name} is not among the project's files")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib.util
 import json
 import re
 import statistics
@@ -23,6 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from configurations import kernel_module
 from torch_clock import TorchClock
 
 ROOT = Path(__file__).parent.parent
@@ -186,11 +186,7 @@ def by_triton(candidate: Candidate) -> Code:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    spec = importlib.util.spec_from_file_location(candidate.kernel, ROOT / "kernels" / f"{candidate.kernel}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kernel = getattr(module, f"{candidate.kernel}_kernel")
+    kernel = getattr(kernel_module(candidate.kernel), f"{candidate.kernel}_kernel")
     places = {name: (index,) for index, name in enumerate(kernel.arg_names)}
     ones = {name: 1 for name, type_ in candidate.signature.items() if type_.endswith(":1")}
     defaults = {parameter.name: parameter.default for parameter in kernel.params if parameter.has_default}

@@ -1,10 +1,12 @@
-"""What the manifest says of the shipped kernels, for their peers: the configurations that Triton may take too, and grids."""
+"""The shipped kernels for their peers: their modules, the configurations that Triton may take too, and grids."""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 try:
@@ -18,6 +20,15 @@ from kbuild.aot import expressions  # noqa: E402
 
 Configuration = dict[str, Any]
 """Constants, `num_warps`, `num_stages`."""
+
+
+def kernel_module(name: str) -> ModuleType:
+    """A fresh module of kernels/<name>.py, which is no package: what Triton's JIT takes."""
+    spec = importlib.util.spec_from_file_location(f"kernels_{name}", ROOT / "kernels" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @functools.cache

@@ -11,7 +11,7 @@ JSON, `ampere.py` compares sm_80 code, `static.py` counts without a GPU.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import itertools
 import json
 import random
@@ -30,7 +30,7 @@ from typing import Any
 import report
 import torch
 import triton
-from configurations import configurations, grid_of
+from configurations import configurations, grid_of, kernel_module
 from torch_clock import TorchClock
 
 ROOT = Path(__file__).parent.parent
@@ -83,15 +83,6 @@ def load_package(path: str, name: str) -> None:
             wheel.extractall(folder)
     sys.path.insert(0, folder)
     package = importlib.import_module(name)
-
-
-def source(name: str) -> Any:
-    """The module of a shipped kernel, for Triton's JIT."""
-    spec = importlib.util.spec_from_file_location(f"kernels_{name}", ROOT / "kernels" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> dict[str, Callable[[], Any]]:
@@ -184,7 +175,7 @@ def copy() -> None:
 
 
 def add() -> None:
-    kernel = source("vector_add").vector_add_kernel
+    kernel = kernel_module("vector_add").vector_add_kernel
     n = 1 << 26
     for dtype in (SINGLE, HALF, BRAIN):
         shape = f"{name_of(dtype)} n=2^26"
@@ -209,7 +200,7 @@ def sum_() -> None:
 
 
 def sum_of(power: int) -> None:
-    module, n = source("sum"), 1 << power
+    module, n = kernel_module("sum"), 1 << power
     x = torch.randn(n, device="cuda")
     partial, out = torch.empty(1 << 17, device="cuda"), torch.empty(1, device="cuda")
     ticket = torch.zeros(1, device="cuda", dtype=torch.int32)
@@ -258,7 +249,7 @@ def warps_for(block: int) -> list[int]:
 
 
 def softmax() -> None:
-    kernel = source("softmax").softmax_kernel
+    kernel = kernel_module("softmax").softmax_kernel
     for rows, columns, dtype in SHAPES:
         shape = f"{rows}x{columns} {name_of(dtype)}"
         if not asked_for.search(shape):
@@ -278,7 +269,7 @@ def softmax() -> None:
 
 
 def layer_norm() -> None:
-    kernel = source("layer_norm").layer_norm_kernel
+    kernel = kernel_module("layer_norm").layer_norm_kernel
     for rows, columns, dtype in SHAPES:
         shape = f"{rows}x{columns} {name_of(dtype)}"
         if not asked_for.search(shape):
@@ -320,7 +311,7 @@ PRODUCTS = [((4096,) * 3, HALF), ((8192,) * 3, HALF), ((1024,) * 3, HALF), ((819
 
 def matmul() -> None:
     """Both major orders of B, and shapes more: a short K, sizes that nothing divides, and numbers of tiles that fill no round."""
-    kernel = source("matmul").matmul_kernel
+    kernel = kernel_module("matmul").matmul_kernel
     torch.backends.cuda.matmul.allow_tf32 = True
     programs = multiprocessors()
     shapes = [(shape, dtype, transposed) for shape, dtype in PRODUCTS for transposed in (False, True)]
@@ -345,7 +336,7 @@ def matmul() -> None:
 
 def persistent() -> None:
     """Products by as many programs as there are multiprocessors."""
-    kernel = source("matmul").matmul_persistent_kernel
+    kernel = kernel_module("matmul").matmul_persistent_kernel
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
     programs = multiprocessors()
     shapes = [(size, dtype, transposed) for size in (4096, 8192) for dtype in (HALF, BRAIN) for transposed in (False, True)]
@@ -373,7 +364,7 @@ def persistent() -> None:
 
 def fp8() -> None:
     """Operands of fp8, both contiguous along K; cuBLAS by `torch._scaled_mm`, and all with its fast accumulation."""
-    kernel = source("matmul").matmul_kernel
+    kernel = kernel_module("matmul").matmul_kernel
     m = n = k = 8192
     shape = f"{m}x{n}x{k} float8_e4m3fn B^T"
     if not asked_for.search(shape):
@@ -412,7 +403,7 @@ ATTENTION_TILES = [(128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 128, 
 def attention() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    kernel = source("flash_attention").flash_attention_kernel
+    kernel = kernel_module("flash_attention").flash_attention_kernel
     programs = multiprocessors()
     for z, h, n, d in [(1, 32, 2048, 128), (1, 32, 4096, 128), (2, 16, 8192, 128), (1, 16, 16384, 128), (16, 12, 512, 64),
                        (4, 16, 8192, 64), (1, 8, 1111, 128)]:  # fmt: skip
@@ -449,7 +440,7 @@ def attention() -> None:
 
 def launch() -> None:
     """Host microseconds of one call, through the package and through Triton's JIT; kernels too short to matter."""
-    kernel = source("vector_add").vector_add_kernel
+    kernel = kernel_module("vector_add").vector_add_kernel
     x, y, out = (torch.zeros(1024, device="cuda") for _ in range(3))
     grid = kernel[(1,)]
     peers = host_times({

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
-import pytest
-
-from tests.bench_modules import bench_module
+import configurations as bench
 
 
-@pytest.fixture
-def bench() -> ModuleType:
-    """bench/configurations.py"""
-    return bench_module("configurations")
-
-
-def test_configurations_are_those_of_the_type_and_order_for_any_sizes(bench: ModuleType) -> None:
+def test_configurations_are_those_of_the_type_and_order_for_any_sizes() -> None:
     found = bench.configurations("matmul", "fp16", specialize="row_major")
     assert {config["BLOCK_M"] for config in found} >= {16, 64, 128}, "for 16 rows, and for many"
     assert all("when" not in config and config["num_warps"] in (4, 8) for config in found)
@@ -25,7 +15,7 @@ def test_configurations_are_those_of_the_type_and_order_for_any_sizes(bench: Mod
     assert narrow and wide and narrow != wide
 
 
-def test_grids_are_the_manifest_s(bench: ModuleType) -> None:
+def test_grids_are_the_manifest_s() -> None:
     tile = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 4}
     grid = bench.grid_of("matmul", 4096, 4000, tile, 132)
     assert grid[0] == 32 * 16 and set(grid[1:]) <= {1}

@@ -6,11 +6,9 @@ import json
 import sys
 import xml.etree.ElementTree
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-from tests.bench_modules import bench_module
+import report
 
 ROOT = Path(__file__).parent.parent
 ROWS = [
@@ -27,13 +25,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def report() -> ModuleType:
-    """bench/report.py"""
-    return bench_module("report")
-
-
-def test_lines_and_means(report: ModuleType) -> None:
+def test_lines_and_means() -> None:
     text = report.render(ROWS)
     assert "0.98 of copy (0.95 of its highest rate)" in text and text.count("of copy") == 1, "only what moves 256 MB or more"
     assert "687.0 TFLOP/s  err 1.00e-01  WRONG  triton    220.00 us (1.10x) err 2.8" in text
@@ -41,7 +33,7 @@ def test_lines_and_means(report: ModuleType) -> None:
     assert means["memory", "triton"] == (1.449, 2) and means["matmul", "cublas"] == (1.039, 2)
 
 
-def test_rows_to_be_won_have_a_star_and_means_of_their_own(report: ModuleType) -> None:
+def test_rows_to_be_won_have_a_star_and_means_of_their_own() -> None:
     assert [row["shape"] for row in ROWS if report.is_target(row)] == ["16x8192x8192 float16 B^T"]
     lines = report.render(ROWS).splitlines()
     assert sum(" * " in line and "matmul     16x8192x8192 float16 B^T *" in line for line in lines) == 1
@@ -52,7 +44,7 @@ def test_rows_to_be_won_have_a_star_and_means_of_their_own(report: ModuleType) -
     }  # fmt: skip
 
 
-def test_the_readme_s_table(report: ModuleType) -> None:
+def test_the_readme_s_table() -> None:
     lines = report.markdown(ROWS).splitlines()
     assert "| matmul | 4096 <B^T> | 200.0 | 687 TFLOP/s |  | 1.10 | cuBLAS 0.90 | 1.00e-1 | 2.81e-4, 2.00e-4 |" in lines
     assert "| add | fp32 n=2^26 | 200.0 | 3800 GB/s | 0.98 | 1.05 | torch 0.95 | 0 | 0, 0 |" in lines
@@ -60,7 +52,7 @@ def test_the_readme_s_table(report: ModuleType) -> None:
     assert "| matmul | cuBLAS | 1.04 | 0.90 | 1.20 | 1.20 |" in lines and "| add | triton | 1.05 | 1.05 |  |  |" in lines
 
 
-def test_tables_of_a_file_are_replaced(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_a_file_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"device": "", "rows": ROWS}))
     file = tmp_path / "README.md"
     file.write_text(f"before\n\n{report.markdown(ROWS[:2])}\n\nafter\n\n| another | table |\n|---|---|\n")
@@ -70,7 +62,7 @@ def test_tables_of_a_file_are_replaced(report: ModuleType, tmp_path: Path, monke
     assert report._TABLES.search((ROOT / "README.md").read_text()), "as the README has them"
 
 
-def test_the_plot_is_an_image(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plot_is_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"rows.json": ROWS[:3], "matmul.json": ROWS[3:]}
     for name, rows in parts.items():
         (tmp_path / name).write_text(json.dumps({"device": "a <GPU>", "rows": rows}))

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
-import pytest
+import static
 
 from kbuild.compiler.backend.cubin import assemble
-from tests.bench_modules import bench_module
 
 MORE_REGISTERS = 16
 MORE_INSTRUCTIONS = 1.25
 
 
-@pytest.fixture(scope="module")
-def static() -> ModuleType:
-    """bench/static.py"""
-    return bench_module("static")
-
-
-def test_a_sample_stays_near_the_baseline(static: ModuleType) -> None:
+def test_a_sample_stays_near_the_baseline() -> None:
     before, after = static.read(static.BASELINE.read_text()), static.compiled_sample()
     print(static.difference(before, after))
     assert 2 * len(before.keys() & after.keys()) >= len(after), "it is of other variants: python bench/static.py --update"
@@ -38,7 +30,7 @@ def test_a_sample_stays_near_the_baseline(static: ModuleType) -> None:
     assert not worse, "\n".join([*worse, "if it is meant, and faster: python bench/static.py --update"])
 
 
-def test_tables_read_back_and_show_what_changed(static: ModuleType) -> None:
+def test_tables_read_back_and_show_what_changed() -> None:
     row = dict.fromkeys(static.COLUMNS, 7)
     rows = {"add.sm_80": row, "add.sm_90": row | {"spilled": 0}, "gone": row}
     assert static.read(static.text_of(rows)) == rows
@@ -48,7 +40,7 @@ def test_tables_read_back_and_show_what_changed(static: ModuleType) -> None:
     assert shown[2].split()[1] == "7→19" and shown[3] == "1 of 2 variants changed; 1 are new, 1 are gone"
 
 
-def test_instructions_of_a_cubin_are_counted(static: ModuleType, tmp_path: Path) -> None:
+def test_instructions_of_a_cubin_are_counted(tmp_path: Path) -> None:
     ptx = """.version 8.0\n.target sm_80\n.address_size 64\n.visible .entry f(.param .u64 p) {
         .reg .b64 %a<2>; .reg .b32 %r<2>; .reg .pred %p<2>;
         ld.param.u64 %a0, [p]; cvta.to.global.u64 %a1, %a0; ld.global.u32 %r0, [%a1]; setp.ne.s32 %p1, %r0, 0;

@@ -6,12 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build_cost
 import pytest
 
-from tests.bench_modules import bench_module
-
 ROOT = Path(__file__).parents[2]
-build_cost = bench_module("build_cost")
 
 
 @pytest.mark.parametrize("name", build_cost.COLD)

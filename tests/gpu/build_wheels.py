@@ -1,4 +1,4 @@
-"""Builds the two wheels that test_package.py runs, for machines that have a GPU and no kbuild.
+"""Builds the two wheels that the tests of the package run, for machines that have a GPU and no kbuild.
 
     python tests/gpu/build_wheels.py [FOLDER]        (build/test_wheels by default)
 

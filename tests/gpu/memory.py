@@ -39,7 +39,7 @@ class Memory:
         """The values with strides in elements (row-major by default), `offset` elements away from an aligned address."""
         buffer, view = _surrounded(tuple(values.shape), values.dtype, strides, offset)
         view.copy_(values)
-        self._kept.append(_Kept(buffer, _bits(buffer).clone(), None))
+        self._kept.append(_Kept(buffer, bits(buffer).clone(), None))
         return view
 
     def output(
@@ -47,7 +47,7 @@ class Memory:
     ) -> torch.Tensor:
         """A tensor of NaN that the kernel is to fill."""
         buffer, view = _surrounded(tuple(shape), dtype, strides, offset)
-        self._kept.append(_Kept(buffer, _bits(buffer).clone(), view))
+        self._kept.append(_Kept(buffer, bits(buffer).clone(), view))
         return view
 
     def check(self, what: object) -> None:
@@ -56,9 +56,9 @@ class Memory:
             expected = kept.before
             if kept.output is not None and kept.output.numel():
                 view = kept.output
-                expected.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(_bits(view))
+                expected.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(bits(view))
             place = f"input {number}" if kept.output is None else f"the memory around output {number}"
-            assert torch.equal(_bits(kept.buffer), expected), f"{what}: {place} changed"
+            assert torch.equal(bits(kept.buffer), expected), f"{what}: {place} changed"
 
 
 def _surrounded(
@@ -71,7 +71,8 @@ def _surrounded(
     return buffer, buffer.as_strided(shape, tuple(strides), RED_ZONE + offset)
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as whole numbers, under which NaNs are equal as well."""
     return tensor.view(torch.int32 if tensor.element_size() == 4 else torch.int16)
 
 

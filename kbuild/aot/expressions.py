@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from kbuild.errors import ManifestError
 
@@ -37,7 +38,7 @@ class Expression:
     names: tuple[str, ...]
     """The names that occur, in alphabetical order."""
 
-    @property
+    @cached_property
     def tree(self) -> ast.expr:
         """The syntax tree of the normal form."""
         return ast.parse(self.text, mode="eval").body

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.aot import expressions, schema
+from kbuild.aot.expressions import Expression
 from kbuild.aot.load_verify import read_texts, read_values
 from kbuild.aot.load_when import condition, guards
 from kbuild.aot.manifest import Argument, Axis, Bucket, Config, Specialization, Tune, Value, Verify
@@ -63,13 +64,13 @@ def load_tune(
     return Tune(sizes, tuple(buckets))
 
 
-def _require(reader: Reader, path: KeyPath, table: Mapping[str, Any], names: list[str]) -> tuple[str, ...]:
+def _require(reader: Reader, path: KeyPath, table: Mapping[str, Any], names: list[str]) -> tuple[Expression, ...]:
     """The expression of `require`, checked; none where there is no such key."""
     text = reader.get((*path, "require"), table, str, "")
     if not text:
         return ()
     try:
-        return (expressions.parse(text, names, "").text,)
+        return (expressions.parse(text, names, ""),)
     except ManifestError as error:
         reader.error((*path, "require"), error.message.removeprefix(": "), error.hint)
         return ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbuild.aot.descriptors import is_descriptor
+from kbuild.aot.expressions import Expression
 
 Value = bool | int | float | str | None
 """A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
@@ -203,7 +204,7 @@ class Bucket:
     """The launch that is timed: values of all arguments that are no pointers, as in `[kernel.verify]`."""
     candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     """Values to try of meta-parameters, `num_warps` and `num_stages`; they multiply."""
-    require: tuple[str, ...] = ()
+    require: tuple[Expression, ...] = ()
     """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over meta-parameters of
     whole numbers, `num_warps`, `num_stages` and integer arguments; that of the bucket beside that of `[kernel.tune]`."""
 

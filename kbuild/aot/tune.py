@@ -21,7 +21,7 @@ from kbuild.aot.manifest import HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Man
 from kbuild.aot.matrix import Variant, expand_config, points
 from kbuild.aot.tuned import Entry
 from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
-from kbuild.errors import KbuildError
+from kbuild.errors import KbuildError, ManifestError
 
 FINALISTS = 4
 """Candidates that are checked, and timed again with the default, launch by launch."""
@@ -172,8 +172,11 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
     numbers = {name: value for name, value in bucket.values if isinstance(value, int)}
     numbers |= {name: int(value) for name, value in variant.constexprs if isinstance(value, int)}
     numbers |= {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
+    for name in (name for expression in bucket.require for name in expression.names):
+        if name not in numbers:
+            raise ManifestError(f"{variant.kernel}: tune.require names {name}, which is no whole number in {short(variant)}")
     try:
-        return all(expressions.evaluate(expressions.parse(text, numbers, "require"), numbers) for text in bucket.require)
+        return all(expressions.evaluate(expression, numbers) for expression in bucket.require)
     except expressions.ExpressionFault:
         return False
 

@@ -234,6 +234,14 @@ def test_what_is_required_of_candidates_is_not_even_compiled(project: Path) -> N
     assert len(many.candidates) == 8 - 3
 
 
+def test_what_is_required_is_about_whole_numbers(project: Path) -> None:
+    file = project / "kernels.toml"
+    text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")
+    file.write_text(text + TABLE.replace("[kernel.tune]", '[kernel.tune]\nrequire = "BLOCK * SCALE > 8"'))
+    with pytest.raises(ManifestError, match=r"tune\.require names SCALE, which is no whole number in BLOCK=512,SCALE=2\.0 w"):
+        list(tasks(load(file), ("sm_90",), ()))
+
+
 def test_candidates_may_set_what_only_another_configuration_gives(project: Path) -> None:
     file = project / "kernels.toml"
     text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")

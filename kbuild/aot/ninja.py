@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
 import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +91,7 @@ def run(
     """Runs ninja in the build directory until all targets are made or a step fails.
 
     `jobs` 0 leaves the number to ninja.  `inherit` are file descriptors that ninja keeps open: a lock is so held until
-    the last process of the build ends, even if this one is killed.
+    the last process of the build ends.  If this one is killed, ninja ends its steps and itself.
     """
     command = [
         ninja,
@@ -99,28 +102,49 @@ def run(
         *(("-j", str(jobs)) if jobs else ()),
         *targets,
     ]
-    process = subprocess.Popen(
-        command,
-        cwd=build,
-        env={**environment, "NINJA_STATUS": _STATUS},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=inherit,
-    )
-    reader = _Reader(progress.step)
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            reader.line(line.decode(errors="replace").rstrip("\n"))
-        code = process.wait()
-    except BaseException:
-        _stop(process)
-        raise
-    finally:
-        process.stdout.close()
-        progress.finish()
+    with _life() as life:
+        process = subprocess.Popen(
+            command,
+            cwd=build,
+            env={**environment, "NINJA_STATUS": _STATUS},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(*inherit, life),
+        )
+        _bind(process.pid, life)
+        reader = _Reader(progress.step)
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                reader.line(line.decode(errors="replace").rstrip("\n"))
+            code = process.wait()
+        except BaseException:
+            _stop(process)
+            raise
+        finally:
+            process.stdout.close()
+            progress.finish()
     return reader.outcome(code)
+
+
+@contextmanager
+def _life() -> Iterator[int]:
+    """The end for reading of a pipe into which only this process could write: it closes when this process ends in any way."""
+    reading, writing = os.pipe()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def _bind(process: int, life: int) -> None:
+    """Has the kernel interrupt ninja, which has the pipe open too, when the pipe closes at its other end."""
+    with suppress(OSError):  # Where that cannot be had, the steps of a build that was killed work on to their end.
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGTERM)
+        fcntl.fcntl(life, fcntl.F_SETOWN, process)
+        fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

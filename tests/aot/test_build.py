@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from kbuild.aot.files import templates_directory
 from kbuild.aot.progress import Progress
 from kbuild.errors import CompileError, KbuildError, UsageError
 from tests.aot.conftest import KERNEL, MANIFEST
+from tests.manifests import package_table
 
 ROOT = Path(__file__).parents[2]
 VARIANTS = 3 * 2 + 3 * 4
@@ -187,7 +190,7 @@ from pathlib import Path
 from kbuild.aot.build import Options, build
 from kbuild.aot.progress import Progress
 options = Options(
-    project=Path(sys.argv[1]), environment={"PATH": sys.argv[2], "PYTHONPATH": sys.argv[3]}, kernels=("scale", "shift"),
+    project=Path(sys.argv[1]), environment={"PATH": sys.argv[2], "PYTHONPATH": sys.argv[3]}, kernels=sys.argv[4:],
     cache=Path(sys.argv[1], "cache"), compiler="tests.aot.fake_compiler:compile",
     source_digest="tests.aot.fake_compiler:source_digest",
 )
@@ -197,7 +200,7 @@ sys.exit(1 if build(options, Progress()).failures else 0)
 
 def start(options: Options) -> subprocess.Popen[bytes]:
     """The same build in a process of its own."""
-    command = [sys.executable, "-c", SCRIPT, str(options.project), os.environ["PATH"], str(ROOT)]
+    command = [sys.executable, "-c", SCRIPT, str(options.project), os.environ["PATH"], str(ROOT), *options.kernels]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
 
 
@@ -225,6 +228,52 @@ def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(options: Options,
     run(replace(options, cache=None))
     assert cubins(options) == cut
     assert not list((options.project / "build").rglob("*.part"))
+
+
+def at_work(project: Path) -> set[str]:
+    """The directories in which processes of a build are: that of the project while they compile."""
+    found: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # It has ended.
+            found.add(os.readlink(process / "cwd"))
+    return {folder for folder in found if Path(folder).is_relative_to(project)}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it has not come to that")
+
+
+ONE = package_table("demo_kernels", "sm_80") + """\
+[[kernel]]
+name = "scale"
+source = "kernels/scale.py"
+grid = ["cdiv(n, BLOCK)"]
+args = { x = "*fp16", y = "*fp16", n = "i32" }
+config = [{ BLOCK = 512, NEGATE = false }]
+"""
+"""A manifest of one variant, which a build compiles without its server."""
+
+
+@pytest.mark.parametrize("manifest", ["", ONE], ids=["many steps", "one step"])
+def test_a_build_that_is_killed_takes_its_steps_along(options: Options, manifest: str) -> None:
+    if manifest:
+        (options.project / "kernels.toml").write_text(manifest)
+        options = replace(options, kernels=("scale",))
+    source, project = options.project / "kernels/scale.py", options.project.resolve()
+    source.write_text('MODE = "slow"\n' + KERNEL)
+    process = start(options)
+    wait_until(lambda: str(project) in at_work(project))
+    process.kill()
+    process.wait(10)
+    wait_until(lambda: not at_work(project))
+    source.write_text(KERNEL)
+    result = run(options)
+    assert not result.failures and len(result.facts) == (1 if manifest else 2 * VARIANTS)
+    assert not list((project / "build").rglob("*.part"))
 
 
 def test_paths_with_odd_characters(options: Options) -> None:

@@ -36,6 +36,8 @@ SOCKET = f"{STATE}/serve"
 
 _LONGEST_JOB = 1 << 20
 """Bytes."""
+_OVER = bytes([128 + signal.SIGTERM])
+"""What a client hears when the build has ended."""
 LONGEST_COMPILE = 900
 """Seconds after which a compilation is taken to hang; the slowest known take one hundredth."""
 
@@ -77,12 +79,19 @@ class Server:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj == 0:
-                    for worker in self._workers:  # All first, for freeing their memory takes a while.
-                        self._signal(worker)
-                    for worker in list(self._workers):
-                        self._buried(worker)
+                    self._end()
                     return
                 key.data()
+
+    def _end(self) -> None:
+        """Ends all workers, and tells their clients, which would do the work themselves: the build is over."""
+        for worker in self._workers:  # All first, for freeing their memory takes a while.
+            self._signal(worker)
+            if worker.client is not None:
+                with suppress(OSError):
+                    worker.client.send(_OVER)
+        for worker in list(self._workers):
+            self._buried(worker)
 
     def _accept(self) -> None:
         """Takes a client's job and hands it to a worker."""

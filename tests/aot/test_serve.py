@@ -152,9 +152,10 @@ def test_a_client_that_leaves_takes_its_worker_along(tmp_path: Path, server: Pro
 
 
 def test_the_server_takes_all_workers_along(tmp_path: Path, server: Process, command: list[str]) -> None:
-    client(tmp_path, command, f"sleep {tmp_path}/two")
+    waiting = client(tmp_path, command, f"sleep {tmp_path}/two")
     process = sleeping(tmp_path, "two")
     assert server.stdin is not None
     server.stdin.close()
     assert server.wait(10) == 0
     wait_until_gone(process)
+    assert waiting.wait(10) == 128 + signal.SIGTERM, "it does not do the job by itself: the build is over"

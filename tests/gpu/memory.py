@@ -72,7 +72,7 @@ def _surrounded(
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int32 if tensor.element_size() == 4 else torch.int16)
+    return tensor.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
 
 
 def whole(generator: torch.Generator, shape: Sequence[int], dtype: torch.dtype, largest: int) -> torch.Tensor:

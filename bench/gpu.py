@@ -202,7 +202,7 @@ def sum_() -> None:
 def sum_of(power: int) -> None:
     module, n = kernel_module("sum"), 1 << power
     x = torch.randn(n, device="cuda")
-    partial, out = torch.empty(1 << 17, device="cuda"), torch.empty(1, device="cuda")
+    partial, out = torch.empty(1 << 17, device="cuda", dtype=torch.float64), torch.empty(1, device="cuda")
     ticket = torch.zeros(1, device="cuda", dtype=torch.int32)
     programs = multiprocessors()
 
@@ -223,8 +223,8 @@ def sum_of(power: int) -> None:
         module.sum_at_once_kernel[(each * programs,)](x, partial, ticket, out, n, **c)
 
     once = lambda: package.sum_at_once(x, partial, ticket, out, n)  # noqa: E731
-    ends = [{"BLOCK": 1024, "num_warps": 4, "launch_pdl": True}, *configurations("sum_partials", x.dtype)]
-    firsts = [{"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 16) for w in (4, 8)]
+    ends = [{"BLOCK": 8192, "num_warps": 16, "launch_pdl": True}, *configurations("sum_partials", x.dtype)]
+    firsts = [{"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 8, 16) for w in (4, 8)]
     firsts += configurations("sum", x.dtype)
     steps = [{**first, "end": end} for first in firsts for end in range(len(ends))]
     sizes = [(4096, 3, 4, 4), (4096, 4, 8, 2), (8192, 3, 8, 2), (8192, 4, 8, 1)]

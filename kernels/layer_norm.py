@@ -38,7 +38,7 @@ def layer_norm_kernel(
         value = part_of(x, part, n_cols, BLOCK, "") if AGAIN else values[part]
         difference = tl.where(part * BLOCK + columns < n_cols, value - row_mean, 0.0)
         squares += difference * difference
-    row_rstd = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / n_cols + eps)
+    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(squares, axis=0) / n_cols + eps))
     tl.store(mean + row, row_mean)
     tl.store(rstd + row, row_rstd)
     for part in tl.static_range(PARTS):

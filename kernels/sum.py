@@ -1,4 +1,7 @@
-"""The sum of a vector: one partial sum per program, then the partial sums by one program, in a second launch or in the same."""
+"""The sum of a vector: one partial sum per program, then the partial sums by one program, in a second launch or in the same.
+
+Sums are kept in fp64, which costs no time beside reading memory: the result is the nearest number of its type, or next to it.
+"""
 
 import triton
 import triton.language as tl
@@ -6,14 +9,14 @@ import triton.language as tl
 
 @triton.jit
 def sum_kernel(x, partial, n, BLOCK: tl.constexpr, STEPS: tl.constexpr):
-    """Program p writes to `partial[p]` the sum, in fp32, of its STEPS blocks of BLOCK neighbouring elements of x."""
+    """Program p writes to `partial[p]` the sum, in fp64, of its STEPS blocks of BLOCK neighbouring elements of x."""
     tl.extra.cuda.gdc_launch_dependents()
     start = tl.program_id(0).to(tl.int64) * (BLOCK * STEPS)
     offsets = start + tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], dtype=tl.float32)
+    total = tl.zeros([BLOCK], dtype=tl.float64)
     for step in tl.static_range(STEPS):
         position = offsets + step * BLOCK
-        total += tl.load(x + position, mask=position < n, other=0.0).to(tl.float32)
+        total += tl.load(x + position, mask=position < n, other=0.0, eviction_policy="evict_first").to(tl.float64)
     tl.store(partial + tl.program_id(0), tl.sum(total, axis=0))
 
 
@@ -25,7 +28,7 @@ def sum_partials_kernel(partial, out, count, BLOCK: tl.constexpr):
     """
     tl.extra.cuda.gdc_wait()
     offsets = tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], dtype=tl.float32)
+    total = tl.zeros([BLOCK], dtype=tl.float64)
     for start in range(0, count, BLOCK):
         position = start + offsets
         total += tl.load(partial + position, mask=position < count, other=0.0)
@@ -41,14 +44,14 @@ def sum_at_once_kernel(x, partial, ticket, out, n, BLOCK: tl.constexpr, STAGES: 
     """
     program = tl.program_id(0)
     lanes = tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], dtype=tl.float32)
+    total = tl.zeros([BLOCK], dtype=tl.float64)
     for block in tl.range(program, tl.cdiv(n, BLOCK).to(tl.int32), tl.num_programs(0), num_stages=STAGES):
         position = block.to(tl.int64) * BLOCK + lanes
-        total += tl.load(x + position, mask=position < n, other=0.0).to(tl.float32)
+        total += tl.load(x + position, mask=position < n, other=0.0).to(tl.float64)
     tl.store(partial + program, tl.sum(total, axis=0))
     tl.debug_barrier()
     if tl.atomic_add(ticket, 1, sem="acq_rel") == tl.num_programs(0) - 1:
-        whole = tl.zeros([BLOCK], dtype=tl.float32)
+        whole = tl.zeros([BLOCK], dtype=tl.float64)
         for start in range(0, tl.num_programs(0), BLOCK):
             place = start + lanes
             whole += tl.load(partial + place, mask=place < tl.num_programs(0), other=0.0)

@@ -73,7 +73,7 @@ def _surrounded(
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The elements as whole numbers, under which NaNs are equal as well."""
-    return tensor.view(torch.int32 if tensor.element_size() == 4 else torch.int16)
+    return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
 
 
 def whole(generator: torch.Generator, shape: Sequence[int], dtype: torch.dtype, largest: int) -> torch.Tensor:

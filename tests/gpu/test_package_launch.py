@@ -87,7 +87,7 @@ def test_the_default_stream_by_its_handle(package, numbers):
 def test_graphs(fresh_package, numbers):
     """A graph is captured once the cubins are loaded; before, the error says what to do."""
     x, y, out = numbers
-    partial, total = torch.zeros(N // 1024 + 1, device="cuda"), torch.empty(1, device="cuda")
+    partial, total = torch.zeros(N // 1024 + 1, device="cuda", dtype=torch.float64), torch.empty(1, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out.fill_(0)
@@ -145,7 +145,8 @@ def launches_to_repeat(package, generator):
     a, b = (torch.randn(1024, 1024, generator=generator, device="cuda").to(half) for _ in range(2))
     heads = torch.randn(3, 1, 8, 1024, 64, generator=generator, device="cuda").to(half)
     out, c, o = (torch.empty_like(tensor) for tensor in (x, a, heads[0]))
-    sums, mean, rstd, lse = (torch.zeros(size, dtype=single, device="cuda") for size in (1024, 1024, 1024, 8 * 1024))
+    mean, rstd, lse = (torch.zeros(size, dtype=single, device="cuda") for size in (1024, 1024, 8 * 1024))
+    sums = torch.zeros(1024, dtype=torch.float64, device="cuda")
     one = torch.empty(1, dtype=single, device="cuda")
     yield lambda: package.vector_add(x, y, out, 1 << 20), (out,)
     yield lambda: (package.sum(y, sums, 1 << 20), package.sum_partials(sums, one, 1024)), (sums, one)
@@ -210,7 +211,7 @@ def test_more_elements_than_32_bits_count(package):
     x[-1] = 3
     for place in range(3):
         x[(place << 30) + place] = place + 1
-    partial, out = torch.zeros(n // 1024 + 1, device="cuda"), torch.empty(1, device="cuda")
+    partial, out = torch.zeros(n // 1024 + 1, device="cuda", dtype=torch.float64), torch.empty(1, device="cuda")
     for count in (1 << 31, (1 << 31) - 1, n):
         partial.zero_()
         package.sum(x, partial, count)

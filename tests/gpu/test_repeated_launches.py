@@ -53,7 +53,7 @@ def test_sum(package, generator, dtype, n):
     """Both launches, of which the second begins while the first one runs."""
     x = normal(generator, (n,), DTYPES[dtype])
     count = partial_sums(package, x)
-    partial, out = torch.empty(count, device="cuda"), torch.empty(1, dtype=x.dtype, device="cuda")
+    partial, out = torch.empty(count, device="cuda", dtype=torch.float64), torch.empty(1, dtype=x.dtype, device="cuda")
 
     def call() -> None:
         package.sum(x, partial, n)
@@ -64,7 +64,7 @@ def test_sum(package, generator, dtype, n):
 
 def partial_sums(package: Any, x: Any) -> int:
     """How many partial sums the package makes of an array."""
-    partial = torch.full((x.numel(),), math.nan, device="cuda")
+    partial = torch.full((x.numel(),), math.nan, device="cuda", dtype=torch.float64)
     package.sum(x, partial, x.numel())
     return int(torch.isfinite(partial).sum())
 
@@ -74,7 +74,7 @@ def partial_sums(package: Any, x: Any) -> int:
 def test_sum_at_once(package, generator, dtype, n):
     """The program that finishes last adds up the partial sums, whichever it is."""
     x = normal(generator, (n,), DTYPES[dtype])
-    partial, out = torch.empty(4096, device="cuda"), torch.empty(1, dtype=x.dtype, device="cuda")
+    partial, out = torch.empty(4096, device="cuda", dtype=torch.float64), torch.empty(1, dtype=x.dtype, device="cuda")
     ticket = torch.zeros(1, dtype=torch.int32, device="cuda")
     assert_repeats(lambda: package.sum_at_once(x, partial, ticket, out, n), out)
 

@@ -30,14 +30,15 @@ def command(project: Path, *words: str) -> list[str]:
     return ["mutate", "-C", str(project), "--arch", "sm_80", "-j", "1", "--limit", "2", *words]
 
 
-def test_mistakes_are_caught(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_caught(described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(described)
     assert main(command(described)) == 0
     out = capsys.readouterr().out
     assert "setp lt ↔ le, gt ↔ ge" in out and "0 survived" in out and "runs of unchanged kernels" in out
     assert main(command(described, "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     assert {result["state"] for result in found} <= {"caught", "equivalent"}
-    assert any("scale.py" in result["place"] and result["kind"] == "address + element" for result in found)
+    assert any(result["place"] == "kernels/scale.py:11" and result["kind"] == "address + element" for result in found)
 
 
 def test_launches_that_let_mistakes_pass_fail_with_the_survivors(

@@ -99,13 +99,16 @@ def test_the_fastest_right_configuration_is_kept_and_built(tuning: Machine, caps
     # What is far behind in the trial is not checked; in each task the default's results are what the others are held against.
     assert tuning.checked == ["1024w8", "4096w2", *2 * ["2048w8", "4096w4", "4096w8"]]
     assert main(["list"]) == 0
-    names = [line for line in capsys.readouterr().out.splitlines() if line.startswith("scale.sm_90.fp16.NEGATE=0.n=d16")]
+    listed = capsys.readouterr().out.splitlines()
+    names = [line for line in listed if line.startswith("scale.sm_90.fp16.NEGATE=0.n=d16")]
     assert [name.partition("n=d16.")[2] for name in names] == [
         "BLOCK=4096,SCALE=2.0.n-le-1024,n-le-512.w2s3",
         "BLOCK=1024,SCALE=2.0.n-le-1024.w8s3",
         "BLOCK=4096,SCALE=2.0.w8s2",
     ]
     assert main(["build", "-q"]) == 0 and len(list(Path("dist").iterdir())) == 1
+    assert main(["mutate", "--dry-run", "--sample", "99"]) == 0
+    assert capsys.readouterr().out.splitlines() == [line for line in listed if line.startswith("scale.")], "as any other verb"
 
 
 def test_a_second_run_takes_up_where_the_first_ended(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kbuild.aot.build import MANIFEST, expand_known
+from kbuild.aot.build import load_variants
 from kbuild.aot.environment import number
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Variant
 from kbuild.aot.verify.mutants import Outcome, marks_of, tried, verdict
 from kbuild.aot.verify.pool import Crash, run_jobs
@@ -26,8 +24,8 @@ LONGEST_VARIANT = 3600.0
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     project = Path(options.directory)
-    manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
-    variants = _chosen(manifest, options)
+    manifest, expansion = load_variants(project, options.archs, options.kernels)
+    variants = _chosen(expansion.variants, options)
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0
@@ -54,9 +52,8 @@ def run(options: argparse.Namespace) -> int:
     return 1 if found.problems else 0
 
 
-def _chosen(manifest: Manifest, options: argparse.Namespace) -> list[Variant]:
+def _chosen(variants: Sequence[Variant], options: argparse.Namespace) -> list[Variant]:
     """The variants of the command line: all that have the name, or some of each kernel and architecture."""
-    variants = list(expand_known(manifest, options.archs, options.kernels).variants)
     if options.variant:
         chosen = [variant for variant in variants if options.variant in (variant.name, variant.file_name)]
         if not chosen:

@@ -14,6 +14,7 @@ from kbuild.emulator.mutate.mutant import Mutant, Operator, mutants, mutated, sp
 from kbuild.emulator.mutate.synchronisation import SYNCHRONISATION
 from kbuild.emulator.mutate.trial import ADVERSARIES, TRIALS, Adversary, Case, Subject
 from kbuild.emulator.program import Program
+from kbuild.errors import shown_path
 
 OPERATORS: tuple[Operator, ...] = (*SYNCHRONISATION, *LOGIC)
 CAUGHT, EQUIVALENT, SURVIVED = "caught", "equivalent", "survived"
@@ -57,7 +58,7 @@ def campaign(
     marks = tuple(marks)
     for mutant in spread(mutants(subject.program, tuple(operators)), limit):
         loc = subject.program.module.place(mutant.before)
-        place = "" if loc is None else f"{loc.file}:{loc.line}"
+        place = "" if loc is None else f"{shown_path(loc.file)}:{loc.line}"
         state, reason = _outcome(subject, mutant, place, marks)
         if state:
             yield Result(subject.name, mutant, state, reason, place)

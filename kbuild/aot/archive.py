@@ -19,7 +19,6 @@ against 0.35 ms for a cubin of 63 kB, at the first launch of a kernel).
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Iterable
@@ -28,19 +27,11 @@ from pathlib import Path
 
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import bytes_digest, canonical_json
-from kbuild.errors import KbuildError
 
 MAGIC = b"KBZ1"
 _LEVEL = 6
 """Of zlib: 9 takes four times as long and saves a hundredth."""
-LARGEST = 1 << 30
-"""Bytes that an archive, and any blob of it, may have."""
-
 _PREFIX = struct.Struct("<4sI32s")
-
-
-class ArchiveError(KbuildError):
-    """The bytes are not an archive that `write_archive` wrote."""
 
 
 @dataclass(frozen=True)
@@ -96,68 +87,3 @@ def write_archive(path: Path, entries: Iterable[Entry]) -> str:
     data = encode(entries)
     write_if_changed(path, data)
     return data[8:40].hex()
-
-
-def read_archive(path: Path, index_sha256: str = "") -> tuple[Entry, ...]:
-    """The entries of an archive, every digest checked, and that of the index against the one expected if given."""
-    data = path.read_bytes()
-    try:
-        return decode(data, index_sha256)
-    except ArchiveError as error:
-        raise ArchiveError(f"{path}: {error.message}") from None
-
-
-def decode(data: bytes, index_sha256: str = "") -> tuple[Entry, ...]:
-    """The entries of an archive's bytes; ArchiveError on anything that `encode` would not have written."""
-    if len(data) < _PREFIX.size or len(data) > LARGEST:
-        raise ArchiveError(f"an archive has {_PREFIX.size} to {LARGEST} bytes, not {len(data)}")
-    magic, length, sha256 = _PREFIX.unpack_from(data)
-    if magic != MAGIC:
-        raise ArchiveError(f"starts with {magic!r}, not {MAGIC!r}")
-    text = data[_PREFIX.size : _PREFIX.size + length]
-    if len(text) != length or bytes_digest(text) != sha256.hex():
-        raise ArchiveError("the index does not have its digest")
-    if index_sha256 and index_sha256 != sha256.hex():
-        raise ArchiveError("the index is not that of this package")
-    blobs = memoryview(data)[_PREFIX.size + length :]
-    try:
-        rows = json.loads(text)["entries"]
-        entries = tuple(_decode_entry(row, blobs) for row in rows)
-        end = max((row["offset"] + row["stored"] for row in rows), default=0)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ArchiveError(f"the index is malformed: {type(error).__name__}") from None
-    if end != len(blobs):
-        raise ArchiveError(f"{len(blobs)} bytes of cubins, expected {end}")
-    return entries
-
-
-def _decode_entry(row: dict[str, object], blobs: memoryview) -> Entry:
-    names = tuple(name for name in Entry.__dataclass_fields__ if name != "data")
-    facts = {name: row[name] for name in names}
-    offset, stored, size = (row[name] for name in ("offset", "stored", "size"))
-    if not (isinstance(offset, int) and isinstance(stored, int) and isinstance(size, int)):
-        raise ArchiveError(f"{row['key']}: place and size are no integers")
-    if min(offset, stored, size) < 0 or offset + stored > len(blobs) or size > LARGEST:
-        raise ArchiveError(f"{row['key']}: lies outside the archive")
-    data = _unpack(bytes(blobs[offset : offset + stored]), size, row["compression"], str(row["key"]))
-    if bytes_digest(data) != row["sha256"]:
-        raise ArchiveError(f"{row['key']}: does not have its digest")
-    return Entry(**facts, data=data)  # type: ignore[arg-type]
-
-
-def _unpack(stored: bytes, size: int, compression: object, key: str) -> bytes:
-    if compression == "raw":
-        data = stored
-    elif compression == "zlib":
-        stream = zlib.decompressobj()
-        try:
-            data = stream.decompress(stored, size + 1)
-        except zlib.error as error:
-            raise ArchiveError(f"{key}: {error}") from None
-        if not stream.eof or stream.unused_data:
-            raise ArchiveError(f"{key}: is not one whole zlib stream")
-    else:
-        raise ArchiveError(f"{key}: unknown compression {compression!r}")
-    if len(data) != size:
-        raise ArchiveError(f"{key}: has {len(data)} bytes, expected {size}")
-    return data

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.archive import decode
 from kbuild.aot.build import Options, Result, build
 from kbuild.aot.manifest import Package
 from kbuild.aot.progress import Progress
 from kbuild.aot.wheel import make_wheel, needed_libraries, platform_tag
+from tests.aot.archives import entries_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Package("demo_kernels", "1.0", ("sm_90",), summary="Demo", license="MIT")
@@ -51,12 +51,12 @@ def test_the_wheel_holds_what_was_compiled(built: tuple[Options, Result]) -> Non
     assert not result.failures and result.wheel is not None and result.wheel.parent == options.project / "dist"
     with zipfile.ZipFile(result.wheel) as archive:
         assert archive.testzip() is None
-        entries = decode(archive.read("demo_kernels/cubins/sm_80.kbz"))
+        entries = entries_of(archive.read("demo_kernels/cubins/sm_80.kbz"))
         assert [entry.kind for entry in entries] == ["cubin", "ptx"] * 6
         for entry in entries:
             suffix = f"{entry.key.removeprefix('scale.').removesuffix('.ptx')}.{entry.kind}"
             assert entry.data == (options.project / "build/sm_80/scale" / suffix).read_bytes()
-        assert {entry.kind for entry in decode(archive.read("demo_kernels/cubins/sm_90.kbz"))} == {"cubin"}
+        assert {entry.kind for entry in entries_of(archive.read("demo_kernels/cubins/sm_90.kbz"))} == {"cubin"}
         assert not [name for name in archive.namelist() if name.endswith((".c", ".pyc", ".json"))]
 
 

@@ -216,12 +216,6 @@ class LinearLayout:
         """
         return _solve(self, destination)
 
-    def compose(self, conversion: Conversion) -> LinearLayout:
-        """self ∘ conversion: the layout whose places hold what `conversion` says this one holds."""
-        flat = [basis for _, bases in self.bases for basis in bases]
-        images = tuple((dim, tuple(f2.apply(flat, place) for place in places)) for dim, places in conversion.images)
-        return LinearLayout(self.shape, images)
-
     def __mul__(self, other: LinearLayout) -> LinearLayout:
         """Tile this layout with `other`: bits and coordinates of `other` come above those of this layout."""
         if self.rank != other.rank or self.dims != other.dims:

@@ -171,9 +171,7 @@ def _arguments(
             reader.error(key, "the parameter is a constexpr", "give its values in matrix or config")
         elif name in axes:
             reader.error(key, "is an axis of the matrix too")
-        argument = _argument(reader, key, name, text, axes, referenced)
-        if argument is not None:
-            found[name] = argument
+        found[name] = _argument(reader, key, name, text, axes, referenced)
     for axis in matrix:
         if axis.name not in parameters and axis.name not in referenced:
             reader.error(
@@ -190,26 +188,27 @@ def _arguments(
 
 def _argument(
     reader: Reader, key: KeyPath, name: str, text: object, axes: Mapping[str, Axis], referenced: set[str]
-) -> Argument | None:
+) -> Argument:
+    """The argument of a type; of one that is wrong a pointer or an integer, so that what else names it is no mistake as well."""
     match = _TYPE.fullmatch(text) if isinstance(text, str) else None
     if match is None and isinstance(text, str) and (match := _DESCRIPTOR.fullmatch(text)):
-        return _descriptor(reader, key, Argument(name, text), match, axes, referenced)
+        _element_types(reader, key, match[1], match[2], axes, referenced)
+        return Argument(name, text)  # The compile-time values that its block names are known when a variant is made.
     if match is None or not isinstance(text, str):
         written = '"*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
         reader.error(key, f"{described(text)} is not a type", f"write it as {written}")
-        return None
+        return Argument(name, "*i8" if str(text).startswith("*") else "i32")
     _, plain, axis_name, hints = match.groups()
     values = _element_types(reader, key, plain, axis_name, axes, referenced)
-    good = values is not None
     marks = [mark for mark in hints.split(":") if mark]
     type_ = text.partition(":")[0]
-    if marks and good and not type_.startswith("*") and any(str(value)[0] not in "iu" or value == "i1" for value in values or ()):
+    if values is None:
+        type_ = "*i8" if type_.startswith("*") else "i32"
+    elif marks and not type_.startswith("*") and any(str(value)[0] not in "iu" or value == "i1" for value in values):
         reader.error(key, "only pointers and integers can be divisible by 8 or 16 or equal to one")
-        return None
     if "1" in [mark.rstrip("?") for mark in marks] and type_.startswith("*"):
         reader.error(key, "a pointer cannot be equal to one")
-        return None
-    return Argument(name, type_, _hints(marks)) if good else None
+    return Argument(name, type_, _hints(marks))
 
 
 def _element_types(
@@ -227,13 +226,6 @@ def _element_types(
         place = (*key[:-2], "matrix", axis_name, index) if axis_name else key
         reader.error(place, f"unknown type {described(values[index])}", suggestion(values[index], DTYPES))
     return None if wrong else values
-
-
-def _descriptor(
-    reader: Reader, key: KeyPath, argument: Argument, match: re.Match[str], axes: Mapping[str, Axis], referenced: set[str]
-) -> Argument | None:
-    """A tensor descriptor; the compile-time values that its block names are known when a variant is made."""
-    return argument if _element_types(reader, key, match[1], match[2], axes, referenced) is not None else None
 
 
 def _hints(marks: list[str]) -> tuple[str, ...]:

@@ -201,6 +201,26 @@ def test_all_mistakes_at_once_in_order_of_lines(project: Path) -> None:
     assert len(found) >= 3 and "sm_91" in found[0] and any("fp31" in entry for entry in found)
 
 
+def test_what_names_an_argument_of_a_wrong_type_is_no_mistake_as_well(project: Path) -> None:
+    manifest = project / "kernels.toml"
+    text = manifest.read_text() + """
+[[kernel.specialize]]
+n = 16
+y = 16
+[kernel.verify]
+sizes = { x = "n", y = "n" }
+values = [{ n = 40 }]
+[kernel.tune]
+candidates = { BLOCK = [512] }
+bucket = [{ values = { n = 500 } }]
+"""
+    assert text.count('"fp16", "fp32"') == 1
+    manifest.write_text(text.replace('"fp16", "fp32"', '"fp16", "fp32", "fp23"').replace('"i32:16?"', '"i23:16?"'))
+    assert [line.split(";")[0] for line in mistakes(project)] == [
+        '14: kernel "scale": args.n: unknown type "i23"', '16: kernel "scale": matrix.dtype[2]: unknown type "fp23"',
+    ]  # fmt: skip
+
+
 def test_no_file_no_utf8_and_a_huge_file(project: Path) -> None:
     (project / "kernels.toml").write_bytes(b"schema = 1\n# \xff\n")
     assert mistakes(project) == ["2: the text is not UTF-8"]

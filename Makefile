@@ -2,7 +2,7 @@
 # make test    the tests that need no GPU
 # make verify  the PTX of all kernels of this repository run on the CPU: right results, no races
 # make static  what differs in the code of all kernels from bench/baseline.txt: registers, spills, instructions by class
-# make clean   removes what both made
+# make clean   removes what they made
 #
 # It takes Python 3.10 or newer, make and a C compiler.
 

@@ -17,7 +17,7 @@ enum {
     AMBIGUOUS = -2
 };
 
-/* Bits of the facts of arguments, as in dispatch.py. */
+/* Bits of the facts of arguments, as in _selection.py. */
 #define TYPE_I1 (UINT64_C(1) << 0)
 #define TYPE_I8 (UINT64_C(1) << 1)
 #define TYPE_I16 (UINT64_C(1) << 2)

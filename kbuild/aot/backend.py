@@ -4,7 +4,7 @@
     requires = ["kbuild"]
     build-backend = "kbuild.aot.backend"
 
-With cli.py this is the only module that reads the environment.
+With cli/__init__.py this is the only module that reads the environment.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from typing import Any
 
 import jinja2
 
-from kbuild.aot import dispatch, expressions
-from kbuild.aot.dispatch import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
+from kbuild.aot import expressions, selection
 from kbuild.aot.files import templates_directory
+from kbuild.aot.selection import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
 from kbuild.aot.tensor_maps import SWIZZLES, element_type
 
 FILES = {
@@ -63,7 +63,7 @@ def render(package_dir: Path, table: Table) -> list[Path]:
     """Writes all sources of the package; files that have the right bytes stay untouched.  Gives all their paths."""
     context = _context(table)
     texts = {name: template.render(context) for name, template in templates().items()}
-    texts["_selection.py"] = Path(dispatch.__file__).read_text(encoding="utf-8")
+    texts["_selection.py"] = Path(selection.__file__).read_text(encoding="utf-8")
     texts["py.typed"] = ""
     package_dir.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -189,7 +189,7 @@ def c_string(text: str) -> str:
 
 def c_doc(kernel: _KernelContext) -> str:
     """The doc string of a function in C: a signature that `inspect` reads, and the text, one literal for each line."""
-    text = kernel.table.name + dispatch.signature(kernel.table).replace("(", "($module, ", 1) + "\n--\n\n" + kernel.doc
+    text = kernel.table.name + selection.signature(kernel.table).replace("(", "($module, ", 1) + "\n--\n\n" + kernel.doc
     return "\n".join("      " + c_string(line) for line in text.splitlines(keepends=True))
 
 
@@ -249,7 +249,7 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
         names = sorted({type(value).__name__ for value in option.values})
         annotations[option.name] = " | ".join(names if option.required or option.default >= 0 else ["object", "None"])
     positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.table.given]
-    return [*positional, *dispatch.keyword_texts(kernel.table, annotations)]
+    return [*positional, *selection.keyword_texts(kernel.table, annotations)]
 
 
 def c_parameter(parameter: Parameter) -> str:

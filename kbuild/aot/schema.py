@@ -1,4 +1,4 @@
-"""The keys of `kernels.toml`, table by table: what the loader takes, and what docs/schema.json and docs/reference.md say.
+"""The keys of `kernels.toml`, table by table: what the loader takes, and what docs/schema.json and docs/manifest.md say.
 
 Each key names the field of manifest.py that it fills; the field's doc string is the key's description.
 """

@@ -13,7 +13,10 @@ from typing import Any
 
 from kbuild.aot import expressions
 from kbuild.aot.descriptors import Extent, expanded
-from kbuild.aot.dispatch import (
+from kbuild.aot.manifest import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
+from kbuild.aot.matrix import Variant
+from kbuild.aot.rendering import Table
+from kbuild.aot.selection import (
     DEVICE_FACTS,
     HINT_1,
     HINT_8,
@@ -26,9 +29,6 @@ from kbuild.aot.dispatch import (
     Row,
     Target,
 )  # fmt: skip
-from kbuild.aot.manifest import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
-from kbuild.aot.matrix import Variant
-from kbuild.aot.rendering import Table
 from kbuild.errors import ManifestError
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

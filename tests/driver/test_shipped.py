@@ -20,7 +20,7 @@ from typing import Any
 import numpy
 import pytest
 
-from kbuild.aot import dispatch
+from kbuild.aot import selection
 from kbuild.aot.build import Options, build
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Guard
@@ -119,27 +119,27 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 
-def word(parameter: dispatch.Parameter, value: int | float) -> int:
-    """The fact of one argument, by what `dispatch.py` says of facts."""
+def word(parameter: selection.Parameter, value: int | float) -> int:
+    """The fact of one argument, by what `selection.py` says of facts."""
     if parameter.kind == "float":
-        return dispatch.TYPE_MASK & parameter.mask
+        return selection.TYPE_MASK & parameter.mask
     assert isinstance(value, int)
-    hints = dispatch.HINT_16 * (value % 16 == 0) | dispatch.HINT_8 * (value % 8 == 0) | dispatch.HINT_1 * (value == 1)
-    types = dispatch.TYPE_MASK
+    hints = selection.HINT_16 * (value % 16 == 0) | selection.HINT_8 * (value % 8 == 0) | selection.HINT_1 * (value == 1)
+    types = selection.TYPE_MASK
     if parameter.kind == "integer":
         limits = {f"i{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)}
         limits |= {f"u{bits}": (0, 2**bits) for bits in (8, 16, 32, 64)} | {"i1": (0, 2)}
-        types = sum(dispatch.TYPES[name] for name, (least, end) in limits.items() if least <= value < end)
+        types = sum(selection.TYPES[name] for name, (least, end) in limits.items() if least <= value < end)
     return (types | hints) & parameter.mask
 
 
-def row_for(table: dispatch.KernelTable, targets: Any, capability: int, values: dict[str, Any], options: dict[str, Any]) -> str:
+def row_for(table: selection.KernelTable, targets: Any, capability: int, values: dict[str, Any], options: dict[str, Any]) -> str:
     """The name of the row that dispatch in Python takes."""
-    facts = [*dispatch.device_facts(table, targets, capability, 232448 if capability == 90 else 166912)]
+    facts = [*selection.device_facts(table, targets, capability, 232448 if capability == 90 else 166912)]
     facts += [word(parameter, values[parameter.name]) for parameter in table.parameters]
     facts += [1 << option.values.index(options[option.name]) for option in table.options]
     facts += [int(holds(condition, values)) for condition in table.conditions]
-    return table.rows[dispatch.select(table, facts).row].name
+    return table.rows[selection.select(table, facts).row].name
 
 
 def bytes_of(variant: Variant, values: dict[str, int | float]) -> tuple[bytes, ...]:

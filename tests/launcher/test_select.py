@@ -4,10 +4,12 @@ import random
 
 import pytest
 
-from kbuild.aot import dispatch, tables
+from kbuild.aot import selection, tables
 from kbuild.aot.manifest import Guard
 from kbuild.errors import ManifestError
 from tests.launcher.example_package import Tensor, built, example_table, kernel_of, manifest_of, variant_of
+
+ALL_BITS = (1 << 64) - 1
 
 
 @pytest.fixture
@@ -22,13 +24,13 @@ def test_select_in_c_and_in_python(launcher):
     for index, kernel in enumerate(table.kernels):
         for _ in range(3000):
             row = chance.choice(kernel.rows)
-            noise = [chance.choice((0, 0, 0, 1 << chance.randrange(64), dispatch.ALL_BITS)) for _ in row.required]
+            noise = [chance.choice((0, 0, 0, 1 << chance.randrange(64), ALL_BITS)) for _ in row.required]
             facts = tuple((need | bits) & ~(chance.random() < 0.05 and need) for need, bits in zip(row.required, noise))
-            chosen = dispatch.select(kernel, facts)
+            chosen = selection.select(kernel, facts)
             trace = tuple(failed[0] if failed else -1 for failed in chosen.trace)
             assert launcher._select(index, facts) == (chosen.row, trace)
             seen.add(min(chosen.row, 2))
-    assert seen == {dispatch.AMBIGUOUS, dispatch.NO_ROW, 0, 1, 2}
+    assert seen == {selection.AMBIGUOUS, selection.NO_ROW, 0, 1, 2}
 
 
 def test_device_facts_in_c_and_in_python(launcher):
@@ -36,30 +38,30 @@ def test_device_facts_in_c_and_in_python(launcher):
     for index, kernel in enumerate(table.kernels):
         for capability in (75, 80, 86, 89, 90, 100, 103, 120):
             for shared in (49152, 65536, 101376, 166912, 232448):
-                facts = dispatch.device_facts(kernel, table.targets, capability, shared)
+                facts = selection.device_facts(kernel, table.targets, capability, shared)
                 assert launcher._device_facts(index, capability, shared) == facts
-    names = {t.name: [c for c in (75, 80, 86, 90, 100, 120) if dispatch.runs_on(t, c)] for t in table.targets}
+    names = {t.name: [c for c in (75, 80, 86, 90, 100, 120) if selection.runs_on(t, c)] for t in table.targets}
     assert names == {"sm_80": [80, 86], "sm_80+ptx": [80, 86, 90, 100, 120], "sm_90": [90], "sm_90a": [90]}, "no sm_90a+ptx"
 
 
 def test_facts_of_a_call(launcher, world):
     table, _ = example_table()
     ordinal, facts, arguments, grid = launcher._facts(0, False, Tensor("float16"), Tensor(address=1), n=48, grid=(3,))
-    fp16, hint = dispatch.TYPES["fp16"], dispatch.HINT_16
+    fp16, hint = selection.TYPES["fp16"], selection.HINT_16
     assert (ordinal, grid, arguments[2:]) == (0, (3,), (48, None))
-    assert facts == (0, 0, fp16 | hint, dispatch.TYPES["fp32"], dispatch.TYPES["i32"] | hint, dispatch.ALL_BITS)
-    assert table.kernels[0].parameters[2].mask == dispatch.TYPES["i32"] | hint | dispatch.HINT_1
+    assert facts == (0, 0, fp16 | hint, selection.TYPES["fp32"], selection.TYPES["i32"] | hint, ALL_BITS)
+    assert table.kernels[0].parameters[2].mask == selection.TYPES["i32"] | hint | selection.HINT_1
 
 
 def test_which_integers_fit_a_type(launcher):
     """`seed` is u64, `heads` i64, `n` i32 with both hints, `flag` i1: at the edges of every type."""
     edges = {sign * 2**power + step for power in (0, 1, 4, 31, 32, 63, 64) for step in (-1, 0, 1) for sign in (1, -1)}
-    types, q = dispatch.TYPES, Tensor("float16")
+    types, q = selection.TYPES, Tensor("float16")
     for value in sorted(edge for edge in edges if -(2**63) <= edge < 2**64):
         call = launcher._facts(1, True, q, 0.5, 1.5, 1, value, value, HEAD_DIM=64, IS_CAUSAL=True)[1]
         assert call[6:8] == (types["i64"] * (value < 2**63), types["u64"] * (value >= 0)), value
         n = launcher._facts(0, True, q, q, value)[1][4]
-        hints = dispatch.HINT_16 * (value % 16 == 0) | dispatch.HINT_1 * (value == 1)
+        hints = selection.HINT_16 * (value % 16 == 0) | selection.HINT_1 * (value == 1)
         assert n == types["i32"] * (-(2**31) <= value < 2**31) | hints, value
         assert launcher._facts(3, True, q, value, grid=1)[1][3] == types["i1"] * (value in (0, 1)), value
     with pytest.raises(OverflowError):
@@ -69,7 +71,7 @@ def test_which_integers_fit_a_type(launcher):
 def test_addresses_that_8_divides(launcher, world):
     for address in (0x100, 0x108, 0x104, 0x110):
         fact = launcher._facts(3, True, Tensor("int8", address=address), 1, grid=1)[1][2]
-        assert fact == dispatch.TYPES["i8"] | dispatch.HINT_8 * (address % 8 == 0), hex(address)
+        assert fact == selection.TYPES["i8"] | selection.HINT_8 * (address % 8 == 0), hex(address)
     with pytest.raises(world.package.NoVariantError, match="the address of source is not divisible by 8"):
         world.package.copy(Tensor("int8", address=0x104, device=1), True, grid=1)
 
@@ -101,9 +103,9 @@ def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
     any_value = variant_of("f", "sm_90", {"n": "i32"}, constexprs={"BLOCK": 16})
     aligned = variant_of("f", "sm_90", {"n": "i32:16"}, constexprs={"BLOCK": 128})
     kernel = table_of([built(any_value), built(aligned)]).kernels[0]
-    for hint, name in ((0, "BLOCK=16 num_warps=4 num_stages=3"), (dispatch.HINT_16, "BLOCK=128 num_warps=4 num_stages=3 n:16")):
-        facts = (dispatch.ALL_BITS, dispatch.ALL_BITS, dispatch.TYPES["i32"] | hint)
-        assert kernel.rows[dispatch.select(kernel, facts).row].name == f"sm_90 {name}"
+    for hint, name in ((0, "BLOCK=16 num_warps=4 num_stages=3"), (selection.HINT_16, "BLOCK=128 num_warps=4 num_stages=3 n:16")):
+        facts = (ALL_BITS, ALL_BITS, selection.TYPES["i32"] | hint)
+        assert kernel.rows[selection.select(kernel, facts).row].name == f"sm_90 {name}"
 
 
 def test_many_levels_of_shared_memory_are_merged_upwards():
@@ -111,7 +113,7 @@ def test_many_levels_of_shared_memory_are_merged_upwards():
     kernel = table_of(rows).kernels[0]
     assert len(kernel.levels) <= 60
     for row in kernel.rows:
-        level = kernel.levels[row.required[dispatch.FACT_SHARED].bit_length() - 1]
+        level = kernel.levels[row.required[selection.FACT_SHARED].bit_length() - 1]
         assert row.shared <= level <= row.shared + 300
 
 

@@ -37,7 +37,6 @@ HINT_8 = 1 << 60
 TENSOR_MAP = "tensormap "
 """What the type of a passed tensor map begins with; then come element, sizes of the box, bytes of the swizzle, the tensor's
 base, its sizes, and its strides but the last; each is the number of an argument (`#3`) or a number."""
-ALL_BITS = (1 << 64) - 1
 FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
 NO_ROW, AMBIGUOUS = -1, -2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,13 @@ def test_the_cubin_lies_in_the_current_directory_by_default(
 
 def test_dump(tmp_path: Path) -> None:
     assert cli.main([*VECTOR_ADD, "--emit", "ttgir", "-q", "--dump", str(tmp_path / "dump"), "-o", str(tmp_path)]) == 0
-    assert list((tmp_path / "dump").iterdir())
+    *dumped, final, first = sorted((tmp_path / "dump").iterdir())
+    assert (final.name, first.name) == ("kernel.ttgir", "kernel.ttir")
+    stages = [path.suffix for path in dumped]
+    assert stages == sorted(stages, reverse=True) and ".ttgir" in stages, "each file is named for what it holds"
+    laid_out = [path for path in dumped if re.search(r"tensor<[^<>]*, #", path.read_text())]
+    assert laid_out == dumped[stages.index(".ttgir") :]
+    assert cli.main(["opt", str(dumped[-1]), "-p", "cse", "-o", str(tmp_path)]) == 0, "and is read back"
 
 
 @pytest.mark.parametrize("words, message", [

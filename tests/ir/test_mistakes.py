@@ -131,6 +131,6 @@ def test_a_failing_pass_says_how_to_repeat_it(tmp_path) -> None:
     with pytest.raises(InternalError) as caught:
         run_pipeline(module, find_target("sm_80"), ["break_something"], PassLog(dump=tmp_path))
     assert caught.value.message == "pass break_something failed: ZeroDivisionError: no"
-    input_ = tmp_path / "00_before_failure.ttgir"
+    input_ = tmp_path / "00_before_failure.ttir"
     assert caught.value.hint == f"repeat with: kbuild opt {input_} -p 'break_something' --arch sm_80"
     assert input_.read_text().startswith("tt.func @f(%x: i32)")

@@ -6,7 +6,7 @@ A pass is a function of a module and a target, registered under its file's name;
     def loop_unroll(module, target): …
 
 A pipeline is a tuple of pass texts (`"pipeline{stages=3}"`), kept as data with the target.  `run_pipeline` runs, verifies,
-dumps `NN_name.ttgir`, times, and on a failure of kbuild itself says how to repeat it.
+dumps `NN_name.ttir` or `.ttgir`, times, and on a failure of kbuild itself says how to repeat it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ class Pass(NamedTuple):
 
     name: str
     suffix: str
-    """The stage of its output: `ttir` or `ttgir`."""
+    """`ttgir` for those that read or make layouts; `ttir` for those that leave the stage as it is."""
     function: Callable[..., Any]
 
 
 _PASSES: dict[str, Pass] = {}
+_STAGES = ("ttir", "ttgir")
 
 
 def tensor_pass(function: PassFunction) -> PassFunction:
-    """Register a pass over ttir (tensors without layouts)."""
+    """Register a pass over ttir (tensors without layouts), or over either."""
     _PASSES[function.__name__] = Pass(function.__name__, "ttir", function)
     return function
 
@@ -79,8 +80,10 @@ class PassLog:
     """What a pipeline run leaves behind."""
 
     dump: Path | None = None
-    """Folder for `NN_name.ttgir`, or None."""
+    """Folder for `NN_name.ttir` and `NN_name.ttgir`, or None."""
     number: int = 0
+    stage: str = "ttir"
+    """That of the module as it is now."""
     seconds: dict[str, float] | None = None
 
 
@@ -108,8 +111,9 @@ def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLo
         if log.seconds is not None:
             log.seconds[entry.name] = log.seconds.get(entry.name, 0.0) + time.perf_counter() - started
         log.number += 1
+        log.stage = max(log.stage, entry.suffix, key=_STAGES.index)
         if log.dump is not None:
-            path = log.dump / f"{log.number:02}_{entry.name}.{entry.suffix}"
+            path = log.dump / f"{log.number:02}_{entry.name}.{log.stage}"
             path.write_text(print_module(module, locations=True))
 
 
@@ -117,7 +121,7 @@ def _failed(text: str, target: Any, before: str, log: PassLog, error: Exception)
     if log.dump is None:
         advice = "compile again with --dump DIR for the input of the pass and the command that repeats it"
     else:
-        path = log.dump / f"{log.number:02}_before_failure.ttgir"
+        path = log.dump / f"{log.number:02}_before_failure.{log.stage}"
         path.write_text(before)
         advice = f"repeat with: kbuild opt {path} -p '{text}' --arch {target.arch}"
     loc = error.loc if isinstance(error, KbuildError) else None

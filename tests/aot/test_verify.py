@@ -26,6 +26,7 @@ from kbuild.cli import main
 from kbuild.compiler import driver
 from kbuild.compiler.interp.loaded import module_of, pointee_of
 from tests.aot.test_load import mistakes
+from tests.aot.test_serve import sleeping, wait_until_gone
 
 TABLE = """
 [kernel.verify]
@@ -229,6 +230,21 @@ def test_workers_end_with_those_who_wait_for_them(tmp_path: Path) -> None:
     for member in ("one", "two"):
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / member).read_text()), 0)
+
+
+def test_workers_end_when_those_who_wait_for_them_are_killed(tmp_path: Path) -> None:
+    def work(member: str) -> None:
+        (tmp_path / member).write_text(str(os.getpid()))
+        time.sleep(100)
+
+    waiting = os.fork()
+    if waiting == 0:
+        list(run_jobs([["one"], ["two"]], work, 2, 100.0))
+    workers = [sleeping(tmp_path, member) for member in ("one", "two")]
+    os.kill(waiting, signal.SIGKILL)
+    os.waitpid(waiting, 0)
+    for worker in workers:
+        wait_until_gone(worker)
 
 
 def _interrupt(*_: object) -> None:

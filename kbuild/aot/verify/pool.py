@@ -7,6 +7,7 @@ A worker that dies, or that is at one member for too long, is replaced; the memb
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -26,6 +27,8 @@ Result = TypeVar("Result")
 
 _LARGEST_TEXT = 2000
 """Characters of what a process printed before it crashed that are kept."""
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that a process gets when its parent ends."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,10 @@ class _Worker(Generic[Member]):
 
 
 def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> NoReturn:
-    """The life of a worker: jobs in, results out, until the connection ends."""
+    """The life of a worker: jobs in, results out, until the connection ends, or the process at its other end."""
     try:
+        with suppress(AttributeError):  # Elsewhere than on Linux it works on, to the end of its job, for no one.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent hears of the keyboard, and ends its workers.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.putenv("OPENBLAS_NUM_THREADS", "1")  # numpy is imported after this; there are as many workers as processors.

@@ -35,7 +35,7 @@ def layer_norm_kernel(
     columns = tl.arange(0, BLOCK)
     squares = tl.zeros([BLOCK], dtype=tl.float32)
     for part in tl.static_range(PARTS):
-        value = part_of(x, part, n_cols, BLOCK, "") if AGAIN else values[part]
+        value = part_of(x, part, n_cols, BLOCK, "evict_last") if AGAIN else values[part]
         difference = tl.where(part * BLOCK + columns < n_cols, value - row_mean, 0.0)
         squares += difference * difference
     row_rstd = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(squares, axis=0) / n_cols + eps))

@@ -31,11 +31,14 @@ def exponential(x, top, EXACT: tl.constexpr):
 
 
 @triton.jit
-def softmax_kernel(x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr, AGAIN: tl.constexpr = False):
+def softmax_kernel(
+    x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr, AGAIN: tl.constexpr = False, SECOND: tl.constexpr = "",
+):  # fmt: skip
     """Program r normalises row r of `n_cols` ≤ BLOCK elements; strides are in elements between rows.
 
     The row stays in registers, or, if AGAIN, is read again from the cache of the multiprocessor for each step: then its registers
-    are enough for two wide rows, of which one uses memory while the other one computes.
+    are enough for two wide rows, of which one uses memory while the other one computes.  SECOND is the eviction policy of the
+    second of the three reads.
     """
     EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
     row = tl.program_id(0).to(tl.int64)
@@ -48,7 +51,7 @@ def softmax_kernel(x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr, AG
         values = tl.load(place, mask=inside, other=-float("inf")).to(tl.float32)
     row_max = tl.max(values, axis=0)
     if AGAIN:
-        values = tl.load(place, mask=inside, other=-float("inf")).to(tl.float32)
+        values = tl.load(place, mask=inside, other=-float("inf"), eviction_policy=SECOND).to(tl.float32)
     exponentials = exponential(values, row_max, EXACT)
     row_sum = tl.sum(exponentials, axis=0)
     if AGAIN:

@@ -25,8 +25,8 @@ from kbuild.aot.verify.verdict import ADVERSE, Run, Wanted, runs_of
 from kbuild.cli import main
 from kbuild.compiler import driver
 from kbuild.compiler.interp.loaded import module_of, pointee_of
+from tests.aot.processes import wait_until_gone, written_number
 from tests.aot.test_load import mistakes
-from tests.aot.test_serve import sleeping, wait_until_gone
 
 TABLE = """
 [kernel.verify]
@@ -240,7 +240,7 @@ def test_workers_end_when_those_who_wait_for_them_are_killed(tmp_path: Path) -> 
     waiting = os.fork()
     if waiting == 0:
         list(run_jobs([["one"], ["two"]], work, 2, 100.0))
-    workers = [sleeping(tmp_path, member) for member in ("one", "two")]
+    workers = [written_number(tmp_path / member) for member in ("one", "two")]
     os.kill(waiting, signal.SIGKILL)
     os.waitpid(waiting, 0)
     for worker in workers:

@@ -325,5 +325,10 @@ def test_run_prints_arrays_and_findings(project: Path, capsys: pytest.CaptureFix
     assert "y: 50 elements of f32, 50 changed" in capsys.readouterr().out
     assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--races"]) == 2
     assert "--schedule reverse" in capsys.readouterr().err
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=5000000000"]) == 2
+    assert "--arg n=5000000000: i32 has 32 bits" in capsys.readouterr().err
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=-1"]) == 0
+    assert main(["run", *source, "--arg", "x=range:3000000000,y=poison:50,n=50"]) == 2
+    assert "N is a number of elements below 2^31" in capsys.readouterr().err
     assert main(["run", *source, "--arg", "x=5,y=poison:50,n=64"]) == 2
     assert "--arg x=5: " in capsys.readouterr().err

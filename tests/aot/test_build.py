@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from kbuild.aot.files import templates_directory
 from kbuild.aot.progress import Progress
 from kbuild.errors import CompileError, KbuildError, UsageError
 from tests.aot.conftest import KERNEL, MANIFEST
+from tests.aot.processes import wait_until
 from tests.manifests import package_table
 
 ROOT = Path(__file__).parents[2]
@@ -237,14 +237,6 @@ def at_work(project: Path) -> set[str]:
         with suppress(OSError):  # It has ended.
             found.add(os.readlink(process / "cwd"))
     return {folder for folder in found if Path(folder).is_relative_to(project)}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(100):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it has not come to that")
 
 
 ONE = package_table("demo_kernels", "sm_80") + """\

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.aot.processes import wait_until_gone, written_number
+
 ROOT = Path(__file__).parents[2]
 Process = subprocess.Popen[bytes]
 CLIENT = ROOT / "kbuild/aot/client.py"
@@ -91,31 +93,6 @@ def client(tmp_path: Path, command: list[str], job: str) -> Process:
         return subprocess.Popen(command, cwd=tmp_path, stdin=stdin, stdout=subprocess.PIPE)
 
 
-def is_alive(process: int) -> bool:
-    """Whether a process runs still."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def sleeping(tmp_path: Path, name: str) -> int:
-    """The process of a job that sleeps, once it does."""
-    for _ in range(200):
-        if (tmp_path / name).is_file() and (text := (tmp_path / name).read_text()):
-            return int(text)
-        time.sleep(0.05)
-    raise AssertionError("the job did not start")
-
-
-def wait_until_gone(process: int) -> None:
-    for _ in range(200):
-        if not is_alive(process):
-            return
-        time.sleep(0.05)
-    raise AssertionError("it runs still")
-
-
 def test_codes_and_outputs_reach_their_clients(tmp_path: Path, server: Process, command: list[str]) -> None:
     clients = [client(tmp_path, command, f"exit {code}") for code in range(20)]
     assert [(one.communicate()[0], one.returncode) for one in clients] == [(b"exit True\n", code) for code in range(20)]
@@ -145,7 +122,7 @@ def test_a_worker_that_dies_costs_its_job(tmp_path: Path, server: Process, comma
 
 def test_a_client_that_leaves_takes_its_worker_along(tmp_path: Path, server: Process, command: list[str]) -> None:
     one = client(tmp_path, command, f"sleep {tmp_path}/one")
-    process = sleeping(tmp_path, "one")
+    process = written_number(tmp_path / "one")
     one.kill()
     wait_until_gone(process)
     assert client(tmp_path, command, "exit 3").wait(20) == 3
@@ -153,7 +130,7 @@ def test_a_client_that_leaves_takes_its_worker_along(tmp_path: Path, server: Pro
 
 def test_the_server_takes_all_workers_along(tmp_path: Path, server: Process, command: list[str]) -> None:
     waiting = client(tmp_path, command, f"sleep {tmp_path}/two")
-    process = sleeping(tmp_path, "two")
+    process = written_number(tmp_path / "two")
     assert server.stdin is not None
     server.stdin.close()
     assert server.wait(10) == 0

@@ -25,8 +25,8 @@ from kbuild.aot.verify.verdict import ADVERSE, Run, Wanted, runs_of
 from kbuild.cli import main
 from kbuild.compiler import driver
 from kbuild.compiler.interp.loaded import module_of, pointee_of
+from tests.aot.processes import wait_until_gone, written_number
 from tests.aot.test_load import mistakes
-from tests.aot.test_serve import sleeping, wait_until_gone
 
 TABLE = """
 [kernel.verify]
@@ -240,7 +240,7 @@ def test_workers_end_when_those_who_wait_for_them_are_killed(tmp_path: Path) -> 
     waiting = os.fork()
     if waiting == 0:
         list(run_jobs([["one"], ["two"]], work, 2, 100.0))
-    workers = [sleeping(tmp_path, member) for member in ("one", "two")]
+    workers = [written_number(tmp_path / member) for member in ("one", "two")]
     os.kill(waiting, signal.SIGKILL)
     os.waitpid(waiting, 0)
     for worker in workers:
@@ -325,5 +325,10 @@ def test_run_prints_arrays_and_findings(project: Path, capsys: pytest.CaptureFix
     assert "y: 50 elements of f32, 50 changed" in capsys.readouterr().out
     assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--races"]) == 2
     assert "--schedule reverse" in capsys.readouterr().err
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=5000000000"]) == 2
+    assert "--arg n=5000000000: i32 has 32 bits" in capsys.readouterr().err
+    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=-1"]) == 0
+    assert main(["run", *source, "--arg", "x=range:3000000000,y=poison:50,n=50"]) == 2
+    assert "N is a number of elements below 2^31" in capsys.readouterr().err
     assert main(["run", *source, "--arg", "x=5,y=poison:50,n=64"]) == 2
     assert "--arg x=5: " in capsys.readouterr().err

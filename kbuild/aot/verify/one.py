@@ -12,7 +12,7 @@ from kbuild.aot.verify.data import poisoned
 from kbuild.aot.verify.reference import types_of
 from kbuild.compiler import driver
 from kbuild.compiler.interp import decode, encode
-from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, module_of, pointee_of
+from kbuild.compiler.interp.loaded import Type, bit_width, is_float, is_pointer, module_of, pointee_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator.race import RaceDetector
 from kbuild.errors import UsageError
@@ -49,14 +49,18 @@ def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> A
     """One argument from its text."""
     if not is_pointer(type_):
         try:
-            return float(text) if is_float(type_) else int(text, 0)
+            value = float(text) if is_float(type_) else int(text, 0)
         except ValueError:
-            raise UsageError(f"--arg {name}={text}: {type_} wants a number") from None
+            raise UsageError(f"--arg {name}={text}: {type_} wants a {'number' if is_float(type_) else 'whole number'}") from None
+        if isinstance(value, int) and not -1 << bit_width(type_) - 1 <= value < 1 << bit_width(type_):
+            raise UsageError(f"--arg {name}={text}: {type_} has {bit_width(type_)} bits, which do not hold it")
+        return value
     element = pointee_of(type_)
     kind, _, count = text.partition(":")
     if kind not in ("random", "range", "zeros", "poison") or not (count.isascii() and count.isdigit()) or int(count) >= 2**31:
         raise UsageError(
-            f"--arg {name}={text}: {type_} wants an array", hint="write random:N, range:N, zeros:N or poison:N, with N elements"
+            f"--arg {name}={text}: {type_} wants an array",
+            hint="write random:N, range:N, zeros:N or poison:N; N is a number of elements below 2^31",
         )
     size = int(count)
     if kind == "poison":

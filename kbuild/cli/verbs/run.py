@@ -17,7 +17,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--arch: one architecture at a time")
     parts = options.grid.split(",")
     if len(parts) > 3 or not all(part.isascii() and part.isdigit() and 0 < int(part) < 2**31 for part in parts):
-        raise UsageError(f"--grid {options.grid}: expected one to three numbers", hint="write, for example, --grid 4,2")
+        raise UsageError(f"--grid {options.grid}: expected one to three numbers from 1 on", hint="write, for example, --grid 4,2")
     if options.races and options.schedule == "lockstep":
         raise UsageError("--races: warps that run in lockstep have none", hint="give another order: --schedule reverse")
     texts = dict(item for text in options.arg for item in pairs(text, "--arg"))

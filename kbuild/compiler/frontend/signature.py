@@ -82,14 +82,14 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
     dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument, loc)
     value = _promise(promise, text, argument, loc) or 0
     one = value == 1 and not pointer
-    if one and not dtype.is_int():
-        raise CompileError(f"argument {argument}: {text!r} says that it is 1, only integers can", loc)
+    if value and not pointer and not dtype.is_int():
+        raise CompileError(f"argument {argument}: {text!r} has a promise, which only pointers and integers can have", loc)
     return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value > 1 else None, one)
 
 
 def _promise(promise: str, text: str, argument: str, loc: Loc | None) -> int | None:
-    if promise and not promise.isdigit():
-        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number", loc,
+    if promise and not (promise.isascii() and promise.isdigit() and int(promise)):
+        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number from 1 on", loc,
                            'write, for example, "i32:16"')
     return int(promise) if promise else None
 

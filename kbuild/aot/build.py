@@ -147,7 +147,8 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
             (directory / STATE / ".ninja_log").unlink(missing_ok=True)
             run = run_ninja()
         if run.code != 0 and not run.failures:
-            raise ToolError(f"ninja ended with exit code {run.code}: {run.text}")
+            how = f"was ended by signal {-run.code}" if run.code < 0 else f"ended with exit code {run.code}"
+            raise ToolError(f"ninja {how}: {run.text}".removesuffix(": "))
         return _result(options, manifest, expansion, planned, run, directory)
 
 

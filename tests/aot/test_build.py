@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.aot import toolchain
 from kbuild.aot.build import Options, Result, build
 from kbuild.aot.files import templates_directory
 from kbuild.aot.progress import Progress
-from kbuild.errors import CompileError, KbuildError, UsageError
+from kbuild.errors import CompileError, KbuildError, ToolError, UsageError
 from tests.aot.conftest import KERNEL, MANIFEST
 from tests.aot.processes import wait_until
 from tests.manifests import package_table
@@ -266,6 +267,15 @@ def test_a_build_that_is_killed_takes_its_steps_along(options: Options, manifest
     result = run(options)
     assert not result.failures and len(result.facts) == (1 if manifest else 2 * VARIANTS)
     assert not list((project / "build").rglob("*.part"))
+
+
+def test_a_ninja_that_is_killed_is_told(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    ninja = options.project / "ninja"
+    ninja.write_text("#!/bin/sh\nkill -KILL $$\n")
+    ninja.chmod(0o755)
+    monkeypatch.setattr(toolchain, "find_ninja", lambda environment: toolchain.Tool("ninja", str(ninja), "PATH"))
+    with pytest.raises(ToolError, match=r"ninja was ended by signal 9$"):
+        run(options)
 
 
 def test_paths_with_odd_characters(options: Options) -> None:

@@ -108,7 +108,7 @@ def operands(generator: Any, shape: tuple[int, int, int], dtype: Any, transposed
 
 
 PRODUCTS = ((131, 257, 67), (16, 8192, 8192), (64, 64, 8192), (1000, 1000, 1000), (1024, 1024, 1024), (2048, 2048, 2048),
-            *((size, size, 512) for size in (1536, 1664, 1792, 2304, 2560, 3072, 3328, 4096)))  # fmt: skip
+            *((size, size, 512) for size in (1536, 1664, 1792, 2304, 2560, 3000, 3072, 3328, 4096)))  # fmt: skip
 """Among the last ones are sizes for each of the tiles."""
 
 

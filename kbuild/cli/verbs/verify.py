@@ -24,6 +24,7 @@ from kbuild.errors import UsageError
 
 MOST_PROBLEMS = 3
 """Runs of a variant that went wrong which are shown in full."""
+_GUESSED = "one launch is guessed, with arrays as large as what it touches"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,6 +36,9 @@ def run(options: argparse.Namespace) -> int:
     for name in dict.fromkeys(variant.kernel for variant in variants if variant.kernel in left_out):
         print(f"note: {name} is not verified: {left_out[name]}", file=sys.stderr)
     variants = [variant for variant in variants if variant.kernel not in left_out]
+    if not options.quiet:
+        for name in dict.fromkeys(variant.kernel for variant in variants if manifest.kernel(variant.kernel).verify is None):
+            print(f"note: {name} has no [kernel.verify]: {_GUESSED}", file=sys.stderr)
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0

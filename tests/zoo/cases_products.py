@@ -32,6 +32,18 @@ def _tile(
     )  # fmt: skip
 
 
+def _first(name: str, dtype: str, m: int, n: int, first: int, precision: str = "tf32", whole: bool = False) -> Case:
+    def expect(a, b, c):
+        kept = np.arange(128) % 64 < first
+        return {"c": numbers(a)[:, kept] @ numbers(b)[kept] + (numbers(a) @ numbers(b) if whole else 0)}
+
+    return Case(
+        name, "products.py", "dot_of_first",
+        lambda rng: {"a": operand(rng, dtype, m, 128), "b": operand(rng, dtype, 128, n), "c": poisoned(m, n)},
+        expect, {"M": m, "N": n, "K": 64, "FIRST": first, "PRECISION": precision, "ALL": whole},
+    )  # fmt: skip
+
+
 def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
     def make(rng):
         return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n), "c": poisoned(m, n),
@@ -45,8 +57,9 @@ def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: in
 
 
 def _attention(
-    name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int
-) -> Case:
+    name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int,
+    **more: int,
+) -> Case:  # fmt: skip
     z, h, scale = 2, 2, 0.125
 
     def make(rng):
@@ -70,8 +83,9 @@ def _attention(
 
     return Case(
         name, "flash_attention.py", "flash_attention_kernel", make, expect,
-        {"HEAD_DIM": head_dim, "IS_CAUSAL": causal, "BLOCK_M": block_m, "BLOCK_N": block_n},
-        grid=(-(-n_ctx // block_m) * z * h,), num_warps=warps, num_stages=stages, tolerance=2e-2 if dtype == "bf16" else 4e-3,
+        {"HEAD_DIM": head_dim, "IS_CAUSAL": causal, "BLOCK_M": block_m, "BLOCK_N": block_n, **more},
+        grid=(3 if more.get("PERSISTENT") else -(-n_ctx // block_m) * z * h,), num_warps=warps, num_stages=stages,
+        tolerance=2e-2 if dtype == "bf16" else 4e-3,
     )  # fmt: skip
 
 
@@ -196,6 +210,11 @@ CASES = [
                       "sums": poisoned(64), "K": 256, "lda": 256, "ldb": 64, "ldc": 64},
          lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
          {"M": 64, "N": 64, "BLOCK_K": 32}),
+    _first("dot_of_first", "float16", 64, 64, 32), _first("dot_of_first_bf16", "bf16", 128, 32, 48),
+    _first("dot_of_first_tf32", "float32", 64, 32, 8), _first("dot_of_first_few_rows", "float16", 16, 64, 16),
+    _first("dot_of_first_and_all", "float16", 64, 64, 32, whole=True),
+    _first("dot_of_first_and_all_bf16", "bf16", 32, 32, 16, whole=True),
+    _first("dot_of_first_odd", "float16", 64, 64, 20), _first("dot_of_first_ieee", "float32", 32, 32, 24, "ieee"),
     Case("dot_chain", "products.py", "dot_chain",
          lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64),
                       "c": operand(rng, "float16", 64, 32), "out": poisoned(64, 32)},
@@ -248,5 +267,7 @@ CASES = [
     _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),
     _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
     _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),
+    _attention("attention_exact", 150, 64, False, "fp16", 64, 64, 4, 3, EXACT_KEYS=32),
+    _attention("attention_exact_persistent", 330, 64, True, "bf16", 128, 64, 8, 2, EXACT_KEYS=16, PERSISTENT=True),
     _attention_steep("attention_steep", False), _attention_steep("attention_causal_steep", True),
 ]  # fmt: skip

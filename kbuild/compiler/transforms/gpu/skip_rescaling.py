@@ -21,14 +21,14 @@ so the threads of a row exchange maxima under the branch alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.scratch import plan_reduce
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ops.control import Yield
+from kbuild.compiler.ops.control import If, Yield
 from kbuild.compiler.ops.elementwise import CmpF, Constant, Exp, Exp2, MaximumF, MaxNumF, MulF, Select
 from kbuild.compiler.ops.gpu import WarpIf
 from kbuild.compiler.ops.nvidia import WarpGroupDot
@@ -46,11 +46,25 @@ def skip_rescaling(module: Module, target: Target) -> None:
     """Put multiplications of accumulators by factors of rows under a branch."""
     for func in module.functions.values():
         for dot in [op for op in func.body.walk() if isinstance(op, WarpGroupDot | Dot)]:
-            scaled = dot.c.op
+            scaled = _kept(dot.c).op
             if isinstance(scaled, MulF) and scaled.parent is dot.parent and _registers(dot.c) >= _PAYS:
                 factor = next((found for found in map(_repeated, scaled.operands) if found is not None), None)
                 if factor is not None:
                     _skip(dot.parent_block, factor, _registers(dot.c))
+
+
+def _kept(value: Value) -> Value:
+    """What a value is where a branch has nothing to add to it."""
+    branch = value.op
+    return branch.else_body.terminator.operands[value.index] if isinstance(branch, If) else value
+
+
+def _used(op: Op) -> Iterator[Value]:
+    """What an operation, or one that it holds, uses."""
+    yield from op.operands
+    for region in op.regions:
+        for inner in region.walk():
+            yield from inner.operands
 
 
 def _skip(block: Block, factor: Value, saved: int) -> None:
@@ -68,7 +82,7 @@ def _skip(block: Block, factor: Value, saved: int) -> None:
         choices = [op for op in block if isinstance(op, Select) and op.condition is given and op.result is not factor]
         kept |= {op: op.false_value for op in choices}
     inside = _only_for(block, kept, kept.values())
-    place = next(op for op in block if op not in inside and any(value.op in kept for value in op.operands))
+    place = next(op for op in block if op not in inside and any(value.op in kept for value in _used(op)))
     if not _is_known(block, place, kept, inside):
         return
     builder = Builder.before(place)

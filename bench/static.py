@@ -82,6 +82,7 @@ def compiled_sample() -> dict[str, Row]:
         made = kbuild.compile(
             f"{ROOT / kernel.source}:{kernel.function}", signature=dict(variant.signature), constexprs=constexprs,
             target=variant.arch, num_warps=variant.num_warps, num_stages=variant.num_stages,
+            cluster_size=variant.cluster_size,
         )  # fmt: skip
         rows[variant.name] = row_of(vars(made.metadata), made.asm["ptx"], made.asm["cubin"])
     return rows

@@ -72,7 +72,7 @@ def product_of_tile(
 def matmul_kernel(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PERSISTENT: tl.constexpr = False, FIRST_N: tl.constexpr = 0,
+    PERSISTENT: tl.constexpr = False, FIRST_N: tl.constexpr = 0, cluster_size: tl.constexpr = 1,
 ):  # fmt: skip
     """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32.
 
@@ -82,14 +82,19 @@ def matmul_kernel(
     next tile's operands under the end of this one."""
     WIDTH: tl.constexpr = FIRST_N if FIRST_N else BLOCK_N
     if PERSISTENT:
-        for tile in tl.range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
-            tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        tiles = tl.cdiv(M, BLOCK_M * cluster_size) * tl.cdiv(N, BLOCK_N)
+        for tile in tl.range(tl.program_id(0) // cluster_size, tiles, tl.num_programs(0) // cluster_size):
+            tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M * cluster_size, BLOCK_N, GROUP_M)
+            if cluster_size > 1:
+                tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
             product_of_tile(
                 tile_m, tile_n, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
                 BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, True,
             )  # fmt: skip
     else:
-        if GROUP_M:
+        if cluster_size > 1:
+            tile_m, tile_n = tl.program_id(0), tl.program_id(1)
+        elif GROUP_M:
             tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
         else:
             # Neighbours share the operand that has more of the tiles.

@@ -70,6 +70,11 @@ static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, c
                          (long long)limits[i]);
             return -1;
         }
+    if (grid[0] % row->cluster_size) {
+        PyErr_Format(hooks.launch_error, "%s(): the grid has %lld programs along axis 0, which are no clusters of %d", kernel->name,
+                     (long long)grid[0], row->cluster_size);
+        return -1;
+    }
     return !grid[0] || !grid[1] || !grid[2];
 }
 

@@ -81,6 +81,7 @@ typedef struct {
     const Passed *passed;
     const char *entry;         /* symbol in the cubin */
     int passed_count, shared, threads;
+    int cluster_size;          /* of which the grid's first size has to be a multiple; the cubin itself says that there are clusters */
     int launch_pdl;            /* whether it may begin before the launch before it has ended, for which it waits by itself */
 } Row;
 

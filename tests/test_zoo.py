@@ -26,9 +26,7 @@ def interpret_case(case: Case, passes: Sequence[str], arch: str = "sm_90") -> No
 def interpreted(case: Case, passes: Sequence[str], arch: str = "sm_90") -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of a case before it runs in the interpreter after some passes, and then."""
     arguments = case.make(np.random.default_rng(2))
-    module = build_module(
-        case.source, case.signature(arguments), case.constexprs, num_warps=case.num_warps, num_stages=case.num_stages
-    )
+    module = build_module(case.source, case.signature(arguments), case.constexprs, **case.options(arch))
     run_pipeline(module, find_target(arch), passes)
     memory: dict[str, Any] = {
         name: value.data.copy() if isinstance(value, Bits) else value.copy() if isinstance(value, np.ndarray) else value
@@ -60,7 +58,7 @@ def test_case_assembles_without_spills(name: str, arch: str) -> None:
     arguments = case.make(np.random.default_rng(0))
     artifact = kbuild.compile(
         case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch,
-        num_warps=case.num_warps, num_stages=case.num_stages,
+        **case.options(arch),
     )  # fmt: skip
     assert artifact.metadata.spill_stores == 0
     assert artifact.asm["cubin"].startswith(b"\x7fELF")

@@ -314,13 +314,17 @@ def _configs(
         num_stages = reader.get((*key, "num_stages"), entry, int, 3)
         if not 1 <= num_stages <= 16:
             reader.error((*key, "num_stages"), f"expected 1 to 16, found {described(num_stages)}")
+        cluster_size = reader.get((*key, "cluster_size"), entry, int, 1)
+        if cluster_size not in (1, 2, 4, 8):
+            reader.error((*key, "cluster_size"), f"expected 1, 2, 4 or 8, found {described(cluster_size)}")
         launch_pdl = reader.get((*key, "launch_pdl"), entry, bool, False)
         values = _meta_parameters(reader, key, entry, parameters, taken)
-        values |= {name: count for name, count in (("num_warps", num_warps), ("num_stages", num_stages)) if name in parameters}
+        counts = {"num_warps": num_warps, "num_stages": num_stages, "cluster_size": cluster_size}
+        values |= {name: count for name, count in counts.items() if name in parameters}
         for name in needed:
             if name not in values and name not in entry:
                 reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
-        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages, launch_pdl))
+        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages, cluster_size, launch_pdl))
     return tuple(found)
 
 

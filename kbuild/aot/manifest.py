@@ -17,6 +17,9 @@ Value = bool | int | float | str | None
 ARCHS = ("sm_80", "sm_90")
 """Architectures that the compiler makes cubins for."""
 
+CLUSTER_ARCHS = ("sm_90",)
+"""Those of them whose programs may form clusters."""
+
 DEPENDENT_LAUNCH_ARCHS = ("sm_90",)
 """Those on which a launch may begin before the one before it has ended."""
 
@@ -37,7 +40,7 @@ GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "%")
 
 RESERVED_NAMES = (
     "dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize", "num_warps", "num_stages",
-    "launch_pdl",
+    "cluster_size", "launch_pdl",
 )  # fmt: skip
 """Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
 
@@ -169,6 +172,9 @@ class Config:
     """Warps per program: a power of two up to 32; 4 unless it is given."""
     num_stages: int = 3
     """Depth of software pipelines: 1 to 16; 3 unless it is given."""
+    cluster_size: int = 1
+    """Programs of a cluster, next to each other along the first axis of the grid, whose size it divides: 1, 2, 4 or 8; 1 unless
+    it is given. They copy tiles that they have in common together. It has no effect before sm_90."""
     launch_pdl: bool = False
     """Whether a launch may begin before the one before it in its stream has ended (programmatic dependent launch); the kernel
     has to wait for that one by `tl.extra.cuda.gdc_wait()`. It has no effect before sm_90."""

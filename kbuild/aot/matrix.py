@@ -16,6 +16,7 @@ from functools import cached_property
 
 from kbuild.aot.descriptors import resolved
 from kbuild.aot.manifest import (
+    CLUSTER_ARCHS,
     DEPENDENT_LAUNCH_ARCHS,
     GUARD_OPERATORS,
     Argument,
@@ -56,6 +57,8 @@ class Variant:
     """Depth of software pipelines."""
     guards: tuple[Guard, ...] = ()
     """Run-time facts that have to hold where dispatch takes this variant; the cubin does not depend on them."""
+    cluster_size: int = 1
+    """Programs of a cluster."""
     launch_pdl: bool = False
     """Whether a launch may begin before the one before it has ended; nor does the cubin depend on this."""
 
@@ -78,7 +81,7 @@ class Variant:
         if len(sections) != 7:
             raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
         kernel, arch, matrix, signature, constexprs, numbers, guards = sections
-        match = re.fullmatch(r"w(\d+)s(\d+)(pdl)?", numbers)
+        match = re.fullmatch(r"w(\d+)s(\d+)(?:c(\d+))?(pdl)?", numbers)
         if match is None:
             raise ValueError(f"expected w<warps>s<stages>, found {numbers!r}")
         return Variant(
@@ -90,13 +93,15 @@ class Variant:
             num_warps=int(match[1]),
             num_stages=int(match[2]),
             guards=tuple(parse_guard(guard) for guard in guards.split(",") if guard),
-            launch_pdl=match[3] is not None,
+            cluster_size=int(match[3] or 1),
+            launch_pdl=match[4] is not None,
         )
 
     @property
     def _numbers(self) -> str:
-        """Warps, stages, and how it is launched."""
-        return f"w{self.num_warps}s{self.num_stages}" + "pdl" * self.launch_pdl
+        """Warps, stages, clusters, and how it is launched."""
+        clusters = f"c{self.cluster_size}" if self.cluster_size > 1 else ""
+        return f"w{self.num_warps}s{self.num_stages}{clusters}" + "pdl" * self.launch_pdl
 
     @property
     def values(self) -> dict[str, Value]:
@@ -230,6 +235,7 @@ def expand_config(
             num_warps=config.num_warps,
             num_stages=config.num_stages,
             guards=config.guards,
+            cluster_size=config.cluster_size if arch in CLUSTER_ARCHS else 1,
             launch_pdl=config.launch_pdl and arch in DEPENDENT_LAUNCH_ARCHS,
         )
 

@@ -75,6 +75,7 @@ class Job:
         if self.constexprs:
             words += ["-c", ",".join(f"{name}={_word(value)}" for name, value in self.constexprs)]
         words += ["--num-warps", str(self.variant.num_warps), "--num-stages", str(self.variant.num_stages)]
+        words += ["--cluster-size", str(self.variant.cluster_size)] if self.variant.cluster_size > 1 else []
         return shlex.join(words + ["--lineinfo"] * self.lineinfo)
 
 
@@ -171,6 +172,7 @@ def job_of(
         "target": variant.arch,
         "num_warps": variant.num_warps,
         "num_stages": variant.num_stages,
+        "cluster_size": variant.cluster_size,
         "lineinfo": lineinfo,
     }
     source = sources[kernel.name]

@@ -98,6 +98,7 @@ CONFIG = Table("[[kernel.config]]", Config, (
     Key("when", (Config, "when"), WHEN),
     Key("num_warps", (Config, "num_warps"), {"enum": [1, 2, 4, 8, 16, 32]}),
     Key("num_stages", (Config, "num_stages"), {"type": "integer", "minimum": 1, "maximum": 16}),
+    Key("cluster_size", (Config, "cluster_size"), {"enum": [1, 2, 4, 8]}),
     Key("launch_pdl", (Config, "launch_pdl"), {"type": "boolean"}),
     Key("<constexpr>", (Config, "constexprs"), _VALUE),
 ))  # fmt: skip

@@ -118,6 +118,8 @@ class Row:
     """What the cubin takes: index of the parameter (-1: a null pointer, or a tensor map) and its type."""
     constants: tuple[int, ...]
     """Values of the names in `KernelTable.constants`."""
+    cluster_size: int = 1
+    """Of which the first size of the grid has to be a multiple."""
     launch_pdl: bool = False
     """Whether the driver may begin it before the launch before it has ended."""
 

@@ -268,6 +268,7 @@ def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_
         required=(1 << target, _required_level(table, facts["shared"]), *_required_of_call(table, code, grid_args)),
         passed=_passed(code, grid_args),
         constants=tuple(constants[name] for name in table.constants),
+        cluster_size=variant.cluster_size,
         launch_pdl=variant.launch_pdl,
     )
 
@@ -300,7 +301,9 @@ def _row_name(code: Code) -> str:
     hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")}
     hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]
-    numbers = [f"num_warps={variant.num_warps}", f"num_stages={variant.num_stages}", *["launch_pdl"] * variant.launch_pdl]
+    numbers = [f"num_warps={variant.num_warps}", f"num_stages={variant.num_stages}"]
+    numbers += [f"cluster_size={variant.cluster_size}"] if variant.cluster_size > 1 else []
+    numbers += ["launch_pdl"] * variant.launch_pdl
     return " ".join([code.target.name, *values, *numbers, *hints, *conditions])
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kbuild.aot import expressions
-from kbuild.aot.manifest import HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.manifest import CLUSTER_ARCHS, HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import Variant, expand_config, points
 from kbuild.aot.tuned import Entry
 from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
@@ -163,6 +163,7 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
         constexprs=own,
         num_warps=int(chosen.get("num_warps", config.num_warps) or 0),
         num_stages=int(chosen.get("num_stages", config.num_stages) or 0),
+        cluster_size=config.cluster_size if default.arch in CLUSTER_ARCHS else 1,
         launch_pdl=default.launch_pdl,
     )
 
@@ -326,7 +327,7 @@ def worth_running(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], b
 def short(variant: Variant) -> str:
     """A variant's meta-parameters."""
     values = ",".join(f"{name}={value}" for name, value in variant.constexprs if value is not None)
-    return f"{values} w{variant.num_warps}s{variant.num_stages}"
+    return f"{values} w{variant.num_warps}s{variant.num_stages}" + f"c{variant.cluster_size}" * (variant.cluster_size > 1)
 
 
 def variants_of(found: Iterable[Task]) -> tuple[Variant, ...]:

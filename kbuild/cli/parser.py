@@ -157,6 +157,7 @@ def _add_function(verb: argparse.ArgumentParser) -> None:
     add("-s", "--signature", action="append", default=[], metavar="NAME=TYPE,...", help="run-time arguments: X=*fp32:16,n=i32")
     add("-c", "--constexpr", action="append", default=[], metavar="NAME=VALUE,...", help="compile-time arguments: BLOCK=1024")
     add("--num-warps", type=_positive, default=4, metavar="N", help="warps per program (default 4)")
+    add("--cluster-size", type=_positive, default=1, metavar="N", help="programs of a cluster: 1, 2, 4 or 8 (default 1)")
     add("--num-stages", type=_positive, default=3, metavar="N", help="depth of pipelines (default 3)")
 
 

@@ -30,6 +30,8 @@ from kbuild.compiler.targets import Target, find_target
 from kbuild.errors import CompileError, UsageError
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
+CLUSTER_SIZES = (1, 2, 4, 8)
+"""How many programs a cluster may have; 8 is the most that every GPU with clusters has."""
 TENSOR_MAP_TYPE = "tensormap"
 """What the type of a parameter begins with that is a tensor map."""
 
@@ -64,6 +66,8 @@ class Metadata:
     ptxas_version: str | None = None
     extra_warps: int = 0
     """Warps of a launch besides `num_warps`, which only copy."""
+    cluster_size: int = 1
+    """Programs of a cluster, next to each other along the first axis of the grid, of whose size it is a divisor."""
     waits_for_launches: bool = False
     """Whether it waits for the launches before it by itself, so that it may begin before they have ended."""
     warnings: tuple[str, ...] = ()
@@ -96,6 +100,7 @@ def compile(
     target: str = "sm_90",
     num_warps: int = 4,
     num_stages: int = 3,
+    cluster_size: int = 1,
     stop: str = "cubin",
     lineinfo: bool = False,
     ptxas: str | None = None,
@@ -108,6 +113,7 @@ def compile(
     later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from.  `signature` gives the type of each run-time argument
     in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one": `{"x": "*fp32:16", "n": "i32"}`.
     `constexprs` gives the values of the compile-time arguments.  `dump` is a folder for the IR after each pass.
+    With `cluster_size` so many programs next to each other along the first axis of the grid form a cluster.
     `texts` are the stages that the artifact is to have besides the last: printing others is left out.
 
     Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
@@ -115,12 +121,14 @@ def compile(
     """
     if stop not in STAGES:
         raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
-    run = _Compilation(find_target(target), num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None, texts)
+    chosen = find_target(target)
+    require_clusters(cluster_size, chosen)
+    run = _Compilation(chosen, num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None, texts)
     start, text = _later_stage(source)
     if start is None:
         require_warps(num_warps)
         with run.timed("ttir"):
-            module = build_module(source, signature or {}, constexprs or {}, num_warps=num_warps, num_stages=num_stages)
+            module = build_module(source, signature or {}, constexprs or {}, num_warps, num_stages, cluster_size=cluster_size)
         return run.from_module(module, "ttir")
     from kbuild.compiler.ir.parser import parse_module  # Compiling Python needs none.
 
@@ -151,6 +159,14 @@ def require_warps(num_warps: int) -> None:
     """Raise `UsageError` unless a program may have so many warps."""
     if num_warps not in (1, 2, 4, 8, 16, 32):
         raise UsageError(f"num_warps is {num_warps!r}", hint="it must be a power of two from 1 to 32")
+
+
+def require_clusters(cluster_size: int, target: Target) -> None:
+    """Raise `UsageError` unless a target has clusters of so many programs."""
+    if cluster_size not in CLUSTER_SIZES:
+        raise UsageError(f"cluster_size is {cluster_size!r}", hint=f"it must be one of {', '.join(map(str, CLUSTER_SIZES))}")
+    if cluster_size > 1 and not target.has("clusters"):
+        raise UsageError(f"cluster_size is {cluster_size}, but {target.arch} has no clusters", hint="they begin with sm_90")
 
 
 def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
@@ -250,6 +266,7 @@ class _Compilation:
             num_stages=attrs.get("num_stages", self.num_stages),
             shared=attrs.get("shared", 0),
             extra_warps=attrs.get("extra_warps", 0),
+            cluster_size=attrs.get("cluster_size", 1),
             params=_parameters(module.kernel),
             tma=tuple(attrs.get("tma", ())),
             registers=facts.registers if facts else None,

@@ -100,6 +100,8 @@ class Launch:
         self.grid = _three(grid)
         self.block = _three((block,) if isinstance(block, int) else block)
         self.cluster_shape = _three(cluster)
+        if self.cluster_shape == (1, 1, 1):
+            self.cluster_shape = program.required_cluster
         self.threads = int(np.prod(self.block))
         self.warps = -(-self.threads // 32)
         self.steps = 0
@@ -125,6 +127,8 @@ class Launch:
         required = self.program.required_threads
         if required is not None and required != self.block:
             raise EmulationError(f"the kernel is for {required} threads, not {self.block}")
+        if self.program.required_cluster not in ((1, 1, 1), self.cluster_shape):
+            raise EmulationError(f"the kernel is for clusters of {self.program.required_cluster}, not {self.cluster_shape}")
         if not 0 < int(np.prod(self.cluster_shape)) <= MOST_CTAS:
             raise EmulationError(f"a cluster of {self.cluster_shape} CTAs cannot be launched; at most {MOST_CTAS}")
         if any(size < 0 for size in self.grid) or any(size % part for size, part in zip(self.grid, self.cluster_shape)):

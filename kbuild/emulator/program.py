@@ -70,6 +70,15 @@ class Program:
                 return x, y, z
         return None
 
+    @property
+    def required_cluster(self) -> tuple[int, int, int]:
+        """What `.reqnctapercluster` demands; clusters of one CTA where nothing does."""
+        for name, values in self.entry.directives:
+            if name == "reqnctapercluster":
+                x, y, z = (*values, 1, 1)[:3]
+                return x, y, z
+        return 1, 1, 1
+
 
 def load(text: str, entry: str | None = None, file: str = "<ptx>") -> Program:
     """The program of a kernel of a PTX text; `entry` may be left out where there is only one kernel.

@@ -21,8 +21,8 @@ def kernel(name: str, arch: str) -> tuple[kbuild.Artifact, dict]:
     case = CASES[name]
     arguments = case.make(np.random.default_rng(1))
     artifact = kbuild.compile(
-        case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch, num_warps=case.num_warps,
-        num_stages=case.num_stages, stop="ptx",
+        case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch, stop="ptx",
+        **case.options(arch),
     )  # fmt: skip
     return artifact, arguments
 

@@ -168,6 +168,34 @@ REMOTE = """
     barrier.cluster.arrive.aligned;
     barrier.cluster.wait.aligned;
 """
+# The first CTA writes to what the second has read, when that one has arrived at its mbarrier.
+HANDED_OVER = """
+    mov.b32 %r1, buffer;
+    setp.eq.u32 %p1, %r_tid, 0;
+    @%p1 mbarrier.init.shared.b64 [%r1+8], 1;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    mov.u32 %r2, %cluster_ctarank;
+    setp.eq.u32 %p2, %r2, 1;
+    setp.ne.u32 %p3, %r2, 1;
+    and.pred %p2, %p1, %p2;
+    and.pred %p3, %p1, %p3;
+    mapa.shared::cluster.u32 %r3, %r1, 0;
+    mapa.shared::cluster.u32 %r4, %r1, 1;
+    @%p2 st.shared.b32 [%r1], 1;
+    @%p2 ld.shared.b32 %r5, [%r1];
+    +release @%p2 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r3+8];
+    -release @%p2 mbarrier.arrive.shared::cluster.b64 _, [%r3+8];
+    @!%p3 bra done;
+    again:
+    +acquire mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p4, [%r1+8], 0;
+    -acquire mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r1+8], 0;
+    @!%p4 bra again;
+    st.shared::cluster.b32 [%r4], 2;
+    done:
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+"""
 RULES: dict[str, tuple[str, ...]] = {
     "read_after_write": ("race", EXCHANGE),
     "write_after_read": ("race", OVERWRITE),
@@ -391,6 +419,8 @@ RULES: dict[str, tuple[str, ...]] = {
     """),
     "cluster_without_barrier": ("race", REMOTE, "meet"),
     "cluster_barrier_without_release": ("race", REMOTE, "relaxed"),
+    "arrival_in_another_cta_that_releases_within_its_own": ("race", HANDED_OVER, "release"),
+    "wait_that_acquires_within_its_own_cta": ("race", HANDED_OVER, "acquire"),
     "named_barrier_of_producer_and_consumer": ("race", """
         mov.b32 %r1, buffer;
         and.b32 %r2, %r_tid, 31;
@@ -411,16 +441,16 @@ RULES: dict[str, tuple[str, ...]] = {
         add.u32 %r3, %r2, 1;
     """),
 }  # fmt: skip
-GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2,
-         "cluster_without_barrier": 2, "cluster_barrier_without_release": 2}  # fmt: skip
+GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2}
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "round-robin", "reverse"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) -> None:
     kind, body, word = (*RULES[name], "x")[:3]
-    options: dict = {"cluster": (2, 1, 1)} if body is REMOTE else {}
-    options |= {"schedule": schedule, "grid": GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
+    together = body in (REMOTE, HANDED_OVER)
+    options: dict = {"cluster": (2, 1, 1)} if together else {}
+    options |= {"schedule": schedule, "grid": 2 if together else GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
     kinds = set()
     for timing in ("late", "early"):
         assert not findings(body, timing=timing, **options)

@@ -22,8 +22,8 @@ def compiled(name: str, arch: str) -> Any:
     case = CASES[name]
     signature = case.signature(case.make(np.random.default_rng(0)))
     artifact = kbuild.compile(
-        case.source, signature=signature, constexprs=case.constexprs, target=arch, num_warps=case.num_warps,
-        num_stages=case.num_stages, stop="ptx",
+        case.source, signature=signature, constexprs=case.constexprs, target=arch, stop="ptx",
+        **case.options(arch),
     )  # fmt: skip
     return artifact.metadata, load(artifact.asm["ptx"], artifact.metadata.name)
 

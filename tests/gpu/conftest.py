@@ -31,7 +31,7 @@ def compile_case(name: str, arch: str, ptxas: str | None) -> Any:
     try:
         return kbuild.compile(
             case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch, ptxas=ptxas,
-            num_warps=case.num_warps, num_stages=case.num_stages, stop="cubin" if arch == "sm_90" else "ptx",
+            **case.options(arch), stop="cubin" if arch == "sm_90" else "ptx",
         )  # fmt: skip
     except kbuild.KbuildError as error:
         return str(error)

@@ -67,6 +67,8 @@ class Case:
     grid: tuple[int, ...] = (1,)
     num_warps: int = 4
     num_stages: int = 3
+    cluster_size: int = 1
+    """Where the architecture has clusters."""
     tolerance: float = 0.0
     """Largest error allowed, relative to the largest right value of the output; 0 means exact."""
     aligned: bool = True
@@ -77,6 +79,11 @@ class Case:
     def source(self) -> str:
         folder = SHIPPED if (SHIPPED / self.file).exists() else KERNELS
         return f"{folder / self.file}:{self.function}"
+
+    def options(self, arch: str) -> dict[str, int]:
+        """Warps, stages and clusters for an architecture."""
+        clusters = self.cluster_size if arch == "sm_90" else 1
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, "cluster_size": clusters}
 
     def signature(self, arguments: Mapping[str, Argument]) -> dict[str, str]:
         """The types of run-time arguments, with the promises that hold."""

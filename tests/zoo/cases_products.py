@@ -124,6 +124,14 @@ def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, in
     )  # fmt: skip
 
 
+def _clustered(name: str, programs: int, size: int, transposed: bool, persistent: bool) -> Case:
+    """Clusters whose programs share the tiles of B; the last one has none of C's rows."""
+    case = _matmul(name, "float16", 64 * (programs - 1) - 8, 208, 336, (64, 128, 64), transposed, stages=4)
+    grid = (2 * size,) if persistent else (programs, 2)
+    constexprs = {**case.constexprs, "GROUP_M": 2, "PERSISTENT": persistent, "cluster_size": size}
+    return replace(case, constexprs=constexprs, grid=grid, cluster_size=size)
+
+
 def _block_pointers(name: str, m: int, n: int, k: int) -> Case:
     return Case(
         name, "products.py", "dot_block_pointers",
@@ -262,6 +270,8 @@ CASES = [
     _matmul("matmul_few_rows", "float16", 5, 112, 400, (16, 64, 128), stages=4),
     _matmul("matmul_few_rows_transposed", "bf16", 16, 64, 320, (16, 64, 64), True, stages=4),
     _matmul("matmul_tf32_deep", "float32", 120, 272, 208, (128, 256, 32), warps=8, stages=4),
+    _clustered("matmul_cluster", 4, 2, False, False), _clustered("matmul_cluster_transposed", 4, 4, True, False),
+    _clustered("matmul_cluster_persistent", 6, 2, True, True),
     _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2),
     _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
     _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),

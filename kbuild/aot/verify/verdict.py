@@ -142,6 +142,7 @@ class Task:
     constexprs: tuple[tuple[str, Any], ...]
     num_warps: int
     num_stages: int
+    cluster_size: int
     cases: tuple[Case, ...]
     runs: tuple[Run, ...]
     guessed: bool

@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
         try:
             artifact = driver.compile(
                 source, signature=signature, constexprs=constexprs, target=arch, num_warps=options.num_warps,
-                num_stages=options.num_stages, lineinfo=options.lineinfo, ptxas=ptxas, dump=dump, stop=stop, texts=emitted,
+                num_stages=options.num_stages, cluster_size=options.cluster_size, lineinfo=options.lineinfo, ptxas=ptxas,
+                dump=dump, stop=stop, texts=emitted,
             )  # fmt: skip
         except KbuildError as error:
             errors.append(error)

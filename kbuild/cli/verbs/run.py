@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     texts = dict(item for text in options.arg for item in pairs(text, "--arg"))
     artifact = driver.compile(
         str(Path(options.directory, options.source)), signature=signature_of(options), constexprs=constexprs_of(options),
-        target=(options.archs or ["sm_90"])[0], num_warps=options.num_warps, num_stages=options.num_stages, lineinfo=True,
-        stop="ptx",
+        target=(options.archs or ["sm_90"])[0], num_warps=options.num_warps, num_stages=options.num_stages,
+        cluster_size=options.cluster_size, lineinfo=True, stop="ptx",
     )  # fmt: skip
     outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule, options.timing, options.races)
     if options.json:

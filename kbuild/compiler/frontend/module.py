@@ -39,12 +39,13 @@ def build_module(
     num_warps: int = 4,
     num_stages: int = 3,
     debug: bool = False,
+    cluster_size: int = 1,
 ) -> Module:
     """The tensor IR of a kernel.
 
     `source` is "path.py:function" or a function object; `signature` gives the types of its arguments, `constexprs` the
-    values of those known while compiling.  `num_warps` and `num_stages` become attributes of the function; `debug` keeps
-    the assertions.  Raises `CompileError`, or `ErrorGroup` with all mistakes found.
+    values of those known while compiling.  `num_warps`, `num_stages` and a `cluster_size` above 1 become attributes
+    of the function; `debug` keeps the assertions.  Raises `CompileError`, or `ErrorGroup` with all mistakes found.
     """
     function = source if isinstance(source, Function) else load_source(source)
     _check_options(function, num_warps, num_stages)
@@ -52,7 +53,8 @@ def build_module(
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
     hints = tuple({"divisibility": promise} if promise else {} for _, _, promise in parameters)
-    func = Func(function.name, block, {"num_warps": num_warps, "num_stages": num_stages}, hints)
+    attrs = {"num_warps": num_warps, "num_stages": num_stages} | ({"cluster_size": cluster_size} if cluster_size > 1 else {})
+    func = Func(function.name, block, attrs, hints)
     func.loc = function.loc
     reader = calls.Reader(Module([func]), block, num_warps, debug)
     reader.builder.loc = function.loc

@@ -29,7 +29,12 @@ from kbuild.errors import CompileError
 
 @lower(Barrier)
 def lower_barrier(emit: Emitter, op: Barrier) -> None:
-    emit.barrier()
+    if op.cluster:
+        emit.asm("fence.mbarrier_init.release.cluster;", "", [], [], effect=True)
+        emit.asm("barrier.cluster.arrive.aligned;", "", [], [], effect=True)
+        emit.asm("barrier.cluster.wait.aligned;", "", [], [], effect=True)
+    else:
+        emit.barrier()
 
 
 @lower(GridDependencyWait, LaunchDependents)

@@ -13,6 +13,13 @@ from kbuild.compiler.lower.wgmma import group_number
 from kbuild.compiler.ops.nvidia import ArriveBarrier, WarpSpecialize
 from kbuild.compiler.targets.wgmma import GROUP_WARPS
 
+_ARRIVE_AT = """{
+.reg .b32 there;
+mapa.shared::cluster.u32 there, $0, $1;
+mbarrier.arrive.shared::cluster.b64 _, [there];
+}"""
+"""Arrives at the barrier that lies at an address in a program of the cluster."""
+
 
 @lower(WarpSpecialize)
 def lower_warp_specialize(emit: Emitter, op: WarpSpecialize) -> None:
@@ -47,10 +54,17 @@ def _set_registers(emit: Emitter, direction: str, counts: Sequence[int]) -> None
 
 @lower(ArriveBarrier)
 def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
-    """One lane of each warp arrives, once all of them are there: where they wait for products, that has brought them together."""
+    """One lane of each warp arrives, once all of them are there: where they wait for products, that has brought them together.
+
+    In a cluster there is a lane for each program, and it releases nothing to the others: an arrival at another program's barrier
+    without a scope is ordered within this one alone."""
     pointer, _ = descriptor(emit, op.barrier)
     if not op.by_products:
         emit.warp_barrier()
-    first = emit.compare("eq", emit.lane_id(), "0")
-    with emit.when(emit.all_of([first, emit.scalar(op.predicate)])):
+    lane = emit.lane_id()
+    if op.programs > 1:
+        with emit.when(emit.all_of([emit.compare("ult", lane, str(op.programs)), emit.scalar(op.predicate)])):
+            emit.asm(_ARRIVE_AT, "r,r", [(SHARED_POINTER, pointer), ("i32", lane)], [], effect=True)
+        return
+    with emit.when(emit.all_of([emit.compare("eq", lane, "0"), emit.scalar(op.predicate)])):
         emit.asm("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", [(SHARED_POINTER, pointer)], [], effect=True)

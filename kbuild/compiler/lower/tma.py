@@ -84,25 +84,42 @@ def lower_async_tma_copy(emit: Emitter, op: AsyncTmaCopyGlobalToLocal) -> None:
     assert isinstance(op.desc.type, DescriptorType)
     *_, rows, width = op.desc.type.block.shape
     pointer, start = descriptor(emit, op.dst)
-    if start or rows != op.tile.tile_shape[0]:
+    row_parts = op.tile.tile_shape[0] // rows
+    if start or rows * row_parts != op.tile.tile_shape[0] or row_parts not in (1, op.programs):
         raise InternalError("a tensor map does not fit its tile", op.loc)
     barrier, _ = descriptor(emit, op.barrier)
     column, *outer = (emit.scalar(index) for index in reversed(op.indices))
-    text = _copy(len(op.indices))
+    boxes, box_bytes = op.tile.tile_shape[1] // width, op.tile.tile_shape[0] * width * bit_width(op.tile) // 8
+    if row_parts > 1:
+        outer[0] = emit.add(outer[0], emit.mul(_rank(emit), str(rows)))
+        pointer = emit.offset_pointer(pointer, emit.mul(_rank(emit), str(box_bytes // row_parts)), SHARED_POINTER)
+    elif op.programs > 1:
+        boxes //= op.programs
+        column = emit.add(column, emit.mul(_rank(emit), str(boxes * width)))
+        pointer = emit.offset_pointer(pointer, emit.mul(_rank(emit), str(boxes * box_bytes)), SHARED_POINTER)
     with emit.when(emit.all_of([_first_thread(emit), emit.scalar(op.predicate)])):
-        for number in range(op.tile.tile_shape[1] // width):
-            place = emit.offset_pointer(pointer, number * rows * width * bit_width(op.tile) // 8, SHARED_POINTER)
+        for number in range(boxes):
+            place = emit.offset_pointer(pointer, number * box_bytes, SHARED_POINTER)
             first = emit.add(column, str(number * width))
             operands = [(SHARED_POINTER, place), ("ptr", emit.scalar(op.desc)), *(("i32", index) for index in (first, *outer))]
-            constraints = ",".join(["r", "l", *["r"] * len(op.indices), "r"])
-            emit.asm(text, constraints, [*operands, (SHARED_POINTER, barrier)], [], effect=True)
+            operands += [(SHARED_POINTER, barrier), *[("i16", str((1 << op.programs) - 1))] * (op.programs > 1)]
+            constraints = ",".join(["r", "l", *["r"] * len(op.indices), "r", *["h"] * (op.programs > 1)])
+            emit.asm(_copy(len(op.indices), op.programs > 1), constraints, operands, [], effect=True)
 
 
-def _copy(rank: int) -> str:
+def _copy(rank: int, to_all: bool) -> str:
     """The instruction for a map of so many axes; its indices start with that along the contiguous one."""
     indices = ", ".join(f"${2 + axis}" for axis in range(rank))
     head = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    if to_all:
+        return f"{head}.multicast::cluster [$0], [$1, {{{indices}}}], [${2 + rank}], ${3 + rank};"
     return f"{head} [$0], [$1, {{{indices}}}], [${2 + rank}];"
+
+
+def _rank(emit: Emitter) -> str:
+    """The number of this program in its cluster."""
+    with emit.at_entry():
+        return emit.call("llvm.nvvm.read.ptx.sreg.cluster.ctarank", "i32", [])
 
 
 @lower(AsyncTmaCopyLocalToGlobal)

@@ -90,12 +90,14 @@ class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
 
 class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLECTIVE):
     """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write them anew.
-    `by_products` says that nothing but products has read them, for which the warp has waited."""
+    `by_products` says that nothing but products has read them, for which the warp has waited.  With several `programs` it says so
+    at the same barrier of each one of the cluster, whose copies write them."""
 
     barrier: Value
     predicate: Value
     tiles: tuple[Value, ...] = ()
     by_products: bool = False
+    programs: int = 1
 
 
 class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):
@@ -110,13 +112,17 @@ class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):
 
 class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", traits=READS | WRITES):
     """The block at `indices` (i32) of the tensor map `desc` into the tile `dst`, zeros beyond the tensor, where `predicate`
-    holds; its bytes arrive at `barrier`."""
+    holds; its bytes arrive at `barrier`.
+
+    With several `programs`, those of a cluster do it together: each copies a part into the same tile of all of them, where its
+    bytes arrive at the same barrier; a part of the rows where a box has fewer than the tile, else of the boxes side by side."""
 
     desc: Value
     dst: Value
     barrier: Value
     predicate: Value
     indices: tuple[Value, ...]
+    programs: int = 1
 
     @property
     def tile(self) -> MemDescType:

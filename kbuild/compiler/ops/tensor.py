@@ -427,7 +427,10 @@ class Histogram(Op, name="tt.histogram", traits=PURE):
 
 
 class Barrier(Op, name="gpu.barrier", traits=WRITES | Trait.COLLECTIVE):
-    """All threads of the program wait for each other; shared and global writes before it are seen after it."""
+    """All threads of the program wait for each other, or all of its `cluster`; shared and global writes before it are seen after
+    it, and barriers in shared memory made before it can be used by the others."""
+
+    cluster: bool = False
 
 
 class GridDependencyWait(Op, name="gpu.grid_dependency_wait", traits=WRITES | Trait.COLLECTIVE):

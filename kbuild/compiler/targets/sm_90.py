@@ -1,7 +1,7 @@
 """Hopper: H100, H200, GH200."""
 
 from kbuild.compiler.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
-from kbuild.compiler.targets.sm_80 import GPU_PIPELINE, TENSOR_PIPELINE
+from kbuild.compiler.targets.sm_80 import GPU_PIPELINE, SM_80, TENSOR_PIPELINE
 from kbuild.compiler.targets.target import Target, register_target
 from kbuild.compiler.targets.wgmma import WGMMA
 
@@ -15,9 +15,8 @@ SM_90 = register_target(
         atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
         wgmma_atoms=WGMMA,
         accelerated_arch="sm_90a",
-        features=frozenset(
-            {"wgmma", "cp_async", "ldmatrix", "stmatrix", "bf16_arithmetic", "fp8_conversion", "tma", "griddepcontrol"}
-        ),
+        features=frozenset({"wgmma", "tma", "clusters", "griddepcontrol", "bf16_arithmetic", "fp8_conversion", "stmatrix"})
+        | SM_80.features,
         tensor_pipeline=(*TENSOR_PIPELINE, "recognise_tiles"),
         gpu_pipeline=GPU_PIPELINE,
     )

@@ -140,6 +140,7 @@ def _launch(
     context, function = driver.context, driver.find(Function, handle)
     if function.module.context is not context:
         raise Refused(Result.CUDA_ERROR_INVALID_HANDLE, "the kernel belongs to another context than the current one")
+    cluster = function.program.required_cluster if cluster == (1, 1, 1) else cluster
     _check_shape(function, grid, block, shared, cluster)
     arguments = _packed(function, extra) if extra else _arguments(function, parameters)
     ordinal = context.device.ordinal
@@ -156,7 +157,7 @@ def _check_shape(
 ) -> None:  # fmt: skip
     """Raise Refused for a launch that the device cannot do."""
     threads, most, required = block[0] * block[1] * block[2], function.dynamic_shared, function.program.required_threads
-    limits = (2**31 - 1, 65535, 65535)
+    limits, compiled = (2**31 - 1, 65535, 65535), function.program.required_cluster
     rules = [
         (all(1 <= size <= limit for size, limit in zip(grid, limits)), f"a grid of {tuple(grid)}"),
         (1 <= threads <= 1024 and block[2] <= 64, f"a block of {tuple(block)} threads"),
@@ -164,6 +165,7 @@ def _check_shape(
         (required in (None, tuple(block)), f"a block of {tuple(block)} threads; the kernel is for {required}"),
         (shared <= most, f"{shared} bytes of dynamic shared memory; the kernel may have {most}"),
         (cluster[0] * cluster[1] * cluster[2] <= 16, f"a cluster of {tuple(cluster)}"),
+        (compiled in ((1, 1, 1), tuple(cluster)), f"a cluster of {tuple(cluster)}; the kernel is for {compiled}"),
         (all(part and not size % part for size, part in zip(grid, cluster)), f"a grid of {tuple(grid)} by {tuple(cluster)}"),
     ]  # fmt: skip
     for holds, message in rules:

@@ -81,6 +81,16 @@ def _weakened(instruction: Instruction) -> Iterator[Change]:
         yield (replace(instruction, modifiers=modifiers),)
 
 
+def _first_program_alone(name: str, word: str, rank_or_mask: str) -> Operator:
+    """Addresses the first CTA of a cluster, whichever are meant."""
+
+    def changes(instruction: Instruction) -> Iterator[Change]:
+        if instruction.opcode == name and word in instruction.modifiers:
+            yield (replace(instruction, operands=(*instruction.operands[:-1], Immediate(rank_or_mask))),)
+
+    return Operator(f"{name} {word} to the first CTA", "sync", changes)
+
+
 SYNCHRONISATION = (
     _dropped("drop bar.sync", "bar.sync", "barrier.sync", "barrier.cta.sync", "bar.red", "bar.arrive", "barrier.arrive"),
     _dropped("drop bar.warp.sync", "bar.warp.sync"),
@@ -105,5 +115,7 @@ SYNCHRONISATION = (
     _other_count("expect_tx bytes + 16", "mbarrier.arrive.expect_tx", 16),
     _other_count("expect_tx bytes - 16", "mbarrier.arrive.expect_tx", -16),
     _other_count("mbarrier.init count + 1", "mbarrier.init", 1),
+    _first_program_alone("mapa", "shared::cluster", "0"),
+    _first_program_alone("cp", "multicast::cluster", "1"),
     Operator("weaken order of atomics", "sync", _weakened),
 )

@@ -13,7 +13,7 @@ from kbuild.emulator.asyncp.transfers import Transfer
 from kbuild.emulator.findings import Fault
 from kbuild.emulator.optable.access import address_of, space_of
 from kbuild.emulator.optable.collectives import whole_warps
-from kbuild.emulator.optable.places import active_lanes, count_view, number, shared_place
+from kbuild.emulator.optable.places import active_lanes, count_view, living, number, shared_place
 from kbuild.emulator.optable.row import TYPES, Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Address, Instruction, Operand, PtxError
 
@@ -55,7 +55,7 @@ def _targets(warps: Any, form: Form, address: int, barrier: int, mask: int | Non
     ctas = warps.cta.cluster.ctas
     if mask >> len(ctas):
         raise Fault("async-misuse", f"the multicast mask {mask:#x} names a CTA outside the cluster of {len(ctas)}")
-    return [(agent_of(cta), place, signal) for rank, cta in enumerate(ctas) if mask >> rank & 1]
+    return [(agent_of(living(cta)), place, signal) for rank, cta in enumerate(ctas) if mask >> rank & 1]
 
 
 def _tensor_load(form: Form, instruction: Instruction) -> Bound:

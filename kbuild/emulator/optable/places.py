@@ -30,7 +30,14 @@ def shared_place(warps: Any, address: int, generic: bool = False) -> tuple[Async
     ctas = warps.cta.cluster.ctas
     if rank >= len(ctas):
         raise Fault("out-of-bounds", f"shared address of CTA {rank} in a cluster of {len(ctas)}")
-    return agent_of(ctas[rank]), address & ((1 << CTA_SHIFT) - 1)
+    return agent_of(living(ctas[rank])), address & ((1 << CTA_SHIFT) - 1)
+
+
+def living(cta: Any) -> Any:
+    """A CTA whose shared memory is used.  Raises Fault where all its warps have ended, and others may have that memory."""
+    if not cta.live_warps:
+        raise Fault("out-of-bounds", f"uses shared memory of CTA {cta.index} of the cluster, which has ended")
+    return cta
 
 
 def touch(kind: str, agent: Asynchronous, place: int, site: Any) -> None:

@@ -213,7 +213,8 @@ class Rules:
         """An agent, numbered from the first of the actor's cluster on, in words."""
         number, local = divmod(agent + actor.clocks.base, actor.clocks.threads + MBARRIERS)
         if local >= actor.clocks.threads:
-            return f"the copy {site.instruction.name}"
+            is_product = site.instruction.name.startswith("wgmma")
+            return "a product that has ended" if is_product else f"the copy {site.instruction.name}"
         cta = actor.convoy.cta
         rank, thread = divmod(local, 32 * cta.warp_count)
         index = self.ctas[number][rank]

@@ -2,7 +2,8 @@
 
 A thread's own clock goes up whenever it hands on what it knows.  Something done at clock c of thread u comes before what thread t
 does now just when t knows u up to c.  Besides threads there is a column for every mbarrier: its clock counts the phases that are
-complete, and stands for the copies that the phases tell of.
+complete, and stands for the copies that the phases tell of.  And there is one for each warp's products: its clock counts those
+that the warp has waited for.
 
 Two more planes of the same shape say up to where generic accesses of shared and of global memory are also ordered before those of
 the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.  A last one, in kernels that write tensor maps, says up to
@@ -18,7 +19,9 @@ from typing import Any
 import numpy as np
 
 MBARRIERS = 1024
-"""Numbers kept for mbarriers beside those of a cluster's threads."""
+"""Numbers kept for mbarriers, and for the products of warps, beside those of a cluster's threads."""
+PRODUCTS = -1
+"""What stands for the space in the key of the column of a warp's products."""
 _GROWTH = 8
 KNOWN, FENCED, FENCED_GLOBAL, RELEASED = range(4)
 """The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy too, and what is
@@ -105,8 +108,14 @@ class Clocks:
                 done[id(old)] = _merged(old, others)
             self._foreign[thread] = done[id(old)]
 
+    def ended(self, row: Row) -> Row:
+        """What a row says of asynchronous operations alone, and nothing of what threads did."""
+        clocks = row.clocks.copy()
+        clocks[:, : self.threads] = 0
+        return Row(row.number, clocks)
+
     def column(self, barrier: tuple[int, int], fresh: bool = False) -> int:
-        """The column of an mbarrier (space, offset); a `fresh` one is unknown to everybody."""
+        """The column of an mbarrier (space, offset), or of products (`PRODUCTS`, warp); a `fresh` one is unknown to everybody."""
         if fresh or barrier not in self._columns:
             self._columns[barrier] = self.threads + (self._used - self.threads) % MBARRIERS
             self._used += 1

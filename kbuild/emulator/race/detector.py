@@ -191,13 +191,15 @@ class RaceDetector:
         if site[1].opcode == "cp":
             cluster.flights.signalled(int(threads[0]), key, cluster.clocks.column(key), phase)
         elif "relaxed" not in site[1].modifiers:
-            cluster.order.arrived(key, phase, threads)
+            from_afar = barrier[0] is not convoy.cta.shared
+            cluster.order.arrived(key, phase, threads, from_afar, "cluster" in site[1].modifiers)
 
     def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
         convoy = site[0]
         threads = site[2] + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
         if "relaxed" not in site[1].modifiers:
-            self._cluster(convoy.cta.cluster).order.passed((id(barrier[0]), barrier[1]), phase, threads)
+            key, of_cluster = (id(barrier[0]), barrier[1]), "cluster" in site[1].modifiers
+            self._cluster(convoy.cta.cluster).order.passed(key, phase, threads, of_cluster)
 
     def reused(self, barrier: tuple[Space, int], site: Any) -> None:
         found = self.sites.of(site[1])

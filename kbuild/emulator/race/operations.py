@@ -10,7 +10,7 @@ import numpy as np
 from kbuild.emulator.asyncp.cp_async import Copy
 from kbuild.emulator.asyncp.operation import Extent, Operation
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
-from kbuild.emulator.race.clocks import Clocks
+from kbuild.emulator.race.clocks import PRODUCTS, Clocks
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, RecentReaders, pack
 
@@ -119,16 +119,24 @@ class Flights:
         _, flight = self.flights.get(id(operation), (None, None))
         if flight is None:
             return
-        actor = flight.actor
+        if operation.kind == "product":
+            self._ended(operation, flight, threads)
+            return
         for noted in flight.reads if only_reads else (*flight.reads, *flight.writes):
             noted.follow()
             chosen = np.isin(noted.threads, threads) if operation.kind == "copy" else None
-            noted.settle(noted.threads, self.clocks.own(noted.threads), actor.site.number, chosen)
-        if operation.kind == "product":
-            first = int(actor.threads[0])
-            self.clocks.rows[:, threads, first] = self.clocks.rows[0, first, first]
+            noted.settle(noted.threads, self.clocks.own(noted.threads), flight.actor.site.number, chosen)
         if operation.awaited.all() if isinstance(operation, Copy) else not only_reads:
             del self.flights[id(operation)]
+
+    def _ended(self, product: Operation, flight: Flight, threads: np.ndarray) -> None:
+        """The threads of a warp have waited for its product: one more has ended."""
+        column = self.clocks.column((PRODUCTS, int(flight.actor.threads[0]) >> 5))
+        count = self.clocks.rows[0, threads, column].max() + 1
+        self.clocks.rows[:, threads, column] = count
+        for noted in flight.reads:
+            noted.settle(column, count, flight.actor.site.number)
+        del self.flights[id(product)]
 
     def landed(self, operation: Operation, barrier: tuple[Any, int], column: int, phase: int) -> None:
         """A copy has brought its bytes to one destination, in a phase of an mbarrier there."""

@@ -33,7 +33,9 @@ class Order:
         self._brought: dict[tuple[int, int], Row] = {}
         """What came to each barrier of a CTA (rank, number)."""
         self._phases: dict[tuple[int, int], dict[int, Row]] = {}
-        """What arrived at each mbarrier (space, offset) in each of its last phases."""
+        """What arrived at each mbarrier (space, offset) in each of its last phases, as far as its own CTA may know it."""
+        self._far: dict[tuple[int, int], dict[int, Row]] = {}
+        """What others released there at the scope of the cluster: for those who acquire at that scope."""
         self._makers: dict[tuple[int, int], tuple[int, int]] = {}
         """Who made each mbarrier, at which of its clocks."""
         self._meeting: Row | None = None
@@ -95,21 +97,25 @@ class Order:
 
     # Mbarriers
 
-    def arrived(self, barrier: tuple[int, int], phase: int, threads: np.ndarray) -> None:
-        """Threads hand on what they know to those who see a phase complete."""
-        phases = self._phases.setdefault(barrier, {})
-        before = [number for number in phases if number <= phase]
-        phases[phase] = self.clocks.row(threads).joined(phases[max(before)] if before else None)
-        for number in [number for number in phases if number < phase - 1]:
-            del phases[number]
+    def arrived(self, barrier: tuple[int, int], phase: int, threads: np.ndarray, from_afar: bool, to_cluster: bool) -> None:
+        """Threads hand on what they know to those who see a phase complete.
+
+        Threads of another CTA do so `to_cluster` alone.  At the scope of their own CTA they only say which asynchronous
+        operations they know to have ended: those touch nothing any more, whoever hears of it.
+        """
+        row = self.clocks.row(threads)
+        if from_afar and to_cluster:
+            _hand_on(self._far.setdefault(barrier, {}), phase, row)
+        _hand_on(self._phases.setdefault(barrier, {}), phase, self.clocks.ended(row) if from_afar else row)
         self.clocks.tick(threads)
 
-    def passed(self, barrier: tuple[int, int], phase: int, threads: np.ndarray) -> None:
-        """Threads have seen a phase complete: they know who arrived, and what copies brought."""
-        phases = self._phases.get(barrier, {})
-        before = [number for number in phases if number <= phase]
-        if before:
-            self.clocks.learn(threads, phases[max(before)])
+    def passed(self, barrier: tuple[int, int], phase: int, threads: np.ndarray, of_cluster: bool) -> None:
+        """Threads have seen a phase complete: they know who arrived, and what copies brought; what others than their own CTA
+        released they acquire at the scope `of_cluster`."""
+        for phases in (self._phases, self._far)[: 1 + of_cluster]:
+            before = [number for number in phases.get(barrier, {}) if number <= phase]
+            if before:
+                self.clocks.learn(threads, phases[barrier][max(before)])
         column = self.clocks.column(barrier)
         self.clocks.rows[:, threads, column] = np.maximum(self.clocks.rows[:, threads, column], phase + 1)
 
@@ -117,6 +123,7 @@ class Order:
         """A thread makes an mbarrier: what an older one at the same place meant is over."""
         self.clocks.column(barrier, fresh=True)
         self._phases.pop(barrier, None)
+        self._far.pop(barrier, None)
         self._makers[barrier] = (thread, int(self.clocks.own(np.array([thread]))[0]))
 
     def made_for(self, barrier: tuple[int, int], thread: int) -> bool:
@@ -170,6 +177,14 @@ class Order:
     def _acquire(self, release: Release, cta: Any, within_cta: bool, threads: np.ndarray) -> None:
         if release.cta is cta or not (release.within_cta or within_cta):
             self.clocks.learn(threads, release.row)
+
+
+def _hand_on(phases: dict[int, Row], phase: int, row: Row) -> None:
+    """Add a row to what arrived in a phase, and forget phases that nobody can wait for."""
+    before = [number for number in phases if number <= phase]
+    phases[phase] = row.joined(phases[max(before)] if before else None)
+    for number in [number for number in phases if number < phase - 1]:
+        del phases[number]
 
 
 def _fewer(releases: list[Release]) -> list[Release]:

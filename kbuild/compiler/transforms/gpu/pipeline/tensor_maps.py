@@ -84,17 +84,23 @@ def _source(value: Value, func: Func) -> str | None:
     return f"#{source.index}" if source.op is None and source.block is func.body else None
 
 
-def add_tensor_map(func: Func, load: Load, tile: MemDescType) -> Value:
-    """The argument that is the map of a load; one for all loads that go by the same one."""
+def add_tensor_map(func: Func, load: Load, tile: MemDescType, parts: int = 1) -> Value:
+    """The argument that is the map of a load; one for all loads that go by the same one.  Its boxes have all rows of the tile, or
+    so many `parts` of them each."""
     sources, mode = _sources(load, func), wgmma_mode(tile.layout, bit_width(tile))
     assert sources is not None and mode is not None and load.desc is not None, "the load was chosen by them"
-    assert isinstance(load.desc.type, DescriptorType)
-    *outer, columns = load.desc.type.block.shape
-    box = TensorType((*outer, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
+    *outer, rows, columns = block_shape(load)
+    box = TensorType((*outer, rows // parts, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
     hints: dict[str, Any] = {"swizzle": mode[0]}
     if element_of(load.result.type) == F32 and _is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
     return map_argument(func, sources, box, hints)
+
+
+def block_shape(load: Load) -> tuple[int, ...]:
+    """The sizes of the block that a load brings, as it lies in memory: the last axis is contiguous."""
+    assert load.desc is not None and isinstance(load.desc.type, DescriptorType)
+    return load.desc.type.block.shape
 
 
 def map_argument(func: Func, sources: str, box: TensorType, hints: Mapping[str, Any]) -> Value:
@@ -123,14 +129,17 @@ def _is_read_as_tf32(value: Value) -> bool:
     return True
 
 
-def note_maps(func: Func, loads: Sequence[Load], maps: Mapping[Load, Value], others: Sequence[Load] = ()) -> None:
+def note_maps(
+    func: Func, loads: Sequence[Load], maps: Mapping[Load, Value], others: Sequence[Load] = (), together: Sequence[Load] = ()
+) -> None:
     """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by none: the copy engine
-    brings all loads of a loop, or none; `others` are those that it cannot bring."""
+    brings all loads of a loop, or none; `others` are those that it cannot bring, `together` those that a cluster's programs do
+    together."""
     notes = []
     for load in loads:
         name = load.result.hint or "a load"
         if load in maps:
-            notes.append(f"{name}: by {maps[load].hint}")
+            notes.append(f"{name}: by {maps[load].hint}" + ", by all programs of a cluster together" * (load in together))
         elif load.desc is not None and load in others:
             notes.append(f"{name}: no product of warpgroups reads it as it is in memory")
         elif load.desc is not None:

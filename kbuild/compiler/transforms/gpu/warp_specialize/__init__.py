@@ -43,6 +43,7 @@ from kbuild.compiler.transforms.gpu.pipeline.carried import drop_unused_carried
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
+from kbuild.compiler.transforms.gpu.warp_specialize.clusters import row_parts, shared_loads, unused
 from kbuild.compiler.transforms.gpu.warp_specialize.kept import consume_kept, kept_loads
 from kbuild.compiler.transforms.gpu.warp_specialize.producer import Skeleton
 from kbuild.compiler.transforms.gpu.warp_specialize.registers import share_out
@@ -65,12 +66,12 @@ def warp_specialize(module: Module, target: Target) -> None:
     """Specialise the warps of kernels with a loop that asks for it, or is better off, where the copy engine can do its loads."""
     for func in module.functions.values():
         num_warps = func.attrs["num_warps"]
-        if not target.has("tma") or num_warps % GROUP_WARPS or num_warps > MAX_WARPS:
-            continue
         loops = [op for op in func.body.walk() if isinstance(op, For) and _has_products(op)]
         loops = [loop for loop in loops if loop.warp_specialize] or loops
-        if len(loops) == 1:
+        if target.has("tma") and not num_warps % GROUP_WARPS and num_warps <= MAX_WARPS and len(loops) == 1:
             _specialize(func, loops[0], target)
+        if "cluster_size" in func.attrs and "extra_warps" not in func.attrs:
+            raise unused(func, "it has no loop whose products read nothing but what a warp of its own can copy")
 
 
 def _has_products(loop: For) -> bool:
@@ -91,12 +92,13 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     counts = _buffers(func, loop, tiles, kept, target)
     if not skeleton.is_possible or counts[0] < MIN_STAGES:
         return
-    if not (loop.warp_specialize or _pays(loop, tiles, counts[0], target)):
+    shared = shared_loads(func, loop, loads)
+    if not (shared or loop.warp_specialize or _pays(loop, tiles, counts[0], target)):
         return
     before = Builder.before(next(iter(func.body)))
-    rings = _rings(func, loop, tiles, counts, before)
-    around = [_ring(func, kept, {load: tile_of(load) for load in kept}, counts[2], False, before)] if kept else []
-    meeting = before.add(Barrier())
+    rings = _rings(func, loop, tiles, counts, shared, before)
+    around = [_ring(func, kept, {load: tile_of(load) for load in kept}, counts[2], False, (), before)] if kept else []
+    meeting = before.add(Barrier(cluster=bool(shared)))
     producer = _producer(func, skeleton, rings, around)
     if waits and producer.first is not None:  # Each thread waits for itself, and the producer has to before its first copy.
         Builder.before(producer.first).add(GridDependencyWait())
@@ -150,22 +152,28 @@ def _buffers(
     return count, count + one_more, 1 + (kept_bytes <= left - one_more * late_bytes)
 
 
-def _rings(func: Func, loop: For, tiles: Mapping[Load, MemDescType], counts: Sequence[int], builder: Builder) -> list[Ring]:
+def _rings(
+    func: Func, loop: For, tiles: Mapping[Load, MemDescType], counts: Sequence[int], shared: Sequence[Load], builder: Builder
+) -> list[Ring]:
     """The rings of a loop: one for the tiles that are given back at once, one for those that products read on."""
     rings = []
     for late, count in zip((False, True), counts):
         loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
         if loads:
-            rings.append(_ring(func, loads, tiles, count, late, builder))
+            rings.append(_ring(func, loads, tiles, count, late, shared, builder))
     return rings
 
 
 def _ring(
-    func: Func, loads: Sequence[Load], tiles: Mapping[Load, MemDescType], count: int, late: bool, builder: Builder
-) -> Ring:
-    maps = [add_tensor_map(func, load, tiles[load]) for load in loads]
-    note_maps(func, loads, dict(zip(loads, maps)))
-    return make_ring(builder, loads, [tiles[load] for load in loads], maps, count, late, func.attrs["num_warps"])
+    func: Func, loads: Sequence[Load], tiles: Mapping[Load, MemDescType], count: int, late: bool, shared: Sequence[Load],
+    builder: Builder,
+) -> Ring:  # fmt: skip
+    together = [load for load in loads if load in shared]
+    programs = func.attrs["cluster_size"] if together else 1
+    maps = [add_tensor_map(func, load, tiles[load], row_parts(load, programs if load in together else 1)) for load in loads]
+    note_maps(func, loads, dict(zip(loads, maps)), together=together)
+    types = [tiles[load] for load in loads]
+    return make_ring(builder, loads, types, maps, count, late, func.attrs["num_warps"], programs, together)
 
 
 def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring], around: Sequence[Ring]) -> Block:
@@ -181,7 +189,10 @@ def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring], around: Seq
     def begin(inner: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
         return [*state[:split], *_issue(around, inner, mapping, state[split:])]
 
-    skeleton.copy(func.body, block, state, issue, begin)
+    state = skeleton.copy(func.body, block, state, issue, begin)
+    for ring, slot, phase in zip(rings, state[::2], state[1::2]):
+        if ring.shared:
+            ring.drain(builder, slot, phase, isinstance(skeleton.loop.parent_op, For))
     block.append(Yield(()))
     return block
 

@@ -82,11 +82,11 @@ class Skeleton:
             self.carried[loop].add(number)
             self._work += [loop.init[number], loop.yielded[number]]
 
-    def copy(self, block: Block, target: Block, state: list[Value], issue: Issue, before: Issue) -> None:
+    def copy(self, block: Block, target: Block, state: list[Value], issue: Issue, before: Issue) -> list[Value]:
         """Append the copy of a function's block to `target`; the loop and those around it carry the state, which `issue` changes
-        in each iteration of the loop, and `before` each time the loop begins."""
+        in each iteration of the loop, and `before` each time the loop begins.  Gives the state at the end."""
         self.issue, self.before = issue, before
-        self._copy(block, Builder(target), {}, state)
+        return self._copy(block, Builder(target), {}, state)
 
     def _copy(self, block: Block, builder: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
         for op in block:

@@ -47,6 +47,10 @@ class Ring:
     """How many buffers."""
     is_late: bool
     """Whether products read a buffer until the next iteration has begun."""
+    programs: int = 1
+    """Programs of the cluster, where they copy the tiles of some of the loads together."""
+    shared: tuple[Load, ...] = ()
+    """Those loads."""
 
     # The producer's side
 
@@ -61,10 +65,17 @@ class Ring:
             tile = _element(builder, buffer, slot)
             if is_transposed(load):
                 tile = builder.add(MemDescTrans(tile, (1, 0))).result
-            copy = AsyncTmaCopyGlobalToLocal(map_, tile, barrier, true, indices)
+            copy = AsyncTmaCopyGlobalToLocal(map_, tile, barrier, true, indices, self.programs if load in self.shared else 1)
             copy.loc = load.loc
             builder.add(copy)
         return self.following(builder, slot, phase)
+
+    def drain(self, builder: Builder, slot: Value, phase: Value, is_nested: bool) -> None:
+        """Wait until all warps of the cluster have given back what they will: none arrives in memory of a program that has ended.
+        Of the last run of a loop that is not in another the last buffer is not given back."""
+        for _ in range(self.count - (self.is_late and not is_nested)):
+            builder.add(WaitBarrier(_element(builder, self.empty, slot), phase))
+            slot, phase = self.following(builder, slot, phase)
 
     # The side of the program's warps
 
@@ -110,7 +121,8 @@ class Ring:
         if fenced:
             builder.add(FenceAsyncShared())
         tiles = tuple(_element(builder, buffer, slot) for buffer in self.buffers)
-        builder.add(ArriveBarrier(_element(builder, self.empty, slot), predicate, tiles, by_products=not fenced))
+        barrier = _element(builder, self.empty, slot)
+        builder.add(ArriveBarrier(barrier, predicate, tiles, by_products=not fenced, programs=self.programs))
 
     # Around the ring
 
@@ -131,9 +143,10 @@ class Ring:
 
 def make_ring(
     builder: Builder, loads: Sequence[Load], tiles: Sequence[MemDescType], maps: Sequence[Value], count: int, late: bool,
-    warps: int,
+    warps: int, programs: int, shared: Sequence[Load],
 ) -> Ring:  # fmt: skip
-    """Allocate buffers, and barriers at which the producer and so many warps meet."""
+    """Allocate buffers, and barriers at which the producer and so many warps meet, of each of the `programs` that copy the tiles
+    of the `shared` loads together."""
     buffers = []
     for load, tile in zip(loads, tiles):
         type_ = MemDescType((count, *tile.tile_shape), tile.element, tile.layout)
@@ -141,8 +154,8 @@ def make_ring(
     pair = MemDescType((count, 1), I64, unswizzled((1,), (0,)))
     full, empty = (builder.add(LocalAlloc(pair), name).result for name in ("full", "empty"))
     builder.add(InitBarrier(full, 1))
-    builder.add(InitBarrier(empty, warps))
-    return Ring(tuple(loads), tuple(maps), tuple(buffers), full, empty, count, late)
+    builder.add(InitBarrier(empty, warps * programs))
+    return Ring(tuple(loads), tuple(maps), tuple(buffers), full, empty, count, late, programs, tuple(shared))
 
 
 def enclosing_loops(loop: For) -> list[For]:

@@ -1,0 +1,124 @@
+"""Tiles that all programs of a cluster copy alike, so that each copies a part of them, for all (multicast).
+
+    producer of a program              becomes, with a cluster of two
+
+    wait until my warps have read      wait until the warps of both have read
+    copy B's tile to me                copy one half of B's tile to both of us
+
+The programs of a cluster are neighbours along the grid's first axis.  A tile is the same for them if nothing that its indices are
+computed from differs: no program's number along that axis but divided by a multiple of the cluster's size.  Loops have to run as
+often in all of them, for they go around their rings together.
+
+A barrier `empty` then waits for the warps of all programs.  What they hand over is that their products have ended: no write of
+theirs is read by others, so an arrival releases nothing to the cluster, which would take as long as all stores under way.  Before
+a program ends, its producer waits at each `empty` once more, for nobody may arrive in the memory of a program that is no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kbuild.compiler.ir.core import Func, Trait, Value
+from kbuild.compiler.ir.types import bit_width
+from kbuild.compiler.layout import wgmma_mode
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.elementwise import Constant, DivSI
+from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.tensor import GetProgramId, Load
+from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import block_shape
+from kbuild.compiler.transforms.gpu.warp_specialize.ring import enclosing_loops
+from kbuild.errors import CompileError
+
+AXIS = 0
+"""That of the grid along which a cluster's programs lie."""
+PATTERN_ROWS = 8
+"""Rows after which the swizzle repeats: a part of a tile has whole multiples."""
+
+
+def shared_loads(func: Func, loop: For, loads: Sequence[Load]) -> list[Load]:
+    """The loads of a loop that a cluster's programs do together.
+
+    Raises `CompileError` where the kernel asks for clusters and there is none: they would only cost.
+    """
+    programs = func.attrs.get("cluster_size", 1)
+    if programs == 1:
+        return []
+    bounds = [bound for level in enclosing_loops(loop) for bound in (level.lower, level.upper, level.step)]
+    if not is_same(bounds, programs):
+        raise unused(func, f"how often the loop runs depends on tl.program_id({AXIS})", loop)
+    found = [load for load in loads if is_same(load.indices, programs)]
+    if not found:
+        raise unused(func, f"what the loop copies depends on tl.program_id({AXIS})", loop)
+    found = [load for load in found if _feeds_products_alone(load) and _can_be_parted(load, programs)]
+    if not found:
+        raise unused(func, "the tiles in common have too few rows, or are read by other operations than products", loop)
+    return found
+
+
+def unused(func: Func, reason: str, loop: For | None = None) -> CompileError:
+    """The mistake of a cluster without a tile in common."""
+    hint = f"leave cluster_size out, or have the programs next to each other along axis {AXIS} of the grid read the same tile"
+    size = func.attrs["cluster_size"]
+    return CompileError(f"{func.name}: cluster_size is {size}, but {reason}", loop.loc if loop else func.loc, hint)
+
+
+def is_same(values: Iterable[Value], programs: int) -> bool:
+    """Whether values are the same in all programs of a cluster."""
+    seen: set[Value] = set()
+    work = list(values)
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        sources = _sources(value, programs)
+        if sources is None:
+            return False
+        work += sources
+    return True
+
+
+def _sources(value: Value, programs: int) -> Sequence[Value] | None:
+    """What a value is computed from; None if it differs between the programs, or may."""
+    op = value.op if value.op is not None else value.block.parent
+    match op:
+        case Func():
+            return ()
+        case For():
+            number = value.index - (value.op is None)
+            carried = () if number < 0 else (op.init[number], op.yielded[number])
+            return (op.lower, op.upper, op.step, *carried)
+        case GetProgramId():
+            return None if op.axis == AXIS else ()
+        case DivSI() if isinstance(op.lhs.op, GetProgramId) and isinstance(op.rhs.op, Constant):
+            divisor = op.rhs.op.value
+            return () if divisor > 0 and divisor % programs == 0 else (op.lhs,)
+    return op.operands if op is not None and op.has(Trait.PURE) and not op.regions else None
+
+
+def row_parts(load: Load, programs: int) -> int:
+    """In how many parts so many programs copy a tile's rows: one where each copies some of the boxes side by side."""
+    mode, bits = wgmma_mode(tile_of(load).layout, bit_width(load.result.type)), bit_width(load.result.type)
+    assert mode is not None, "the copy engine can do the load"
+    boxes = block_shape(load)[-1] * bits // (8 * mode[0])
+    return 1 if boxes % programs == 0 else programs
+
+
+def _can_be_parted(load: Load, programs: int) -> bool:
+    return block_shape(load)[-2] % (PATTERN_ROWS * row_parts(load, programs)) == 0
+
+
+def _feeds_products_alone(load: Load) -> bool:
+    """Whether nothing but products reads a tile, for which threads wait: they have ended when a program says so."""
+    views = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
+    is_alone = len(views) == len(list(load.result.users))
+    for view in views:
+        for user in view.users:
+            if isinstance(user, MemDescTrans):
+                views.append(user.result)
+            elif not isinstance(user, WarpGroupDot):
+                is_alone = False
+    return is_alone
+

@@ -57,7 +57,7 @@ def guards(reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[
             continue
         for part in text.split(",") if isinstance(text, str) else (None,):
             match = _FACT.fullmatch(part) if part is not None else None
-            if match is None or (match[1] == "%" and int(match[2]) <= 0):
+            if match is None or ("%" in match[1] and int(match[2]) <= 0):
                 reader.error(key, f"{described(text)} is not a fact", 'write it as "<= 64", "% 16" or "> 16, <= 64"')
                 break
             product = "*".join(f"{factor}:{size}" if size else factor for factor, size in factors)

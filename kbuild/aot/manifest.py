@@ -35,8 +35,8 @@ HINTS = ("8", "16", "1")
 HINT_WEIGHTS = {"": 0, "8": 1, "16": 2, "1": 4}
 """How much each promises; dispatch takes the variant whose arguments promise most together."""
 
-GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "%")
-"""Comparisons a run-time fact may make with an integer; `%` means divisible by it."""
+GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "!%", "%")
+"""Comparisons a run-time fact may make with an integer; `%` means divisible by it, `!%` not divisible."""
 
 RESERVED_NAMES = (
     "dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize", "num_warps", "num_stages",
@@ -127,8 +127,8 @@ class Guard:
     def expression(self) -> str:
         """The fact in the language of `expressions.py`."""
         product = "*".join(f"cdiv({name}, {size})" if size else name for name, size in self.factors)
-        if self.operator == "%":
-            return f"{product} % {self.value} == 0"
+        if self.operator in ("%", "!%"):
+            return f"{product} % {self.value} {'==' if self.operator == '%' else '!='} 0"
         return f"{product} {self.operator} {self.value}"
 
 

@@ -256,7 +256,7 @@ def argument_type(argument: Argument, point: dict[str, Value], hint: str = "") -
     return f"{text}:{hint}" if hint else text
 
 
-_OPERATOR_WORDS = {"<=": "le", ">=": "ge", "==": "eq", "!=": "ne", "<": "lt", ">": "gt", "%": "mod"}
+_OPERATOR_WORDS = {"<=": "le", ">=": "ge", "==": "eq", "!=": "ne", "<": "lt", ">": "gt", "%": "mod", "!%": "nomod"}
 
 
 def _hint_word(type_: str) -> str:

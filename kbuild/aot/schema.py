@@ -28,7 +28,7 @@ TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
 DESCRIPTOR = r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\]>"
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
-FACT = r"\s*(<=|>=|==|!=|<|>|%)\s*(-?\d{1,18})\s*"
+FACT = r"\s*(<=|>=|==|!=|<|>|!?%)\s*(-?\d{1,18})\s*"
 """A comparison of a run-time argument with an integer."""
 
 Shape = Mapping[str, Any]

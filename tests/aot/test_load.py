@@ -165,6 +165,7 @@ CASES = [
     ("BLOCK = 1024", "NEGATE = true", 23, K + "config[1].NEGATE: is given in args or matrix already"),
     ("BLOCK = 2048\nnum_warps = 8", "BLOCK = 2048\nnum_warps = 6", 27, K + "config[2].num_warps: expected 1, 2, 4"),
     ("num_stages = 2", "num_stages = 0", 28, K + "config[2].num_stages: expected 1 to 16, found the int 0"),
+    ("num_stages = 2", "cluster_size = 3", 28, K + "config[2].cluster_size: expected 1, 2, 4 or 8, found the int 3"),
     ("num_stages = 2", "num_stages = 2.5", 28, K + "config[2].num_stages: expected an integer, found the float 2.5"),
     ('dtype = "fp32"\nNEGATE', 'dtype = "bf16"\nNEGATE', 30, K + 'exclude[0].dtype: "bf16" is not a value of dtype'),
     ('dtype = "fp32"\nNEGATE = true', 'dtype = ["fp16", "fp32"]', 7, K + "has no variant: every point of its matrix"),

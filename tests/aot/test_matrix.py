@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.aot import expressions
 from kbuild.aot.load import load
-from kbuild.aot.manifest import ARCHS, DEPENDENT_LAUNCH_ARCHS, Argument, Config, Guard, Kernel, Specialization
+from kbuild.aot.manifest import ARCHS, Argument, CLUSTER_ARCHS, Config, DEPENDENT_LAUNCH_ARCHS, Guard, Kernel, Specialization
 from kbuild.aot.matrix import Excluded, Variant, expand
 from kbuild.compiler.targets import find_target, target_names
 
@@ -45,10 +45,20 @@ def test_a_launch_that_begins_early_is_for_hopper(project: Path) -> None:
     assert all(variant.file_name.endswith("pdl") == variant.launch_pdl for variant in variants)
 
 
+def test_clusters_are_for_hopper(project: Path) -> None:
+    text = (project / "kernels.toml").read_text()
+    (project / "kernels.toml").write_text(text.replace("[[kernel.config]]\n", "[[kernel.config]]\ncluster_size = 4\n"))
+    variants = expand(load(project / "kernels.toml")).variants
+    assert {(variant.arch, variant.cluster_size) for variant in variants} == {("sm_80", 1), ("sm_90", 4)}
+    assert all(Variant.parse(str(variant)) == variant for variant in variants)
+    assert all(variant.file_name.endswith("c4") == (variant.arch == "sm_90") for variant in variants)
+
+
 def test_architectures_are_the_compiler_s() -> None:
     """The manifest names them itself, for loading it does not load the compiler."""
     assert list(ARCHS) == target_names()
     assert [arch for arch in ARCHS if find_target(arch).has("griddepcontrol")] == list(DEPENDENT_LAUNCH_ARCHS)
+    assert [arch for arch in ARCHS if find_target(arch).has("clusters")] == list(CLUSTER_ARCHS)
 
 
 def test_a_configuration_for_one_architecture(project: Path) -> None:

@@ -256,6 +256,23 @@ def test_injected_failures_come_once_and_in_any_form(driver: StandIn) -> None:
         StandIn(folder=driver.path.parents[1]).__enter__()
 
 
+def test_a_kernel_that_is_for_clusters(driver: StandIn) -> None:
+    """Its code says so, and a launch without attributes is of such clusters; another one is refused, and so are halves of them."""
+    cuda, x = Cuda(driver.path), driver.array(numpy.zeros(4, numpy.int32))
+    text = ADD_ONE.replace("sm_80", "sm_90").replace(".version 7.0", ".version 8.0")
+    function = cuda.kernel(text.replace("n)\n{", "n)\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"))
+    buffer = ctypes.create_string_buffer(x.pointer.to_bytes(8, "little") + (4).to_bytes(4, "little"), 12)
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size := ctypes.c_size_t(12)), 0)
+    cuda("cuLaunchKernel", function, 4, 1, 1, 32, 1, 1, 0, None, None, extra)
+    assert x.copy_to_host().tolist() == [4] * 4 and driver.launches[-1].cluster == (2, 1, 1) and size.value == 12
+    with pytest.raises(Refusal, match="a grid of"):
+        cuda("cuLaunchKernel", function, 3, 1, 1, 32, 1, 1, 0, None, None, extra)
+    attribute = (ctypes.c_uint * 18)(4, 0, 4, 1, 1)
+    config = (ctypes.c_uint64 * 7)(4 | 1 << 32, 1 | 32 << 32, 1 | 1 << 32, 0, 0, ctypes.addressof(attribute), 1)
+    with pytest.raises(Refusal, match=r"a cluster of \(4, 1, 1\); the kernel is for \(2, 1, 1\)"):
+        cuda("cuLaunchKernelEx", config, function, None, extra)
+
+
 def test_parameters_in_one_buffer_and_a_cluster_by_its_attribute(driver: StandIn) -> None:
     cuda = Cuda(driver.path)
     function, x = cuda.kernel(), driver.array(numpy.zeros(4, numpy.int32))

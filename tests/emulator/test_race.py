@@ -450,7 +450,8 @@ def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) 
     kind, body, word = (*RULES[name], "x")[:3]
     together = body in (REMOTE, HANDED_OVER)
     options: dict = {"cluster": (2, 1, 1)} if together else {}
-    options |= {"schedule": schedule, "grid": 2 if together else GRIDS.get(name, 1), "threads": 128 if body in (PRODUCT, PIPELINE) else 64}
+    options |= {"schedule": schedule, "grid": 2 if together else GRIDS.get(name, 1)}
+    options |= {"threads": 128 if body in (PRODUCT, PIPELINE) else 64}
     kinds = set()
     for timing in ("late", "early"):
         assert not findings(body, timing=timing, **options)

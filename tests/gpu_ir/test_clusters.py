@@ -120,7 +120,7 @@ MISTAKES = {
         {"GROUP_M": 8, "PERSISTENT": 1, "cluster_size": 1}, "how often the loop runs depends on tl.program_id(0)",
     ),
     "tiles of few rows": ({"size": 8, "BLOCK_K": 32}, "the tiles in common have too few rows"),
-    "no warp for copies": ({"warps": 16, "BLOCK_M": 256}, "it has no loop whose products read nothing but what a warp of its own"),
+    "no warp for copies": ({"warps": 16, "BLOCK_M": 256}, "it has no loop whose products read nothing but what a warp of its"),
     "another size": ({"size": 3}, "cluster_size is 3"),
     "another architecture": ({"target": "sm_80"}, "sm_80 has no clusters"),
 }  # fmt: skip

@@ -24,7 +24,8 @@ def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> V
     matrix, constexprs = (tuple(values.get(name, {}).items()) for name in ("matrix", "constexprs"))
     guards = tuple(values.get("guards", ()))
     num_warps, launch_pdl = values.get("num_warps", 4), values.get("launch_pdl", False)
-    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, num_warps, 3, guards, launch_pdl)
+    cluster_size = values.get("cluster_size", 1)
+    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, num_warps, 3, guards, cluster_size, launch_pdl)
 
 
 def image_of(key: str, passed: int) -> bytes:
@@ -129,10 +130,11 @@ def example_table() -> tuple[rendering.Table, list[tuple]]:
         kernel_of("blocks", ("cdiv(x_shape_0, 128)", "programs"), grid_args=(Argument("programs", "i32"),)),
     )
     choices = (Axis("SLOPE", (0.5, 1.0), default=1.0), Axis("ACTIVATION", ("", "relu"), default=""))
-    kernels += (kernel_of("choice", ("1",), matrix=choices),)
+    kernels += (kernel_of("choice", ("1",), matrix=choices), kernel_of("pairs", ("n",)))
     copy = variant_of("copy", "sm_80", {"source": "*i8:8", "flag": "i1"})
     rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows(), *blocks_rows()]
     rows += choice_rows()
+    rows.append(built(variant_of("pairs", "sm_90", {"x": "*fp32", "n": "i32"}, cluster_size=2), "pairs"))
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
     return tables.make_table(manifest_of(kernels), rows), rows

@@ -88,6 +88,17 @@ def test_a_row_may_begin_before_the_launch_before_it_has_ended(world, monkeypatc
         assert (launch.shared, launch.params[1] & 0xFFFFFFFF) == (48 * (1024 if n_cols == 1000 else 4096), n_cols)
 
 
+def test_a_grid_of_clusters_is_whole(world):
+    """How large they are is said by the cubin; the launch itself is like any other."""
+    x = Tensor()
+    world.package.pairs(x, 6)
+    assert tuple(world.driver.last.grid) == (6, 1, 1)
+    with pytest.raises(world.package.LaunchError, match=r"pairs\(\): the grid has 7 programs along axis 0, which are no clusters of 2"):
+        world.package.pairs(x, 7)
+    world.package.pairs(x, 7, grid=(2, 3))
+    assert tuple(world.driver.last.grid) == (2, 3, 1)
+
+
 def test_streams_and_contexts(world):
     x = Tensor(device=1)
     world.package.vector_add(x, x, 16, stream=0x77)

@@ -50,7 +50,7 @@ def configurations(kernel: str, dtype: str, **facts: Any) -> list[Configuration]
 
 
 def grid_of(kernel: str, m: int, n: int, tile: Configuration, num_sms: int) -> tuple[int, ...]:
-    """The manifest's grid for a product; what a tile leaves out is zero, as it is by default."""
+    """The manifest's grid for a product; what a tile leaves out is zero, and clusters are of one, as by default."""
     return _grid_of(kernel, m, n, tuple(tile.items()), num_sms)
 
 
@@ -58,5 +58,5 @@ def grid_of(kernel: str, m: int, n: int, tile: Configuration, num_sms: int) -> t
 def _grid_of(kernel: str, m: int, n: int, tile: tuple[tuple[str, Any], ...], num_sms: int) -> tuple[int, ...]:
     table = table_of(kernel)
     names = {name for config in table["config"] for name in config}
-    values = {**dict.fromkeys(names, 0), "M": m, "N": n, "num_sms": num_sms, **dict(tile)}
+    values = {**dict.fromkeys(names, 0), "cluster_size": 1, "M": m, "N": n, "num_sms": num_sms, **dict(tile)}
     return tuple(expressions.evaluate(expressions.parse(text, values, "grid"), values) for text in table["grid"])

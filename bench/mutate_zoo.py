@@ -39,6 +39,7 @@ FAMILIES: dict[str, list[ZooCase]] = {
     "matmul_one_stage": [cases_products._matmul("matmul", "float16", 64, 64, 32 * n, (64, 64, 32), stages=1) for n in ROUNDS[:4]],
     "descriptors": [cases_products._descriptors("descriptors", 64, 64, 32 * n, 256, (64, 64, 32)) for n in ROUNDS],
     "specialized": [cases_products._specialized("specialized", 128, 128, 64 * n, (64, 64, 64), 2, 4, 3) for n in ROUNDS],
+    "clusters": [cases_products._clustered("clusters", 2, 2, False, False, 128, 64 * n, 3) for n in ROUNDS],
     "attention": [cases_products._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)],
     "attention_causal": [cases_products._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]],
     **{name: [CASES[name]] * DRAWS for name in (
@@ -55,8 +56,8 @@ def subjects(name: str) -> Iterator[Subject]:
     signature = first.signature(first.make(np.random.default_rng(0)))
     for arch in first.archs:
         artifact = kbuild.compile(
-            first.source, signature=signature, constexprs=first.constexprs, target=arch, num_warps=first.num_warps,
-            num_stages=first.num_stages, lineinfo=True, stop="ptx",
+            first.source, signature=signature, constexprs=first.constexprs, target=arch, lineinfo=True, stop="ptx",
+            **first.options(arch),
         )  # fmt: skip
         facts = artifact.metadata
         launches = [launch(case, facts.params, number) for number, case in enumerate(cases)

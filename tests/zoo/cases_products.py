@@ -124,10 +124,12 @@ def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, in
     )  # fmt: skip
 
 
-def _clustered(name: str, programs: int, size: int, transposed: bool, persistent: bool) -> Case:
+def _clustered(
+    name: str, programs: int, size: int, transposed: bool, persistent: bool, columns: int = 208, k: int = 336, stages: int = 4
+) -> Case:
     """Clusters whose programs share the tiles of B; the last one has none of C's rows."""
-    case = _matmul(name, "float16", 64 * (programs - 1) - 8, 208, 336, (64, 128, 64), transposed, stages=4)
-    grid = (2 * size,) if persistent else (programs, 2)
+    case = _matmul(name, "float16", 64 * (programs - 1) - 8, columns, k, (64, 128, 64), transposed, stages=stages)
+    grid = (2 * size,) if persistent else (programs, -(-columns // 128))
     constexprs = {**case.constexprs, "GROUP_M": 2, "PERSISTENT": persistent, "cluster_size": size}
     return replace(case, constexprs=constexprs, grid=grid, cluster_size=size)
 

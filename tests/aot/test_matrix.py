@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.aot import expressions
 from kbuild.aot.load import load
-from kbuild.aot.manifest import ARCHS, Argument, CLUSTER_ARCHS, Config, DEPENDENT_LAUNCH_ARCHS, Guard, Kernel, Specialization
+from kbuild.aot.manifest import ARCHS, CLUSTER_ARCHS, DEPENDENT_LAUNCH_ARCHS, Argument, Config, Guard, Kernel, Specialization
 from kbuild.aot.matrix import Excluded, Variant, expand
 from kbuild.compiler.targets import find_target, target_names
 

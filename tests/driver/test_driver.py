@@ -257,7 +257,7 @@ def test_injected_failures_come_once_and_in_any_form(driver: StandIn) -> None:
 
 
 def test_a_kernel_that_is_for_clusters(driver: StandIn) -> None:
-    """Its code says so, and a launch without attributes is of such clusters; another one is refused, and so are halves of them."""
+    """Its code says so, and a launch without attributes is of such clusters; others are refused, and so are halves of them."""
     cuda, x = Cuda(driver.path), driver.array(numpy.zeros(4, numpy.int32))
     text = ADD_ONE.replace("sm_80", "sm_90").replace(".version 7.0", ".version 8.0")
     function = cuda.kernel(text.replace("n)\n{", "n)\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"))

@@ -77,13 +77,18 @@ def digests(project: Path) -> dict[str, str]:
 
 def holds(condition: str, values: Mapping[str, int | float]) -> bool:
     """Whether a run-time fact, or several, hold of arguments."""
-    return bool(eval(condition, {"cdiv": lambda a, b: -(-a // b)}, dict(values)))
+    return bool(eval(compiled(condition), {"cdiv": lambda a, b: -(-a // b)}, dict(values)))
+
+
+@functools.cache
+def compiled(condition: str) -> types.CodeType:
+    return compile(condition, "<fact>", "eval")
 
 
 def fits(value: int, type_: str) -> bool:
     """Whether an integer is what a type of a signature promises, and no more."""
     hint = type_.partition(":")[2]
-    return value == 1 if hint == "1" else value % 16 == 0 if hint else value % 2 == 1 and value != 1
+    return value == 1 if hint == "1" else value % int(hint) == 0 if hint else value % 2 == 1 and value != 1
 
 
 def edge(guard: Guard, name: str) -> int:
@@ -103,8 +108,10 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
     choices: dict[str, list[int | float]] = {argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args}
     for position, (name, type_) in enumerate(variant.signature):
-        bounds = {bound for guard in guards if name in guard.arguments and (bound := edge(guard, name)) < FEW}
+        own = [guard for guard in guards if name in guard.arguments]
+        bounds = {bound for guard in own if "%" not in guard.operator and (bound := edge(guard, name)) < FEW}
         edges = {bound + step for bound in bounds for step in (-16, -1, 0, 1, 16)}
+        edges |= {8, 64} if any("%" in guard.operator for guard in own) else set()
         if type_[0] == "*":
             choices[name] = [0x10000 * (position + 1) + (0 if type_.endswith(":16") else 8)]
         elif type_ in ("fp32", "fp64"):

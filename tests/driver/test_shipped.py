@@ -122,7 +122,8 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     # Of what its own guards let through, the largest first: what comes before it among the configurations is for less.
     every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
     names = {name for guard in guards for name in guard.arguments}
-    fitting = [values for values in every if all(holds(guard.expression, values) for guard in variant.guards)]
+    facts = [guard.expression for guard in variant.guards]
+    fitting = [values for values in every if all(holds(fact, values) for fact in facts)]
     return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 

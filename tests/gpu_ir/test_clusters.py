@@ -57,8 +57,6 @@ def test_each_program_copies_a_part_of_what_is_the_same_for_all() -> None:
     artifact = whole()
     assert artifact.metadata.cluster_size == 2 and ".reqnctapercluster 2" in artifact.asm["ptx"]
     assert artifact.metadata.tma == ("a_values: by a_map", "b_values: by b_map, by all programs of a cluster together")
-    ptx = artifact.asm["ptx"]
-    assert "fence.mbarrier_init" in ptx and "fence.proxy.async" not in ptx, "either shows the barriers to the copy engine"
     lines = [line for line in artifact.asm["ptx"].splitlines() if "cp.async.bulk.tensor" in line]
     assert ["multicast::cluster" in line for line in lines] == [False, True], "B's two boxes side by side: one for each"
     four = compiled("ttgir", 4, cluster_size=4).metadata

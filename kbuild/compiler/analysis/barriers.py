@@ -245,8 +245,6 @@ class BarrierAnalysis:
             state.unshown.clear()
             state.unshown.add(op)
         if isinstance(op, Barrier):
-            if op.cluster:  # It shows barriers itself.
-                state.unshown.clear()
             self._meet(op, state)
         elif isinstance(op, AsyncCommitGroup):
             state.flight = {access: min(age + 1, MAX_AGE) for access, age in state.flight.items()}

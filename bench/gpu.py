@@ -315,7 +315,7 @@ def matmul() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     programs = multiprocessors()
     shapes = [(shape, dtype, transposed) for shape, dtype in PRODUCTS for transposed in (False, True)]
-    shapes += [((8192, 8192, 512), HALF, True), *(((size,) * 3, HALF, False) for size in (1000, 1536, 3072))]
+    shapes += [((8192, 8192, 512), HALF, True), *(((size,) * 3, HALF, False) for size in (1000, 1536, 3000, 3072, 4088))]
     for (m, n, k), dtype, transposed in shapes:
         shape = f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}"
         if not asked_for.search(shape):

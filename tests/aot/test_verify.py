@@ -143,7 +143,7 @@ def test_without_a_table_launches_are_guessed(project: Path, capsys: pytest.Capt
     told = capsys.readouterr().err
     assert "6 ok, 0 failed" in told
     note = "note: scale has no [kernel.verify]: one launch is guessed, with arrays as large as what it touches\n"
-    assert told.startswith(note)
+    assert note in told
     assert main(["verify", "-C", str(project), "--arch", "sm_80", "-q"]) == 0 and capsys.readouterr().err == ""
 
 

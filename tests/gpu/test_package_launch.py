@@ -42,10 +42,10 @@ def test_code_of_the_device_is_taken(package, numbers, capsys):
 
 def test_empty_inputs_launch_nothing(package):
     nothing, out = torch.empty(0, device="cuda"), torch.full((64,), float("nan"), device="cuda")
-    half = torch.full((64,), float("nan"), device="cuda", dtype=torch.float16)
+    half, double = (torch.full((64,), float("nan"), device="cuda", dtype=dtype) for dtype in (torch.float16, torch.float64))
     package.vector_add(nothing, nothing, nothing, 0)
     package.vector_add(out, out, out, 0)
-    package.sum(nothing, out, 0)
+    package.sum(nothing, double, 0)
     package.softmax(out, out, 8, 8, 8, 0)
     package.layer_norm(out, out, out, out, out, out, 8, 8, 8, 1e-5, 0)
     package.matmul(out, out, out, 0, 8, 8, 8, 1, 8, 1, 8, 1)
@@ -53,7 +53,7 @@ def test_empty_inputs_launch_nothing(package):
     package.flash_attention(half, half, half, half, out, 1.0, 0, 0, 64, 1, 0, 1, HEAD_DIM=64, IS_CAUSAL=True)
     package.flash_attention(half, half, half, half, out, 1.0, 0, 0, 64, 1, 1, 0, HEAD_DIM=64, IS_CAUSAL=False)
     torch.cuda.synchronize()
-    assert is_nan(out) and is_nan(half)
+    assert is_nan(out) and is_nan(half) and is_nan(double)
 
 
 @pytest.mark.parametrize("way", ["current", "object", "handle"])

@@ -36,9 +36,6 @@ def run(options: argparse.Namespace) -> int:
     for name in dict.fromkeys(variant.kernel for variant in variants if variant.kernel in left_out):
         print(f"note: {name} is not verified: {left_out[name]}", file=sys.stderr)
     variants = [variant for variant in variants if variant.kernel not in left_out]
-    if not options.quiet:
-        for name in dict.fromkeys(variant.kernel for variant in variants if manifest.kernel(variant.kernel).verify is None):
-            print(f"note: {name} has no [kernel.verify]: {_GUESSED}", file=sys.stderr)
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0
@@ -63,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
         print("bounds: " + ", ".join(f"{name} {bound:g}" for name, bound in BOUNDS.items()) + f", 8 bits {COARSEST:g}")
     failed = sum(verdict.state == "failed" for verdict in verdicts)
     if not options.quiet:
+        for name in dict.fromkeys(verdict.kernel for verdict in verdicts if manifest.kernel(verdict.kernel).verify is None):
+            print(f"note: {name} has no [kernel.verify]: {_GUESSED}", file=sys.stderr)
         print(_summary(verdicts, len(variants) - len(verdicts), time.monotonic() - started), file=sys.stderr)
     return 1 if failed else 0
 

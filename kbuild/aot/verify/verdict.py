@@ -40,13 +40,10 @@ class Run:
 
 
 def runs_of(cases: Sequence[Case]) -> list[Run]:
-    """Every launch in lockstep, and under one of the adverse schedules; the first with all kinds of numbers."""
-    planned = []
-    for number in range(1, len(cases) + 1):
-        schedule, timing = ADVERSE[(number - 1) % len(ADVERSE)]
-        planned += [Run(number), Run(number, "whole", schedule, timing)]
+    """Every launch under one of the adverse schedules; the first in lockstep, too, with all kinds of numbers."""
+    planned = [Run(number, "whole", *ADVERSE[(number - 1) % len(ADVERSE)]) for number in range(1, len(cases) + 1)]
     if planned:
-        planned += [Run(1, "real", "lockstep", "early"), Run(1, "special", "lockstep", "random(1)")]
+        planned += [Run(1), Run(1, "real", "lockstep", "early"), Run(1, "special", "lockstep", "random(1)")]
     return planned
 
 

@@ -1,0 +1,111 @@
+"""Built packages against each other on a GPU, in turns, on the rows of gpu.py: whether a change makes a shipped kernel slower.
+
+    python bench/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128'] [--json out.json]
+
+All packages have one import name; the first is the baseline.  Every package's result is held against float64 before it is timed;
+then all are launched in random order with a cold L2 cache, and medians are compared (`kbuild/aot/turns.py`).  The table gives
+the baseline's time over each package's: below 1 the package is slower.  Exit code 1 when a result is wrong or a row is slower
+than `--bound` allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gpu
+import torch
+
+from kbuild.aot import turns
+
+Call = Callable[[], Any]
+
+
+def main() -> int:
+    """Parse the command line, run the groups asked for and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheels", nargs="+", metavar="WHEEL", help="two or more builds of the package, the baseline first")
+    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
+    parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,persistent,fp8,attention")
+    parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
+    parser.add_argument("--seconds", type=float, default=turns.SECONDS, help="of device time for each row (%(default)s)")
+    parser.add_argument("--bound", type=float, default=0.0, help="least ratio that is no failure: 0.99 allows 1 %% more time")
+    parser.add_argument("--json", type=Path, help="write all rows here, as they come")
+    options = parser.parse_args()
+    if len(options.wheels) < 2:
+        parser.error("two wheels at least: one to hold the others against")
+    table = Table([load(wheel, options.name) for wheel in options.wheels], options)
+    gpu.asked_for = re.compile(options.rows)
+    gpu.best_of = lambda choices, call: {}  # No peers here.
+    gpu.row = table.row
+    torch.manual_seed(0)
+    for group in options.only.split(","):
+        started = time.time()
+        gpu.GROUPS[group]()
+        print(f"== {group}: {time.time() - started:.0f} s", flush=True)
+    return table.close()
+
+
+def load(wheel: str, name: str) -> ModuleType:
+    """Import a package that may have been imported from another wheel: each has modules and a launcher of its own."""
+    for module in [module for module in sys.modules if module == name or module.startswith(name + ".")]:
+        del sys.modules[module]
+    gpu.load_package(wheel, name)
+    return gpu.package
+
+
+class Table:
+    """The rows measured so far."""
+
+    def __init__(self, packages: list[ModuleType], options: argparse.Namespace) -> None:
+        self.packages, self.options = packages, options
+        self.rows: list[dict[str, Any]] = []
+        self.wrong = 0
+
+    def row(
+        self, group: str, shape: str, ours: Call, out: torch.Tensor, error: Callable[[torch.Tensor], float], work: float,
+        unit: str, theirs: dict[str, Call], vendor: dict[str, Call], limit: float,
+    ) -> None:  # fmt: skip
+        """In the place of gpu.row: `ours` takes the package from gpu.package."""
+
+        def of(package: ModuleType) -> Call:
+            def call() -> None:
+                gpu.package = package
+                ours()
+
+            return call
+
+        calls = {str(index): of(package) for index, package in enumerate(self.packages)}
+        errors = gpu.errors_of(calls, out, error)
+        times = turns.in_turns(calls, gpu.CLOCK, self.options.seconds)
+        ratios = [times["0"] / times[name] for name in calls]
+        wrong = [name for name in calls if not errors[name] <= limit]
+        self.wrong += len(wrong)
+        self.rows.append({"group": group, "shape": shape, "us": list(times.values()), "errors": list(errors.values())})
+        if self.options.json:
+            self.options.json.write_text(json.dumps({"wheels": self.options.wheels, "rows": self.rows}, indent=1))
+        print(f"{group:10} {shape:42} {times['0']:9.1f} µs  " + "  ".join(f"{ratio:6.3f}" for ratio in ratios[1:])
+              + "  errors " + " ".join(f"{errors[name]:.3e}" for name in calls) + ("  WRONG" if wrong else ""), flush=True)  # fmt: skip
+
+    def close(self) -> int:
+        """Print what each package comes to; the exit code."""
+        slow = 0
+        for index, wheel in enumerate(self.options.wheels[1:], 1):
+            ratios = {f"{row['group']} {row['shape']}": row["us"][0] / row["us"][index] for row in self.rows}
+            least = min(ratios, key=lambda name: ratios[name])
+            print(f"{wheel}: geometric mean {statistics.geometric_mean(ratios.values()):.3f}, least {ratios[least]:.3f} ({least})")
+            slow += sum(ratio < self.options.bound for ratio in ratios.values())
+        print(f"{len(self.rows)} rows, {self.wrong} wrong results, {slow} slower than {self.options.bound}")
+        return int(bool(self.wrong or slow))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,11 +11,14 @@ than `--bound` allows.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import re
 import statistics
 import sys
+import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +36,7 @@ def main() -> int:
     """Parse the command line, run the groups asked for and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheels", nargs="+", metavar="WHEEL", help="two or more builds of the package, the baseline first")
-    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
+    parser.add_argument("--name", default="kbuild_kernels", help="import name of the packages")
     parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,persistent,fp8,attention")
     parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
     parser.add_argument("--seconds", type=float, default=turns.SECONDS, help="of device time for each row (%(default)s)")
@@ -42,7 +45,7 @@ def main() -> int:
     options = parser.parse_args()
     if len(options.wheels) < 2:
         parser.error("two wheels at least: one to hold the others against")
-    table = Table([load(wheel, options.name) for wheel in options.wheels], options)
+    table = Table([load(wheel, options.name, index) for index, wheel in enumerate(options.wheels)], options)
     gpu.asked_for = re.compile(options.rows)
     gpu.best_of = lambda choices, call: {}  # No peers here.
     gpu.row = table.row
@@ -54,12 +57,14 @@ def main() -> int:
     return table.close()
 
 
-def load(wheel: str, name: str) -> ModuleType:
-    """Import a package that may have been imported from another wheel: each has modules and a launcher of its own."""
-    for module in [module for module in sys.modules if module == name or module.startswith(name + ".")]:
-        del sys.modules[module]
-    gpu.load_package(wheel, name)
-    return gpu.package
+def load(wheel: str, name: str, index: int) -> ModuleType:
+    """Import a package under a name of its own, for modules that it imports later must not be another wheel's."""
+    folder = Path(tempfile.mkdtemp())
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(folder)
+    (folder / name).rename(folder / f"{name}_{index}")
+    sys.path.insert(0, str(folder))
+    return importlib.import_module(f"{name}_{index}")
 
 
 class Table:

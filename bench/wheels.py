@@ -97,8 +97,9 @@ class Table:
         self.rows.append({"group": group, "shape": shape, "us": list(times.values()), "errors": list(errors.values())})
         if self.options.json:
             self.options.json.write_text(json.dumps({"wheels": self.options.wheels, "rows": self.rows}, indent=1))
-        print(f"{group:10} {shape:42} {times['0']:9.1f} µs  " + "  ".join(f"{ratio:6.3f}" for ratio in ratios[1:])
-              + "  errors " + " ".join(f"{errors[name]:.3e}" for name in calls) + ("  WRONG" if wrong else ""), flush=True)  # fmt: skip
+        faster = "  ".join(f"{ratio:6.3f}" for ratio in ratios[1:])
+        right = " ".join(f"{errors[name]:.3e}" for name in calls) + ("  WRONG" if wrong else "")
+        print(f"{group:10} {shape:42} {times['0']:9.1f} µs  {faster}  errors {right}", flush=True)
 
     def close(self) -> int:
         """Print what each package comes to; the exit code."""
@@ -106,7 +107,8 @@ class Table:
         for index, wheel in enumerate(self.options.wheels[1:], 1):
             ratios = {f"{row['group']} {row['shape']}": row["us"][0] / row["us"][index] for row in self.rows}
             least = min(ratios, key=lambda name: ratios[name])
-            print(f"{wheel}: geometric mean {statistics.geometric_mean(ratios.values()):.3f}, least {ratios[least]:.3f} ({least})")
+            mean = statistics.geometric_mean(ratios.values())
+            print(f"{wheel}: geometric mean {mean:.3f}, least {ratios[least]:.3f} ({least})")
             slow += sum(ratio < self.options.bound for ratio in ratios.values())
         print(f"{len(self.rows)} rows, {self.wrong} wrong results, {slow} slower than {self.options.bound}")
         return int(bool(self.wrong or slow))

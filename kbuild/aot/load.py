@@ -140,7 +140,8 @@ def _archs(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[tup
 def _check_together(reader: Reader, package: Package, kernels: Sequence[Kernel]) -> None:
     """Mistakes that only the kernels together show: names taken twice, and the number of variants."""
     first: dict[str, int] = {}
-    for index, entry in enumerate(reader.table.get("kernel") or ()):
+    entries = reader.table.get("kernel")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         name = entry.get("name") if isinstance(entry, Mapping) else None
         if isinstance(name, str) and first.setdefault(name, index) != index:
             line = reader.lines[("kernel", first[name])]

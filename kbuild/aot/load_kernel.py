@@ -33,9 +33,8 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     reader.keys(path, table, schema.KERNEL.names, schema.KERNEL.required)
     if "name" in table:
         reader.name((*path, "name"), table["name"])
-    source, function_name, function = _function(reader, path, table)
-    if function is None:
-        return None
+    source, function_name, declared = _function(reader, path, table)
+    function = declared or _presumed(table)
     parameters = {parameter.name: parameter for parameter in function.parameters}
     matrix = _matrix(reader, (*path, "matrix"), reader.get((*path, "matrix"), table, dict, {}), parameters)
     args = _arguments(reader, path, table, matrix, function)
@@ -47,11 +46,10 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     verify = load_verify(reader, path, table, args, grid_args)
     unverified = _unverified(reader, (*path, "unverified"), table)
     tune = load_tune(reader, path, table, args, grid_args, matrix, specializations, configs, verify)
-    if len(reader.errors) > before:
-        return None
+    was_right = len(reader.errors) == before
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
     found = Kernel(
-        name=table["name"],
+        name=str(table.get("name", "")),
         source=source,
         function=function_name,
         grid=tuple(reader.get((*path, "grid"), table, list, [])),
@@ -68,13 +66,26 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
         unverified=unverified,
         tune=tune,
     )
-    check_expressions(reader, path, verify, _integers(found), {argument.name for argument in args + grid_args})
-    for name, text in tune.sizes if tune and "sizes" in table["tune"] else ():
-        check_expression(reader, (*path, "tune", "sizes", name), text, _integers(found))
-    _check_grid(reader, (*path, "grid"), found)
-    _check_descriptors(reader, (*path, "args"), found)
-    _check_reach(reader, path, found)
+    # Where something is wrong already, an expression may name whatever the kernel has: the mistake is not there.
+    constants = _constants(found) if was_right else {*parameters, *(axis.name for axis in matrix)}
+    integers = sorted(_integers(found) | constants)
+    check_expressions(reader, path, verify, integers, {argument.name for argument in args + grid_args})
+    for name, text in tune.sizes if tune and isinstance(table["tune"], Mapping) and "sizes" in table["tune"] else ():
+        check_expression(reader, (*path, "tune", "sizes", name), text, integers)
+    _check_grid(reader, (*path, "grid"), found, integers)
+    _check_descriptors(reader, (*path, "args"), found, constants)
+    if len(reader.errors) == before:
+        _check_reach(reader, path, found)
     return found if len(reader.errors) == before else None
+
+
+def _presumed(table: Mapping[str, Any]) -> Function:
+    """A function with the parameters that the tables name, so that one which cannot be found hides no other mistake."""
+    configs = table.get("config")
+    tables = [table.get("args"), table.get("matrix"), *(configs if isinstance(configs, list) else ())]
+    run_time, *compile_time = ([*entry] if isinstance(entry, Mapping) else [] for entry in tables)
+    names = dict.fromkeys(run_time, False) | {name: True for entry in compile_time for name in entry if name not in run_time}
+    return Function(tuple(Parameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()), "")
 
 
 def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, str, Function | None]:
@@ -161,7 +172,8 @@ def _arguments(
     axes = {axis.name: axis for axis in matrix}
     found: dict[str, Argument] = {}
     referenced: set[str] = set()
-    for name, text in reader.get(path, table, dict, {}).items():
+    given: Mapping[str, Any] = reader.get(path, table, dict, {})
+    for name, text in given.items():
         key = (*path, name)
         if not reader.name(key, name):
             continue
@@ -180,7 +192,7 @@ def _arguments(
             )  # fmt: skip
     for parameter in function.parameters:
         missing = not parameter.has_default and not parameter.is_constexpr
-        if missing and parameter.name not in table.get("args", {}) and parameter.name not in axes:
+        if missing and parameter.name not in given and parameter.name not in axes:
             reader.error(path, f'missing argument "{parameter.name}"')
     order = list(parameters)
     return tuple(sorted(found.values(), key=lambda argument: order.index(argument.name) if argument.name in order else 0))
@@ -347,11 +359,10 @@ def _meta_parameters(
     return values
 
 
-def _integers(kernel: Kernel) -> list[str]:
-    """The names that the kernel's expressions may use."""
+def _integers(kernel: Kernel) -> set[str]:
+    """The run-time integers that the kernel's expressions may name."""
     names = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
-    names.update(name for name, _, extent in expanded((argument.name, argument.type) for argument in kernel.args) if extent)
-    return sorted(names | _constants(kernel))
+    return names | {name for name, _, extent in expanded((argument.name, argument.type) for argument in kernel.args) if extent}
 
 
 def _constants(kernel: Kernel) -> set[str]:
@@ -362,9 +373,9 @@ def _constants(kernel: Kernel) -> set[str]:
     return names | (set.intersection(*by_config) if by_config else set())
 
 
-def _check_descriptors(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
+def _check_descriptors(reader: Reader, path: KeyPath, kernel: Kernel, known: set[str]) -> None:
     """The sizes of blocks are numbers, or known for every variant; names of extents are nobody else's."""
-    known, names = _constants(kernel), [argument.name for argument in kernel.args + kernel.grid_args]
+    names = [argument.name for argument in kernel.args + kernel.grid_args]
     for argument in kernel.args:
         _, sizes = parts(argument.type) or ("", ())
         for size in sizes:
@@ -376,10 +387,10 @@ def _check_descriptors(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
                 reader.error((*path, name), f"that is how a size or stride of {argument.name} is called")
 
 
-def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
+def _check_grid(reader: Reader, path: KeyPath, kernel: Kernel, integers: list[str]) -> None:
     if not 1 <= len(kernel.grid) <= 3:
         reader.error(path, f"a grid has one to three expressions, not {len(kernel.grid)}")
-    names = [*_integers(kernel), expressions.NUM_SMS]
+    names = [*integers, expressions.NUM_SMS]
     for index, text in enumerate(kernel.grid):
         key = (*path, index)
         if not isinstance(text, str):

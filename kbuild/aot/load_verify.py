@@ -78,7 +78,17 @@ def read_values(
         if name in types and (isinstance(value, bool) or not isinstance(value, int | str if is_integer else int | float)):
             expected = "an integer or an expression" if is_integer else "a number"
             reader.error((*path, name), f"expected {expected}, found {described(value)}")
+        elif is_integer and isinstance(value, int) and not _holds(types[name], value):
+            reader.error((*path, name), f"{described(value)} is no {types[name]}")
     return tuple(table.items())
+
+
+def _holds(type_: str, value: int) -> bool:
+    """Whether an integer type, such as `i32`, has this value; what names an axis is not known to have a size here."""
+    if not type_[1:].isdigit():
+        return True
+    bits = int(type_[1:])
+    return 0 <= value < 2**bits if type_[0] == "u" or bits == 1 else -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
 
 
 def check_expressions(

@@ -49,7 +49,9 @@ def run(words: list[str], environment: Mapping[str, str]) -> int:
     """Runs one command line; the exit code.  Raises KbuildError for what the user can mend."""
     options, unknown = parser().parse_known_args(words)
     if unknown:
-        hint = f"kbuild {options.verb} --help lists what there is"
+        flag = unknown[0].partition("=")[0]
+        close = nearest(flag, re.findall(r"--[\w-]+", options.grammar.format_help())) if flag.startswith("-") else ""
+        hint = f'did you mean "{close}"?' if close else f"kbuild {options.verb} --help lists what there is"
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", hint=hint)
     options.environment = environment
     if not Path(options.directory).is_dir():
@@ -72,8 +74,8 @@ def parser() -> argparse.ArgumentParser:
 
     def verb(name: str, text: str, applying: str, module: str = "", **meanings: str) -> argparse.ArgumentParser:
         """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has its own."""
-        added = verbs.add_parser(name, help=text, description=text)
-        added.set_defaults(verb=name, module=module or name)
+        added = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        added.set_defaults(verb=name, module=module or name, grammar=added)
         _add_common(added, applying.split(), meanings)
         return added
 

@@ -130,23 +130,25 @@ def compile(
         with run.timed("ttir"):
             module = build_module(source, signature or {}, constexprs or {}, num_warps, num_stages, cluster_size=cluster_size)
         return run.from_module(module, "ttir")
-    from kbuild.compiler.ir.parser import parse_module  # Compiling Python needs none.
+    from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
 
-    return run.from_module(parse_module(text, str(source)), start)
+    with blamed_on(str(source)):
+        return run.from_module(read_module(text, str(source)), start)
 
 
 def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str = "<ir>", dump: str | Path | None = None) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's pipelines."""
-    from kbuild.compiler.ir.parser import parse_module  # As above.
+    from kbuild.compiler.ir.given import blamed_on, read_module  # As above.
 
     chosen = find_target(target)
     names: list[str] = []
     for item in split_pipeline(passes) if isinstance(passes, str) else passes:
         stage = {"tensor": chosen.tensor_pipeline, "gpu": chosen.gpu_pipeline}.get(item.strip())
         names.extend(stage if stage is not None else (item,))
-    module = parse_module(text, file)
-    run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
-    return print_module(module)
+    with blamed_on(file):
+        module = read_module(text, file)
+        run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
+        return print_module(module)
 
 
 def code_arch(module: Module, target: Target) -> str:

@@ -82,6 +82,8 @@ NEGATE = false
 arch = "sm_90"'''
 """A kernel that sm_90 has a configuration for, but excludes, and sm_80 has none for."""
 
+VERIFIED = '[kernel.verify]\nsizes = { x = "n", y = "n" }\nvalues = [{ n = 40 }]'
+
 CASES = [
     # (text of the manifest, what stands there instead, line, message; None as the text appends to the end)
     ("schema = 1\n", "", 1, 'missing key "schema"'),
@@ -171,6 +173,8 @@ CASES = [
     ('dtype = "fp32"\nNEGATE = true', 'dtype = ["fp16", "fp32"]', 7, K + "has no variant: every point of its matrix"),
     (None, FORGOTTEN, 32, 'kernel "forgotten": has no variant'),
     (None, "[[kernel]]\nname = 'scale'", 33, K + "name: the name is taken by the kernel on line 7"),
+    (None, VERIFIED.replace("40", "3" + "0" * 39), 34,
+     K + "verify.values[0].n: the int 3000000000000000000000000000000000000000 is no i32"),
     (None, "kernle = 1", 32, K + "exclude[0].kernle: no such architecture or axis"),
     (None, "[[kernel]]\nname = ", 33, "Invalid value"),
     (None, '[[kernel]]\nname = "a\nb"', 33, "Illegal character"),
@@ -200,6 +204,30 @@ def test_all_mistakes_at_once_in_order_of_lines(project: Path) -> None:
     found = mistakes(project)
     assert [entry.partition(":")[0] for entry in found] == sorted((entry.partition(":")[0] for entry in found), key=int)
     assert len(found) >= 3 and "sm_91" in found[0] and any("fp31" in entry for entry in found)
+
+
+def test_tables_that_are_something_else(project: Path) -> None:
+    head = MANIFEST.partition("[[kernel]]")[0]
+    (project / "kernels.toml").write_text("kernel = 5\n" + head)
+    assert mistakes(project) == ["1: kernel: expected a list, found the int 5"]
+    table = '[[kernel]]\nname = "scale"\nsource = "kernels/scale.py"\ngrid = [1]\nargs = 1.5\n'
+    (project / "kernels.toml").write_text(head + table)
+    assert f'11: {K}args: expected a table, found the float 1.5' in mistakes(project)
+
+
+def test_a_wrong_function_hides_no_other_mistake(project: Path) -> None:
+    text = MANIFEST.replace('source = "k', 'function = "scale_kernal"\nsource = "k').replace("num_warps = 8", "num_warps = 6")
+    text = text.replace("cdiv(n, BLOCK)", "cdiv(m, BLOCK)").replace('n = "<= 1024"', 'n = "about 1024"')
+    text = text.replace("*{dtype}", "*{dtpye}", 1)
+    (project / "kernels.toml").write_text(text)
+    assert [line.split(";")[0].split(" in ")[0] for line in mistakes(project)] == [
+        '9: kernel "scale": function: kernels/scale.py has no function "scale_kernal"',
+        '11: kernel "scale": grid[0]: unknown name "m"',
+        '13: kernel "scale": args.x: no axis "dtpye"',
+        '23: kernel "scale": config[1].when.n: "about 1024" is not a fact',
+        '25: kernel "scale": config[1].num_warps: expected 1, 2, 4, 8, 16 or 32, found the int 6',
+        '28: kernel "scale": config[2].num_warps: expected 1, 2, 4, 8, 16 or 32, found the int 6',
+    ]
 
 
 def test_what_names_an_argument_of_a_wrong_type_is_no_mistake_as_well(project: Path) -> None:

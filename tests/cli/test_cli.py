@@ -135,6 +135,7 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
         code, out, err = run(capsys, verb)
         assert code == 2 and out == ""
         assert err.splitlines() == [
+            'kernels.toml:10: kernel "scale": grid[0]: cdiv takes 2 arguments, not 1 in "cdiv(n)"',
             'kernels.toml:16: kernel "scale": matrix.dtype[1]: unknown type "fp31"; did you mean "fp32"?',
             'kernels.toml:28: kernel "scale": config[2].num_stage: the kernel has no such parameter; did you mean "num_stages"?',
             'kernels.toml:30: kernel "scale": exclude[0].dtype: "fp32" is not a value of dtype; did you mean "fp31"?',
@@ -149,6 +150,10 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
     (["biuld"], "help: did you mean \"build\"?"),
     (["clean", "--force"], "unrecognized arguments: --force\nhelp: kbuild clean --help lists what there is"),
     (["build", "--no-such"], "unrecognized arguments: --no-such"),
+    (["build", "--archs", "sm_90"], 'unrecognized arguments: --archs\nhelp: did you mean "--arch"?'),
+    (["build", "--keep-goin"], 'unrecognized arguments: --keep-goin\nhelp: did you mean "--keep-going"?'),
+    (["compile", "x.py"], "'x.py' names no function"),
+    (["compile", "kernels/scale.py:nobody"], "kernels/scale.py has no function nobody"),
     (["build", "-j", "none"], "expected a number from 1, found 'none'"),
     (["build", "-C", "nowhere"], "-C nowhere: no such directory"),
     (["build", "--arch", "sm_70"], "no architecture sm_70 in the manifest"),
@@ -164,6 +169,19 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
 def test_a_wrong_command_line(project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     code, out, err = run(capsys, *words)
     assert code == 2 and out == "" and err.startswith("error: ") and message in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("words, message", [
+    (["-s", "z=*fp16"], "kernel scale_kernel has no argument z"),
+    (["-s", "x=*fp61,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=false"], "argument x: '*fp61' is no type"),
+    (["-s", "x=*fp16"], "kernel scale_kernel is missing arguments y, n, BLOCK, NEGATE"),
+    (["-s", "x=*fp16,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=\udcff"], "'\\udcff' is no text: it has half of a surrogate pair"),
+])  # fmt: skip
+def test_a_wrong_signature_is_a_wrong_command_line(
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, "compile", "kernels/scale.py:scale_kernel", *words)
+    assert code == 2 and out == "" and message in err and "kernels/scale.py:6:1: error: " in err
 
 
 def test_wrong_variables(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,11 @@ MAX_INTEGER_BITS = 4096
 """Integers beyond this are a mistake, and would take the compiler's time."""
 
 
+def is_text(value: str) -> bool:
+    """Whether a string can be written as UTF-8: Python's may hold halves of surrogate pairs."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def _same(a: Any, b: Any) -> bool:
     # Numbers that were computed are equal without being the same object, as literals would be.
     return a is b or (type(a) is type(b) and isinstance(a, int | float | str) and a == b)

@@ -48,6 +48,8 @@ class Evaluator:
             return False
 
     def _constant(self, node: ast.Constant) -> Any:
+        if isinstance(node.value, str) and not constexpr.is_text(node.value):
+            raise Unresolved(f"{node.value!r} is no text: it has half of a surrogate pair")
         return node.value
 
     def _name(self, node: ast.Name) -> Any:

@@ -24,6 +24,8 @@ from kbuild.errors import CompileError, nearest
 def read_constant(visitor: Visitor, node: ast.Constant) -> Any:
     if isinstance(node.value, complex | bytes):
         visitor.fail(node, f"{type(node.value).__name__} numbers are not possible in a kernel")
+    if isinstance(node.value, str) and not constexpr.is_text(node.value):
+        visitor.fail(node, "a string with half of a surrogate pair is no text")
     return node.value
 
 
@@ -174,6 +176,9 @@ def _compare(visitor: Visitor, node: ast.Compare, op: ast.cmpop, left: Any, righ
     if at_run_time:
         if (left is None or right is None or isinstance(left, str) or isinstance(right, str)) and symbol in ("==", "!="):
             return symbol == "!="
+        if symbol in ("in", "not in"):
+            hint = "write the values as a tuple: x in (1, 2)"
+            visitor.fail(node, f"`{symbol}` looks a value up in a tuple, found {describe(right)}", hint)
         visitor.locate(node)
         visitor.site = Site(node, visitor.frame)
         return arith.compare(visitor.ctx, symbol, left, right)

@@ -9,11 +9,12 @@ import types
 from typing import Any
 
 from kbuild.compiler.frontend import modules
+from kbuild.compiler.frontend.constexpr import is_text
 from kbuild.compiler.frontend.functions import Function, Plain, Unresolved, make_function
 from kbuild.compiler.frontend.modules import Module
 from kbuild.compiler.frontend.source import NamedTupleClass, load_module, parse
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
-from kbuild.errors import CompileError
+from kbuild.errors import UsageError
 
 
 class LiveModule:
@@ -74,6 +75,8 @@ def convert(value: Any, name: str) -> Any:
 
 def convert_constant(value: Any) -> Any:
     """A live constant: numbers, strings, None, tuples, dtypes, functions; raises `Unresolved` for others."""
+    if isinstance(value, str) and not is_text(value):
+        raise Unresolved(f"{value!r} is no text: it has half of a surrogate pair")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
@@ -110,7 +113,7 @@ def live_function(value: Any) -> Function:
             kind = "jit"
         inner = getattr(value, "fn", None)
         if inner is None:
-            raise CompileError(f"{value!r} is no function and has no .fn that leads to one")
+            raise UsageError(f"{value!r} is no function and has no .fn that leads to one")
         value = inner
     file, node = _definition(value)
     return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "")
@@ -130,10 +133,10 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
-        raise CompileError(f"the source of {function.__qualname__} is not to be had", hint="put it into a file") from None
+        raise UsageError(f"the source of {function.__qualname__} is not to be had", hint="put it into a file") from None
     tree = parse(file, textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)
     node = tree.body[0]
     if not isinstance(node, ast.FunctionDef):
-        raise CompileError(f"{function.__qualname__} is not written with def")
+        raise UsageError(f"{function.__qualname__} is not written with def")
     return file, node

@@ -15,7 +15,7 @@ from kbuild.compiler.frontend.source import find_function
 from kbuild.compiler.ir.core import Block, Func, Module
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.semantic.types import INT64
-from kbuild.errors import CompileError
+from kbuild.errors import CompileError, UsageError
 
 READERS = (attributes, branches, calls, loops, statements)
 """The modules that fill the tables of readers."""
@@ -28,7 +28,7 @@ def load_source(source: Any) -> Function:
         return live_function(source)
     path, _, name = str(source).rpartition(":")
     if not path or not name.isidentifier():
-        raise CompileError(f"{str(source)!r} names no function", hint='write "path/to/file.py:function"')
+        raise UsageError(f"{str(source)!r} names no function", hint='write "path/to/file.py:function"')
     return find_function(path, name)
 
 
@@ -75,9 +75,9 @@ def build_module(
 
 def _check_options(function: Function, num_warps: int, num_stages: int) -> None:
     if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1) or num_warps > MAX_WARPS:
-        raise CompileError(f"num_warps is {num_warps}; it must be a power of two up to {MAX_WARPS}", function.loc)
+        raise UsageError(f"num_warps is {num_warps}; it must be a power of two up to {MAX_WARPS}", function.loc)
     if not isinstance(num_stages, int) or num_stages < 0:
-        raise CompileError(f"num_stages is {num_stages}; it must be a whole number from 0", function.loc)
+        raise UsageError(f"num_stages is {num_stages}; it must be a whole number from 0", function.loc)
 
 
 def _read_kernel(reader: calls.Reader, frame: Frame) -> None:

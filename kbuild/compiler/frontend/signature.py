@@ -22,7 +22,7 @@ from kbuild.compiler.semantic.types import (
     ScalarType,
 )
 from kbuild.compiler.semantic.values import Descriptor, Tensor
-from kbuild.errors import CompileError, Loc, nearest
+from kbuild.errors import Loc, UsageError, nearest
 
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:[,x] *\d+ *)*)\]>(?::(\w*))?")
 DESCRIPTOR_ALIGNMENT = 16
@@ -69,7 +69,7 @@ class ArgumentType:
 
 
 def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType:
-    """A type of a signature; raises `CompileError` naming the argument."""
+    """A type of a signature; raises `UsageError` naming the argument."""
     descriptor = _DESCRIPTOR.fullmatch(text.strip())
     if descriptor:
         element = _element(descriptor.group(1), text, argument, loc)
@@ -83,13 +83,13 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
     value = _promise(promise, text, argument, loc) or 0
     one = value == 1 and not pointer
     if value and not pointer and not dtype.is_int():
-        raise CompileError(f"argument {argument}: {text!r} has a promise, which only pointers and integers can have", loc)
+        raise UsageError(f"argument {argument}: {text!r} has a promise, which only pointers and integers can have", loc)
     return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value > 1 else None, one)
 
 
 def _promise(promise: str, text: str, argument: str, loc: Loc | None) -> int | None:
     if promise and not (promise.isascii() and promise.isdigit() and int(promise)):
-        raise CompileError(f"argument {argument}: {text!r} has a promise that is no number from 1 on", loc,
+        raise UsageError(f"argument {argument}: {text!r} has a promise that is no number from 1 on", loc,
                            'write, for example, "i32:16"')
     return int(promise) if promise else None
 
@@ -97,10 +97,10 @@ def _promise(promise: str, text: str, argument: str, loc: Loc | None) -> int | N
 def _check_block(element: DType, shape: tuple[int, ...], text: str, argument: str, loc: Loc | None) -> None:
     """What the copy engine asks of a descriptor's block."""
     if any(size <= 0 or size & (size - 1) for size in shape) or len(shape) > MAX_DESCRIPTOR_RANK:
-        raise CompileError(f"argument {argument}: {text!r} has no possible block", loc,
+        raise UsageError(f"argument {argument}: {text!r} has no possible block", loc,
                            f"it has up to {MAX_DESCRIPTOR_RANK} dimensions, whose sizes are powers of two")
     if shape[-1] * element.itemsize < DESCRIPTOR_ALIGNMENT or element == INT1:
-        raise CompileError(f"argument {argument}: a row of {text!r} has fewer than {DESCRIPTOR_ALIGNMENT} bytes", loc)
+        raise UsageError(f"argument {argument}: a row of {text!r} has fewer than {DESCRIPTOR_ALIGNMENT} bytes", loc)
 
 
 def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
@@ -110,7 +110,7 @@ def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
         hint = f"did you mean {text.replace(name, close)!r}?" if close and name else (
             'types are like "*fp16:16", "i32", "i32:1", "fp32"'
         )
-        raise CompileError(f"argument {argument}: {text!r} is no type", loc, hint)
+        raise UsageError(f"argument {argument}: {text!r} is no type", loc, hint)
     return dtype
 
 
@@ -123,26 +123,26 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
     try:
         return convert_constant(value)
     except Unresolved as error:
-        raise CompileError(f"argument {name}: {error}", loc, "constants are numbers, strings, None, dtypes and tuples") from None
+        raise UsageError(f"argument {name}: {error}", loc, "constants are numbers, strings, None, dtypes and tuples") from None
 
 
 def argument_types(
     function: Function, signature: Mapping[str, str], constexprs: Mapping[str, Any]
 ) -> dict[str, ArgumentType]:
-    """The types of the parameters that are no constants, in order; raises `CompileError` for what is missing or unknown."""
+    """The types of the parameters that are no constants, in order; raises `UsageError` for what is missing or unknown."""
     names = [parameter.name for parameter in function.parameters]
     for name in [*signature, *constexprs]:
         if name not in names:
             close = nearest(name, names, 0.5)
-            raise CompileError(
+            raise UsageError(
                 f"kernel {function.name} has no argument {name}", function.loc,
                 f"did you mean {close}?" if close else f"it has {', '.join(names)}",
             )  # fmt: skip
         if name in signature and name in constexprs:
-            raise CompileError(f"argument {name} of kernel {function.name} has a type and a constant value", function.loc)
+            raise UsageError(f"argument {name} of kernel {function.name} has a type and a constant value", function.loc)
     missing = [p.name for p in function.parameters if p.name not in signature and p.name not in constexprs and not p.default]
     if missing:
-        raise CompileError(
+        raise UsageError(
             f"kernel {function.name} is missing {'argument' if len(missing) == 1 else 'arguments'} {', '.join(missing)}",
             function.loc, "give a tl.constexpr its value, another argument its type",
         )  # fmt: skip

@@ -245,6 +245,10 @@ def parse(path: str, text: str) -> ast.Module:
         tree = ast.parse(text, path)
     except SyntaxError as error:
         raise CompileError(f"{error.msg}", Loc(path, error.lineno or 1, error.offset or 0)) from None
+    except (RecursionError, MemoryError):  # Python's parser has no line for these.
+        raise CompileError("the source nests too deeply to be read", Loc(path, 1)) from None
+    except ValueError as error:
+        raise CompileError(f"{error}", Loc(path, 1)) from None
     if not text.isascii():
         lines = [line.encode() for line in text.splitlines()]
         for node in ast.walk(tree):
@@ -259,7 +263,7 @@ def load_module(path: str) -> SourceModule:
     try:
         facts = os.stat(path)
     except OSError as error:
-        raise CompileError(f"cannot read {shown_path(path)}: {error.strerror}") from None
+        raise UsageError(f"cannot read {shown_path(path)}: {error.strerror}") from None
     return _load(path, facts.st_mtime_ns, facts.st_size)
 
 
@@ -269,7 +273,7 @@ def _load(path: str, changed: int, size: int) -> SourceModule:
         with open(path, encoding="utf-8-sig") as stream:  # Some editors begin a file with a byte order mark.
             return SourceModule(path, stream.read())
     except UnicodeDecodeError as error:
-        raise CompileError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None
+        raise UsageError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None
 
 
 def find_function(path: str, name: str) -> Function:
@@ -283,9 +287,9 @@ def find_function(path: str, name: str) -> Function:
         functions = [key for key, values in module.bindings.items() if any(isinstance(v, ast.FunctionDef) for v in values)]
         close = nearest(name, functions)
         advice = f"did you mean {close}?" if close else f"it has {', '.join(functions)}" if functions else ""
-        raise CompileError(f"{path} has no function {name}", hint=advice) from None
+        raise UsageError(f"{path} has no function {name}", hint=advice) from None
     except Unresolved as error:
         raise CompileError(f"{name} of {path} cannot be read: {error}", Loc(path, 1)) from None
     if not isinstance(found, Function):
-        raise CompileError(f"{name} of {path} is no function", Loc(path, 1))
+        raise UsageError(f"{name} of {path} is no function", Loc(path, 1))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import Any, NoReturn
 
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value, op_class
@@ -27,12 +28,15 @@ _SHAPE = re.compile(r"(?:(\d+) x )?((?:\d+x)*)")
 _LAYOUT_LINE = re.compile(r"^(#\w+) = (.+)$", re.MULTILINE)
 
 
-def parse_module(text: str, file: str = "<ir>") -> Module:
-    """The module a text describes.  Raises `CompileError` at the place where the text is wrong."""
+def parse_module(text: str, file: str = "<ir>", with_places: bool = False) -> Module:
+    """The module a text describes.  Raises `CompileError` at the place where the text is wrong.
+
+    `with_places` gives each operation without a location that of its line in the text.
+    """
     register_source(file, text)
     aliases = {match[1]: match[2] for match in _LAYOUT_LINE.finditer(text)}
     blanked = _LAYOUT_LINE.sub(lambda match: " " * len(match[0]), text)
-    parser = _Parser(blanked, file, aliases)
+    parser = _Parser(blanked, file, aliases, with_places)
     module = Module()
     module.add(parser.function())
     while parser.kind != "end":
@@ -41,9 +45,10 @@ def parse_module(text: str, file: str = "<ir>") -> Module:
 
 
 class _Parser:
-    def __init__(self, text: str, file: str, aliases: dict[str, str]) -> None:
-        self.text, self.file, self.aliases = text, file, aliases
+    def __init__(self, text: str, file: str, aliases: dict[str, str], with_places: bool) -> None:
+        self.text, self.file, self.aliases, self.with_places = text, file, aliases, with_places
         self.layouts: dict[tuple[str, tuple[int, ...]], LinearLayout] = {}
+        self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
         self.position = 0
         self.values: dict[str, Value] = {}
         self.advance()
@@ -68,10 +73,13 @@ class _Parser:
 
     def fail(self, message: str, place: tuple[int, int] | None = None) -> NoReturn:
         """Raise at a range of the text, or at the current token."""
-        start, end = place or (self.start, self.position)
-        line = self.text.count("\n", 0, start) + 1
-        column = start - self.text.rfind("\n", 0, start)
-        raise CompileError(message, Loc(self.file, line, column, column + max(end - start, 1)))
+        raise CompileError(message, self.loc(*(place or (self.start, self.position))))
+
+    def loc(self, start: int, end: int) -> Loc:
+        """Where a range of the text is."""
+        line = bisect_right(self.lines, start)
+        column = start - self.lines[line - 1] + 1
+        return Loc(self.file, line, column, column + max(end - start, 1))
 
     def accept(self, token: str) -> bool:
         if self.token == token and self.kind != "string":
@@ -251,7 +259,7 @@ class _Parser:
         op = object.__new__(cls)
         op._create({**given, "types": types})
         self.check_types(op, names, types, place)
-        op.loc = self.location()
+        op.loc = self.location() or (self.loc(*place) if self.with_places else None)
         for name, result in zip(names, op.results):
             self.define(name, result)
         return op

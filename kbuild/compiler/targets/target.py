@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kbuild.compiler.targets.mma_sync import MmaAtom
 from kbuild.compiler.targets.wgmma import WgmmaAtom
-from kbuild.errors import UsageError
+from kbuild.errors import CompileError, UsageError
+
+Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,19 @@ class Target:
         return feature in self.features
 
     def atom(self, name: str) -> MmaAtom:
-        """The instruction of a name."""
-        return next(atom for atom in self.atoms if atom.name == name)
+        """The instruction of a name.  Raises `CompileError` where the architecture has none."""
+        return self._named(self.atoms, name)
 
     def wgmma_atom(self, name: str) -> WgmmaAtom:
-        """The warpgroup's instruction of a name."""
-        return next(atom for atom in self.wgmma_atoms if atom.name == name)
+        """The warpgroup's instruction of a name.  Raises `CompileError` where the architecture has none."""
+        return self._named(self.wgmma_atoms, name)
+
+    def _named(self, atoms: Sequence[Atom], name: str) -> Atom:
+        for atom in atoms:
+            if atom.name == name:
+                return atom
+        known = ", ".join(atom.name for atom in atoms) or "none"
+        raise CompileError(f"{self.arch} has no instruction {name!r}", hint=f"of this kind it has {known}")
 
 
 _TARGETS: dict[str, Target] = {}

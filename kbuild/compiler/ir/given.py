@@ -1,0 +1,38 @@
+"""Modules that are handed in as text: what is wrong with one is the text's mistake, and is said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kbuild.compiler.ir.core import Module
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ir.verify import verify
+from kbuild.errors import CompileError, InternalError, KbuildError, Loc
+
+
+def read_module(text: str, file: str) -> Module:
+    """The module of a text that anyone may have written.  Raises `CompileError` where it keeps not all rules of the IR."""
+    with blamed_on(file):
+        module = parse_module(text, file, with_places=True)
+        for function in module.functions.values():
+            verify(function)
+    return module
+
+
+@contextmanager
+def blamed_on(file: str) -> Iterator[None]:
+    """Within it a pass may rely on more than `verify` checks: where one breaks, the text is not what a compiler would write."""
+    try:
+        yield
+    except KbuildError as error:
+        if not isinstance(error, InternalError):
+            raise
+        raise _refused(file, error.message, error.loc) from error
+    except Exception as error:
+        raise _refused(file, f"{type(error).__name__}: {error}", None) from error
+
+
+def _refused(file: str, message: str, loc: Loc | None) -> CompileError:
+    hint = "if kbuild itself wrote this text, please report that as a bug"
+    return CompileError(f"not a module that kbuild makes: {message}", loc or Loc(file, 1), hint)

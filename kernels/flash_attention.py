@@ -20,13 +20,12 @@ def hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
 def attend(
     q, k, v, accumulator, row_max, row_sum, rows, start, end, masked_from, n_ctx, stride_n, qk_scale, sign,
     HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr, SLACK: tl.constexpr,
-    EXACT_KEYS: tl.constexpr, MASKED: tl.constexpr, SPECIALIZE: tl.constexpr,
+    MASKED: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """Goes over the key blocks from `start` to `end`; if MASKED, all of them look at the sign of the scale, the diagonal and the
     end of the sequence, or, in the one loop that SPECIALIZE asks for, those from `masked_from` on.
 
-    The maximum of a row is followed when it has grown by more than SLACK, in powers of two ("FlashAttention-4", 2026).  Of the
-    weights of the first EXACT_KEYS keys, what rounding takes away is multiplied by their values, too."""
+    The maximum of a row is followed when it has grown by more than SLACK, in powers of two ("FlashAttention-4", 2026)."""
     columns = tl.arange(0, BLOCK_N)
     depth = tl.arange(0, HEAD_DIM)
     for block in tl.range(start, end, BLOCK_N, warp_specialize=SPECIALIZE):
@@ -57,13 +56,7 @@ def attend(
         row_max = new_max
         row_sum = row_sum * correction + tl.sum(weights, axis=1)
         accumulator = accumulator * correction[:, None]
-        factors = weights.to(values.dtype)
-        if EXACT_KEYS > 0:  # noqa: SIM102  The compiler decides this one.
-            if block == 0:
-                rests = (weights - factors.to(tl.float32)).to(values.dtype)
-                rests = tl.where(columns[None, :] < EXACT_KEYS, rests, 0.0)
-                accumulator = tl.dot(rests, tl.where(columns[:, None] < EXACT_KEYS, values, 0.0), accumulator)
-        accumulator = tl.dot(factors, values, accumulator)
+        accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
     return accumulator, row_max, row_sum
 
 
@@ -71,7 +64,7 @@ def attend(
 def attention_of_rows(
     q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, tile, head,
     HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SLACK: tl.constexpr,
-    EXACT_KEYS: tl.constexpr, SPECIALIZE: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """Makes rows tile·BLOCK_M and on of one head."""
     base = (head // n_heads).to(tl.int64) * stride_z + (head % n_heads).to(tl.int64) * stride_h
@@ -100,12 +93,12 @@ def attention_of_rows(
     if not SPECIALIZE:
         accumulator, row_max, row_sum = attend(
             queries, k + base, v + base, accumulator, row_max, row_sum, rows, 0, unmasked_end, end, n_ctx, stride_n, qk_scale,
-            sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, EXACT_KEYS, False, False,
+            sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, False, False,
         )  # fmt: skip
         start = unmasked_end
     accumulator, row_max, row_sum = attend(
         queries, k + base, v + base, accumulator, row_max, row_sum, rows, start, end, unmasked_end, n_ctx, stride_n, qk_scale,
-        sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, EXACT_KEYS, True, SPECIALIZE,
+        sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, True, SPECIALIZE,
     )  # fmt: skip
     result = accumulator * (1.0 / row_sum)[:, None]
     natural_log_2 = 0.6931471805599453
@@ -144,7 +137,6 @@ def flash_attention_kernel(
     q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, n_batch,
     HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PERSISTENT: tl.constexpr = False, HEADS_TOGETHER: tl.constexpr = 1, SLACK: tl.constexpr = 0.0,
-    EXACT_KEYS: tl.constexpr = 0,
 ):  # fmt: skip
     """q, k, v, out: (Z, H, N_CTX, HEAD_DIM) with the same strides, HEAD_DIM contiguous; lse: (Z·H, N_CTX) fp32, the
     natural logarithm of each row's sum of exponentials.
@@ -153,12 +145,7 @@ def flash_attention_kernel(
     number share the tiles, have a warp that copies for the next tile under the end of this one.
 
     With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest weight of a row may then be any number up to
-    2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %.
-
-    Each weight is rounded to the type of the values, which is half of the result's squared error.  EXACT_KEYS, a multiple of 16
-    up to BLOCK_N, asks for the weights of the first keys as two numbers, rounded and rest: once in a tile a small product more.
-    It pays where rows spend much weight on those, as trained models do ("attention sinks", Xiao et al., 2023), and for all rows
-    to which a causal mask leaves few others.  An infinite value of such a key gives NaN."""
+    2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
     tiles = tl.cdiv(n_ctx, BLOCK_M)
     heads = n_heads * n_batch
     if PERSISTENT:
@@ -168,11 +155,11 @@ def flash_attention_kernel(
             tile, head = tile_of(number, tiles, heads, HEADS_TOGETHER)
             attention_of_rows(
                 q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
-                tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, EXACT_KEYS, True,
+                tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, True,
             )  # fmt: skip
     else:
         tile, head = tile_of(tl.program_id(0), tiles, heads, HEADS_TOGETHER)
         attention_of_rows(
             q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
-            tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, EXACT_KEYS, False,
+            tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, False,
         )  # fmt: skip

@@ -110,20 +110,3 @@ def test_attention_of_64_columns_runs_under_its_own_exponentials(slack: float) -
     under_the_branch = ptx.index("vote.sync.any") < ptx.index("shfl.sync.bfly")
     assert under_the_branch == (slack > 0), "where maxima are followed late, threads exchange them under the branch alone"
     assert not artifact.metadata.warnings and artifact.metadata.registers <= 128
-
-
-@pytest.mark.parametrize(("depth", "exact_keys"), [(64, 16), (128, 64)])
-def test_exact_keys_cost_a_product_of_their_own_depth_in_the_first_block_alone(depth: int, exact_keys: int) -> None:
-    """And the warps that need not rescale still skip that, though it stands before a branch."""
-    constexprs = {"HEAD_DIM": depth, "IS_CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 128, "PERSISTENT": True}
-    plain, exact = (
-        kbuild.compile(
-            f"{KERNELS}/flash_attention.py:flash_attention_kernel", signature=ATTENTION, target="sm_90", num_warps=8,
-            num_stages=2, constexprs={**constexprs, "EXACT_KEYS": keys},
-        )
-        for keys in (0, exact_keys)
-    )  # fmt: skip
-    products = [artifact.asm["ptx"].count("wgmma.mma_async") for artifact in (plain, exact)]
-    assert products[1] - products[0] == exact_keys // 16
-    assert [artifact.asm["ptx"].count("vote.sync.any") for artifact in (plain, exact)] == [1, 1]
-    assert exact.metadata.spill_stores == 0 and exact.metadata.shared == plain.metadata.shared

@@ -104,7 +104,8 @@ class Case:
         for name, right in self.expect(**before).items():
             found, right = numbers(after[name]).ravel(), np.asarray(right, np.float64).ravel()
             same = (found == right) | (np.isnan(found) & np.isnan(right))
-            error = np.where(same, 0.0, np.abs(found - right))
+            with np.errstate(invalid="ignore"):
+                error = np.where(same, 0.0, np.abs(found - right))
             allowed = self.tolerance * max(np.max(np.abs(right[np.isfinite(right)]), initial=0.0), 1e-30)
             worst = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
             assert error[worst] <= allowed, (

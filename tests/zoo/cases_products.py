@@ -32,18 +32,6 @@ def _tile(
     )  # fmt: skip
 
 
-def _first(name: str, dtype: str, m: int, n: int, first: int, precision: str = "tf32", whole: bool = False) -> Case:
-    def expect(a, b, c):
-        kept = np.arange(128) % 64 < first
-        return {"c": numbers(a)[:, kept] @ numbers(b)[kept] + (numbers(a) @ numbers(b) if whole else 0)}
-
-    return Case(
-        name, "products.py", "dot_of_first",
-        lambda rng: {"a": operand(rng, dtype, m, 128), "b": operand(rng, dtype, 128, n), "c": poisoned(m, n)},
-        expect, {"M": m, "N": n, "K": 64, "FIRST": first, "PRECISION": precision, "ALL": whole},
-    )  # fmt: skip
-
-
 def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
     def make(rng):
         return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n), "c": poisoned(m, n),
@@ -100,6 +88,18 @@ def _attention_steep(name: str, causal: bool) -> Case:
         is_steep = np.arange(n_ctx)[:, None] % 48 < 3
         arguments["q"] = np.where(is_steep, 3 * direction, 0.2 * q).astype(np.float16)
         arguments["k"] = (0.2 * k + np.linspace(-1, 1, n_ctx)[:, None] * direction).astype(np.float16)
+        return arguments
+
+    return replace(case, make=make)
+
+
+def _attention_infinite(name: str, causal: bool, **more: int) -> Case:
+    """Attention with infinite values in the first key, which every row sees: as many infinities in the result, and no NaN."""
+    case = _attention(name, 150, 64, causal, "fp16", 128, 128, 8, 2, **more)
+
+    def make(rng):
+        arguments = case.make(rng)
+        arguments["v"][0, :, 0, 3], arguments["v"][1, 1, 0, :] = np.inf, -np.inf
         return arguments
 
     return replace(case, make=make)
@@ -220,11 +220,6 @@ CASES = [
                       "sums": poisoned(64), "K": 256, "lda": 256, "ldb": 64, "ldc": 64},
          lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
          {"M": 64, "N": 64, "BLOCK_K": 32}),
-    _first("dot_of_first", "float16", 64, 64, 32), _first("dot_of_first_bf16", "bf16", 128, 32, 48),
-    _first("dot_of_first_tf32", "float32", 64, 32, 8), _first("dot_of_first_few_rows", "float16", 16, 64, 16),
-    _first("dot_of_first_and_all", "float16", 64, 64, 32, whole=True),
-    _first("dot_of_first_and_all_bf16", "bf16", 32, 32, 16, whole=True),
-    _first("dot_of_first_odd", "float16", 64, 64, 20), _first("dot_of_first_ieee", "float32", 32, 32, 24, "ieee"),
     Case("dot_chain", "products.py", "dot_chain",
          lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64),
                       "c": operand(rng, "float16", 64, 32), "out": poisoned(64, 32)},
@@ -279,7 +274,7 @@ CASES = [
     _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),
     _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
     _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),
-    _attention("attention_exact", 150, 64, False, "fp16", 64, 64, 4, 3, EXACT_KEYS=32),
-    _attention("attention_exact_persistent", 330, 64, True, "bf16", 128, 64, 8, 2, EXACT_KEYS=16, PERSISTENT=True),
+    _attention("attention_persistent", 330, 64, True, "bf16", 128, 64, 8, 2, PERSISTENT=True),
+    _attention_infinite("attention_infinite", False), _attention_infinite("attention_infinite_persistent", True, PERSISTENT=True),
     _attention_steep("attention_steep", False), _attention_steep("attention_causal_steep", True),
 ]  # fmt: skip

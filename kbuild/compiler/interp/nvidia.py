@@ -57,7 +57,7 @@ def warp_group_dot(machine: Machine, op: WarpGroupDot) -> Array | Product:
             value = tiles[-1][1]
         operands.append(value)
     c = machine.values[op.c]
-    total = matrix_product(operands[0], operands[1], c.value if isinstance(c, InFlight) else c, op.c.type, op.depth)
+    total = matrix_product(operands[0], operands[1], c.value if isinstance(c, InFlight) else c, op.c.type)
     if not op.is_async:
         end_products(machine, 0)
         return total

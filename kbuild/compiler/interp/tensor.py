@@ -332,17 +332,14 @@ def _rounded(values: Array, type_: Type) -> Array:
 
 @means(Dot)
 def dot(machine: Machine, op: Dot) -> Array:
-    return matrix_product(machine[op.a], machine[op.b], machine[op.c], op.c.type, op.depth)
+    return matrix_product(machine[op.a], machine[op.b], machine[op.c], op.c.type)
 
 
-def matrix_product(a: Array, b: Array, c: Array, type_: Type, depth: int = 0) -> Array:
-    """a·b + c, over all of the common axis or its first `depth` elements.
-
-    Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands are not cut to
+def matrix_product(a: Array, b: Array, c: Array, type_: Type) -> Array:
+    """a·b + c.  Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands are not cut to
     tf32."""
     wide = np.float64 if isinstance(element_of(type_), FloatType) else np.int64
-    part = slice(depth or None)
-    product = np.matmul(a[..., part].astype(wide), b[..., part, :].astype(wide))
+    product = np.matmul(a.astype(wide), b.astype(wide))
     total = product + c.astype(product.dtype)
     return round_to(total, type_) if isinstance(element_of(type_), FloatType) else total.astype(value_dtype(type_))
 

@@ -44,7 +44,7 @@ def _by_tensor_cores(emit: Emitter, op: Dot, atom: MmaAtom) -> Sequence[str]:
     origins = [coordinates for coordinates in c if coordinates[-2] % atom.m == 0 and coordinates[-1] % atom.n == 0]
     rows = sorted({coordinates[:-1] for coordinates in origins})
     columns = sorted({(*coordinates[:-2], coordinates[-1]) for coordinates in origins})
-    depths = range(0, op.depth or max(coordinates[-1] for coordinates in a) + 1, atom.k)
+    depths = range(0, max(coordinates[-1] for coordinates in a) + 1, atom.k)
     for depth in depths:
         left = {row: _operand(emit, atom, op.a.type, registers[0], a, _a_elements(atom, row, depth)) for row in rows}
         right = {column: _operand(emit, atom, op.b.type, registers[1], b, _b_elements(atom, column, depth)) for column in columns}
@@ -105,7 +105,7 @@ def _by_fma(emit: Emitter, op: Dot) -> Sequence[str]:
     sums = list(emit.registers(op.c))
     target = element_of(op.c.type)
     result = layout(op.c.type)
-    depth = range(op.depth or _shape(op.a.type)[-1])
+    depth = range(_shape(op.a.type)[-1])
     for coordinates, register in places(result).items():
         *batch, row, column = coordinates
         for k in depth:

@@ -55,7 +55,7 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     left = (_SharedOperand(emit, first, 0, atom, result, order) if in_shared
             else _RegisterOperand(emit, first, atom, order, in_block))  # fmt: skip
     right = _SharedOperand(emit, second, 1, atom, result, order)
-    for steps in left.parts(emit, (op.depth or right.depth) // atom.k):
+    for steps in left.parts(emit, right.depth // atom.k):
         emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
         for row, column in product(rows, columns):
             tile = [where[row + 8 * (i >> 1 & 1), column + 8 * (i >> 2) + (i & 1)] for i in range(atom.accumulator_registers)]

@@ -10,7 +10,6 @@ READS, WRITES = Trait.READS, Trait.WRITES
 
 class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTIVE):
     """a·b + c by wgmma: `a` a tile of shared memory or a tensor, `b` a tile of shared memory, `atom` the instruction.
-    `depth` is that of `tt.dot`.
 
     With `is_async` the result is there, and the operands may be overwritten, only after a `ttng.warp_group_dot_wait`
     that covers it; until then it may be handed on, and be `c` of another such product.
@@ -27,7 +26,6 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
     input_precision: str = "tf32"
     max_num_imprecise_acc: int = 0
     swapped: bool = False
-    depth: int = 0
 
     def infer(self) -> list[Type]:
         return [self.c.type]

@@ -345,8 +345,7 @@ def gathered_type(desc: Value, rows: Value) -> TensorType:
 
 
 class Dot(Op, name="tt.dot", traits=PURE):
-    """a·b + c: matrices, or batches of them.  `atom` names the instruction once one is chosen; empty means scalar fma.  Of
-    `a` only the first `depth` columns, and of `b` as many rows, take part; 0 means all."""
+    """a·b + c: matrices, or batches of them.  `atom` names the instruction once one is chosen; empty means scalar fma."""
 
     a: Value
     b: Value
@@ -355,7 +354,6 @@ class Dot(Op, name="tt.dot", traits=PURE):
     """For f32 operands: `tf32`, `tf32x3` or `ieee`."""
     max_num_imprecise_acc: int = 0
     atom: str = ""
-    depth: int = 0
 
     def infer(self) -> list[Type]:
         return [self.c.type]

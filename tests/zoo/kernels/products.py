@@ -14,23 +14,6 @@ def dot_tile(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISI
 
 
 @triton.jit
-def dot_of_first(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, FIRST: tl.constexpr, PRECISION: tl.constexpr,
-                 ALL: tl.constexpr):  # fmt: skip
-    """The product of the first columns of A and rows of B, in a loop that goes over both twice, and if ALL that of all of them
-    added to it."""
-    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
-    total = tl.zeros((M, N), dtype=tl.float32)
-    for place in range(2):
-        left = tl.load(a + m[:, None] * 2 * K + place * K + k[None, :])
-        right = tl.load(b + (place * K + k)[:, None] * N + n[None, :])
-        first = tl.where(k[None, :] < FIRST, left, 0)
-        total = tl.dot(first, tl.where(k[:, None] < FIRST, right, 0), total, input_precision=PRECISION)
-        if ALL:
-            total = tl.dot(left, right, total, input_precision=PRECISION)
-    tl.store(c + m[:, None] * N + n[None, :], total)
-
-
-@triton.jit
 def dot_transposed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """A is stored K×M and B is stored N×K."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)

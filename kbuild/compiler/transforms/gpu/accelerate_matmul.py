@@ -220,8 +220,7 @@ class _Product:
 
     def product(self, a: Value, b: Value, c: Value, atom: str) -> Value:
         dot = self.dot
-        new = Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom, dot.depth)
-        return self.builder.add(new, dot.result.hint).result
+        return self.builder.add(Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom), dot.result.hint).result
 
     def three_products(self, a: Value, b: Value, c: Value, atom: MmaAtom) -> Value:
         """a·b in nearly f32 precision: with x = high + low, both tf32, it is high·low + low·high + high·high.

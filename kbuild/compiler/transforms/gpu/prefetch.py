@@ -54,7 +54,7 @@ def _split_dot(dot: Dot, step: int) -> None:
         return
     builder = Builder.before(dot)
     total = dot.c
-    steps = (dot.depth or type_.shape[1]) // step
+    steps = type_.shape[1] // step
     a, b = (operand.take(0, builder) for operand in operands)
     for number in range(1, steps + 1):
         following = [operand.take(number, builder) for operand in operands if number < steps]

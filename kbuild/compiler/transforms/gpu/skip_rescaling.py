@@ -28,7 +28,7 @@ from kbuild.compiler.analysis.scratch import plan_reduce
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ops.control import If, Yield
+from kbuild.compiler.ops.control import Yield
 from kbuild.compiler.ops.elementwise import CmpF, Constant, Exp, Exp2, MaximumF, MaxNumF, MulF, Select
 from kbuild.compiler.ops.gpu import WarpIf
 from kbuild.compiler.ops.nvidia import WarpGroupDot
@@ -46,17 +46,11 @@ def skip_rescaling(module: Module, target: Target) -> None:
     """Put multiplications of accumulators by factors of rows under a branch."""
     for func in module.functions.values():
         for dot in [op for op in func.body.walk() if isinstance(op, WarpGroupDot | Dot)]:
-            scaled = _kept(dot.c).op
+            scaled = dot.c.op
             if isinstance(scaled, MulF) and scaled.parent is dot.parent and _registers(dot.c) >= _PAYS:
                 factor = next((found for found in map(_repeated, scaled.operands) if found is not None), None)
                 if factor is not None:
                     _skip(dot.parent_block, factor, _registers(dot.c))
-
-
-def _kept(value: Value) -> Value:
-    """What a value is where a branch has nothing to add to it."""
-    branch = value.op
-    return branch.else_body.terminator.operands[value.index] if isinstance(branch, If) else value
 
 
 def _used(op: Op) -> Iterator[Value]:

@@ -84,7 +84,7 @@ class WarpGroupProducts:
         else:
             a = self.shared(builder, a, 0, groups.atom)
         b = self.shared(builder, b, 1, groups.atom)
-        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, False, dot.depth)
+        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc)
         return builder.add(new, dot.result.hint).result
 
     def swapped_product(
@@ -100,7 +100,7 @@ class WarpGroupProducts:
             depth = tensor_type(b).shape[0]
             b = converted(builder, b, dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)))
         a = self.shared(builder, a, 0, groups.atom, True)
-        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True, dot.depth)
+        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True)
         return builder.add(new, dot.result.hint).result
 
     def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> Value:

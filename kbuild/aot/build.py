@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,8 @@ class Options:
     """Whether to go on with other variants when one fails."""
     lineinfo: bool = False
     """Whether cubins refer to source lines."""
+    debug: bool = False
+    """Whether all variants have assertions, not only those of which the manifest says so."""
     verbose: bool = False
     """Whether failures show where in kbuild they happened."""
     dry_run: bool = False
@@ -116,7 +118,7 @@ def build(options: Options, progress: Progress) -> Result:
     tuned, warnings = with_table(manifest, options.project, lambda *source: resolve(options.source_digest)(*source))
     for warning in warnings:
         progress.message(f"warning: {warning}")
-    expansion = expand_known(tuned, options.archs, options.kernels)
+    expansion = expand_known(tuned, options.archs, options.kernels, options.debug)
     archs = ", ".join(_archs(options, manifest))
     for kernel in expansion.kernels_left_out:
         progress.message(f"note: {kernel} is left out: the manifest excludes it everywhere on {archs}")
@@ -170,15 +172,18 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
-def load_variants(project: Path, archs: Iterable[str], kernels: Iterable[str]) -> tuple[Manifest, Expansion]:
+def load_variants(
+    project: Path, archs: Iterable[str], kernels: Iterable[str], debug: bool = False
+) -> tuple[Manifest, Expansion]:  # fmt: skip
     """A project's manifest, and its variants as `build` makes them."""
     manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
     tuned, _ = with_table(manifest, project, resolve(SOURCE_DIGEST))
-    return manifest, expand_known(tuned, archs, kernels)
+    return manifest, expand_known(tuned, archs, kernels, debug)
 
 
-def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str]) -> Expansion:
-    """The variants of architectures and kernels named on the command line; UsageError if the manifest has no such ones."""
+def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str], debug: bool = False) -> Expansion:
+    """The variants of architectures and kernels named on the command line, with `debug` all with assertions; UsageError if the
+    manifest has no such ones."""
     known = {"architecture": manifest.package.archs, "kernel": tuple(kernel.name for kernel in manifest.kernels)}
     for what, names in (("architecture", archs), ("kernel", kernels)):
         for name in names:
@@ -187,7 +192,7 @@ def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str
     expansion = expand(manifest, archs, kernels)
     if not expansion.variants:
         raise UsageError("the manifest excludes every variant of the architectures and kernels named")
-    return expansion
+    return expansion.with_assertions() if debug else expansion
 
 
 def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path) -> Plan:
@@ -206,8 +211,10 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
             "launcher": cbuild.core_command([cc.path, *cc.arguments], LAUNCHER),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
-    sources = _source_digests(options, manifest, expansion)
-    return plan(manifest, expansion, sources, compiler_digest(), tools, package, options.lineinfo)
+    sources = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
+    with_places = {variant.kernel for variant in expansion.variants if variant.debug or options.lineinfo}
+    places = _source_digests(options, manifest, with_places, True) if with_places else {}
+    return plan(manifest, expansion, sources, compiler_digest(), tools, package, options.lineinfo, places)
 
 
 def _archs(options: Options, manifest: Manifest) -> list[str]:
@@ -215,16 +222,15 @@ def _archs(options: Options, manifest: Manifest) -> list[str]:
     return sorted(set(options.archs)) or list(manifest.package.archs)
 
 
-def _source_digests(options: Options, manifest: Manifest, expansion: Expansion) -> dict[str, str]:
-    """The digest of each kernel's source closure, by kernel."""
+def _source_digests(options: Options, manifest: Manifest, wanted: Collection[str], places: bool = False) -> dict[str, str]:
+    """The digest of each wanted kernel's source closure, by kernel; with the places of its statements if asked for."""
     function = resolve(options.source_digest)
-    wanted = {variant.kernel for variant in expansion.variants}
     found: dict[str, str] = {}
     errors: list[KbuildError] = []
     for kernel in manifest.kernels:
         if kernel.name in wanted:
             try:
-                found[kernel.name] = function(str(options.project / kernel.source), kernel.function)
+                found[kernel.name] = function(str(options.project / kernel.source), kernel.function, places)
             except KbuildError as error:
                 errors.append(error)
     if errors:

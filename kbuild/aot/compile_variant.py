@@ -62,6 +62,7 @@ def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
         num_warps=job.variant.num_warps,
         num_stages=job.variant.num_stages,
         cluster_size=job.variant.cluster_size,
+        debug=job.variant.debug,
         lineinfo=job.lineinfo,
         ptxas=settings["ptxas"],
         texts=("ptx",),

@@ -330,13 +330,15 @@ def _configs(
         if cluster_size not in (1, 2, 4, 8):
             reader.error((*key, "cluster_size"), f"expected 1, 2, 4 or 8, found {described(cluster_size)}")
         launch_pdl = reader.get((*key, "launch_pdl"), entry, bool, False)
+        debug = reader.get((*key, "debug"), entry, bool, False)
         values = _meta_parameters(reader, key, entry, parameters, taken)
         counts = {"num_warps": num_warps, "num_stages": num_stages, "cluster_size": cluster_size}
+        counts |= {"debug": debug} if "debug" not in taken else {}
         values |= {name: count for name, count in counts.items() if name in parameters}
         for name in needed:
             if name not in values and name not in entry:
                 reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
-        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages, cluster_size, launch_pdl))
+        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages, cluster_size, launch_pdl, debug))
     return tuple(found)
 
 

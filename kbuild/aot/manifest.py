@@ -178,6 +178,8 @@ class Config:
     launch_pdl: bool = False
     """Whether a launch may begin before the one before it in its stream has ended (programmatic dependent launch); the kernel
     has to wait for that one by `tl.extra.cuda.gdc_wait()`. It has no effect before sm_90."""
+    debug: bool = False
+    """Whether `assert`, `tl.device_assert` and checks for overflow of integers are compiled in."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kbuild.aot.descriptors import resolved
@@ -61,6 +61,8 @@ class Variant:
     """Programs of a cluster."""
     launch_pdl: bool = False
     """Whether a launch may begin before the one before it has ended; nor does the cubin depend on this."""
+    debug: bool = False
+    """Whether assertions are compiled in."""
 
     def __str__(self) -> str:
         sections = (
@@ -81,7 +83,7 @@ class Variant:
         if len(sections) != 7:
             raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
         kernel, arch, matrix, signature, constexprs, numbers, guards = sections
-        match = re.fullmatch(r"w(\d+)s(\d+)(?:c(\d+))?(pdl)?", numbers)
+        match = re.fullmatch(r"w(\d+)s(\d+)(?:c(\d+))?(pdl)?(debug)?", numbers)
         if match is None:
             raise ValueError(f"expected w<warps>s<stages>, found {numbers!r}")
         return Variant(
@@ -95,13 +97,14 @@ class Variant:
             guards=tuple(parse_guard(guard) for guard in guards.split(",") if guard),
             cluster_size=int(match[3] or 1),
             launch_pdl=match[4] is not None,
+            debug=match[5] is not None,
         )
 
     @property
     def _numbers(self) -> str:
-        """Warps, stages, clusters, and how it is launched."""
+        """Warps, stages, clusters, how it is launched, and whether it has assertions."""
         clusters = f"c{self.cluster_size}" if self.cluster_size > 1 else ""
-        return f"w{self.num_warps}s{self.num_stages}{clusters}" + "pdl" * self.launch_pdl
+        return f"w{self.num_warps}s{self.num_stages}{clusters}" + "pdl" * self.launch_pdl + "debug" * self.debug
 
     @property
     def values(self) -> dict[str, Value]:
@@ -156,6 +159,10 @@ class Expansion:
     """Variants in order of kernel, architecture, matrix, configuration, specialisation."""
     excluded: tuple[Excluded, ...]
     """Points left out."""
+
+    def with_assertions(self) -> Expansion:
+        """The same variants with assertions compiled in."""
+        return replace(self, variants=tuple(replace(variant, debug=True) for variant in self.variants))
 
     @cached_property
     def kernels_left_out(self) -> tuple[str, ...]:
@@ -237,6 +244,7 @@ def expand_config(
             guards=config.guards,
             cluster_size=config.cluster_size if arch in CLUSTER_ARCHS else 1,
             launch_pdl=config.launch_pdl and arch in DEPENDENT_LAUNCH_ARCHS,
+            debug=config.debug,
         )
 
 

@@ -76,7 +76,7 @@ class Job:
             words += ["-c", ",".join(f"{name}={_word(value)}" for name, value in self.constexprs)]
         words += ["--num-warps", str(self.variant.num_warps), "--num-stages", str(self.variant.num_stages)]
         words += ["--cluster-size", str(self.variant.cluster_size)] if self.variant.cluster_size > 1 else []
-        return shlex.join(words + ["--lineinfo"] * self.lineinfo)
+        return shlex.join(words + ["--debug"] * self.variant.debug + ["--lineinfo"] * self.lineinfo)
 
 
 def _word(value: Value) -> str:
@@ -122,15 +122,18 @@ def plan(
     tools: Mapping[str, str],
     package: Mapping[str, Any] | None = None,
     lineinfo: bool = False,
+    places: Mapping[str, str] | None = None,
 ) -> Plan:
     """The build of an expansion.
 
-    `sources` maps kernels to digests of their source closures, `compiler` and `tools` are digests as well.  `package`,
+    `sources` maps kernels to digests of their source closures, and `places` those whose cubins name source lines to digests that
+    know these; `compiler` and `tools` are digests as well.  `package`,
     if given, is whatever the package depends on besides manifest and cubins; without it no package is made.  Its entry
     `launcher` is the command that compiles the launcher, whose sources and compiler have the digests `templates` and `cc_digest`.
     """
     jobs = tuple(
-        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, lineinfo) for variant in expansion.variants
+        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, lineinfo, places)
+        for variant in expansion.variants
     )
     edges = [_compile_edge(job) for job in jobs]
     files = [(job.file, job.encode()) for job in jobs]
@@ -159,9 +162,10 @@ def manifest_digest(manifest: Manifest) -> str:
 
 
 def job_of(
-    kernel: Kernel, variant: Variant, sources: Mapping[str, str], compiler: str, tools: Mapping[str, str], lineinfo: bool
-) -> Job:
-    """The job that compiles a variant."""
+    kernel: Kernel, variant: Variant, sources: Mapping[str, str], compiler: str, tools: Mapping[str, str], lineinfo: bool,
+    places: Mapping[str, str] | None = None,
+) -> Job:  # fmt: skip
+    """The job that compiles a variant; arguments as for `plan`."""
     is_parameter = {axis.name: axis.is_parameter for axis in kernel.matrix}
     axes = tuple((name, value) for name, value in variant.matrix if is_parameter[name])
     constexprs = axes + variant.constexprs
@@ -173,8 +177,11 @@ def job_of(
         "num_warps": variant.num_warps,
         "num_stages": variant.num_stages,
         "cluster_size": variant.cluster_size,
+        "debug": variant.debug,
         "lineinfo": lineinfo,
     }
+    if places and (variant.debug or lineinfo):
+        request["places"] = [kernel.source, places[kernel.name]]
     source = sources[kernel.name]
     identity = request_digest(request, source, compiler, tools)
     return Job(variant, kernel.source, kernel.function, constexprs, identity, source, lineinfo)

@@ -100,6 +100,7 @@ CONFIG = Table("[[kernel.config]]", Config, (
     Key("num_stages", (Config, "num_stages"), {"type": "integer", "minimum": 1, "maximum": 16}),
     Key("cluster_size", (Config, "cluster_size"), {"enum": [1, 2, 4, 8]}),
     Key("launch_pdl", (Config, "launch_pdl"), {"type": "boolean"}),
+    Key("debug", (Config, "debug"), {"type": "boolean"}),
     Key("<constexpr>", (Config, "constexprs"), _VALUE),
 ))  # fmt: skip
 

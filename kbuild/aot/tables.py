@@ -303,7 +303,7 @@ def _row_name(code: Code) -> str:
     conditions = [f"if {condition}" for condition in code.conditions]
     numbers = [f"num_warps={variant.num_warps}", f"num_stages={variant.num_stages}"]
     numbers += [f"cluster_size={variant.cluster_size}"] if variant.cluster_size > 1 else []
-    numbers += ["launch_pdl"] * variant.launch_pdl
+    numbers += ["launch_pdl"] * variant.launch_pdl + ["debug"] * variant.debug
     return " ".join([code.target.name, *values, *numbers, *hints, *conditions])
 
 

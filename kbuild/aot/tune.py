@@ -165,6 +165,7 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
         num_stages=int(chosen.get("num_stages", config.num_stages) or 0),
         cluster_size=config.cluster_size if default.arch in CLUSTER_ARCHS else 1,
         launch_pdl=default.launch_pdl,
+        debug=config.debug,
     )
 
 

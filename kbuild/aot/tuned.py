@@ -176,7 +176,7 @@ def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
         buckets = [{*config.guards, *bucket.guards} for bucket in kernel.tune.buckets] if kernel.tune else []
         places = {frozenset(facts): place for place, facts in reversed(list(enumerate(buckets)))}
         own = sorted(before.get(index, []), key=lambda entry: places.get(frozenset(entry.facts), len(buckets)))
-        kept = {"cluster_size": config.cluster_size, "launch_pdl": config.launch_pdl}
+        kept = {"cluster_size": config.cluster_size, "launch_pdl": config.launch_pdl, "debug": config.debug}
         found += [*(replace(entry.as_config(), **kept) for entry in own), config]
     return tuple(found)
 

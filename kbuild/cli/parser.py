@@ -30,6 +30,7 @@ variables:
   KBUILD_CACHE_DIR, KBUILD_DISABLE_CACHE=1      where cubins are kept (~/.cache/kbuild), or that they are not
   KBUILD_PTXAS, CC                              the assembler and the C compiler to use
   KBUILD_DUMP                                   as compile --dump
+  TRITON_DEBUG=1                                as --debug
   MAX_JOBS, SOURCE_DATE_EPOCH, NO_COLOR, CI     as everywhere
 
 exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manifest is wrong, 130 interrupted
@@ -85,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     build.add_argument("--lineinfo", action="store_true", help="let cubins refer to source lines, for profilers")
     wheel = verb("wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build")
     wheel.set_defaults(kernels=[], lineinfo=False, only_path=True)
+    _add_debug(build, wheel)
     _add_compile(verb(
         "compile", "Compile one function with one signature.", "-C -v -q --json --dry-run --arch -o",
         directory="the directory of FILE", archs="compile for this architecture (repeatable; default sm_90)",
@@ -97,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     ))  # fmt: skip
     listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    _add_debug(listing)
     _add_verify(verb(
         "verify", "Run the variants' PTX on the CPU, and compare with what the kernels mean.",
         "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
@@ -152,6 +155,12 @@ def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: M
     add("--color", choices=("auto", "always", "never"), default="auto", help="draw a bar of progress (default: on terminals)")
 
 
+def _add_debug(*verbs: argparse.ArgumentParser) -> None:
+    """Assertions, for verbs that compile."""
+    for verb in verbs:
+        verb.add_argument("--debug", action="store_true", help="compile in assert, tl.device_assert and checks for overflow")
+
+
 def _add_function(verb: argparse.ArgumentParser) -> None:
     """One function and its specialisation."""
     add = verb.add_argument
@@ -161,6 +170,7 @@ def _add_function(verb: argparse.ArgumentParser) -> None:
     add("--num-warps", type=_positive, default=4, metavar="N", help="warps per program (default 4)")
     add("--cluster-size", type=_positive, default=1, metavar="N", help="programs of a cluster: 1, 2, 4 or 8 (default 1)")
     add("--num-stages", type=_positive, default=3, metavar="N", help="depth of pipelines (default 3)")
+    _add_debug(verb)
 
 
 def _add_compile(compile_: argparse.ArgumentParser) -> None:
@@ -184,6 +194,7 @@ def _add_run(running: argparse.ArgumentParser) -> None:
 def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add = verifying.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    _add_debug(verifying)
     add("--variant", default="", metavar="NAME", help="this variant alone")
     add("--case", type=_positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
@@ -195,6 +206,7 @@ def _add_verify(verifying: argparse.ArgumentParser) -> None:
 def _add_mutate(mutating: argparse.ArgumentParser) -> None:
     add = mutating.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    _add_debug(mutating)
     add("--variant", default="", metavar="NAME", help="this variant alone")
     add("--sample", type=_positive, default=0, metavar="N", help="variants of each kernel and architecture (default 1)")
     add("--limit", type=_positive, default=0, metavar="N", help="mutants of each kind of a variant (default: all)")

@@ -101,6 +101,7 @@ def compile(
     num_warps: int = 4,
     num_stages: int = 3,
     cluster_size: int = 1,
+    debug: bool = False,
     stop: str = "cubin",
     lineinfo: bool = False,
     ptxas: str | None = None,
@@ -114,6 +115,8 @@ def compile(
     in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one": `{"x": "*fp32:16", "n": "i32"}`.
     `constexprs` gives the values of the compile-time arguments.  `dump` is a folder for the IR after each pass.
     With `cluster_size` so many programs next to each other along the first axis of the grid form a cluster.
+    `debug` compiles in `assert` and `tl.device_assert`, and with them checks that `+`, `-` and `*` of integers with fewer than
+    64 bits do not overflow, as does `debug=True` of the kernel's decorator: where one fails the kernel stops.
     `texts` are the stages that the artifact is to have besides the last: printing others is left out.
 
     Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
@@ -128,7 +131,7 @@ def compile(
     if start is None:
         require_warps(num_warps)
         with run.timed("ttir"):
-            module = build_module(source, signature or {}, constexprs or {}, num_warps, num_stages, cluster_size=cluster_size)
+            module = build_module(source, signature or {}, constexprs or {}, num_warps, num_stages, debug, cluster_size)
         return run.from_module(module, "ttir")
     from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
 

@@ -15,9 +15,10 @@ class JITFunction:
 
     kind = "jit"
 
-    def __init__(self, fn: Callable[..., Any], noinline: bool = False) -> None:
+    def __init__(self, fn: Callable[..., Any], noinline: bool = False, debug: bool = False) -> None:
         self.fn = fn
         self.noinline = noinline
+        self.debug = debug
         functools.update_wrapper(self, fn)
 
     @property
@@ -57,10 +58,12 @@ class _Interpreted:
         return _Interpreted(self.kernel, (grid,) if isinstance(grid, int) else tuple(grid))
 
     def __call__(
-        self, *args: Any, types: dict[str, str] | None = None, num_warps: int = 4, num_stages: int = 2, **kwargs: Any
-    ) -> None:
+        self, *args: Any, types: dict[str, str] | None = None, num_warps: int = 4, num_stages: int = 2, debug: bool = False,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
         """Run all programs of the grid.  Arrays are changed in place; `types` gives the types of arguments that numpy
-        cannot express, as in `types={"x": "*bf16"}`."""
+        cannot express, as in `types={"x": "*bf16"}`.  With `debug`, here or in the decorator, an assertion that fails and an
+        integer that overflows raise `InterpretError`."""
         # Here to keep `import kbuild.language` fast: kernels are mostly built, not run.
         from kbuild.compiler.frontend import build_module
         from kbuild.compiler.interp import interpret
@@ -72,7 +75,7 @@ class _Interpreted:
         bound.apply_defaults()
         constexprs = {name: value for name, value in bound.arguments.items() if self._is_constant(name, value)}
         arguments = {name: value for name, value in bound.arguments.items() if name not in constexprs}
-        interpret(build_module, self.kernel, self.grid, arguments, constexprs, types, num_warps, num_stages)
+        interpret(build_module, self.kernel, self.grid, arguments, constexprs, types, num_warps, num_stages, debug)
 
     def _is_constant(self, name: str, value: Any) -> bool:
         annotation = inspect.signature(self.kernel.fn).parameters[name].annotation
@@ -80,11 +83,12 @@ class _Interpreted:
         return text.rsplit(".", 1)[-1] == "constexpr" or value is None or isinstance(value, str | tuple | list)
 
 
-def jit(fn: Callable[..., Any] | None = None, *, noinline: bool = False) -> Any:
-    """Marks a function as one of the language.  With `noinline`, calls of it stay calls in the machine code."""
+def jit(fn: Callable[..., Any] | None = None, *, noinline: bool = False, debug: bool = False) -> Any:
+    """Marks a function as one of the language.  With `noinline`, calls of it stay calls in the machine code; a kernel with
+    `debug` has its assertions wherever it is compiled or run."""
     if fn is None:
-        return lambda function: JITFunction(function, noinline)
-    return JITFunction(fn, noinline)
+        return lambda function: JITFunction(function, noinline, debug)
+    return JITFunction(fn, noinline, debug)
 
 
 def constexpr_function(fn: Callable[..., Any]) -> ConstexprFunction:

@@ -19,9 +19,9 @@ from kbuild.errors import CompileError, Loc
 ELF = b"\x7fELF\x02\x01\x01"
 
 
-def source_digest(path: Path, function: str) -> str:
-    """The digest of the file's syntax tree, which knows no comments and no lines."""
-    tree = ast.dump(ast.parse(Path(path).read_text()), include_attributes=False)
+def source_digest(path: Path, function: str, places: bool = False) -> str:
+    """The digest of the file's syntax tree, which knows no comments, and lines if asked for."""
+    tree = ast.dump(ast.parse(Path(path).read_text()), include_attributes=places)
     return hashlib.sha256((tree + function).encode()).hexdigest()
 
 

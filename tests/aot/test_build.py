@@ -65,6 +65,17 @@ def cubins(options: Options) -> dict[str, bytes]:
     return {str(file.relative_to(base)): file.read_bytes() for file in base.glob("sm_*/*/*")}
 
 
+def test_assertions_are_asked_of_the_compiler_and_named(options: Options) -> None:
+    for debug, end in ((False, "w4s3"), (True, "w4s3debug")):
+        run(replace(options, archs=("sm_80",), debug=debug))
+        (file,) = (options.project / "build/sm_80/scale").glob(f"fp16.NEGATE=0.n=d16.*.{end}.ptx")
+        assert f"('debug', {debug})" in file.read_text()
+    source = options.project / "kernels/scale.py"
+    source.write_text("# A line more, by which assertions are moved.\n" + source.read_text())
+    asserting = replace(options, archs=("sm_80",), kernels=("scale",), debug=True)
+    assert len(run(asserting).compiled) == 6 and run(replace(asserting, debug=False)).compiled == ()
+
+
 def test_what_changed_is_compiled_and_nothing_else(options: Options) -> None:
     assert len(run(options).compiled) == 2 * VARIANTS and len(compiled(options)) == 2 * VARIANTS
     first = cubins(options)
@@ -170,7 +181,7 @@ def test_a_source_edited_while_it_is_compiled_is_not_kept(options: Options) -> N
 
 
 def test_a_source_that_cannot_be_read_is_told_before_anything_runs(options: Options) -> None:
-    def broken(path: str, function: str) -> str:
+    def broken(path: str, *_: object) -> str:
         raise CompileError(f"{Path(path).name} is wrong")
 
     sys.modules[__name__].__dict__["broken"] = broken

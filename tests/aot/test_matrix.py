@@ -45,6 +45,16 @@ def test_a_launch_that_begins_early_is_for_hopper(project: Path) -> None:
     assert all(variant.file_name.endswith("pdl") == variant.launch_pdl for variant in variants)
 
 
+def test_assertions_are_an_option_of_a_configuration(project: Path) -> None:
+    file = project / "kernels.toml"
+    file.write_text(file.read_text().replace("BLOCK = 2048", "BLOCK = 2048\ndebug = true"))
+    found = expand(load(file)).variants
+    assert {variant.debug for variant in found if dict(variant.constexprs)["BLOCK"] == 2048} == {True}
+    assert {variant.debug for variant in found if dict(variant.constexprs)["BLOCK"] != 2048} == {False}
+    for variant in found:
+        assert variant.name.endswith("debug") is variant.debug and Variant.parse(str(variant)) == variant
+
+
 def test_clusters_are_for_hopper(project: Path) -> None:
     text = (project / "kernels.toml").read_text()
     (project / "kernels.toml").write_text(text.replace("[[kernel.config]]\n", "[[kernel.config]]\ncluster_size = 4\n"))

@@ -41,6 +41,16 @@ def test_identity_depends_on_what_goes_in(project: Path) -> None:
         assert not identities(planned(project, **change)) & base
 
 
+def test_identity_depends_on_lines_where_the_cubin_names_them(project: Path) -> None:
+    """Assertions and line information do; of other cubins a moved line is no business."""
+    asserting = expand(load(project / "kernels.toml")).with_assertions()
+    moved = {"places": {"scale": "a" * 64}}
+    assert not identities(planned(project, expansion=asserting)) & identities(planned(project))
+    assert not identities(planned(project, expansion=asserting, **moved)) & identities(planned(project, expansion=asserting))
+    assert not identities(planned(project, lineinfo=True, **moved)) & identities(planned(project, lineinfo=True))
+    assert identities(planned(project, **moved)) == identities(planned(project))
+
+
 def test_identity_does_not_depend_on_facts_of_dispatch_or_names(project: Path) -> None:
     base = planned(project)
     found = expand(load(project / "kernels.toml")).variants
@@ -105,6 +115,11 @@ def test_the_digest_of_an_installed_tool_is_that_of_its_wheel_s_record(tmp_path:
     record.write_text(f"nvidia/ptxas,sha256={recorded},3\n")
     os.utime(record, ns=(0, tool.stat().st_mtime_ns - 1))  # or written before the file was.
     assert found() == bytes_digest(b"one")
+
+
+def test_a_job_with_assertions_reads_back_and_is_repeated_with_them(project: Path) -> None:
+    for job in planned(project, expansion=expand(load(project / "kernels.toml")).with_assertions()).jobs:
+        assert Job.decode(json.loads(job.encode())) == job and job.command().endswith(" --debug")
 
 
 def test_a_job_reads_back_and_says_how_to_repeat_it(project: Path) -> None:

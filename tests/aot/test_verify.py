@@ -162,6 +162,25 @@ def test_a_launch_that_cannot_be_guessed_is_asked_for(
     assert reason in told and '[kernel.verify]\n    sizes = { x = "…", y = "…" }\n    values = [{ n = … }]' in told
 
 
+def test_assertions_are_verified_as_they_ship(
+    verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `debug` of a configuration, of the command line, and by Triton's variable; a kernel that breaks them fails."""
+    file, manifest = verified / "kernels/scale.py", verified / "kernels.toml"
+    file.write_text(file.read_text().replace("    mask = ", '    assert n > 40, "n is small"\n    mask = '))
+    command = ["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache", "-k"]
+    assert main(command) == 0
+    capsys.readouterr()
+    assert main([*command, "--debug"]) == 1
+    told = capsys.readouterr().err
+    assert "assertion failed in program (0, 0, 0): n is small" in told and "scale.py:9:5" in told and "w4s3debug" in told
+    monkeypatch.setenv("TRITON_DEBUG", "1")
+    assert main(command) == 1
+    monkeypatch.delenv("TRITON_DEBUG")
+    manifest.write_text(manifest.read_text().replace("BLOCK = 512", "BLOCK = 512\ndebug = true"))
+    assert main(command) == 1
+
+
 @pytest.mark.parametrize("before, after, message", [
     ("%ctaid.x", "%ctaid.y", "elements differ; "),
     ("scale_kernel_param_1]", "scale_kernel_param_0]", "y: 1600 of 1600 elements differ; [0] is nan, expected "),

@@ -38,6 +38,17 @@ def test_every_stage_for_two_architectures(tmp_path: Path, capsys: pytest.Captur
     assert set(reports[0]["stage_seconds"]) == set(stages.split(","))
 
 
+def test_assertions_are_asked_for_by_an_option_or_triton_s_variable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "k.py").write_text("import triton\n\n@triton.jit\ndef k(n):\n    assert n > 1\n")
+    command = ["compile", str(tmp_path / "k.py:k"), "-s", "n=i32", "--emit", "ttir"]
+    for words, value, expected in (([], "", 0), (["--debug"], "", 1), ([], "1", 1), ([], "0", 0)):
+        monkeypatch.setenv("TRITON_DEBUG", value)
+        assert cli.main([*command, *words]) == 0
+        assert capsys.readouterr().out.count("tt.assert") == expected
+
+
 def test_a_text_is_printed_and_passes_run_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*VECTOR_ADD, "--emit", "ttir"]) == 0
     text = capsys.readouterr().out

@@ -38,10 +38,10 @@ def launch():
 
 @pytest.fixture
 def digest(tmp_path):
-    def of(kernel=KERNEL, helper=HELPER):
+    def of(kernel=KERNEL, helper=HELPER, places=False):
         (tmp_path / "kernel.py").write_text(kernel)
         (tmp_path / "helper.py").write_text(helper)
-        return source_digest(str(tmp_path / "kernel.py"), "k")
+        return source_digest(str(tmp_path / "kernel.py"), "k", places)
 
     return of
 
@@ -85,3 +85,11 @@ def test_the_place_of_the_files_does_not_matter(digest, tmp_path):
     (folder / "kernel.py").write_text(KERNEL)
     (folder / "helper.py").write_text(HELPER)
     assert source_digest(str(folder / "kernel.py"), "k") == before
+
+
+def test_places_count_where_they_are_asked_for_or_assertions_name_them(digest):
+    moved = KERNEL.replace("    x = tl.load", "\n    x = tl.load")
+    moved_helper = HELPER.replace("    return x *", "\n    return x *")
+    assert len({digest(places=True), digest(moved, places=True), digest(helper=moved_helper, places=True)}) == 3
+    asserting, moved = (text.replace("@triton.jit", "@triton.jit(debug=True)") for text in (KERNEL, moved))
+    assert len({digest(), digest(asserting), digest(moved)}) == 3

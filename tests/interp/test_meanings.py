@@ -258,7 +258,7 @@ tt.func @f(%counter: !tt.ptr<i32>, %tickets: !tt.ptr<i32>) {
 
 
 def test_assertions_stop_the_kernel() -> None:
-    with pytest.raises(InterpretError, match="assertion failed: n is odd"):
+    with pytest.raises(InterpretError, match=r"assertion failed in program \(0, 0, 0\): n is odd"):
         run("""\
 tt.func @f(%n: i32) {
   %one: i32 = arith.constant {value = 1}

@@ -159,7 +159,7 @@ def subject(project: Path, manifest: Manifest, variant: Variant) -> Subject:
     artifact = driver.compile(
         str(project / kernel.source) + f":{kernel.function}", signature=dict(variant.signature), constexprs=constexprs,
         target=variant.arch, num_warps=variant.num_warps, num_stages=variant.num_stages, cluster_size=variant.cluster_size,
-        lineinfo=True, stop="ptx",
+        debug=variant.debug, lineinfo=True, stop="ptx",
     )  # fmt: skip
     module = module_of(artifact.asm["ttir"])
     types = types_of(module)

@@ -125,8 +125,8 @@ def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sour
         raise UsageError(f"{variant.name} has {len(launches)} launches, and no such run", hint="leave some of the options out")
     task = Task(
         f"{project / kernel.source}:{kernel.function}", variant.name, variant.kernel, variant.arch, variant.signature,
-        job.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size, launches, runs, kernel.verify is None,
-        job.source_digest,
+        job.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size, variant.debug, launches, runs,
+        kernel.verify is None, job.source_digest,
     )  # fmt: skip
     return _Known(task, digest([job.identity, [repr(launch) for launch in launches], [repr(run) for run in runs]]))
 

@@ -140,6 +140,7 @@ class Task:
     num_warps: int
     num_stages: int
     cluster_size: int
+    debug: bool
     cases: tuple[Case, ...]
     runs: tuple[Run, ...]
     guessed: bool

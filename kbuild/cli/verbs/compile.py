@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kbuild.aot.toolchain import find_ptxas
-from kbuild.cli.verbs.show import write
+from kbuild.cli.verbs.show import is_debugging, write
 from kbuild.compiler import driver
 from kbuild.errors import ErrorGroup, KbuildError, UsageError
 
@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
         try:
             artifact = driver.compile(
                 source, signature=signature, constexprs=constexprs, target=arch, num_warps=options.num_warps,
-                num_stages=options.num_stages, cluster_size=options.cluster_size, lineinfo=options.lineinfo, ptxas=ptxas,
-                dump=dump, stop=stop, texts=emitted,
+                num_stages=options.num_stages, cluster_size=options.cluster_size, debug=is_debugging(options),
+                lineinfo=options.lineinfo, ptxas=ptxas, dump=dump, stop=stop, texts=emitted,
             )  # fmt: skip
         except KbuildError as error:
             errors.append(error)

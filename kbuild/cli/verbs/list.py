@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot.build import BUILD, load_variants
-from kbuild.cli.verbs.show import size_of, warnings_of
+from kbuild.cli.verbs.show import is_debugging, size_of, warnings_of
 
 
 def run(options: argparse.Namespace) -> int:
     project = Path(options.directory)
-    _, expansion = load_variants(project, options.archs, options.kernels)
+    _, expansion = load_variants(project, options.archs, options.kernels, is_debugging(options))
     rows: list[dict[str, Any]] = []
     for variant in expansion.variants:
         facts = project / BUILD / variant.arch / variant.kernel / f"{variant.file_name}.json"

@@ -15,6 +15,7 @@ from kbuild.aot.environment import number
 from kbuild.aot.matrix import Variant
 from kbuild.aot.verify.mutants import Outcome, marks_of, tried, verdict
 from kbuild.aot.verify.pool import Crash, run_jobs
+from kbuild.cli.verbs.show import is_debugging
 from kbuild.errors import UsageError
 
 LONGEST_VARIANT = 3600.0
@@ -24,7 +25,7 @@ LONGEST_VARIANT = 3600.0
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     project = Path(options.directory)
-    manifest, expansion = load_variants(project, options.archs, options.kernels)
+    manifest, expansion = load_variants(project, options.archs, options.kernels, is_debugging(options))
     variants = _chosen(expansion.variants, options)
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kbuild.aot.verify.one import run_one
 from kbuild.cli.verbs.compile import constexprs_of, pairs, signature_of
+from kbuild.cli.verbs.show import is_debugging
 from kbuild.compiler import driver
 from kbuild.errors import UsageError
 
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     artifact = driver.compile(
         str(Path(options.directory, options.source)), signature=signature_of(options), constexprs=constexprs_of(options),
         target=(options.archs or ["sm_90"])[0], num_warps=options.num_warps, num_stages=options.num_stages,
-        cluster_size=options.cluster_size, lineinfo=True, stop="ptx",
+        cluster_size=options.cluster_size, debug=is_debugging(options), lineinfo=True, stop="ptx",
     )  # fmt: skip
     outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule, options.timing, options.races)
     if options.json:

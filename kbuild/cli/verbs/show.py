@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
+from kbuild.aot.environment import flag
 from kbuild.errors import UsageError
+
+
+def is_debugging(options: argparse.Namespace) -> bool:
+    """Whether assertions are to be compiled in: by `--debug`, or by TRITON_DEBUG as in Triton."""
+    return options.debug or flag(options.environment, "TRITON_DEBUG")
 
 
 def warnings_of(fact: dict[str, Any]) -> list[str]:

@@ -14,17 +14,18 @@ from kbuild.compiler.semantic.registry import Builtin
 from kbuild.errors import CompileError
 
 
-def source_digest(path: str, function: str) -> str:
+def source_digest(path: str, function: str, places: bool = False) -> str:
     """The sha256 of a kernel's syntax and of all that it reaches: functions that it calls, constants that it uses.
-    Comments, docstrings, places, and whatever else stands in the files do not count."""
-    return digest_of(find_function(path, function))
+    Comments, docstrings, places, and whatever else stands in the files do not count; places do if asked for, and where the
+    kernel's decorator says `debug=True`, for its assertions name their lines."""
+    return digest_of(find_function(path, function), places)
 
 
-def digest_of(function: Function) -> str:
+def digest_of(function: Function, places: bool = False) -> str:
     """The digest of a function that has been found."""
     texts: dict[tuple[str, int], str] = {}
     try:
-        _collect(function, texts)
+        _collect(function, texts, places or function.debug)
     except RecursionError:
         raise CompileError(f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc) from None
     hasher = hashlib.sha256()
@@ -34,15 +35,16 @@ def digest_of(function: Function) -> str:
     return hasher.hexdigest()
 
 
-def _collect(function: Function, texts: dict[tuple[str, int], str]) -> None:
+def _collect(function: Function, texts: dict[tuple[str, int], str], places: bool) -> None:
     key = (function.file, function.node.lineno)
     if key in texts:
         return
     texts[key] = ""  # its place among the others; a function that calls itself ends here
-    found: list[str] = [function.kind, str(function.noinline), _syntax(function.node)]
+    found: list[str] = [function.kind, str(function.noinline), _syntax(function.node, places)]
+    found += ["debug"] * function.debug
     for name, value in sorted(_reached(function).items()):
         if isinstance(value, Function) and not value.library:
-            _collect(value, texts)
+            _collect(value, texts, places)
             found.append(f"{name}=function {value.name}")
         else:
             found.append(f"{name}={_text(value)}")
@@ -50,12 +52,12 @@ def _collect(function: Function, texts: dict[tuple[str, int], str]) -> None:
 
 
 @lru_cache(maxsize=256)  # A build asks after every compilation whether the source is still the same.
-def _syntax(node: ast.FunctionDef) -> str:
-    """The definition without decorators, docstrings and places."""
+def _syntax(node: ast.FunctionDef, places: bool) -> str:
+    """The definition without decorators and docstrings, and unless asked for without places."""
     body = node.body
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
-    parts = [node.name, ast.dump(node.args), *(ast.dump(statement) for statement in body)]
+    parts = [node.name, *(ast.dump(part, include_attributes=places) for part in (node.args, *body))]
     return "\n".join(parts)
 
 

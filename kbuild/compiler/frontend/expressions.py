@@ -136,7 +136,7 @@ def read_unary(visitor: Visitor, node: ast.UnaryOp) -> Any:
         visitor.locate(node)
         visitor.site = Site(node, visitor.frame)
         if isinstance(node.op, ast.USub):
-            return arith.negate(visitor.ctx, value)
+            return arith.negate(visitor.ctx, value, sanitize=True)
         if isinstance(node.op, ast.Invert):
             return arith.invert(visitor.ctx, value)
         return arith.logical_not(visitor.ctx, value) if isinstance(node.op, ast.Not) else value

@@ -55,6 +55,8 @@ class Function:
     kind: str
     """`jit`; `constexpr` for functions that run while compiling; `plain` for those not marked."""
     noinline: bool = False
+    debug: bool = False
+    """Whether it asks for assertions, as a kernel, whatever else is asked for."""
     library: bool = False
     """Whether it belongs to kbuild: messages then point at its caller."""
     parameters: tuple[Parameter, ...] = field(default=())
@@ -70,7 +72,7 @@ class Function:
 
 def make_function(node: ast.FunctionDef, file: str, namespace: Namespace, library: bool = False, kind: str = "") -> Function:
     """A function from its definition; its decorators say what it is unless `kind` does."""
-    found, noinline = _decorated(node)
+    found, options = _decorated(node)
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
@@ -82,13 +84,14 @@ def make_function(node: ast.FunctionDef, file: str, namespace: Namespace, librar
         Parameter(arg.arg, arg, default, True, is_constexpr_annotation(arg.annotation))
         for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
     ]
-    return Function(node.name, node, file, namespace, kind or found, noinline, library, tuple(parameters))
+    noinline, debug = "noinline" in options, "debug" in options
+    return Function(node.name, node, file, namespace, kind or found, noinline, debug, library, tuple(parameters))
 
 
-def _decorated(node: ast.FunctionDef) -> tuple[str, bool]:
-    """The kind of a function, and whether it says `noinline=True`.  Decorators that are not known (tuners, registries)
-    are looked through."""
-    kind, noinline = "plain", False
+def _decorated(node: ast.FunctionDef) -> tuple[str, set[str]]:
+    """The kind of a function, and the options that its decorators set, as `noinline=True`.  Decorators that are not known
+    (tuners, registries) are looked through."""
+    kind, options = "plain", set[str]()
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         target = call.func if call else decorator
@@ -98,9 +101,9 @@ def _decorated(node: ast.FunctionDef) -> tuple[str, bool]:
         elif name == "constexpr_function":
             kind = "constexpr"
         for keyword in call.keywords if call else ():
-            if keyword.arg == "noinline" and isinstance(keyword.value, ast.Constant):
-                noinline = bool(keyword.value.value)
-    return kind, noinline
+            if keyword.arg and isinstance(keyword.value, ast.Constant) and keyword.value.value:
+                options.add(keyword.arg)
+    return kind, options
 
 
 def is_constexpr_annotation(annotation: ast.expr | None) -> bool:

@@ -45,7 +45,8 @@ def build_module(
 
     `source` is "path.py:function" or a function object; `signature` gives the types of its arguments, `constexprs` the
     values of those known while compiling.  `num_warps`, `num_stages` and a `cluster_size` above 1 become attributes
-    of the function; `debug` keeps the assertions.  Raises `CompileError`, or `ErrorGroup` with all mistakes found.
+    of the function; `debug` keeps the assertions, as `debug=True` of the kernel's decorator does.  Raises `CompileError`, or
+    `ErrorGroup` with all mistakes found.
     """
     function = source if isinstance(source, Function) else load_source(source)
     _check_options(function, num_warps, num_stages)
@@ -56,7 +57,7 @@ def build_module(
     attrs = {"num_warps": num_warps, "num_stages": num_stages} | ({"cluster_size": cluster_size} if cluster_size > 1 else {})
     func = Func(function.name, block, attrs, hints)
     func.loc = function.loc
-    reader = calls.Reader(Module([func]), block, num_warps, debug)
+    reader = calls.Reader(Module([func]), block, num_warps, debug or function.debug)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)

@@ -85,7 +85,7 @@ def read_assert(visitor: Visitor, node: ast.Assert, rest: Sequence[Item]) -> Sta
         return None
     visitor.locate(node)
     visitor.site = Site(node, visitor.frame)
-    device_assert(visitor.ctx, condition, message)
+    device_assert(visitor.ctx, condition, message or ast.unparse(node.test))
     return None
 
 

@@ -130,7 +130,8 @@ def interpret(
     types: Mapping[str, str] | None = None,
     num_warps: int = 4,
     num_stages: int = 2,
+    debug: bool = False,
 ) -> None:
     """Run a kernel from its source.  `build_module` is the frontend's; arguments are by name, as for `run`."""
     signature = signature_of(arguments, types)
-    run(build_module(source, signature, constexprs, num_warps, num_stages), arguments, grid)
+    run(build_module(source, signature, constexprs, num_warps, num_stages, debug), arguments, grid)

@@ -403,8 +403,11 @@ def barrier(machine: Machine, op: Barrier | GridDependencyWait | LaunchDependent
 
 @means(Assert)
 def check(machine: Machine, op: Assert) -> None:
-    if not np.all(machine[op.condition]):
-        raise InterpretError(f"assertion failed: {op.message}", op.loc)
+    condition = np.asarray(machine[op.condition], bool)
+    if not condition.all():
+        element = f" at element {np.argwhere(~condition)[0].tolist()}" if condition.ndim else ""
+        program = ", ".join(str(index) for index in machine.program)
+        raise InterpretError(f"assertion failed{element} in program ({program}): {op.message}", op.loc)
 
 
 @means(Print)

@@ -20,10 +20,10 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: tl.constexpr = 10):
         m0 = tl.full([], factor_0, c0.dtype)
         m1 = tl.full([], factor_1, c0.dtype)
         high_0, high_2 = tl.umulhi(m0, c0), tl.umulhi(m1, c2)
-        low_0, low_2 = c0 * factor_0, c2 * factor_1
+        low_0, low_2 = tl.mul(c0, factor_0, sanitize_overflow=False), tl.mul(c2, factor_1, sanitize_overflow=False)
         c0, c2 = high_2 ^ c1 ^ k0, high_0 ^ c3 ^ k1
         c1, c3 = low_2, low_0
-        k0, k1 = k0 + raise_0, k1 + raise_1
+        k0, k1 = tl.add(k0, raise_0, sanitize_overflow=False), tl.add(k1, raise_1, sanitize_overflow=False)
     return c0, c1, c2, c3
 
 
@@ -79,7 +79,7 @@ def uint_to_uniform_float(x):
         tl.static_assert(x.dtype.primitive_bitwidth == 64, "random integers have 32 or 64 bits")
         x = x.to(tl.int64, bitcast=True)
         scale = 1.0842020432385337e-19
-    return tl.where(x < 0, -x - 1, x) * scale
+    return tl.where(x < 0, ~x, x) * scale
 
 
 @kbuild.jit

@@ -60,7 +60,8 @@ def _global_string(emit: Emitter, text: str) -> str:
 
 @lower(Assert)
 def lower_assert(emit: Emitter, op: Assert) -> None:
-    """Where the condition fails, tell the message with file, line and function, and stop the kernel."""
+    """Where the condition fails, tell the message with file, line and function, and stop the kernel.  No warp goes on before
+    all have looked at a tensor: what follows may do harm where the condition fails, and be in another layout."""
     conditions = emit.registers(op.condition)
     holds = emit.all_of([conditions[index] for index in range(len(conditions))])
     if holds == "true":
@@ -72,6 +73,8 @@ def lower_assert(emit: Emitter, op: Assert) -> None:
         texts = [_global_string(emit, text) for text in (op.message, file, function)]
         operands = [("ptr", texts[0]), ("ptr", texts[1]), ("i32", str(line)), ("ptr", texts[2]), ("i64", "1")]
         emit.call("__assertfail", "void", operands)
+    if is_tensor(op.condition.type):
+        emit.barrier()
 
 
 @lower(Print)

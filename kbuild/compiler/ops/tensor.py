@@ -440,7 +440,7 @@ class LaunchDependents(Op, name="gpu.launch_dependents", traits=WRITES | Trait.C
 
 
 class Assert(Op, name="tt.assert", traits=WRITES):
-    """Stops the kernel with a message where `condition` is false and `mask` is not."""
+    """Stops the kernel with a message where `condition` is false."""
 
     condition: Value
     message: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kbuild.compiler.ops import elementwise as ops
+from kbuild.compiler.ops.tensor import Assert
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.promote import fitting, integer_promote, same_shape, splat, spread, to_tensor
@@ -18,12 +20,24 @@ def _made(ctx: Context, op: Any, x: Tensor, y: Tensor) -> Tensor:
     return ctx.tensor(op(x.value, y.value), x.dtype, x.shape)
 
 
+def _assert_fits(ctx: Context, op: Any, x: Tensor, y: Tensor, name: str) -> None:
+    """When debugging, let the kernel stop where a result of fewer than 64 bits is not that of whole numbers, as in Triton."""
+    dtype = x.dtype
+    if not ctx.debug or not isinstance(dtype, DType) or not dtype.is_int() or dtype.bits >= 64:
+        return
+    low, high = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_int_signed() else (0, (1 << dtype.bits) - 1)
+    wide = ctx.tensor(op(cast_to(ctx, x, INT64).value, cast_to(ctx, y, INT64).value), INT64, x.shape)
+    fits = bit_and(ctx, compare(ctx, "<=", wide, high), compare(ctx, ">=", wide, low))
+    ctx.add(Assert(fits.value, f"int{dtype.bits} overflow detected for operation {name}"))
+
+
 def _no_operator(ctx: Context, symbol: str, dtype: Any, hint: str = "") -> Any:
     ctx.error(f"`{symbol}` is not defined for {dtype}", hint=hint)
 
 
-def add_values(ctx: Context, x: Any, y: Any) -> Tensor:
-    """x + y, where one may be a pointer and the other then an offset in elements."""
+def add_values(ctx: Context, x: Any, y: Any, sanitize: bool = False) -> Tensor:
+    """x + y, where one may be a pointer and the other then an offset in elements.  This and the two that follow look for
+    overflow where they are asked to `sanitize`."""
     x, y = fitting(ctx, x, y, pointers=(True, True))
     if isinstance(x.dtype, PointerType) and isinstance(y.dtype, PointerType):
         ctx.error(f"two pointers ({x.dtype} and {y.dtype}) cannot be added", hint="add an offset in elements to one pointer")
@@ -33,6 +47,8 @@ def add_values(ctx: Context, x: Any, y: Any) -> Tensor:
         return _move_pointer(ctx, x, y)
     if x.dtype.is_fp8():
         _no_operator(ctx, "+", x.dtype, "convert to tl.float16 or tl.float32 first")
+    if sanitize:
+        _assert_fits(ctx, ops.AddI, x, y, "add")
     return _made(ctx, ops.AddF if x.dtype.is_floating() else ops.AddI, x, y)
 
 
@@ -44,16 +60,20 @@ def _move_pointer(ctx: Context, pointer: Tensor, offset: Tensor) -> Tensor:
     return ctx.tensor(ops.AddPtr(pointer.value, offset.value), pointer.dtype, pointer.shape)
 
 
-def subtract(ctx: Context, x: Any, y: Any) -> Tensor:
+def subtract(ctx: Context, x: Any, y: Any, sanitize: bool = False) -> Tensor:
     """x - y, where x may be a pointer."""
     x, y = fitting(ctx, x, y, pointers=(True, False))
     if isinstance(x.dtype, PointerType):
         return _move_pointer(ctx, x, negate(ctx, y))
+    if sanitize:
+        _assert_fits(ctx, ops.SubI, x, y, "sub")
     return _made(ctx, ops.SubF if x.dtype.is_floating() else ops.SubI, x, y)
 
 
-def multiply(ctx: Context, x: Any, y: Any) -> Tensor:
+def multiply(ctx: Context, x: Any, y: Any, sanitize: bool = False) -> Tensor:
     x, y = fitting(ctx, x, y)
+    if sanitize:
+        _assert_fits(ctx, ops.MulI, x, y, "mul")
     return _made(ctx, ops.MulF if x.dtype.is_floating() else ops.MulI, x, y)
 
 
@@ -110,10 +130,10 @@ def shift_right(ctx: Context, x: Any, y: Any) -> Tensor:
     return _made(ctx, ops.ShRSI if signed else ops.ShRUI, *_bits(ctx, x, y, ">>"))
 
 
-def negate(ctx: Context, x: Tensor) -> Tensor:
+def negate(ctx: Context, x: Tensor, sanitize: bool = False) -> Tensor:
     if isinstance(x.dtype, PointerType):
         _no_operator(ctx, "-", x.dtype)
-    return subtract(ctx, ctx.constant(0, x.dtype, x.shape), x)  # type: ignore[arg-type]
+    return subtract(ctx, ctx.constant(0, x.dtype, x.shape), x, sanitize)  # type: ignore[arg-type]
 
 
 def invert(ctx: Context, x: Tensor) -> Tensor:
@@ -133,10 +153,10 @@ def power(ctx: Context, x: Any, y: Any) -> Tensor:
     result: Tensor | None = None
     while y:
         if y & 1:
-            result = x if result is None else multiply(ctx, result, x)
+            result = x if result is None else multiply(ctx, result, x, sanitize=True)
         y >>= 1
         if y:
-            x = multiply(ctx, x, x)
+            x = multiply(ctx, x, x, sanitize=True)
     return ctx.constant(1, x.dtype, x.shape) if result is None else result  # type: ignore[arg-type]
 
 
@@ -180,27 +200,28 @@ def logical_not(ctx: Context, x: Tensor) -> Tensor:
 
 
 BINARY: dict[str, Callable[[Context, Any, Any], Tensor]] = {
-    "+": add_values, "-": subtract, "*": multiply, "/": divide, "//": floor_divide, "%": remainder, "**": power,
+    "+": partial(add_values, sanitize=True), "-": partial(subtract, sanitize=True), "*": partial(multiply, sanitize=True),
+    "/": divide, "//": floor_divide, "%": remainder, "**": power,
     "&": bit_and, "|": bit_or, "^": bit_xor, "<<": shift_left, ">>": shift_right,
 }  # fmt: skip
 
 
 @builtin()
 def add(ctx: Context, x, y, sanitize_overflow=True):
-    """x + y."""
-    return add_values(ctx, x, y)
+    """x + y; when debugging, the kernel stops where integers overflow, unless `sanitize_overflow` is false."""
+    return add_values(ctx, x, y, bool(sanitize_overflow))
 
 
 @builtin()
 def sub(ctx: Context, x, y, sanitize_overflow=True):
-    """x - y."""
-    return subtract(ctx, x, y)
+    """x - y; overflow as for `add`."""
+    return subtract(ctx, x, y, bool(sanitize_overflow))
 
 
 @builtin()
 def mul(ctx: Context, x, y, sanitize_overflow=True):
-    """x * y."""
-    return multiply(ctx, x, y)
+    """x * y; overflow as for `add`."""
+    return multiply(ctx, x, y, bool(sanitize_overflow))
 
 
 def promote_bf16(ctx: Context, x: Tensor) -> Tensor:

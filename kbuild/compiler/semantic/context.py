@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from kbuild.compiler.ir.builder import Builder
@@ -40,9 +42,19 @@ class Context:
         self.frontend = frontend
         self.num_warps = num_warps
         self.debug = debug
-        """Whether `tl.device_assert` and `assert` are compiled in."""
+        """Whether assertions are compiled in, the author's and those against overflow of integers; never in the functions of
+        reductions and scans, which idle lanes apply to anything."""
         self.notes: list[str] = []
         """What `tl.static_print` printed."""
+
+    @contextmanager
+    def without_assertions(self) -> Iterator[None]:
+        """While this lasts, assertions are left out."""
+        saved, self.debug = self.debug, False
+        try:
+            yield
+        finally:
+            self.debug = saved
 
     def add(self, op: AnyOp) -> AnyOp:
         return self.builder.add(op)

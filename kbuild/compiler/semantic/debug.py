@@ -44,13 +44,13 @@ def device_print(ctx: Context, prefix, *args, hex=False):
 
 @builtin()
 def device_assert(ctx: Context, cond, msg="", mask=None):
-    """Stops the kernel where the condition fails; compiled in only when debugging."""
+    """Stops the kernel where the condition fails and `mask`, if given, does not; compiled in only when debugging."""
     condition = as_condition(ctx, to_tensor(ctx, cond, "cond"))
     if not ctx.debug:
         return
     if mask is not None:
         condition = bit_or(ctx, condition, logical_not(ctx, to_tensor(ctx, mask, "mask")))
-    ctx.add(Assert(condition.value, str(msg)))
+    ctx.add(Assert(condition.value, str(msg) or ctx.frontend.argument_text("cond")))
 
 
 @builtin()

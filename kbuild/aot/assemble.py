@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import cbuild, rendering, tables, wheel
+from kbuild.aot import cbuild, records, rendering, tables, wheel
 from kbuild.aot.archive import Entry, write_archive
 from kbuild.aot.descriptors import expanded
-from kbuild.aot.files import write_atomic
-from kbuild.aot.identity import bytes_digest, canonical_json
+from kbuild.aot.identity import bytes_digest
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Variant
-from kbuild.aot.plan import LAUNCHER, STATE, Job, manifest_digest
+from kbuild.aot.plan import LAUNCHER, LAUNCHER_JOB, LAUNCHER_RECORD, WHEEL, Job, made_of, manifest_digest
 from kbuild.errors import ToolError
 
 SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "py.typed")
@@ -34,24 +33,28 @@ class Built:
     ptx: bytes
 
 
-def assemble(package: Mapping[str, Any], settings: Mapping[str, Any], build: Path = Path()) -> Path:
+def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) -> Path:
     """Makes `package/<name>` and the wheel within the build directory; gives the path of the wheel."""
+    fields = json.loads(package)
     manifest = load(Path(settings["project"], "kernels.toml"), settings["manifest"])
-    if manifest_digest(manifest) != package["manifest"]:
+    if manifest_digest(manifest) != fields["manifest"]:
         raise ToolError("kernels.toml changed during the build", hint="run kbuild build again")
-    built = [_read(build, file) for file in package["jobs"]]
+    # Before anything is read: what the files are when they are read is held against these.
+    identity = made_of(bytes_digest(package), _records(build, fields["jobs"]))
+    _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
+    built = [_read(build, file) for file in fields["jobs"]]
     directory = build / "package" / manifest.package.name
     shutil.rmtree(directory.parent, ignore_errors=True)
     table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built))
     rendering.render(directory, table)
-    launcher = cbuild.build_launcher(directory, package["cc"], build / LAUNCHER)
+    launcher = cbuild.build_launcher(directory, fields["cc"], build / LAUNCHER)
     platform = wheel.platform_tag(Path(launcher).read_bytes())
-    name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, package.get("epoch"))
+    name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, fields.get("epoch"))
     path = build / "wheel" / name
     shutil.rmtree(path.parent, ignore_errors=True)
-    write_atomic(path, data)
-    record = {"wheel": f"wheel/{name}", "sha256": bytes_digest(data), "size": len(data)}
-    write_atomic(build / STATE / "wheel.json", canonical_json(record))
+    package_files = wheel.read_tree(directory, ["*"], build)
+    facts = {"wheel": f"wheel/{name}", "sha256": bytes_digest(data), "size": len(data)}
+    records.write(build, WHEEL, {f"wheel/{name}": data, **package_files}, identity, facts)
     return path
 
 
@@ -94,11 +97,22 @@ def _entries(built: Built, with_ptx: bool) -> list[Entry]:
     return [entry(key(built), "cubin", built.cubin)] + [entry(f"{key(built)}.ptx", "ptx", built.ptx)] * with_ptx
 
 
+def _records(build: Path, jobs: Sequence[str]) -> list[bytes]:
+    """The records of what the package is made of, the launcher's first."""
+    stems = [Job.decode(json.loads((build / file).read_bytes())).record for file in jobs]
+    return [(build / record).read_bytes() for record in (LAUNCHER_RECORD, *stems)]
+
+
+def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The record of a job, and its files; ToolError unless they are what it made."""
+    found = records.read(build, record, bytes_digest((build / job).read_bytes()))
+    if found is None:
+        raise ToolError(f"build/{record}: this, or what it is the record of, is not what was made", hint="run kbuild build again")
+    return found
+
+
 def _read(build: Path, file: str) -> Built:
-    """A job's results, the cubin held against the digest in its facts."""
+    """A job's results."""
     job = Job.decode(json.loads((build / file).read_bytes()))
-    facts = json.loads((build / f"{job.stem}.json").read_bytes())
-    cubin = (build / f"{job.stem}.cubin").read_bytes()
-    if facts["sha256"] != bytes_digest(cubin) or facts["identity"] != job.identity:
-        raise ToolError(f"build/{job.stem}.cubin is not what was compiled", hint="run kbuild clean, then kbuild build")
-    return Built(job, facts, cubin, (build / f"{job.stem}.ptx").read_bytes())
+    facts, files = _made(build, file, job.record)
+    return Built(job, facts, files[f"{job.stem}.cubin"], files[f"{job.stem}.ptx"])

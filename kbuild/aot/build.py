@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import cbuild, ninja, toolchain
+from kbuild.aot import cbuild, ninja, records, toolchain
 from kbuild.aot.cache import Cache
 from kbuild.aot.compile_variant import resolve
-from kbuild.aot.files import templates_directory, write_atomic, write_if_changed
+from kbuild.aot.files import templates_directory, write_files, write_if_changed
 from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, tree_digest
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Expansion, expand
-from kbuild.aot.plan import LAUNCHER, STATE, Job, Plan, plan
+from kbuild.aot.plan import LAUNCHER, STATE, WHEEL, Job, Plan, made_of, plan
 from kbuild.aot.progress import Progress
 from kbuild.aot.reader import suggestion
 from kbuild.aot.serve import LONGEST_COMPILE
@@ -148,10 +146,21 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
         if run.code != 0 and not run.failures and ".ninja_log" in run.text:
             (directory / STATE / ".ninja_log").unlink(missing_ok=True)
             run = run_ninja()
+        made = _made(planned, directory)
+        if _is_missing(planned, made, run):
+            # Steps ended well and left nothing, or something was damaged since: once more, with as little in between as can be.
+            service.drop_client()
+            run = run_ninja().after(run)
+            made = _made(planned, directory)
         if run.code != 0 and not run.failures:
             how = f"was ended by signal {-run.code}" if run.code < 0 else f"ended with exit code {run.code}"
             raise ToolError(f"ninja {how}: {run.text}".removesuffix(": "))
-        return _result(options, manifest, expansion, planned, run, directory)
+        if left := _is_missing(planned, made, run):
+            raise ToolError(
+                f"{directory / left}: the step that makes it ended well, and it is not what was made",
+                hint="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
+            )
+        return _result(options, manifest, expansion, planned, run, made, directory)
 
 
 def _service(options: Options, directory: Path) -> Service:
@@ -255,18 +264,38 @@ def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) ->
 
 
 def _prepare(options: Options, planned: Plan, directory: Path) -> int:
-    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now.
-
-    Gives how many variants ninja is going to compile, as far as can be seen from here.
+    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now, or
+    what is not as it was made.  Gives how many steps ninja is going to take.
     """
-    changed = {name for name, data in planned.files if write_if_changed(directory / name, data)}
+    for name, data in planned.files:
+        write_if_changed(directory / name, data)
     write_if_changed(directory / STATE / "build.ninja", ninja.text(planned).encode())
     _sweep(planned, directory, is_whole=not options.archs and not options.kernels)
-    record = directory / STATE / "wheel.json"
-    with suppress(OSError, ValueError, KeyError):
-        if not (directory / json.loads(record.read_bytes())["wheel"]).is_file():
-            record.unlink()
-    return sum(job.file in changed or not (directory / f"{job.stem}.cubin").exists() for job in planned.jobs)
+    made = _made(planned, directory)
+    for edge in planned.edges:
+        for output in edge.outputs if edge.record not in made else ():
+            (directory / output).unlink(missing_ok=True)
+    return len(planned.edges) - len(made)
+
+
+def _made(planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
+    """The records of the steps that need not be done: what they made is there, as it was made, and from what it should be."""
+    made: dict[str, dict[str, Any]] = {}
+    for edge in planned.edges:
+        if all(name in made for name in edge.reads):
+            read = [(directory / name).read_bytes() for name in edge.reads]
+            found = records.read(directory, edge.record, made_of(edge.identity, read) if read else edge.identity)
+            if found is not None:
+                made[edge.record] = found[0]
+    return made
+
+
+def _is_missing(planned: Plan, made: Mapping[str, Any], run: ninja.Outcome) -> str:
+    """The first record that is missing, with no failure to blame for it; else empty."""
+    missing = [edge.record for edge in planned.edges if edge.record not in made]
+    others = {failure.output for failure in run.failures} - {WHEEL}
+    is_blamed = bool(others) or (run.code != 0 and missing == [WHEEL]) or (run.code != 0 and not run.failures)
+    return "" if is_blamed or not missing else missing[0]
 
 
 def _sweep(planned: Plan, directory: Path, is_whole: bool) -> None:
@@ -277,6 +306,10 @@ def _sweep(planned: Plan, directory: Path, is_whole: bool) -> None:
         for path in base.glob("sm_*/*/*"):
             if path.suffix == ".part" or (is_whole and path not in wanted):
                 path.unlink(missing_ok=True)
+    for path in [*directory.glob("*/.*.part"), *(directory / STATE).glob(".launcher-*/*")]:
+        path.unlink(missing_ok=True)
+    for path in (directory / STATE).glob(".launcher-*"):
+        path.rmdir()
 
 
 @contextmanager
@@ -303,7 +336,13 @@ def _lock(directory: Path, progress: Progress) -> Iterator[int | None]:
 
 
 def _result(
-    options: Options, manifest: Manifest, expansion: Expansion, planned: Plan, run: ninja.Outcome, directory: Path
+    options: Options,
+    manifest: Manifest,
+    expansion: Expansion,
+    planned: Plan,
+    run: ninja.Outcome,
+    made: Mapping[str, dict[str, Any]],
+    directory: Path,
 ) -> Result:
     by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
     places = {output: place for place, output in enumerate(by_output)}
@@ -315,10 +354,10 @@ def _result(
     cached = run.printed.count(CACHED)
     if compiled and options.cache:
         Cache(options.cache).trim()
-    facts = tuple(json.loads(path.read_bytes()) for job in planned.jobs if (path := directory / f"{job.stem}.json").is_file())
+    facts = tuple(made[job.record] for job in planned.jobs if job.record in made)
     wheel = None
-    if run.code == 0 and not options.kernels:
-        wheel = _publish(directory, options.dist or options.project / "dist")
+    if run.code == 0 and WHEEL in made:
+        wheel = _publish(directory / made[WHEEL]["wheel"], options.dist or options.project / "dist")
     return Result(planned.jobs, compiled, cached, failures, expansion, wheel, facts)
 
 
@@ -334,7 +373,7 @@ def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> Kbu
         text = text or "the compiler ended without a word, as it does when the system runs out of memory"
         return VariantError(job.variant.name, text, job.command())
     what = "compiling its launcher failed" if failure.output == LAUNCHER else "failed"
-    text = text or f"the C compiler ended with exit code {failure.code} and said nothing"
+    text = text or f"the step ended with exit code {failure.code} and said nothing"
     return ToolError(f"the package {manifest.package.name}: {what}\n{text}")
 
 
@@ -359,20 +398,12 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
     return told
 
 
-def _publish(directory: Path, dist: Path) -> Path:
+def _publish(source: Path, dist: Path) -> Path:
     """Puts the wheel where people look for it, instead of those with other tags; the same bytes are left alone."""
-    record = json.loads((directory / STATE / "wheel.json").read_bytes())
-    source = directory / record["wheel"]
     target = dist / source.name
-    status = source.stat()
     name, version, _ = source.name.split("-", 2)
+    write_files({target: source.read_bytes()})
     for other in dist.glob(f"{name}-{version}-*.whl"):
         if other != target:
             other.unlink()
-    with suppress(OSError):
-        known = target.stat()
-        if (known.st_size, known.st_mtime_ns) == (status.st_size, status.st_mtime_ns):
-            return target
-    write_atomic(target, source.read_bytes())
-    shutil.copystat(source, target)
     return target

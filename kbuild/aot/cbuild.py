@@ -13,8 +13,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kbuild.aot import toolchain
+from kbuild.aot import records, toolchain
 from kbuild.aot.files import templates_directory
+from kbuild.aot.identity import bytes_digest
+from kbuild.aot.plan import LAUNCHER, LAUNCHER_RECORD
 from kbuild.errors import ToolError
 
 LIBRARY = "_launcher.abi3.so"
@@ -37,8 +39,16 @@ def python_headers() -> str:
 
 
 def core_command(cc: Sequence[str], output: str) -> list[str]:
-    """The command that compiles the launcher proper; ToolError where Python's headers are missing."""
+    """The command that compiles the launcher proper, its output last; ToolError where Python's headers are missing."""
     return [*cc, *_FLAGS, f"-I{python_headers()}", "-c", str(templates_directory() / "launcher.c"), "-o", output]
+
+
+def compile_launcher(job: bytes, command: Sequence[str]) -> None:
+    """The step of a build, in its directory, that compiles the launcher proper by a command of `core_command`."""
+    with tempfile.TemporaryDirectory(prefix=".launcher-", dir=Path(LAUNCHER).parent) as folder:
+        made = Path(folder, "launcher.o")
+        toolchain.run([*command[:-1], str(made)], Path())
+        records.write(Path(), LAUNCHER_RECORD, {LAUNCHER: made.read_bytes()}, bytes_digest(job))
 
 
 def link_command(cc: Sequence[str], core: str, output: str) -> list[str]:

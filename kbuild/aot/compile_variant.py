@@ -1,5 +1,5 @@
-"""Compiles one variant: writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, from the cache if they are
-there, each only if it changes.  Nothing is imported here that a cache hit does without.
+"""Compiles one variant: writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, which is their record
+(`records.py`), from the cache if they are there.  Nothing is imported here that a cache hit does without.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kbuild.aot import records
 from kbuild.aot.cache import Cache
-from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.aot.plan import Job
 from kbuild.errors import CompileError, ToolError
@@ -46,9 +46,8 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
         "size": len(parts["cubin"]),
         "variant": str(job.variant),
     }
-    write_if_changed(build / f"{job.stem}.cubin", parts["cubin"])
-    write_if_changed(build / f"{job.stem}.ptx", parts["ptx"])
-    write_if_changed(build / f"{job.stem}.json", json.dumps(facts, sort_keys=True, indent=1).encode() + b"\n")
+    files = {f"{job.stem}.{suffix}": parts[suffix] for suffix in ("cubin", "ptx")}
+    records.write(build, job.record, files, bytes_digest(job.encode()), facts)
     return is_cached
 
 

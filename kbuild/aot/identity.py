@@ -11,8 +11,11 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+_SEAL = "seal"
 FORMAT = 1
 """Raised when the meaning of a cubin's facts changes, so that older cache entries are no longer found."""
 
@@ -30,6 +33,21 @@ def digest(value: object) -> str:
 def bytes_digest(data: bytes) -> str:
     """sha256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
+
+
+def seal(fields: Mapping[str, object]) -> bytes:
+    """The text of a record, which carries the digest of all that it says."""
+    return json.dumps({**fields, _SEAL: digest(fields)}, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def unseal(data: bytes) -> dict[str, Any] | None:
+    """What `seal` was given for these bytes; None if it never gave them."""
+    try:
+        fields = json.loads(data)
+        del fields[_SEAL]
+        return fields if seal(fields) == data else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def tree_digest(root: Path, patterns: Iterable[str]) -> str:
@@ -62,12 +80,9 @@ class FileDigests:
     """
 
     def __init__(self, record: Path) -> None:
-        self._record = record
-        try:
-            known = json.loads(record.read_bytes())
-            self._known: dict[str, list[object]] = known if isinstance(known, dict) else {}
-        except (OSError, ValueError):
-            self._known = {}
+        self._known: dict[str, list[object]] = {}
+        with suppress(OSError):
+            self._known = unseal(record.read_bytes()) or {}
 
     def get(self, file: Path) -> str:
         """The digest of a file, read anew if its size, inode or times are others than recorded."""
@@ -82,7 +97,7 @@ class FileDigests:
 
     def record(self) -> bytes:
         """What to write to the record."""
-        return canonical_json(self._known)
+        return seal(self._known)
 
 
 def _read_digest(file: Path) -> str:

@@ -6,12 +6,11 @@ import fcntl
 import io
 import os
 import re
-import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ninja.ninja_syntax import Writer
@@ -52,6 +51,11 @@ class Outcome:
     text: str = ""
     """What ninja itself had to say."""
 
+    def after(self, first: Outcome) -> Outcome:
+        """What both runs came to, this one being the second."""
+        steps = (*first.steps, *(step for step in self.steps if step not in first.steps))
+        return replace(self, steps=steps, printed=first.printed + self.printed)
+
 
 def text(plan: Plan) -> str:
     """The plan as `build.ninja`."""
@@ -62,14 +66,11 @@ def text(plan: Plan) -> str:
     writer.variable("builddir", STATE)
     writer.newline()
     writer.rule("step", f". ./{STEP} < $in", description="$what", restat=True)
-    writer.newline()
-    writer.rule("launcher", "$command", description="$what")
     for edge in plan.edges:
         writer.newline()
+        outputs, implicit = ([escape(path) for path in paths] for paths in (edge.outputs, edge.implicit))
         variables = {"what": escape(edge.description)}
-        variables |= {"command": escape(shlex.join(edge.command))} if edge.command else {}
-        outputs, inputs, implicit = ([escape(path) for path in paths] for paths in (edge.outputs, edge.inputs, edge.implicit))
-        writer.build(outputs, edge.rule, inputs, implicit=implicit, variables=variables)  # type: ignore[arg-type]
+        writer.build(outputs, "step", [escape(edge.job)], implicit=implicit, variables=variables)  # type: ignore[arg-type]
     return stream.getvalue()
 
 

@@ -7,12 +7,12 @@ the identity, a comment for one, leaves the file as it is, and ninja has nothing
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kbuild.aot.identity import canonical_json, digest, request_digest
+from kbuild.aot.identity import bytes_digest, canonical_json, digest, request_digest
 from kbuild.aot.manifest import Kernel, Manifest, Value
 from kbuild.aot.matrix import Expansion, Variant
 
@@ -24,6 +24,10 @@ STEP = f"{STATE}/step"
 """What a step's shell goes on with: the client of the build's server."""
 LAUNCHER = f"{STATE}/launcher.o"
 """The part of a package's launcher that is the same for all, compiled; within the build directory."""
+LAUNCHER_JOB = f"{STATE}/launcher.json"
+LAUNCHER_RECORD = f"{STATE}/launcher.o.json"
+WHEEL = f"{STATE}/wheel.json"
+"""Record of the last step: `wheel` is the path of the wheel within the build directory."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Job:
     def file(self) -> str:
         """Path of the job's own file within the build directory."""
         return f"{STATE}/jobs/{self.stem}.json"
+
+    @property
+    def record(self) -> str:
+        """Path of the record of what its step makes, which is the variant's facts as well."""
+        return f"{self.stem}.json"
 
     def encode(self) -> bytes:
         """The job as canonical JSON."""
@@ -88,18 +97,20 @@ def _word(value: Value) -> str:
 class Edge:
     """One step of the build."""
 
-    rule: str
-    """`step` or `launcher`."""
+    job: str
+    """File that says what to do; all paths are relative to the build directory."""
     outputs: tuple[str, ...]
-    """Files it makes; all paths are relative to the build directory."""
-    inputs: tuple[str, ...]
-    """Files on its command line."""
+    """Files it makes."""
+    record: str
+    """That of the outputs which is the record of the others."""
+    identity: str
+    """Digest of what it makes them from, besides what other steps make."""
+    description: str
+    """What to show while it runs."""
     implicit: tuple[str, ...] = ()
     """Further files it depends on."""
-    description: str = ""
-    """What to show while it runs."""
-    command: tuple[str, ...] = ()
-    """The words of its command line, where the rule does not give it."""
+    reads: tuple[str, ...] = ()
+    """Records of the steps whose files it reads."""
 
 
 @dataclass(frozen=True)
@@ -138,17 +149,20 @@ def plan(
     edges = [_compile_edge(job) for job in jobs]
     files = [(job.file, job.encode()) for job in jobs]
     if package is not None:
-        facts = {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
-        files.append((PACKAGE, canonical_json(facts)))
+        everything = canonical_json({"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package})
+        launcher = canonical_json({name: package[name] for name in ("templates", "cc_digest", "launcher")})
+        files.append((PACKAGE, everything))
         files.append((f"{STATE}/assemble.json", canonical_json({"package": PACKAGE})))  # Short, as all jobs are.
-        files.append((f"{STATE}/launcher.json", canonical_json({name: package[name] for name in ("templates", "cc_digest")})))
-        outputs = tuple(output for edge in edges for output in edge.outputs)
+        files.append((LAUNCHER_JOB, launcher))
         # First, for the last steps to have nothing left but what needs the cubins.
-        edges.insert(0, _launcher_edge(package["launcher"]))
-        what = f"package {manifest.package.name}"
-        needed = (PACKAGE, LAUNCHER, *outputs)
-        edges.append(Edge("step", (f"{STATE}/wheel.json",), (f"{STATE}/assemble.json",), needed, what))
+        edges.insert(0, _launcher_edge(launcher))
+        edges.append(_package_edge(everything, manifest.package.name, edges))
     return Plan(jobs, tuple(edges), tuple(files))
+
+
+def made_of(identity: str, records: Iterable[bytes]) -> str:
+    """Digest of all that the last step makes its files from: its identity, and the records of what it reads."""
+    return digest([identity, *(bytes_digest(record) for record in records)])
 
 
 def is_last(job: bytes) -> bool:
@@ -187,11 +201,17 @@ def job_of(
     return Job(variant, kernel.source, kernel.function, constexprs, identity, source, lineinfo)
 
 
-def _launcher_edge(command: Sequence[str]) -> Edge:
-    inputs = (f"{STATE}/launcher.json",)
-    return Edge("launcher", (LAUNCHER,), (), inputs, "compile the launcher", tuple(command))
+def _launcher_edge(job: bytes) -> Edge:
+    return Edge(LAUNCHER_JOB, (LAUNCHER, LAUNCHER_RECORD), LAUNCHER_RECORD, bytes_digest(job), "compile the launcher")
 
 
 def _compile_edge(job: Job) -> Edge:
     outputs = tuple(f"{job.stem}.{suffix}" for suffix in ("cubin", "json", "ptx"))
-    return Edge("step", outputs, (job.file,), description=f"compile {job.variant.name}")
+    return Edge(job.file, outputs, job.record, bytes_digest(job.encode()), f"compile {job.variant.name}")
+
+
+def _package_edge(package: bytes, name: str, others: Sequence[Edge]) -> Edge:
+    needed = (PACKAGE, *(output for edge in others for output in edge.outputs))
+    reads = tuple(edge.record for edge in others)
+    job, what = f"{STATE}/assemble.json", f"package {name}"
+    return Edge(job, (WHEEL,), WHEEL, bytes_digest(package), what, needed, reads)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from kbuild.aot import records
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import digest
 from kbuild.aot.plan import STATE, STEP
@@ -58,19 +59,22 @@ class Service:
         if self._compiling is not None and self._compiling.wait() == 0:
             with suppress(OSError):
                 os.replace(f"{program}.part", program)
-                program.with_suffix(".stamp").write_text(self._stamp())
+                records.write(self._build, f"{_CLIENT}.json", {_CLIENT: program.read_bytes()}, self._stamp())
         words = [self._python, "-S", "-I", str(_source("client.py"))]
         if self._old_client() is not None and os.access(program, os.X_OK):  # Programs may not run from every directory.
             words = [f"./{_CLIENT}", self._python]
         write_if_changed(self._build / STEP, f"exec {shlex.join(words)}\n".encode())
 
+    def drop_client(self) -> None:
+        """Has the steps run their client in Python, which needs nothing that lies in the build directory."""
+        for name in (_CLIENT, f"{_CLIENT}.json"):
+            (self._build / name).unlink(missing_ok=True)
+        self._compiling = None
+        self.get_ready()
+
     def _old_client(self) -> Path | None:
-        """The client in C, if it is there and of this source and compiler."""
-        program = self._build / _CLIENT
-        with suppress(OSError):
-            if program.with_suffix(".stamp").read_text() == self._stamp() and program.exists():
-                return program
-        return None
+        """The client in C, if it is there as it was compiled, from this source and by this compiler."""
+        return self._build / _CLIENT if records.read(self._build, f"{_CLIENT}.json", self._stamp()) is not None else None
 
     def _stamp(self) -> str:
         return digest([list(self._cc), _source("client.c").read_text()])

@@ -1,4 +1,4 @@
-"""One step of a build: compiles a variant, or assembles the package, whichever its job says.
+"""One step of a build: compiles a variant or the launcher, or assembles the package, whichever its job says.
 
     python -m kbuild @step < .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
 
@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 
 from kbuild.aot.compile_variant import compile_job
+from kbuild.aot.files import why
 from kbuild.aot.plan import STATE, Job, is_last
 from kbuild.errors import InternalError, KbuildError, render
 
@@ -45,7 +46,11 @@ def run(job: bytes) -> int:
         if is_last(job):
             from kbuild.aot.assemble import assemble  # Not for variants, which do without.
 
-            assemble(json.loads(Path(fields["package"]).read_bytes()), settings)
+            assemble(Path(fields["package"]).read_bytes(), settings)
+        elif "launcher" in fields:
+            from kbuild.aot.cbuild import compile_launcher  # As above.
+
+            compile_launcher(job, fields["launcher"])
         else:
             os.chdir(settings["project"])
             if compile_job(Job.decode(fields), settings, build):
@@ -54,7 +59,7 @@ def run(job: bytes) -> int:
         print(render(error))
         return 1
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}")
+        print(f"error: {why(error)}")
         return 1
     except Exception as error:
         hint = "this is a bug of kbuild's; -v shows where"

@@ -108,7 +108,9 @@ def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:
         raise ToolError(f"{command[0]} did not run: {error}") from None
     if done.returncode != 0:
         output = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise ToolError(f"{command[0]} failed with exit code {done.returncode} in {directory}:\n{output[-4000:]}")
+        where = f" in {directory}" if directory != Path() else ""
+        said = f":\n{output[-4000:]}" if output else " and said nothing"
+        raise ToolError(f"{command[0]} failed with exit code {done.returncode}{where}{said}")
 
 
 def _is_program(path: str | Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tomli
 
-from kbuild.aot.files import write_if_changed
+from kbuild.aot.files import write_files
 from kbuild.aot.manifest import Condition, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import parse_guard
 from kbuild.errors import KbuildError, ManifestError
@@ -104,7 +104,7 @@ def _entry(where: str, table: Any) -> Entry:
 def write(file: Path, entries: Iterable[Entry]) -> None:
     """Write a table; the same entries give the same bytes."""
     ordered = sorted(entries, key=lambda entry: (entry.kernel, entry.device))
-    write_if_changed(file, "\n".join([_HEADER, *(_text(entry) for entry in ordered)]).encode())
+    write_files({file: "\n".join([_HEADER, *(_text(entry) for entry in ordered)]).encode()})
 
 
 def _text(entry: Entry) -> str:

@@ -99,7 +99,7 @@ def needed_libraries(data: bytes) -> set[bytes]:
     return needed
 
 
-def read_tree(root: Path, patterns: Iterable[str]) -> dict[str, bytes]:
-    """The files under a directory that match one of the patterns, by their path from the directory's parent."""
+def read_tree(root: Path, patterns: Iterable[str], base: Path | None = None) -> dict[str, bytes]:
+    """The files under a directory that match one of the patterns, by their path from `base`, or the directory's parent."""
     found = {file for pattern in patterns for file in root.rglob(pattern) if file.is_file()}
-    return {file.relative_to(root.parent).as_posix(): file.read_bytes() for file in sorted(found)}
+    return {file.relative_to(base or root.parent).as_posix(): file.read_bytes() for file in sorted(found)}

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from kbuild.aot.environment import prepare
+from kbuild.aot.files import why
 from kbuild.errors import KbuildError, ManifestError, render
 
 INTERRUPTED = 130
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A directory that cannot be written, a full disk: the user's to mend, and said without a stack.
         if verbose:
             _print_stack()
-        print(f"error: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        print(f"error: {why(error)}", file=sys.stderr)
         return 1
     except Exception as error:
         if verbose:

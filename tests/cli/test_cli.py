@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def test_a_package_that_fails_is_no_variant_that_does(
     monkeypatch.setenv("CC", "false")
     code, _, err = run(capsys, "build", "-k", "-q")
     expected = "error: the package demo_kernels: compiling its launcher failed\n"
-    assert code == 1 and err == expected + "the C compiler ended with exit code 1 and said nothing\n"
+    assert code == 1 and err == f"{expected}error: {shutil.which('false')} failed with exit code 1 and said nothing\n"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from pathlib import Path
 
 from kbuild.aot.build import BUILD
-from kbuild.aot.plan import STATE
+from kbuild.aot.identity import unseal
+from kbuild.aot.plan import STATE, WHEEL
 
 
 def run(options: argparse.Namespace) -> int:
@@ -20,9 +20,9 @@ def run(options: argparse.Namespace) -> int:
             print(f"no build in {project}", file=sys.stderr)
         return 0
     paths = [directory]
-    record = directory / STATE / "wheel.json"
-    if record.is_file():
-        paths.append(Path(options.output or project / "dist", Path(json.loads(record.read_bytes())["wheel"]).name))
+    record = directory / WHEEL
+    if record.is_file() and (made := unseal(record.read_bytes())):
+        paths.append(Path(options.output or project / "dist", Path(made["wheel"]).name))
     for path in paths:
         if not path.exists():
             continue

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot.build import BUILD, load_variants
+from kbuild.aot.identity import unseal
 from kbuild.cli.verbs.show import is_debugging, size_of, warnings_of
 
 
@@ -18,8 +19,8 @@ def run(options: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     for variant in expansion.variants:
         facts = project / BUILD / variant.arch / variant.kernel / f"{variant.file_name}.json"
-        known = json.loads(facts.read_bytes()) if facts.is_file() else {}
-        rows.append({"name": variant.name, "variant": str(variant), "built": known or None})
+        known = unseal(facts.read_bytes()) if facts.is_file() else None
+        rows.append({"name": variant.name, "variant": str(variant), "built": known})
     if options.json:
         excluded = [
             {"kernel": e.kernel, "arch": e.arch, "matrix": dict(e.matrix), "reason": e.reason} for e in expansion.excluded

@@ -6,6 +6,7 @@ import stat
 
 import pytest
 
+import kbuild
 from kbuild.compiler.backend.cubin import _facts, assemble, check_cubin, find_ptxas, ptxas_version
 from kbuild.errors import ToolError
 
@@ -14,6 +15,12 @@ PTX = """
 .target sm_80
 .address_size 64
 .visible .entry f(.param .u64 p) .reqntid 32 { ret; }
+"""
+TOTAL = """
+import triton.language as tl
+
+def total(x, out):
+    tl.store(out + tl.arange(0, 256), tl.sigmoid(tl.load(x + tl.arange(0, 256))))
 """
 
 
@@ -35,6 +42,27 @@ def test_what_ptxas_complains_of_is_told():
 def test_a_missing_ptxas_is_told_with_advice():
     with pytest.raises(ToolError, match="KBUILD_PTXAS"):
         assemble(PTX, "sm_80", "/nowhere/ptxas")
+
+
+def test_line_information_is_the_same_in_every_directory(tmp_path, monkeypatch):
+    made = []
+    for name in ("one", "another place"):
+        (tmp_path / name / "kernels").mkdir(parents=True)
+        (tmp_path / name / "kernels/total.py").write_text(TOTAL)
+        monkeypatch.chdir(tmp_path / name)
+        artifact = kbuild.compile("kernels/total.py:total", signature={"x": "*fp32", "out": "*fp32"}, lineinfo=True)
+        made.append(artifact.asm)
+    assert '.file\t1 "kernels/total.py"' in made[0]["ptx"]
+    assert all(made[0][stage] == made[1][stage] for stage in ("llir", "ptx", "cubin"))
+    assert str(tmp_path).encode() not in made[0]["cubin"]
+
+
+def test_words_of_no_encoding_are_told_as_well(tmp_path):
+    tool = tmp_path / "ptxas"
+    tool.write_bytes(b"#!/bin/sh\nprintf 'fehlgeschl\\344gen' >&2; exit 3\n")
+    tool.chmod(0o755)
+    with pytest.raises(ToolError, match=r"(?s)exit code 3 .*fehlgeschl.gen"):
+        assemble(PTX, "sm_80", str(tool))
 
 
 @pytest.mark.parametrize("action, message", [

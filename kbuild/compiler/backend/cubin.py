@@ -145,7 +145,10 @@ def _facts(report: str, version: str) -> CubinFacts:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        # Whatever the language and the encoding of the machine: what cannot be read is no reason to stop.
+        return subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL
+        )
     except OSError as error:
         name = os.path.basename(command[0])
         raise ToolError(f"cannot run {name} ({command[0]}): {error.strerror}", hint="set KBUILD_PTXAS to a ptxas") from error

@@ -9,7 +9,7 @@ from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.types import I1, DescriptorType, PointerType, Type
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import llvm_type
-from kbuild.errors import Loc
+from kbuild.errors import Loc, shown_path
 
 TRIPLE = "nvptx64-nvidia-cuda"
 DATA_LAYOUT = "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
@@ -126,7 +126,8 @@ class DebugInfo:
 
     def _file(self, file: str) -> int:
         if file not in self.files:
-            path = PurePath(file)
+            # From the project's directory, in which builds compile: the same wherever the same is built.
+            path = PurePath(shown_path(file))
             self.files[file] = self._add(f'!DIFile(filename: "{path.name}", directory: "{path.parent}")')
         return self.files[file]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,6 +58,8 @@ def _has(path: Path, data: bytes) -> bool:
 
 def _put(path: Path, data: bytes, mode: int, is_durable: bool) -> None:
     """Writes a file under another name, and gives it its own; durable, it waits for the disk in between."""
+    import tempfile  # Whoever only words an error needs none of its modules.
+
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)

@@ -82,9 +82,10 @@ def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any
     return [argument(name, type_) for name, type_ in parameters]
 
 
-def place(heap: Heap, arguments: Sequence[Argument]) -> tuple[list[Any], list[int | None]]:
+def place(heap: Heap, arguments: Sequence[Argument], names: Sequence[str] = ()) -> tuple[list[Any], list[int | None]]:
     """Copy arrays to the heap; what to pass for each argument, and the address of each that is an array.
 
+    With `names` of the arguments reports count in elements: `x[96]`.
     Raises TensorMapError for tensor maps that the driver would refuse.
     """
     addresses: list[int | None] = []
@@ -92,7 +93,9 @@ def place(heap: Heap, arguments: Sequence[Argument]) -> tuple[list[Any], list[in
         if not isinstance(argument, np.ndarray):
             addresses.append(None)
             continue
-        address = heap.allocate(argument.nbytes, f"argument {number}")
+        address = heap.allocate(argument.nbytes, names[number] if names else f"argument {number}")
+        if names:
+            heap.is_array(address, argument.itemsize)
         heap.bytes(address, argument.nbytes)[:] = np.frombuffer(argument.tobytes(), np.uint8)
         addresses.append(address)
 

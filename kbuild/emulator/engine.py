@@ -165,11 +165,16 @@ class Convoy:
             launch.steps += len(steps) + 1
             waiting = self._execute(steps, entry.mask)
             if launch.steps > launch.step_budget:
-                raise Stop(self.finding("step-budget", f"no end after {launch.steps} instructions", block.branch))
+                last = block.branch or (block.steps[-1].instruction if block.steps else None)
+                raise Stop(self.finding("step-budget", f"no end after {launch.steps} instructions", last))
+            if block.spins:
+                self.cta.cluster.gives_way = True
             if not self.leave(block, entry) or self.done:
                 return
             if waiting is not None:
                 self.waiting = waiting
+                return
+            if block.spins:
                 return
 
     def _execute(self, steps: list[tuple[Callable[..., Any], tuple[Any, ...], Step]], mask: Mask) -> Waiting | None:
@@ -422,14 +427,15 @@ class Cluster:
         self.launch = launch
         self.ctas: list[Cta] = []
         self.barrier = ClusterBarrier(self)
-        self.started = False
+        self.gives_way = False
+        """Whether a warp has looked at memory in vain, so that other clusters should have a turn."""
 
     @property
     def observers(self) -> Sequence[Any]:
         return self.launch.observers
 
     def run(self, schedule: Schedule, quantum: int) -> bool:
-        """Run until the cluster is done (True) or has had `quantum` turns.  Raises Stop for a deadlock and other findings."""
+        """Run until the cluster is done (True), has had `quantum` turns, or spins; raises Stop for a deadlock and other findings."""
         for _ in range(quantum):
             ready = self._ready()
             if not ready:
@@ -439,6 +445,9 @@ class Cluster:
                     continue
                 raise Stop(self._deadlock())
             schedule.choose(ready).run(schedule.blocks if len(ready) > 1 else schedule.alone)
+            if self.gives_way:
+                self.gives_way = False
+                return False
         return False
 
     def _ready(self) -> list[Convoy]:

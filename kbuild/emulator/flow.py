@@ -30,6 +30,8 @@ class Block:
     """Whether one of its instructions may wait for other warps, or they for it."""
     separates: bool = False
     """Whether warps that take different ways at its branch must be scheduled on their own."""
+    spins: bool = False
+    """Whether its branch goes back to look once more at memory that other CTAs may change."""
 
 
 def build(flat: Flat) -> list[Block]:
@@ -46,6 +48,8 @@ def build(flat: Flat) -> list[Block]:
     for number, block in enumerate(blocks):
         if block.guard is not None:
             block.separates = _region_communicates(blocks, number)
+        if block.target is not None and block.target <= number:
+            block.spins = any(looks(inside) for member in _loop(blocks, number) for inside in blocks[member].instructions)
     return blocks
 
 
@@ -74,6 +78,34 @@ def _split(flat: Flat) -> tuple[list[Block], dict[str, int]]:
     if blocks[-1].branch is None:
         blocks[-1].target = len(blocks)
     return blocks, labels
+
+
+def _loop(blocks: list[Block], number: int) -> set[int]:
+    """The blocks of the loop that the branch of a block goes back to the head of."""
+    head = blocks[number].target
+    assert head is not None
+    before: list[list[int]] = [[] for _ in range(len(blocks) + 1)]
+    for block in range(len(blocks)):
+        for successor in successors(blocks, block):
+            before[successor].append(block)
+    inside, todo = {head, number}, [number] if number != head else []
+    while todo:
+        for block in before[todo.pop()]:
+            if block not in inside:
+                inside.add(block)
+                todo.append(block)
+    after = [[end for end in successors(blocks, block) if end < len(blocks)] for block in range(len(blocks))]
+    return inside & set(_postorder(after, head))  # A loop that is entered in its middle has ways to it among the former.
+
+
+def looks(instruction: Instruction) -> bool:
+    """Whether an instruction reads memory that other CTAs may be changing."""
+    words = instruction.modifiers
+    if "shared" in words or any(word.startswith("shared::") for word in words):
+        return False
+    return instruction.opcode == "atom" or (
+        instruction.opcode == "ld" and any(word in ("volatile", "relaxed", "acquire", "mmio") for word in words)
+    )
 
 
 def successors(blocks: list[Block], number: int) -> list[int]:

@@ -57,18 +57,20 @@ def run(
     arguments: Sequence[Argument], *,
     schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
     shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str | Timing = "late", checks: str = "",
+    names: Sequence[str] = (),
 ) -> Report:  # fmt: skip
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
     access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  `checks` looks for races
-    too: `strict` by the letter of the PTX ISA, `lenient` without what hardware forgives (`race.LENIENT`).  Raises PtxError for
-    text that cannot be run, EmulationError for arguments that do not fit the kernel, TensorMapError for maps that cannot be made.
+    too: `strict` by the letter of the PTX ISA, `lenient` without what hardware forgives (`race.LENIENT`); with `names` of the
+    arguments reports say `x[96]` for addresses.  Raises PtxError for text that cannot be run, EmulationError for arguments that
+    do not fit the kernel, TensorMapError for maps that cannot be made.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
     heap = Heap()
-    values, addresses = place(heap, arguments)
+    values, addresses = place(heap, arguments, names)
     launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = [*observers, *checkers_named(checks)]

@@ -52,6 +52,8 @@ class Space:
         self.state = np.zeros(0, np.uint8)
         self.names: list[tuple[int, int, str]] = []
         """First byte, size and name of each allocation, for reports."""
+        self.elements: dict[int, int] = {}
+        """Bytes of an element, by first byte, of the allocations that are arrays: reports count in these."""
         self.live: list[tuple[int, int]] = []
         """First and last (exclusive) byte of runs of live memory, for quick checks."""
         self._views: dict[int, np.ndarray] = {}
@@ -111,6 +113,11 @@ class Space:
         if not self.names:
             return f"{text} ({self.name} memory has {int((self.state == _LIVE).sum())} bytes)"
         start, size, name = min(self.names, key=lambda entry: max(entry[0] - offset, offset - entry[0] - entry[1] + 1, 0))
+        if start in self.elements and abs(offset - start) < len(self.data):
+            index, byte = divmod(offset - start, self.elements[start])
+            where = "" if start <= offset < start + size else f", before {name}" if offset < start else f", after the end of {name}"
+            within = f", byte {byte} of it" if byte else ""
+            return f"{name}[{index}]{within}{where}" + (f" ({size // self.elements[start]} elements)" if where else "")
         if offset < start:
             return f"{text}, {start - offset} bytes before {name} ({size} bytes)"
         if offset >= start + size:
@@ -132,6 +139,10 @@ class Heap(Space):
         self.make_live(offset, offset + size)
         self.names.append((offset, size, name))
         return self.base + offset
+
+    def is_array(self, address: int, element: int) -> None:
+        """Reports count what lies at an address in elements of so many bytes."""
+        self.elements[address - self.base] = element
 
     def free(self, address: int) -> None:
         """Give an allocation back; touching it again is a fault.  Raises Fault for an address that is none."""

@@ -47,6 +47,8 @@ class Block:
     reconvergence: int
     separates: bool
     branch: Instruction | None
+    spins: bool = False
+    """Whether the branch goes back to look once more at memory that other CTAs may change."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,9 @@ class _Decoder:
                 raise PtxError(message, Loc(self.file, instruction.line), error.hint) from None
         guard = None if block.guard is None else self.rows.slot(View(block.guard.register, "pred"))
         negated = block.guard is not None and block.guard.negated
-        return Block(tuple(steps), block.target, guard, negated, block.reconvergence, block.separates, block.branch)
+        return Block(
+            tuple(steps), block.target, guard, negated, block.reconvergence, block.separates, block.branch, block.spins
+        )  # fmt: skip
 
     def step(self, instruction: Instruction) -> Step:
         form = form_of(instruction)

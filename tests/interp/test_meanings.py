@@ -62,7 +62,7 @@ def test_an_access_out_of_bounds_is_told_with_its_line() -> None:
         run(text, *arrays, 100, grid=(2,))
     assert str(caught.value) == (
         "add.py:5:9: error: read out of bounds: 28 of 64 elements, the first at [36]: "
-        "element 100 of array 0, which has 100\n"
+        "x[100], of 100 elements\n"
         "help: mask the access"
     )
 

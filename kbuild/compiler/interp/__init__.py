@@ -2,7 +2,7 @@
 
     run(module, [x, y, out, 1000], grid=(4,))
 
-Programs run one after the other.  Memory is checked: an access outside the arrays raises `InterpretError` at its line.
+Programs run one after the other; one that waits for another lets it run.  Memory is checked: an access outside the arrays raises `InterpretError` at its line.
 Masked-off lanes and shared memory nobody wrote hold NaN.  Arrays of bf16 are uint16, of f8 uint8: `encode` and `decode`.
 """
 
@@ -52,10 +52,11 @@ def run(
         arguments = [arguments[argument.hint] for argument in parameters]
     if len(arguments) != len(parameters):
         raise InterpretError(f"{kernel.name} takes {len(parameters)} arguments, not {len(arguments)}")
-    arrays = [given for parameter, given in zip(parameters, arguments) if is_pointer(parameter.type) and given is not None]
     for parameter, given in zip(parameters, arguments):
         _check_argument(parameter, given)
-    memory = GlobalMemory(arrays, trace)
+    pointed = [(p.hint, given) for p, given in zip(parameters, arguments) if is_pointer(p.type) and given is not None]
+    arrays, names = [given for _, given in pointed], [name or f"argument {place}" for place, (name, _) in enumerate(pointed)]
+    memory = GlobalMemory(arrays, trace, names)
     addresses = iter([memory.address_of(index) for index in range(len(arrays))])
     values = [_argument(parameter.type, given, addresses) for parameter, given in zip(parameters, arguments)]
     values += [_tensor_map(argument, kernel.argument_hints[argument.index], values) for argument in maps]
@@ -63,8 +64,7 @@ def run(
     run_grid(module, memory, values, (int(x), int(y), int(z)))
     memory.write_back()
     if trace is not None:
-        pointers = [p.hint for p, given in zip(parameters, arguments) if is_pointer(p.type) and given is not None]
-        memory.tell(trace, pointers)
+        memory.tell(trace, [name for name, _ in pointed])
 
 
 def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]) -> TensorMap:

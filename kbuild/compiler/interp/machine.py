@@ -1,4 +1,4 @@
-"""The interpreter itself: programs one after the other, blocks of operations, control flow, and the table of meanings."""
+"""The interpreter itself: programs, blocks of operations, control flow, and the table of meanings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from kbuild.compiler.interp.formats import Array, value_dtype
 from kbuild.compiler.interp.memory import GlobalMemory, Tile
+from kbuild.compiler.interp.programs import Index, Programs, spin_of
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ops.control import Call, Condition, For, If, Return, While, Yield
 from kbuild.errors import InterpretError
@@ -63,12 +64,14 @@ class Machine:
     """One program of the grid: the values defined so far, and the memory."""
 
     def __init__(
-        self, module: Module, memory: GlobalMemory, program: tuple[int, int, int], grid: tuple[int, int, int], shared: int
+        self, module: Module, memory: GlobalMemory, program: Index, grid: Index, shared: int, programs: Programs | None = None
     ) -> None:
         self.module = module
         self.memory = memory
         self.program = program
         self.grid = grid
+        self.programs = programs
+        """The grid's programs, which wait for each other; None for one that is alone."""
         self.values: dict[Value, Any] = {}
         self.shared = np.full(shared, 0xFF, np.uint8)
         """Dynamic shared memory: all bits set, which is NaN, until something is written."""
@@ -125,19 +128,19 @@ class Machine:
         self.write_copies(len(self.outgoing))
 
 
-def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], grid: tuple[int, int, int]) -> None:
-    """All programs of a grid, axis 0 fastest, one after the other."""
+def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], grid: Index) -> None:
+    """All programs of a grid, axis 0 fastest, one after the other; where they wait for each other, in turns."""
     kernel = module.kernel
     shared = int(kernel.attrs.get("shared", 0))
+
+    def work(programs: Programs, index: Index) -> None:
+        machine = Machine(module, memory, index, grid, shared, programs)
+        machine.call(kernel, arguments)
+        machine.finish()
+
+    indices = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
     with np.errstate(all="ignore"):
-        for z in range(grid[2]):
-            for y in range(grid[1]):
-                for x in range(grid[0]):
-                    if memory.marks is not None:
-                        memory.marks.trace.program += 1
-                    machine = Machine(module, memory, (x, y, z), grid, shared)
-                    machine.call(kernel, arguments)
-                    machine.finish()
+        Programs(indices, work, memory).run()
 
 
 @means(For)
@@ -154,13 +157,18 @@ def run_for(machine: Machine, op: For) -> tuple[Any, ...]:
 
 @means(While)
 def run_while(machine: Machine, op: While) -> tuple[Any, ...]:
-    carried = tuple(machine[value] for value in op.init)
-    for _ in range(MOST_ROUNDS):
-        go_on, *carried = machine.run(op.before, carried)
+    carried, spin = tuple(machine[value] for value in op.init), None
+    for number in range(MOST_ROUNDS):
+        if number == 1:
+            spin = spin_of(machine.programs, op, machine.module.functions)
+        go_on, *tested = machine.run(op.before, carried)
         if not go_on:
-            return tuple(carried)
-        carried = machine.run(op.after, carried)
-    raise InterpretError(f"a loop has no end after {MOST_ROUNDS} rounds", op.loc, "programs run one after the other here")
+            return tuple(tested)
+        following = machine.run(op.after, tested)
+        if spin is not None:
+            spin.round(carried, following)
+        carried = following
+    raise InterpretError(f"a loop has no end after {MOST_ROUNDS} rounds", op.loc)
 
 
 @means(If)

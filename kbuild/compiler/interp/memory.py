@@ -11,6 +11,8 @@ from kbuild.compiler.interp.formats import Array, decode, encode, memory_dtype
 from kbuild.compiler.ir.types import MemDescType, Type
 from kbuild.errors import InterpretError, Loc
 
+Seen = list[tuple[Array, Type, Loc | None]]
+"""Reads: the places in memory, counted in elements of a type."""
 ORIGIN = 1 << 40
 """The first address: beyond 32 bits, so that a pointer squeezed into 32 bits is caught."""
 _ALIGNMENT = 256
@@ -65,8 +67,14 @@ _EVERY_BYTE = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 class GlobalMemory:
     """Arrays at addresses.  `address_of` takes an array in, `write_back` brings its contents out again."""
 
-    def __init__(self, arrays: Sequence[np.ndarray], trace: Trace | None = None) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray], trace: Trace | None = None, names: Sequence[str] = ()) -> None:
+        """`names` are those of the arrays, for messages."""
         self.arrays = arrays
+        self.names = names or [f"array {number}" for number in range(len(arrays))]
+        self.changes = self.changes_before = -1
+        """How often the bytes of memory have been changed, and had been when the round of a loop began; -1 while nobody asks."""
+        self.seen: Seen | None = None
+        """What the loop that is watched has looked at in this round."""
         self.starts: list[int] = []
         end = _ALIGNMENT
         for array in arrays:
@@ -95,9 +103,42 @@ class GlobalMemory:
             trace.read[name] = self.marks.read[start : start + array.nbytes] > 0
             trace.written[name] = self.marks.written[start : start + array.nbytes] > 0
 
+    def begin(self, program: int) -> None:
+        """A program begins, or goes on."""
+        if self.marks is not None:
+            self.marks.trace.program = program
+        self.seen = None
+
+    def begin_watching(self) -> None:
+        """From now on changes are counted, and what a program looks at is kept."""
+        self.changes = max(self.changes, 0)
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        """A round of a loop that is watched begins."""
+        self.changes_before, self.seen = self.changes, []
+
+    def told(self, seen: Seen | None) -> str:
+        """The last thing that a loop has looked at, in words: its element of an array, and what that holds."""
+        if not seen:
+            return "it looks at nothing"
+        places, type_, loc = seen[-1]
+        dtype = np.dtype(memory_dtype(type_))
+        first = int(np.atleast_1d(places)[0])
+        value = decode(self.bytes.view(dtype)[first : first + 1], type_)[0]
+        more = f" and {np.size(places) - 1} more" if np.size(places) > 1 else ""
+        return f"{loc or 'it'} reads {self.element(first * dtype.itemsize, dtype.itemsize)}{more}, which is {value}"
+
+    def element(self, offset: int, size: int) -> str:
+        """The element of `size` bytes at an offset, by the name of its array: `x[96]`."""
+        number = max(int(np.searchsorted(self._starts, offset, "right")) - 1, 0)
+        return f"{self.names[number]}[{(offset - self.starts[number]) // size}]"
+
     def load(self, addresses: Array, type_: Type, loc: Loc | None) -> Array:
         """The values of a type at addresses (of any shape), all of which must lie within arrays."""
         places = self._places(addresses, memory_dtype(type_), "read", loc)
+        if self.seen is not None and np.size(places):
+            self.seen.append((places, type_, loc))
         if self.marks is not None:
             self.marks.load(places, np.dtype(memory_dtype(type_)).itemsize)
         return decode(self.bytes.view(memory_dtype(type_))[places], type_)
@@ -106,8 +147,10 @@ class GlobalMemory:
         """Write values of a type; of equal addresses the last wins."""
         places = self._places(addresses, memory_dtype(type_), "write", loc)
         memory, given = self.bytes.view(memory_dtype(type_)), encode(values, type_)
-        before = memory[places] if self.marks is not None else None
+        before = memory[places] if self.marks is not None or self.changes >= 0 else None
         memory[places] = given
+        if self.changes >= 0 and not np.array_equal(_bits(before), _bits(memory[places])):
+            self.changes += 1
         if self.marks is not None:
             given = before if atomic else np.broadcast_to(given, np.shape(places))
             self.marks.store(before, before if atomic else memory[places], places, given, memory.dtype.itemsize, loc)
@@ -130,10 +173,9 @@ class GlobalMemory:
         first, number = int(offsets[tuple(where)]), int(owner[tuple(where)])
         if not self.arrays:
             raise InterpretError(f"{verb} at address {first + ORIGIN:#x}, but the kernel has no arrays", loc)
-        element, count = (first - self.starts[number]) // size, self.arrays[number].nbytes // size
         raise InterpretError(
             f"{verb} out of bounds: {int(wrong.sum())} of {wrong.size} elements, the first at {where.tolist()}: "
-            f"element {element} of array {number}, which has {count}",
+            f"{self.element(first, size)}, of {self.arrays[number].nbytes // size} elements",
             loc,
             "mask the access",
         )

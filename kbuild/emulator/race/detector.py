@@ -39,12 +39,12 @@ class RaceDetector:
     """Watches one launch (`run(…, observers=[RaceDetector()])`); its findings come with the report.
 
     `without` are kinds of findings to leave out (see `race.KINDS`; `race.LENIENT` is such a set); `unwritten` the numbers of
-    arguments whose bytes the kernel must write before it reads them.
+    arguments, or the names that `run` gives them, whose bytes the kernel must write before it reads them.
     """
 
-    def __init__(self, without: Iterable[str] = (), unwritten: Iterable[int] = ()) -> None:
+    def __init__(self, without: Iterable[str] = (), unwritten: Iterable[int | str] = ()) -> None:
         self.without = frozenset(without)
-        self.unwritten = tuple(unwritten)
+        self.unwritten = {f"argument {place}" if isinstance(place, int) else place for place in unwritten}
 
     def began(self, launch: Any) -> None:
         """A launch begins."""
@@ -67,7 +67,7 @@ class RaceDetector:
         if self.unwritten:
             unwritten = np.zeros(len(heap.data), bool)
             for start, size, name in heap.names:
-                if name in {f"argument {number}" for number in self.unwritten}:
+                if name in self.unwritten:
                     unwritten[start : start + size] = True
         self._memories[id(heap)] = Memory(heap, RecentReaders(len(heap.data)), False, unwritten)
 

@@ -94,7 +94,7 @@ def _holds(type_: str, value: int) -> bool:
 def check_expressions(
     reader: Reader, path: KeyPath, verify: Verify | None, names: Collection[str], scalars: Collection[str]
 ) -> None:
-    """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also over those before."""
+    """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also over each other."""
     if verify is None:
         return
     path = (*path, "verify")
@@ -106,12 +106,10 @@ def check_expressions(
     for name, text in verify.loops:
         check_expression(reader, (*path, "loops", name), text, constexprs)
     for number, launch in enumerate(verify.values):
-        known = set(constexprs)
+        known = constexprs | {name for name, value in launch if not isinstance(value, float)}
         for name, value in launch:
             if isinstance(value, str):
-                check_expression(reader, (*path, "values", number, name), value, known)
-            if not isinstance(value, float):
-                known.add(name)
+                check_expression(reader, (*path, "values", number, name), value, known - {name})
 
 
 def check_expression(reader: Reader, path: KeyPath, text: str, names: Collection[str]) -> None:

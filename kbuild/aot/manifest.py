@@ -190,7 +190,7 @@ class Verify:
     """Elements that each pointer points to: expressions over integer arguments and constexprs."""
     values: tuple[tuple[tuple[str, int | float | str], ...], ...]
     """The launches, each with the values of all arguments that are no pointers: numbers, or, of integers, expressions over
-    constexprs and arguments before them.  A variant takes those that fit its hints and facts."""
+    constexprs and each other.  A variant takes those that fit its hints and facts."""
     loops: tuple[tuple[str, str], ...] = ()
     """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first launch is made
     for 0 to 2 · (num_stages + 1) rounds as well, ragged and full."""

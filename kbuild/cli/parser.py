@@ -200,6 +200,7 @@ def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
     add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")
     add("--timing", default="", metavar="TIME", help="asynchronous operations early, late or random(N)")
+    add("--lenient", action="store_true", help="without races that today's hardware is known to forgive")
     add("--limit", type=_positive, default=0, metavar="SECONDS", help="the longest that a variant may take (default 300)")
 
 

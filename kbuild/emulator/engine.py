@@ -435,7 +435,7 @@ class Cluster:
         return self.launch.observers
 
     def run(self, schedule: Schedule, quantum: int) -> bool:
-        """Run until the cluster is done (True), has had `quantum` turns, or spins; raises Stop for a deadlock and other findings."""
+        """Run until the cluster is done (True), has had `quantum` turns or spins.  Raises Stop for a deadlock and other finds."""
         for _ in range(quantum):
             ready = self._ready()
             if not ready:

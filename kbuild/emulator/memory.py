@@ -115,7 +115,8 @@ class Space:
         start, size, name = min(self.names, key=lambda entry: max(entry[0] - offset, offset - entry[0] - entry[1] + 1, 0))
         if start in self.elements and abs(offset - start) < len(self.data):
             index, byte = divmod(offset - start, self.elements[start])
-            where = "" if start <= offset < start + size else f", before {name}" if offset < start else f", after the end of {name}"
+            beyond = "before" if offset < start else "after the end of"
+            where = "" if start <= offset < start + size else f", {beyond} {name}"
             within = f", byte {byte} of it" if byte else ""
             return f"{name}[{index}]{within}{where}" + (f" ({size // self.elements[start]} elements)" if where else "")
         if offset < start:

@@ -93,6 +93,16 @@ def test_it_computes_what_it_means(product: Path, capsys: pytest.CaptureFixture[
     assert "ok" in json.dumps(verdicts) and "failed" not in json.dumps(verdicts)
 
 
+def test_its_launches_are_guessed(product: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without [kernel.verify]: sizes of 40, rows of 48 elements, both of which the kernel sees."""
+    (product / "kernels.toml").write_text(MANIFEST.partition("[kernel.verify]")[0])
+    file = product / "kernels/product.py"
+    file.write_text(KERNEL.replace("[N, K], [40, 1]", "[N, K], [48, 1]"))
+    assert main(["verify", "-C", str(product), "--no-cache", "--json"]) == 0
+    (launch,) = {check["launch"] for verdict in json.loads(capsys.readouterr().out) for check in verdict["checks"]}
+    assert "a_shape_0=40" in launch and "a_stride_0=48" in launch and "N=40" in launch
+
+
 @pytest.mark.parametrize(("before", "after", "message"), [
     ("[TILE, 32]", "[TIL, 32]", 'TIL is no compile-time integer of every variant; did you mean "TILE"?'),
     ("{dtype}[TILE, 32]", "fp61[TILE, 32]", 'unknown type "fp61"; did you mean "fp64"?'),

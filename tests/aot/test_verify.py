@@ -196,6 +196,47 @@ def test_wrong_code_is_caught(
     assert "failed" in output.err and message in output.err
 
 
+def test_no_cache_runs_everything_anew(
+    verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where the compiler goes wrong after a first run, only a run without the cache sees that."""
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    command = ["verify", "-C", str(verified), "--arch", "sm_80", "-q"]
+    assert main(command) == 0
+    wrong(monkeypatch, "%ctaid.x", "%ctaid.y")
+    assert main(command) == 0
+    before = sorted((tmp_path / "cache").rglob("*"))
+    assert main([*command, "--no-cache"]) == 1
+    assert sorted((tmp_path / "cache").rglob("*")) == before
+
+
+NEVER = "\n{\n\t.reg .b32 \t%never<2>;\n\tadd.s32 \t%never1, %never0, 1;"
+
+
+def test_lenient_leaves_out_what_hardware_forgives(
+    verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A register that nobody has written; neither verdict is taken for the other."""
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    wrong(monkeypatch, "\n{", NEVER)
+    command = ["verify", "-C", str(verified), "--arch", "sm_80"]
+    assert main([*command, "--lenient", "-k"]) == 0
+    capsys.readouterr()
+    assert main(command) == 1
+    assert "uninitialised-register: " in capsys.readouterr().err
+
+
+def test_a_cause_is_shown_once_with_the_element_that_is_meant(
+    verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong(monkeypatch, "setp.lt", "setp.ne")
+    assert main(["verify", "-C", str(verified), "--arch", "sm_80", "-k", "--no-cache", "-j", "1"]) == 1
+    told = capsys.readouterr().err
+    assert "bytes at x[1604], after the end of x (1600 elements)" in told and "address" not in told
+    assert told.count("out-of-bounds: ") == 1 and told.count("repeat it with") == 1
+    assert "runs more of " in told and "are wrong, as shown for scale." in told
+
+
 def test_a_failure_says_how_to_repeat_it(
     verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

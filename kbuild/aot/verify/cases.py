@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kbuild.aot import expressions
+from kbuild.aot.descriptors import expanded
 from kbuild.aot.expressions import ExpressionFault
 from kbuild.aot.manifest import Guard, Kernel
 from kbuild.aot.matrix import Variant
@@ -20,6 +21,8 @@ Launch = Mapping[str, int | float | str]
 
 _GUESS_INTEGER, _GUESS_FLOAT = 40, 0.5
 """The scalars of a launch that nobody described; flags are 1."""
+_GUESS_ROW = 48
+"""Elements from one row of a descriptor's tensor to the next: 16 bytes divide them, whatever their type."""
 FEW_SMS = 3
 """Multiprocessors of the device: so few that persistent programs have several tiles each."""
 
@@ -53,18 +56,24 @@ def cases(kernel: Kernel, variant: Variant) -> list[Case]:
 
 def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
     """The launches of the manifest that dispatch could give to the variant; if there are none, one that is made to fit."""
-    if kernel.verify is None:
-        scalars = [argument for argument in kernel.args + kernel.grid_args if not argument.is_pointer]
-        given: list[Launch] = [{argument.name: _guess(argument.type) for argument in scalars}]
-        if any(argument.is_descriptor for argument in kernel.args):
-            return []
-    else:
+    given: list[Launch] = [_guessed(kernel)]
+    if kernel.verify is not None:
         given = [dict(launch) for launch in kernel.verify.values]
         fitting = [launch for launch in given if case_of(kernel, variant, launch) is not None]
         if fitting:
             return fitting
     changed = (_fitted(variant, launch) for launch in given)
     return [launch for launch in changed if case_of(kernel, variant, launch) is not None][:1]
+
+
+def _guessed(kernel: Kernel) -> Launch:
+    """A launch that nobody described: sizes are alike, and the rows of descriptors lie one after the other, with gaps."""
+    launch = {argument.name: _guess(argument.type) for argument in kernel.args + kernel.grid_args if not argument.is_pointer}
+    for name, _, extent in expanded((argument.name, argument.type) for argument in kernel.args):
+        if extent is not None:
+            rows = _GUESS_INTEGER ** (extent.rank - 2 - extent.axis) if extent.stride_bytes else 1
+            launch[name] = _GUESS_ROW * rows if extent.stride_bytes else _GUESS_INTEGER
+    return launch
 
 
 def _guess(type_: str) -> int | float:
@@ -145,11 +154,16 @@ def sized_case(
 
 def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int | float] | None:
     """The launch's values; None where they are not what the variant's types and guards say."""
-    known, scalars = _integers(variant), {}
-    for name, value in launch.items():
-        scalars[name] = _computed(kernel, f"value of {name}", value, known) if isinstance(value, str) else value
-        if isinstance(scalars[name], int):
-            known[name] = scalars[name]
+    given = {name: value for name, value in launch.items() if not isinstance(value, str)}
+    known = _integers(variant) | {name: value for name, value in given.items() if isinstance(value, int)}
+    texts = {name: value for name, value in launch.items() if isinstance(value, str)}
+    while texts:  # One may name any other, in whichever order they stand.
+        ready = [name for name, text in texts.items() if not _names(kernel, name, text, {*known, *texts}) & texts.keys()]
+        if not ready:
+            raise UsageError(f'kernel "{kernel.name}": the values of {", ".join(texts)} depend on each other')
+        for name in ready:
+            known[name] = given[name] = _computed(kernel, f"value of {name}", texts.pop(name), known)
+    scalars = {name: given[name] for name in launch}
     for name, hint in _hints(variant).items():
         if name in scalars and hint and not (scalars[name] == 1 if hint == "1" else scalars[name] % int(hint) == 0):
             return None
@@ -159,6 +173,11 @@ def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int 
 def _holds(guard: Guard, scalars: Mapping[str, int | float]) -> bool:
     values = {name: int(scalars[name]) for name in guard.arguments}
     return bool(expressions.evaluate(expressions.parse(guard.expression, values, "guard"), values))
+
+
+def _names(kernel: Kernel, name: str, text: str, known: Collection[str]) -> set[str]:
+    """The names in an expression of a launch's values."""
+    return {*expressions.parse(text, known, f'kernel "{kernel.name}": value of {name}').names}
 
 
 def _computed(kernel: Kernel, what: str, text: str, known: Mapping[str, int]) -> int:

@@ -15,18 +15,21 @@ from kbuild.aot.build import SOURCE_DIGEST
 from kbuild.aot.cache import Cache
 from kbuild.aot.compile_variant import resolve
 from kbuild.aot.identity import bytes_digest, digest
+from kbuild.aot.verify.cases import Case
 from kbuild.aot.verify.compare import compare
-from kbuild.aot.verify.reference import Reference, reference, types_of
+from kbuild.aot.verify.findings import ENDLESS, Looks, once
+from kbuild.aot.verify.reference import Reference, UnguessedError, reference, types_of
 from kbuild.aot.verify.remember import recall, remember
 from kbuild.aot.verify.verdict import Check, Run, Task, Verdict
 from kbuild.compiler import driver
 from kbuild.compiler.interp import encode
 from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, module_of, pointee_of
+from kbuild.compiler.interp.programs import DeadlockError
 from kbuild.emulator import Program, Report, arguments_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator import run as emulate
-from kbuild.emulator.race import RaceDetector
-from kbuild.errors import CompileError, KbuildError, UsageError
+from kbuild.emulator.race import LENIENT, RaceDetector
+from kbuild.errors import CompileError, InterpretError, KbuildError, UsageError
 
 STEP_BUDGET = 5_000_000
 """Instructions of a launch, after which it is taken to have no end; the longest known take a hundredth."""
@@ -45,10 +48,11 @@ def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
     """The verdict on one variant.  `tools` is the digest of what runs and compares, for the cache."""
     started = time.monotonic()
     checks: tuple[Check, ...] = ()
-    problem, cached = "", False
+    problem, cached, unguessed = "", False, False
     try:
         artifact = _compile(task)
-        key = digest([tools, _identity(artifact), [repr(case) for case in task.cases], [repr(run) for run in task.runs]])
+        launches = [repr(case) for case in task.cases], [repr(run) for run in task.runs]
+        key = digest([tools, _identity(artifact), *launches, task.lenient])
         found = _recent.get(key) or recall(cache, key)
         cached = found is not None
         checks = found if found is not None else _checked(task, artifact)
@@ -58,10 +62,10 @@ def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
             remember(cache, key, checks)
             _recent[key] = checks
     except UsageError as error:
-        problem = _with_advice(task, error) if task.guessed else str(error)
+        problem, unguessed = _with_advice(task, error) if task.guessed else str(error), isinstance(error, UnguessedError)
     except KbuildError as error:
         problem = str(error)
-    return Verdict(task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached)
+    return Verdict(task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed)
 
 
 def _compile(task: Task) -> driver.Artifact:
@@ -94,46 +98,61 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
     for run in sorted(task.runs, key=lambda run: (run.case, run.data)):
         case = task.cases[run.case - 1]
         try:
-            checks.append(check(artifact, program, module, right(run.case, run.data), case.grid, run, str(case)))
+            checks.append(check(artifact, program, module, right(run.case, run.data), case, run, task.lenient))
         except UsageError:
             raise  # The launch itself could not be made, nor can the others.
+        except DeadlockError as error:
+            arrays = ", ".join(f'"{name}"' for name in error.arrays if name not in case.zeros)
+            advice = f"where locks, flags and counters begin as zeros, [kernel.verify] says so: zeros = [{arrays}]"
+            found = InterpretError(error.message, error.loc, advice if arrays else "")
+            return (*checks, Check(run, str(case), (str(found),)))
         except KbuildError as error:
             checks.append(Check(run, str(case), (str(error),)))
+        if any(problem.startswith(ENDLESS) for problem in checks[-1].problems):
+            break  # The others would take as long, and say the same.
     return tuple(checks)
 
 
 def check(
-    artifact: driver.Artifact, program: Program, module: Module, right: Reference, grid: Sequence[int], run: Run, launch: str
+    artifact: driver.Artifact, program: Program, module: Module, right: Reference, case: Case, run: Run, lenient: bool = False
 ) -> Check:
     """Run the PTX once and compare its arrays with what they should be."""
     types = types_of(module)
-    report = run_ptx(artifact, program, types, right.arguments, grid, run.schedule, run.timing, _observers(types, right, run))
-    problems, largest = [str(finding) for finding in report.findings], 0.0
+
+    def launched(observers: Sequence[Any], budget: int) -> Report:
+        return run_ptx(artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget)
+
+    report = launched(_observers(right, run, lenient), STEP_BUDGET)
+    problems, largest = [str(finding) for finding in once(report.findings)], 0.0
+    if any(finding.kind == ENDLESS for finding in report.findings):
+        looks = Looks()
+        launched([looks], STEP_BUDGET // 50)
+        problems = [f"{problem}\n{looks}" if problem.startswith(ENDLESS) else problem for problem in problems]
     for name, output in zip(types, report.outputs):
         if output is not None and not report.findings:
             found = compare(pointee_of(types[name]), right.expected[name], output, right.written[name], right.exact)
             largest = max(largest, found.error)
             problems += [f"{name}: {found.problem}"] if found.problem else []
-    return Check(run, launch, tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
+    return Check(run, str(case), tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
 
 
-def _observers(types: Mapping[str, Type], right: Reference, run: Run) -> list[RaceDetector]:
+def _observers(right: Reference, run: Run, lenient: bool) -> list[RaceDetector]:
     """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
     if run.schedule == "lockstep":
         return []
-    return [RaceDetector(unwritten=[place for place, name in enumerate(types) if name in right.unread])]
+    return [RaceDetector(LENIENT if lenient else (), right.unread)]
 
 
 def run_ptx(
     artifact: driver.Artifact, program: Program, types: Mapping[str, Type], arguments: Mapping[str, Any], grid: Sequence[int],
-    schedule: str, timing: str, observers: Sequence[RaceDetector] = (),
+    schedule: str, timing: str, observers: Sequence[Any] = (), budget: int | None = None,
 ) -> Report:  # fmt: skip
     """The emulator's report on one launch."""
     facts = artifact.metadata
     given = parameters_of(artifact, types, arguments)
     return emulate(
-        program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing, step_budget=STEP_BUDGET,
-        observers=observers,
+        program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing, observers=observers,
+        step_budget=STEP_BUDGET if budget is None else budget, names=[name for name, _ in facts.params],
     )  # fmt: skip
 
 
@@ -154,6 +173,8 @@ def _with_advice(task: Task, error: KbuildError) -> str:
     sizes = ", ".join(f'{name} = "…"' for name, type_ in task.signature if type_.startswith("*"))
     values = ", ".join(f"{name} = …" for name, _ in (task.cases[0].scalars if task.cases else ()))
     table = f"[kernel.verify]\nsizes = {{ {sizes} }}\nvalues = [{{ {values} }}]"
+    if zeros := ", ".join(f'"{name}"' for name in getattr(error, "zeros", ())):
+        table += f"\nzeros = [{zeros}]"
     advice = f'say in kernels.toml, below "{task.kernel}", why it is `unverified`, or how it is launched'
     hint = f"the launch was guessed; {advice}:\n{table}"
     return str(UsageError(error.message, error.loc, hint))

@@ -36,6 +36,8 @@ class Crash:
     """A member that cost its worker's life."""
 
     why: str
+    is_late: bool = False
+    """Whether it took too long."""
 
 
 class _Worker(Generic[Member]):
@@ -153,11 +155,11 @@ def _lost(
 ) -> Iterator[tuple[Member, Crash]]:
     """A worker that has died or is to be killed: the member it was at has no result, the others are for another worker."""
     workers.remove(worker)
-    code = worker.end()
+    code, is_late = worker.end(), bool(why)
     if not why:
         why = f"the process was ended by signal {-code}" if code < 0 else f"the process ended with exit code {code}"
     if worker.members:
         _, member = worker.members.popleft()
         if worker.members:
             todo.appendleft(list(worker.members))
-        yield member, Crash(why + worker.printed())
+        yield member, Crash(why + worker.printed(), is_late)

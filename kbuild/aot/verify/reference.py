@@ -6,7 +6,7 @@ needed rounding: where none did, the order of sums is of no consequence, and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,20 @@ from kbuild.aot.verify.cases import Case
 from kbuild.aot.verify.data import numbers, poisoned
 from kbuild.compiler.interp import Trace, run, wide_f32
 from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, pointee_of
+from kbuild.compiler.interp.programs import DeadlockError
 from kbuild.errors import InterpretError, UsageError
 
 _LARGE = 1 << 20
 """Elements of the arrays with which a launch without sizes is tried."""
+
+
+class UnguessedError(UsageError):
+    """A launch that nobody described and that cannot be told from what the kernel does."""
+
+    def __init__(self, why: str, zeros: Sequence[str] = ()) -> None:
+        super().__init__(f"the kernel's launches cannot be guessed from its types ({why})")
+        self.zeros = tuple(zeros)
+        """Arrays that may have to begin as zeros."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,12 @@ def reference(module: Module, case: Case, kind: str, seed: int) -> Reference:
     }  # fmt: skip
     for name in case.zeros:
         given[name][...] = 0
-    computed, trace, rounded = _interpreted(module, given, case)
+    try:
+        computed, trace, rounded = _interpreted(module, given, case)
+    except DeadlockError as error:
+        if case.sizes is None:
+            raise UnguessedError(error.message, error.arrays) from None
+        raise
     if rounded and any(is_pointer(type_) and not is_float(pointee_of(type_)) for type_ in types.values()):
         narrow = _copied(given)
         run(module, narrow, case.grid)  # Integers that come of f32 numbers are to be those of f32.
@@ -95,15 +110,11 @@ def _sizes(module: Module, types: Mapping[str, Type], case: Case) -> dict[str, i
     try:
         _, trace, _ = _interpreted(module, given, case)
     except InterpretError as error:
-        raise _unknown(error.message) from None
+        raise UnguessedError(error.message, getattr(error, "arrays", ())) from None
     if trace.conflict:
-        raise _unknown(trace.conflict)
+        raise UnguessedError(trace.conflict)
     extents = {}
     for name in trace.read:
         touched = np.flatnonzero(trace.read[name] | trace.written[name])
         extents[name] = int(touched[-1]) // given[name].itemsize + 1 if touched.size else 0
     return extents
-
-
-def _unknown(why: str) -> UsageError:
-    return UsageError(f"the kernel's launches cannot be guessed from its types ({why})")

@@ -43,6 +43,8 @@ class Options:
     """Seconds that one variant may take."""
     wanted: Wanted = EVERYTHING
     """Which runs."""
+    lenient: bool = False
+    """Whether to leave out races that hardware is known to forgive."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], optio
     groups: dict[tuple[str, str], list[_Known]] = {}
     for variant in variants:
         try:
-            known = _known(project, manifest, variant, tools, sources, options.wanted)
+            known = _known(project, manifest, variant, tools, sources, options)
         except KbuildError as error:
             yield Verdict(variant.name, variant.kernel, variant.arch, problem=str(error))
             continue
@@ -101,23 +103,40 @@ def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, option
 
         return verify_task(known.task, tools, cache)
 
-    for known, result in run_jobs(groups, work, options.jobs, options.limit):
-        task = known.task
-        if isinstance(result, Crash):
-            hint = f"repeat it with: kbuild verify --variant {shlex.quote(task.name)}"
-            yield Verdict(task.name, task.kernel, task.arch, problem=f"{result.why}\n{hint}")
-            continue
-        if result.state == "ok":
-            remember(cache, known.key, result.checks)
-        yield result
+    def results(groups: Sequence[Sequence[_Known]]) -> Iterator[Verdict]:
+        for known, result in run_jobs(groups, work, options.jobs, options.limit):
+            task = known.task
+            if isinstance(result, Crash):
+                hint = f"repeat it with: kbuild verify --variant {shlex.quote(task.name)}"
+                problem, unguessed = f"{result.why}\n{hint}", task.guessed and result.is_late
+                yield Verdict(task.name, task.kernel, task.arch, problem=problem, unguessed=unguessed)
+                continue
+            if result.state == "ok":
+                remember(cache, known.key, result.checks)
+            yield result
+
+    # Where launches are guessed, one variant says whether they can be: what is in vain is not done for all of them.
+    guessed = {group[0].task.kernel: place for place, group in reversed(list(enumerate(groups))) if group[0].task.guessed}
+    first = [groups[place][:1] for place in guessed.values()]
+    rest = [group[1:] if guessed.get(group[0].task.kernel) == place else group for place, group in enumerate(groups)]
+    in_vain: dict[str, str] = {}
+    for verdict in results([*first, *(group for group in rest if group and not group[0].task.guessed)]):
+        if verdict.unguessed:
+            in_vain[verdict.kernel] = verdict.variant
+        yield verdict
+    left = [group for group in rest if group and group[0].task.guessed]
+    for task in (known.task for group in left for known in group if known.task.kernel in in_vain):
+        why = f"its launch is not tried: that of {in_vain[task.kernel]} was guessed in vain"
+        yield Verdict(task.name, task.kernel, task.arch, problem=why, unguessed=True)
+    yield from results([group for group in left if group[0].task.kernel not in in_vain])
 
 
-def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], wanted: Wanted) -> _Known:
+def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], options: Options) -> _Known:
     """What to do for a variant."""
     kernel = manifest.kernel(variant.kernel)
     job = job_of(kernel, variant, sources, tools, {}, lineinfo=False)
     launches = tuple(cases(kernel, variant))
-    runs = tuple(wanted.of(runs_of(launches)))
+    runs = tuple(options.wanted.of(runs_of(launches)))
     if not launches:
         what = "values of [kernel.verify] give" if kernel.verify else "guess gives"
         raise UsageError(f"no launch that the {what} fits this variant's types and facts", hint="add one to [kernel.verify]")
@@ -126,9 +145,10 @@ def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sour
     task = Task(
         f"{project / kernel.source}:{kernel.function}", variant.name, variant.kernel, variant.arch, variant.signature,
         job.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size, variant.debug, launches, runs,
-        kernel.verify is None, job.source_digest,
+        kernel.verify is None, job.source_digest, options.lenient,
     )  # fmt: skip
-    return _Known(task, digest([job.identity, [repr(launch) for launch in launches], [repr(run) for run in runs]]))
+    made = [repr(launch) for launch in launches], [repr(run) for run in runs]
+    return _Known(task, digest([job.identity, *made, options.lenient]))
 
 
 def tools_digest(directory: Path | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -64,6 +65,13 @@ class Check:
     """Instructions run, counted once for all warps that ran them together."""
 
 
+def cause_of(problem: str) -> str:
+    """What is the same of problems that have one cause: the kind with its lines of the kernel, or the array that is wrong."""
+    first, *lines = problem.splitlines()
+    places = [line.strip() for line in lines if line.strip().startswith("from ")]
+    return "\n".join([first.partition(":")[0], *places]) if places else re.sub(r"[\d.e+-]+|nan|inf", "#", first)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What came of one variant."""
@@ -80,6 +88,8 @@ class Verdict:
     """Time taken; what the cache remembered took none."""
     cached: bool = False
     """Whether nothing had to be run."""
+    unguessed: bool = False
+    """Whether a launch was guessed in vain: those of the kernel's other variants are no better."""
 
     @property
     def state(self) -> str:
@@ -88,7 +98,9 @@ class Verdict:
 
     def encode(self) -> dict[str, Any]:
         """The verdict as plain values."""
-        return asdict(self) | {"state": self.state}
+        values = asdict(self) | {"state": self.state}
+        del values["unguessed"]
+        return values
 
 
 def decode_checks(values: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
@@ -147,3 +159,5 @@ class Task:
     """Whether the launches are a guess, for the manifest has none."""
     source_digest: str
     """Digest of the kernel and all it reaches, to be the same still when the verdict is there."""
+    lenient: bool = False
+    """Whether races are left out that hardware is known to forgive."""

@@ -19,7 +19,7 @@ from kbuild.aot.matrix import Expansion, Variant
 from kbuild.aot.progress import Bar, Lines, Progress
 from kbuild.aot.reader import suggestion
 from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
-from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Verdict, Wanted
+from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Check, Verdict, Wanted, cause_of
 from kbuild.cli.verbs.show import is_debugging
 from kbuild.errors import UsageError
 
@@ -42,13 +42,14 @@ def run(options: argparse.Namespace) -> int:
         return 0
     progress = _progress(options)
     verdicts: list[Verdict] = []
+    shown = _Shown(options.verbose, options.lenient)
     with closing(verify(project, manifest, variants, _how(options))) as found:  # However this ends, the workers end with it.
         for verdict in found:
             verdicts.append(verdict)
             if not verdict.cached:
                 progress.step(len(verdicts), len(variants), verdict.variant)
             if verdict.state == "failed" or options.verbose:
-                progress.message(_described(verdict, options.verbose))
+                progress.message(shown.described(verdict))
             if verdict.state == "failed" and not options.keep_going:
                 break
     progress.finish()
@@ -86,7 +87,7 @@ def _how(options: argparse.Namespace) -> Options:
         print(f"warning: verifying without a cache: {why}", file=sys.stderr)
         cache = None
     wanted = Wanted(options.case, options.data, options.schedule, options.timing)
-    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted)
+    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient)
 
 
 def _progress(options: argparse.Namespace) -> Progress:
@@ -95,23 +96,48 @@ def _progress(options: argparse.Namespace) -> Progress:
     return Progress() if options.quiet or options.verbose else Bar() if not plain or options.color == "always" else Lines()
 
 
-def _described(verdict: Verdict, verbose: bool) -> str:
-    """A verdict, and below it what is wrong or, if `verbose`, what every run came to."""
-    lines = [f"{verdict.state:6}  {verdict.variant}"]
-    lines += [f"    {line}" for line in verdict.problem.splitlines()]
-    wrong = [check for check in verdict.checks if check.problems]
-    shown = verdict.checks if verbose else wrong[:MOST_PROBLEMS]
-    for check in shown:
+class _Shown:
+    """Verdicts as text: what is wrong is shown once for each cause, in full where it is met first."""
+
+    def __init__(self, verbose: bool, lenient: bool) -> None:
+        self.verbose, self.lenient = verbose, lenient
+        self._first: dict[tuple[str, str], str] = {}
+        """The variant that a cause was shown for, by kernel and cause."""
+
+    def described(self, verdict: Verdict) -> str:
+        """A verdict, and below it what is wrong or, if `verbose`, what every run came to."""
+        lines = [f"{verdict.state:6}  {verdict.variant}"]
+        lines += [f"    {line}" for line in verdict.problem.splitlines()]
+        wrong = [check for check in verdict.checks if check.problems]
+        new = {check: [problem for problem in check.problems if self._is_new(verdict, problem)] for check in wrong}
+        shown = verdict.checks if self.verbose else [check for check in wrong if new[check]][:MOST_PROBLEMS]
+        for check in shown:
+            lines += self._run(verdict, check, check.problems if self.verbose else new[check])
+        left = [check for check in wrong if check not in shown]
+        elsewhere = {self._first[verdict.kernel, cause_of(problem)] for check in left for problem in check.problems}
+        if left:
+            as_in = sorted(elsewhere - {verdict.variant})
+            where = f"as shown for {as_in[0]}" if as_in else "by the same causes"
+            lines.append(f"    {len(left)} runs{' more' if shown else ''} of {len(verdict.checks)} are wrong, {where}")
+        return "\n".join(lines)
+
+    def _is_new(self, verdict: Verdict, problem: str) -> bool:
+        key = verdict.kernel, cause_of(problem)
+        is_new = key not in self._first
+        self._first.setdefault(key, verdict.variant)
+        return is_new
+
+    def _run(self, verdict: Verdict, check: Check, problems: Sequence[str]) -> list[str]:
+        """One run, and some of what is wrong with it."""
         how = "exactly" if check.exact else f"at {check.error:.3f} of the bounds"
         came = "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
-        lines.append(f"    {check.run.case}: {check.launch} ({check.run.data}, {check.run.schedule}, {check.run.timing}): {came}")
-        for problem in check.problems:
+        lines = [f"    {check.run.case}: {check.launch} ({check.run.data}, {check.run.schedule}, {check.run.timing}): {came}"]
+        for problem in problems:
             lines += [f"      {line}" for line in problem.splitlines()]
         if check.problems:
-            lines.append(f"      repeat it with: kbuild verify --variant {shlex.quote(verdict.variant)} {check.run.options()}")
-    if len(wrong) > MOST_PROBLEMS and not verbose:
-        lines.append(f"    and {len(wrong) - MOST_PROBLEMS} runs more of {len(verdict.checks)}")
-    return "\n".join(lines)
+            words = f"{shlex.quote(verdict.variant)} {check.run.options()}{' --lenient' if self.lenient else ''}"
+            lines.append(f"      repeat it with: kbuild verify --variant {words}")
+        return lines
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:

@@ -2,7 +2,8 @@
 
     run(module, [x, y, out, 1000], grid=(4,))
 
-Programs run one after the other; one that waits for another lets it run.  Memory is checked: an access outside the arrays raises `InterpretError` at its line.
+Programs run one after the other; one that waits for another lets it run.  Memory is checked: an access outside the arrays raises
+`InterpretError` at its line.
 Masked-off lanes and shared memory nobody wrote hold NaN.  Arrays of bf16 are uint16, of f8 uint8: `encode` and `decode`.
 """
 

@@ -129,6 +129,12 @@ class GlobalMemory:
         more = f" and {np.size(places) - 1} more" if np.size(places) > 1 else ""
         return f"{loc or 'it'} reads {self.element(first * dtype.itemsize, dtype.itemsize)}{more}, which is {value}"
 
+    def array_of(self, seen: Seen) -> str:
+        """The name of the array that a loop has looked at last."""
+        places, type_, _ = seen[-1]
+        first = int(np.atleast_1d(places)[0]) * np.dtype(memory_dtype(type_)).itemsize
+        return self.names[max(int(np.searchsorted(self._starts, first, "right")) - 1, 0)]
+
     def element(self, offset: int, size: int) -> str:
         """The element of `size` bytes at an offset, by the name of its array: `x[96]`."""
         number = max(int(np.searchsorted(self._starts, offset, "right")) - 1, 0)

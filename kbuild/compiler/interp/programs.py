@@ -1,8 +1,8 @@
 """The programs of a grid: one after the other, or in turns where they wait for each other.
 
-A program whose loop finds nothing new in memory hands its turn on, first to programs that have not begun, then to those that wait.
-It keeps the Python thread in which it ran, for its place in the kernel is on that thread's stack; only one thread runs at any time,
-and a grid whose programs do not wait needs none but the caller's.
+A program whose loop finds nothing new in memory hands its turn on, first to programs that have not begun, then to those that
+wait.  It keeps the Python thread in which it ran, for its place in the kernel is on that thread's stack; only one thread runs at
+any time, and a grid whose programs do not wait needs none but the caller's.
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ _SHOWN = 3
 _LOOKS = (AtomicRMW, AtomicCAS, Load, DescriptorLoad, DescriptorGather)
 _PLAIN = ("tt.", "arith.", "math.", "scf.", "ttg.convert_layout", "ub.")
 """Names of operations that depend on nothing but their operands and global memory begin so."""
+
+
+class DeadlockError(InterpretError):
+    """No program of a grid can go on."""
+
+    def __init__(self, message: str, loc: Loc | None, arrays: Sequence[str]) -> None:
+        hint = f"do locks, flags and counters begin as zeros? These are looked at: {', '.join(arrays)}" if arrays else ""
+        super().__init__(message, loc, hint)
+        self.arrays = tuple(arrays)
+        """The arrays that the programs look at."""
 
 
 class _AbandonedError(Exception):
@@ -172,12 +182,11 @@ class Programs:
             self._waiting.popleft().go.release()
         self._over.release()
 
-    def _deadlock(self) -> InterpretError:
+    def _deadlock(self) -> DeadlockError:
         shown = list(self._waiting)[:_SHOWN]
         lines = [f"program {one.index}{'' if one.loop is None else f' in the loop at {one.loop}'}: {self.memory.told(one.seen)}"
                  for one in shown]  # fmt: skip
         more = [f"and {len(self._waiting) - _SHOWN} programs more"] if len(self._waiting) > _SHOWN else []
-        return InterpretError(
-            "\n".join(["no program can go on: these wait for what nobody writes any more", *lines, *more]), shown[0].loop,
-            "an array that holds locks or counters may have to begin as zeros; `zeros` of [kernel.verify] says which",
-        )  # fmt: skip
+        message = "\n".join(["no program can go on: these wait for what nobody writes any more", *lines, *more])
+        arrays = dict.fromkeys(self.memory.array_of(one.seen) for one in self._waiting if one.seen)
+        return DeadlockError(message, shown[0].loop, list(arrays))

@@ -105,25 +105,27 @@ class Space:
             wrong = (state[offsets] != _LIVE) | (state[last] != _LIVE)
             worst = int(offsets[np.argmax(wrong)])
             kind = "use-after-free" if state[worst] == _FREED else "out-of-bounds"
-            raise Fault(kind, f"{size} bytes at {self.describe(worst)}")
+            raise Fault(kind, f"{size} bytes at {self.describe(worst, size)}")
 
-    def describe(self, offset: int) -> str:
-        """An address in words, relative to the nearest allocation."""
+    def describe(self, offset: int, size: int = 1) -> str:
+        """An access of so many bytes in words, relative to the nearest allocation."""
         text = f"{self.name} address {self.base + offset:#x}"
         if not self.names:
             return f"{text} ({self.name} memory has {int((self.state == _LIVE).sum())} bytes)"
-        start, size, name = min(self.names, key=lambda entry: max(entry[0] - offset, offset - entry[0] - entry[1] + 1, 0))
+        start, length, name = min(self.names, key=lambda entry: max(entry[0] - offset, offset - entry[0] - entry[1] + 1, 0))
+        over = offset + size - start - length
         if start in self.elements and abs(offset - start) < len(self.data):
             index, byte = divmod(offset - start, self.elements[start])
-            beyond = "before" if offset < start else "after the end of"
-            where = "" if start <= offset < start + size else f", {beyond} {name}"
+            where = f", before {name}" if offset < start else f", after the end of {name}" if over >= size else ""
+            where = f", the last {over} of them after the end of {name}" if 0 < over < size else where
             within = f", byte {byte} of it" if byte else ""
-            return f"{name}[{index}]{within}{where}" + (f" ({size // self.elements[start]} elements)" if where else "")
+            return f"{name}[{index}]{within}{where}" + (f" ({length // self.elements[start]} elements)" if where else "")
         if offset < start:
-            return f"{text}, {start - offset} bytes before {name} ({size} bytes)"
-        if offset >= start + size:
-            return f"{text}, {offset - start - size} bytes after the end of {name} ({size} bytes)"
-        return f"{text}, byte {offset - start} of {name} ({size} bytes)"
+            return f"{text}, {start - offset} bytes before {name} ({length} bytes)"
+        if over >= size:
+            return f"{text}, {over - size} bytes after the end of {name} ({length} bytes)"
+        beyond = f", the last {over} of them after the end of {name}" if over > 0 else f" of {name}"
+        return f"{text}, byte {offset - start}{beyond} ({length} bytes)"
 
 
 class Heap(Space):

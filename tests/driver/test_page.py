@@ -14,6 +14,7 @@ import pytest
 from kbuild.aot.build import Options, build
 from kbuild.aot.progress import Progress
 from kbuild.cli import main
+from kbuild.emulator.driver import StandIn
 from tests.driver.conftest import ROOT
 from tests.manifests import package_table
 
@@ -22,8 +23,8 @@ MANIFEST = package_table("my_kernels", "sm_80", "sm_90") + """\
 name = "scale"
 source = "scale.py"
 grid = ["cdiv(n, BLOCK)"]
-args = { x = "*fp32", out = "*fp32", factor = "fp32", n = "i32" }
-config = [{ BLOCK = 128 }]
+args = { x = "*fp32:16", out = "*fp32:16", factor = "fp32", n = "i32" }
+config = [{ BLOCK = 512 }]
 """
 KERNEL = '''\
 import triton
@@ -33,39 +34,70 @@ import triton.language as tl
 @triton.jit
 def scale_kernel(x, out, factor, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n) * factor, mask=offsets < n)
+    mask = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=mask) * factor, mask=mask)
 '''
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A built project with the tests of the page."""
-    (tmp_path / "kernels.toml").write_text(MANIFEST)
-    (tmp_path / "scale.py").write_text(KERNEL)
-    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs/stand-in.md").read_text(), re.DOTALL):
-        (tmp_path / code.split()[1]).write_text(code)
-    result = build(Options(project=tmp_path, environment=dict(os.environ)), Progress())
+EXAMPLES = re.findall(r"```python\n(# (\S+)\n.*?)```", (ROOT / "docs/stand-in.md").read_text(), re.DOTALL)
+MASKS = pytest.mark.parametrize("mask", ["offsets < n", "offsets // 4 < n // 4"], ids=["elements", "vectors"])
+"""With the latter the code accesses four elements at a time."""
+
+
+def built(folder: Path, mask: str = "offsets < n") -> dict[str, str]:
+    """A built project with the tests of the page; the environment to run them in."""
+    (folder / "kernels.toml").write_text(MANIFEST)
+    (folder / "scale.py").write_text(KERNEL.replace("offsets < n", mask))
+    for code, name in EXAMPLES:
+        (folder / name).write_text(code)
+    result = build(Options(project=folder, environment=dict(os.environ)), Progress())
     assert result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(tmp_path)
-    return tmp_path
-
-
-def test_both_ways_of_the_page(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        archive.extractall(folder)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KBUILD")}
-    environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(project)]), "HOME": str(project)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-    assert "4 passed" in done.stdout, done.stdout
+    return environment | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "HOME": str(folder)}
 
-    monkeypatch.setenv("KBUILD_CACHE_DIR", str(project / "cache"))
-    assert main(["stand-in", "-C", str(project), "--arch", "sm_80"]) == 0
-    path = capsys.readouterr().out.strip()
-    assert Path(path).name == "libcuda.so.1" and Path(path).is_relative_to(project / "cache/stand-in")
-    code = "import my_kernels, kbuild.emulator.driver as d; print(my_kernels.preload(0), d.active().path)"
-    variables = environment | {"KBUILD_LIBCUDA": path}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
-    assert done.stdout == f"1 {path}\n", done.stderr
+
+def passed(environment: dict[str, str], folder: Path, file: str) -> str:
+    """The last line of pytest on a file of a project."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
+
+
+def test_all_examples_of_the_page_are_run_here() -> None:
+    text = (ROOT / "docs/stand-in.md").read_text()
+    assert [name for _, name in EXAMPLES] == ["conftest.py", "test_scale.py", "test_scale_as_it_is.py"]
+    assert text.count("```") == 2 * len(EXAMPLES)
+
+
+@MASKS
+def test_the_first_way_of_the_page(tmp_path: Path, mask: str) -> None:
+    environment = built(tmp_path, mask)
+    assert "4 passed" in (told := passed(environment, tmp_path, "test_scale.py")), told
+
+
+@pytest.mark.parametrize("variable", ["KBUILD_LIBCUDA", "LD_LIBRARY_PATH"])
+def test_the_second_way_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    environment = built(tmp_path)
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    assert main(["stand-in", "-C", str(tmp_path), "--arch", "sm_80"]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert path.name == "libcuda.so.1" and path.is_relative_to(tmp_path / "cache/stand-in")
+    environment[variable] = str(path if variable == "KBUILD_LIBCUDA" else path.parent)
+    assert "1 passed" in (told := passed(environment, tmp_path, "test_scale_as_it_is.py")), told
+
+
+def test_the_stand_in_is_there_before_the_first_launch_and_after_it(tmp_path: Path, libraries: Path) -> None:
+    path = StandIn(["sm_80"], folder=libraries).path
+    (tmp_path / "a.py").write_text("from kbuild.emulator.driver import active; print(active().path, active() is active())")
+    environment = dict(os.environ) | {"KBUILD_LIBCUDA": str(path)}
+    run = [sys.executable, str(tmp_path / "a.py")]
+    assert subprocess.run(run, env=environment, capture_output=True, text=True, check=False).stdout == f"{path} True\n"
+    environment["KBUILD_LIBCUDA"] = str(tmp_path / "libcuda.so.1")
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert "KBUILD_LIBCUDA names none" in done.stderr
 
 
 def test_a_project_without_a_build_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

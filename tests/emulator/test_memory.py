@@ -38,6 +38,18 @@ def test_accesses_outside_are_found(body: str, what: str) -> None:
     assert found.startswith("out-of-bounds") and what in found
 
 
+@pytest.mark.parametrize(("body", "what"), [
+    ("    ld.global.b32 %r1, [%d_out+124];\n", "4 bytes at out[31], after the end of out (31 elements)"),
+    ("    ld.global.b16 %h1, [%d_out+130];\n", "2 bytes at out[32], byte 2 of it, after the end of out (31 elements)"),
+    ("    ld.global.b32 %r1, [%d_out-4];\n", "4 bytes at out[-1], before out (31 elements)"),
+    ("    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d_out+112];\n",
+     "16 bytes at out[28], the last 4 of them after the end of out (31 elements)"),
+])  # fmt: skip
+def test_arrays_with_names_are_told_by_their_elements(body: str, what: str) -> None:
+    report = launch(body, {"out": np.zeros(31, np.uint32)}, names=["out"])
+    assert what in str(report.findings[0])
+
+
 @pytest.mark.parametrize("body", [
     "    ld.global.b32 %r1, [%d_out+2];\n", "    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d_out+8];\n",
     "    st.shared.b64 [4], %d1;\n", "    red.global.add.u32 [%d_out+1], 1;\n",

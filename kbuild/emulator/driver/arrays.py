@@ -14,6 +14,8 @@ class Array:
     """A contiguous array on a device; its memory is given back when the object goes."""
 
     def __init__(self, driver: Driver, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+        element = dtype.itemsize if name else 0
+        name = name or f"array of {shape}"
         self._driver = driver
         self.device = device
         """Ordinal of its device."""
@@ -21,7 +23,7 @@ class Array:
         self.dtype = dtype
         self.size = int(np.prod(shape))
         self.nbytes = self.size * dtype.itemsize
-        self.pointer = driver.allocate(device, self.nbytes, name) if self.nbytes else 0
+        self.pointer = driver.allocate(device, self.nbytes, name, element) if self.nbytes else 0
         """Its address on the device; 0 for an array without elements."""
 
     @property

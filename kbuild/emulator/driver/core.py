@@ -176,11 +176,18 @@ class Driver:
 
     # Memory, as Python asks for it
 
-    def allocate(self, ordinal: int, size: int, name: str) -> int:
-        """The address of fresh bytes on a device.  Raises Refused where there are not so many."""
+    def allocate(self, ordinal: int, size: int, name: str, element: int) -> int:
+        """The address of fresh bytes on a device, an array of elements of so many bytes where that is not 0.
+
+        Raises Refused where there are not so many.
+        """
         with self._lock:
             self._collect()
-            return self.devices[ordinal].heap.allocate(size, name)
+            heap = self.devices[ordinal].heap
+            address = heap.allocate(size, name)
+            if element:
+                heap.is_array(address, element)
+            return address
 
     def release(self, address: int) -> None:
         """Give memory back, at the next call: a kernel may be running."""

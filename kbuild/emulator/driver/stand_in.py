@@ -207,14 +207,24 @@ class StandIn:
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         if not 0 <= device < len(self._driver.devices):
             raise UsageError(f"there is no device {device}; there are {len(self._driver.devices)}")
-        return Array(self._driver, device, sizes, np.dtype(dtype), name or f"array of {sizes}")
+        return Array(self._driver, device, sizes, np.dtype(dtype), name)
 
 
 def active() -> StandIn:
-    """The stand-in that this process uses.  Raises UsageError where there is none."""
-    if _active is None:
-        raise UsageError("no stand-in for the driver is active", hint="make one, or launch a kernel with KBUILD_LIBCUDA set")
-    return _active
+    """The stand-in that this process uses: the one that is active, or that KBUILD_LIBCUDA or LD_LIBRARY_PATH name.
+
+    Raises UsageError where there is none.
+    """
+    with _connecting:
+        if _active is not None:
+            return _active
+        path = _named_library()
+        if path is None:
+            raise UsageError(
+                "no stand-in for the driver is active, and KBUILD_LIBCUDA names none",
+                hint="make one, or set KBUILD_LIBCUDA to what `kbuild stand-in` prints",
+            )
+        return _described(path)
 
 
 def connect(path: str) -> None:
@@ -224,13 +234,29 @@ def connect(path: str) -> None:
             _active._connect(Path(path))
             return
         try:
-            described = json.loads(Path(path).with_name(library.DESCRIPTION).read_text())
-            made = StandIn(described.pop("devices"), **described)
-        except (OSError, ValueError, KbuildError) as error:
+            _described(Path(path))
+        except KbuildError as error:
             print(f"libcuda.so.1 of kbuild: {error}", file=sys.stderr)
-            return
-        made._path = Path(path)
-        made._connect(Path(path))
+
+
+def _named_library() -> Path | None:
+    """The stand-in's library that the environment names."""
+    named = os.environ.get("KBUILD_LIBCUDA")
+    folders = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
+    paths = [Path(named)] if named else [Path(folder, library.NAME) for folder in folders]
+    return next((path for path in paths if path.is_file() and path.with_name(library.DESCRIPTION).is_file()), None)
+
+
+def _described(path: Path) -> StandIn:
+    """The stand-in that is described beside its library, made active.  Raises UsageError where that cannot be read."""
+    try:
+        described = json.loads(path.with_name(library.DESCRIPTION).read_text())
+        made = StandIn(described.pop("devices"), **described)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path.with_name(library.DESCRIPTION)}: {error}") from None
+    made._path = path
+    made._connect(path)
+    return made
 
 
 def _version_number(version: str) -> int:

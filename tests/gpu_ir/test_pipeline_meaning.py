@@ -99,3 +99,11 @@ def test_products_are_split_into_steps() -> None:
     assert all(dot.a.type.shape[1] == 16 for dot in ops(module, Dot))
     loop = next(op for op in module.kernel.body if isinstance(op, For))
     assert all(16 in load.result.type.shape for load in loop.body if isinstance(load, LocalLoad))
+
+
+def test_unknown_instructions_do_not_run_for_iterations_that_do_not_exist() -> None:
+    asm = '{asm = "ld.shared.b32 $0, [$1];", constraints = "=r,r,r"}'
+    body = LOOPS["used_twice"].replace("arith.muli %i, %c32", f"tt.elementwise_inline_asm %i, %c32 {asm}")
+    module = parse_module(kernel(body, 3))
+    run_pipeline(module, SM_80, (*BEFORE, "pipeline"))
+    assert not ops(module, AsyncCopyGlobalToLocal) and len(ops(module, Load)) == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import kbuild
 from tests.lower.kernels import RANGE, assert_in_order, llir, pointers, ptx
 
@@ -149,3 +151,25 @@ def test_long_chains_do_not_exhaust_the_stack():
         body += f"  %t{number}: tensor<1024xi32, #b> = arith.addi {previous}, %r\n"
         previous = f"%t{number}"
     assert llir(body + f"  tt.store %x_p, {previous}\n", "%x: !tt.ptr<i32>").count("add i32") >= 3000
+
+
+def test_a_division_leaves_later_questions_about_its_divisor_alone():
+    text = ptx("""
+      %c0: i32 = arith.constant {value = 0}
+      %q: i32 = arith.divsi %n, %d
+      %u: i32 = arith.remui %n, %d
+      %none: i1 = arith.cmpi %d, %c0 {predicate = "eq"}
+      %s: i32 = arith.select %none, %n, %q
+      %t: i32 = arith.select %none, %n, %u
+      tt.store %o, %s
+      tt.store %p, %t
+    """, "%o: !tt.ptr<i32>, %p: !tt.ptr<i32>, %n: i32, %d: i32")  # fmt: skip
+    assert text.count("selp.b32") == 2
+    assert text.count("div.s32") == 1 and text.count("rem.u32") == 1
+
+
+@pytest.mark.parametrize("name", ["shli", "shrui", "shrsi"])
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_a_shift_is_one_instruction_though_its_count_is_clamped(name: str, bits: int):
+    text = ptx(f"%s: i{bits} = arith.{name} %a, %n\n      tt.store %o, %s", f"%o: !tt.ptr<i{bits}>, %a: i{bits}, %n: i{bits}")
+    assert "selp" not in text and "min" not in text and len(re.findall(r"sh[lr]\.", text)) == 1

@@ -268,21 +268,26 @@ def trunci(op: Any, a: Array) -> Array:
 
 @_named
 def fptosi(op: Any, a: Array) -> Array:
-    bits = bit_width(op.type)
-    return _saturate(a, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(value_dtype(op.type))
+    bits = max(bit_width(op.type), 16)
+    whole = _saturate(a, op, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    return whole.astype(f"i{bits // 8}").astype(value_dtype(op.type))
 
 
 @_named
 def fptoui(op: Any, a: Array) -> Array:
-    return _saturate(a, 0, (1 << bit_width(op.type)) - 1).astype(f"u{max(bit_width(op.type), 8) // 8}")
+    bits = max(bit_width(op.type), 16)
+    return _saturate(a, op, 0, (1 << bits) - 1).astype(f"u{bits // 8}").astype(f"u{max(bit_width(op.type), 8) // 8}")
 
 
-def _saturate(values: Array, low: int, high: int) -> Array:
-    """Whole numbers toward zero within bounds, as Python integers; NaN gives 0."""
+def _saturate(values: Array, op: Any, low: int, high: int) -> Array:
+    """Whole numbers toward zero within bounds, as Python integers; NaN gives 0, or the top bit alone where source or result
+    have 64 bits (PTX ISA, cvt)."""
     wide = np.trunc(np.asarray(values, np.float64))
+    top_bit = low or (high + 1) // 2
+    missing = top_bit if 64 in (bit_width(op.src.type), bit_width(op.type)) else 0
 
     def single(number: float) -> int:
-        return 0 if math.isnan(number) else low if number <= low else high if number >= high else int(number)
+        return missing if math.isnan(number) else low if number <= low else high if number >= high else int(number)
 
     return np.vectorize(single, otypes=[object])(wide)
 

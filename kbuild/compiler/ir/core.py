@@ -35,7 +35,9 @@ class Trait(enum.Flag):
 
     NONE = 0
     PURE = enum.auto()
-    """No effect, result depends on operands and attributes alone: may be removed, merged and moved."""
+    """No effect, result depends on operands and attributes alone: may be removed, merged, and moved to where less runs it."""
+    SPECULATABLE = enum.auto()
+    """Gives some number, and does no harm, whatever its operands are: may run where the program would not have run it."""
     ELEMENTWISE = enum.auto()
     """Acts on each element alone; operands and results share shape and layout."""
     COMMUTES = enum.auto()
@@ -48,7 +50,9 @@ class Trait(enum.Flag):
     """Executed by all threads of the program together."""
 
 
-PURE = Trait.PURE
+PURE = Trait.PURE | Trait.SPECULATABLE
+"""What operations are for which nothing stands against it.  Their lowering defines all of their results, also where C and LLVM
+do not: quotients by zero, shifts beyond the width, conversions beyond the range."""
 
 
 class Value:
@@ -320,6 +324,11 @@ class Op:
     def has(self, trait: Trait) -> bool:
         """Whether the operation itself (not what its regions hold) has the trait."""
         return (self._trait_bits & trait._value_) != 0
+
+    def is_speculatable(self) -> bool:
+        """Whether the operation, and all that its regions hold, may run where the program would not have run it."""
+        inside = (op for region in self.regions for op in region.walk() if not op.has(Trait.TERMINATOR))
+        return self.has(Trait.SPECULATABLE) and all(op.is_speculatable() for op in inside)
 
     def replace_operand(self, old: Value, new: Value) -> None:
         """Use `new` wherever `old` was used."""

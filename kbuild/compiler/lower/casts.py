@@ -43,7 +43,7 @@ def cast_registers(emit: Emitter, op: rows.Cast, source: Sequence[str]) -> Seque
     if isinstance(old, FloatType) and isinstance(new, IntType) and not isinstance(op, rows.Bitcast):
         wide = source if old in (F16, F32, F64) else convert_floats(emit, source, old, F32)
         kind = llvm_type(old if old in (F16, F32, F64) else F32)
-        return emit.lazy(len(source), lambda i: emit.instruction(f"{op.llvm} {kind} {wide[i]} to {llvm_type(new)}"))
+        return emit.lazy(len(source), lambda i: _to_integer(emit, op.llvm, wide[i], kind, new))
     if isinstance(old, IntType) and isinstance(new, FloatType) and not isinstance(op, rows.Bitcast):
         middle = new if new in (F16, F32, F64) else F32
         opcode = "uitofp" if old == I1 else op.llvm
@@ -68,6 +68,14 @@ def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) ->
         value = int(register) & (1 << old.bits) - 1 if opcode == "zext" else int(register)
         return constant(value, new)
     return emit.instruction(f"{opcode} {kinds[0]} {register} to {kinds[1]}")
+
+
+def _to_integer(emit: Emitter, opcode: str, register: str, kind: str, new: IntType) -> str:
+    """Toward zero by PTX's `cvt.rzi`, which saturates.  To LLVM what is out of range is poison: `freeze` keeps it from
+    concluding anything, and 8 bits are taken of 16, or else it leaves out the masks that keep neighbours in a word apart."""
+    whole = emit.instruction(f"{opcode} {kind} {register} to i{max(new.bits, 16)}")
+    number = emit.instruction(f"freeze i{max(new.bits, 16)} {whole}")
+    return number if new.bits >= 16 else emit.instruction(f"trunc i16 {number} to {llvm_type(new)}")
 
 
 def convert_floats(

@@ -18,6 +18,7 @@ from kbuild.compiler.ir.types import (
     F32,
     F64,
     I1,
+    I16,
     FloatType,
     IntType,
     TensorType,
@@ -33,6 +34,7 @@ from kbuild.compiler.lower.math import has_math, math_function
 from kbuild.compiler.lower.memory import axis_info
 from kbuild.compiler.lower.real import Real
 from kbuild.compiler.ops import elementwise as rows
+from kbuild.compiler.ops.elementwise import unsigned
 from kbuild.errors import CompileError, InternalError
 
 Form = Callable[..., str]
@@ -158,6 +160,39 @@ def _add(emit: Emitter, op: rows.AddI, element: Type, a: str, b: str) -> str:
 @form(rows.MulI)
 def _multiply(emit: Emitter, op: rows.MulI, element: Type, a: str, b: str) -> str:
     return emit.instruction(f"and i1 {a}, {b}") if element == I1 else emit.mul(a, b, llvm_type(element))
+
+
+@form(rows.DivSI, rows.RemSI, rows.DivUI, rows.RemUI)
+def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
+    """To LLVM a division says that the divisor is not zero, and it drops later questions whether it is: so unless the divisor
+    is a constant, an opaque copy of it divides.  Narrow types divide in 16 bits, as the hardware does."""
+    assert isinstance(element, IntType)
+    signed, kind = isinstance(op, rows.DivSI | rows.RemSI), llvm_type(element)
+    if element.bits < 16:
+        wide = [emit.instruction(f"{'sext' if signed else 'zext'} {kind} {register} to i16") for register in (a, b)]
+        return emit.instruction(f"trunc i16 {_divide_integers(emit, op, I16, *wide)} to {kind}")
+    if b == "-1" and signed:
+        # The quotient of the least number overflows.
+        return emit.instruction(f"sub {kind} 0, {a}") if isinstance(op, rows.DivSI) else "0"
+    divisor = emit.opaque(b, kind) if b[0] == "%" or b == "0" else b
+    return emit.instruction(f"{op.llvm} {kind} {a}, {divisor}")
+
+
+@form(rows.ShLI, rows.ShRUI, rows.ShRSI)
+def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
+    """PTX clamps the count to the width, LLVM gives poison for one that reaches it.  The back end knows the choice for the two
+    forms that fill with zeros in 32 and 64 bits, and takes one instruction; of the others LLVM is told to conclude nothing."""
+    assert isinstance(element, IntType)
+    bits, kind, arithmetic = element.bits, llvm_type(element), isinstance(op, rows.ShRSI)
+    if b[0] != "%":
+        count = unsigned(int(b), bits)
+        if count >= bits and not arithmetic:
+            return "0"
+        return emit.instruction(f"{op.llvm} {kind} {a}, {min(count, bits - 1)}")
+    shifted = emit.instruction(f"{op.llvm} {kind} {a}, {b}")
+    if arithmetic or bits < 32:
+        return emit.instruction(f"freeze {kind} {shifted}")
+    return emit.select(emit.compare("ult", b, str(bits), kind), shifted, "0", kind)
 
 
 @form(rows.AbsI)

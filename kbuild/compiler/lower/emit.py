@@ -265,6 +265,12 @@ class Emitter:
         value = self.effect(text) if effect else self.instruction(text)
         return [value] if len(results) == 1 else self.unpack(value, results)
 
+    def opaque(self, register: str, type_: str) -> str:
+        """A copy of an integer (i16, i32, i64) of which LLVM knows nothing, and from whose use it learns nothing of the original;
+        ptxas leaves the move out."""
+        width, constraint = {"i16": ("b16", "h"), "i32": ("b32", "r"), "i64": ("b64", "l")}[type_]
+        return self.asm(f"mov.{width} $0, $1;", f"={constraint},{constraint}", [(type_, register)], [type_])[0]
+
     def unpack(self, value: str, types: Sequence[str]) -> list[str]:
         """The members of a struct, such as asm and intrinsics return."""
         struct = f"{{{', '.join(types)}}}"

@@ -134,7 +134,7 @@ class Real:
     def power_of_two(self, exponent: str) -> str:
         """2^exponent for an integral number in the range of normal exponents."""
         emit, kind, shift = self.emit, self.integer, self._mantissa_bits
-        number = emit.instruction(f"fptosi {self.kind} {exponent} to {kind}")
+        number = emit.instruction(f"freeze {kind} {emit.instruction(f'fptosi {self.kind} {exponent} to {kind}')}")
         bias = 1023 if self.double else 127
         return self.from_bits(emit.shift(emit.add(number, str(bias), kind), shift, kind))
 

@@ -90,7 +90,8 @@ define internal {{float, i32}} @kbuild.reduce(float %x) alwaysinline {{
   %r0 = call float @llvm.fma.f32(float %minus, float 0x3FF921FB40000000, float %x)
   %r1 = call float @llvm.fma.f32(float %minus, float 0x3E74442D00000000, float %r0)
   %r = call float @llvm.fma.f32(float %minus, float 0x3CF84698A0000000, float %r1)
-  %q = fptosi float %turns to i32
+  %whole = fptosi float %turns to i32
+  %q = freeze i32 %whole
   %first = insertvalue {{float, i32}} poison, float %r, 0
   %near = insertvalue {{float, i32}} %first, i32 %q, 1
   %magnitude = call float @llvm.fabs.f32(float %x)
@@ -115,7 +116,7 @@ def _reduce(m: Real, x: str) -> tuple[str, str]:
         rest = x
         for part in (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21):
             rest = m.fma(count, -part, rest)
-        return rest, emit.instruction(f"fptosi double {count} to i32")
+        return rest, emit.instruction(f"freeze i32 {emit.instruction(f'fptosi double {count} to i32')}")
     _declare_reduction(emit)
     pair = emit.instruction(f"call {{float, i32}} @kbuild.reduce(float {x})")
     rest, count = emit.unpack(pair, ["float", "i32"])

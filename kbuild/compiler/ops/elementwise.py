@@ -142,17 +142,19 @@ class MulI(Binary, name="arith.muli", llvm="mul", numpy="multiply", fold=operato
 
 
 class DivSI(Binary, name="arith.divsi", llvm="sdiv", numpy="divsi", fold=_divide_toward_zero):
-    """Rounds toward zero, as C does."""
+    """Rounds toward zero, as C does.  By zero it gives some number, and does no more harm than that."""
 
 
 class RemSI(Binary, name="arith.remsi", llvm="srem", numpy="remsi", fold=_remainder_toward_zero):
-    """Has the sign of the dividend, as in C."""
+    """Has the sign of the dividend, as in C.  By zero: some number."""
 
 
-class DivUI(Binary, name="arith.divui", llvm="udiv", numpy="divui"): ...
+class DivUI(Binary, name="arith.divui", llvm="udiv", numpy="divui"):
+    """By zero: some number."""
 
 
-class RemUI(Binary, name="arith.remui", llvm="urem", numpy="remui"): ...
+class RemUI(Binary, name="arith.remui", llvm="urem", numpy="remui"):
+    """By zero: some number."""
 
 
 class AndI(Binary, name="arith.andi", llvm="and", numpy="bitwise_and", fold=operator.and_, traits=COMMUTES): ...
@@ -164,7 +166,8 @@ class OrI(Binary, name="arith.ori", llvm="or", numpy="bitwise_or", fold=operator
 class XOrI(Binary, name="arith.xori", llvm="xor", numpy="bitwise_xor", fold=operator.xor, traits=COMMUTES): ...
 
 
-class ShLI(Binary, name="arith.shli", llvm="shl", numpy="left_shift"): ...
+class ShLI(Binary, name="arith.shli", llvm="shl", numpy="left_shift"):
+    """`rhs`, here and in the other shifts, counts without sign; the element's width or more shifts all bits out, as in PTX."""
 
 
 class ShRSI(Binary, name="arith.shrsi", llvm="ashr", numpy="right_shift"): ...
@@ -398,10 +401,12 @@ class UIToFP(Cast, name="arith.uitofp", llvm="uitofp", numpy="uitofp"): ...
 
 
 class FPToSI(Cast, name="arith.fptosi", llvm="fptosi", numpy="fptosi"):
-    """Toward zero; values out of range saturate, NaN gives zero (PTX `cvt.rzi`)."""
+    """Toward zero; values out of range saturate and NaN gives zero, as PTX's `cvt.rzi` has it: 8 bits are the low ones of
+    16, and NaN gives the top bit alone where the source or the result has 64 bits."""
 
 
-class FPToUI(Cast, name="arith.fptoui", llvm="fptoui", numpy="fptoui"): ...
+class FPToUI(Cast, name="arith.fptoui", llvm="fptoui", numpy="fptoui"):
+    """Toward zero, as `arith.fptosi`."""
 
 
 class ExtF(Cast, name="arith.extf", llvm="fpext", numpy="extf"):

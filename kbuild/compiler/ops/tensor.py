@@ -456,7 +456,8 @@ class Print(Op, name="tt.print", traits=WRITES):
 
 
 class InlineAsm(Op, name="tt.elementwise_inline_asm", traits=Trait.NONE):
-    """PTX applied to `packed` elements at a time of tensors of one shape.  `pure` is false for asm with effects."""
+    """PTX applied to `packed` elements at a time of tensors of one shape.  `pure` is false for asm with effects.  What it does
+    for operands that the program never gives it, nobody knows: it is not speculatable."""
 
     args: tuple[Value, ...]
     asm: str
@@ -466,4 +467,4 @@ class InlineAsm(Op, name="tt.elementwise_inline_asm", traits=Trait.NONE):
     packed: int = 1
 
     def has(self, trait: Trait) -> bool:
-        return super().has(trait) or trait is (PURE if self.pure else WRITES)
+        return super().has(trait) or trait is (Trait.PURE if self.pure else WRITES)

@@ -7,8 +7,8 @@
              scf.for %a, %b, %c body(%i: i32) {
                …
 
-Only pure operations move, so it does not matter whether the loop runs at all.  `tl.range(disable_licm=True)` leaves a
-loop alone.
+Only pure operations move, and only those that do no harm where the loop does not run at all.  `tl.range(disable_licm=True)`
+leaves a loop alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def hoist(loop: Op) -> None:
         _collect(region, inside)
     for region in loop.regions:
         for op in region:
-            if op.has(Trait.PURE) and not _depends(op, inside):
+            if op.has(Trait.PURE) and op.is_speculatable() and not _depends(op, inside):
                 op.move_before(loop)
                 inside.difference_update(op.results)
 

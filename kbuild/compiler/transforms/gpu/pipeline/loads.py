@@ -108,7 +108,8 @@ def is_handed_on(dot: WarpGroupDot, loop: For) -> bool:
 def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()) -> Slice | None:
     """What computes `roots` inside an iteration, stopping at operations that are `known`.
 
-    None when it has effects, regions, or costs too much to be done a second time.  Loads may be part of it.
+    None when it has effects, regions, or costs too much to be done a second time, or may do harm in iterations that do not
+    exist.  Loads, which are masked there, may be part of it.
     """
     ops: set[Op] = set()
     carried: set[int] = set()
@@ -124,7 +125,7 @@ def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()
             if isinstance(op, Load):
                 if op.volatile or op.boundary_check:
                     return None
-            elif not op.has(Trait.PURE) or op.regions or isinstance(op, EXPENSIVE):
+            elif not op.has(Trait.PURE) or not op.is_speculatable() or op.regions or isinstance(op, EXPENSIVE):
                 return None
             ops.add(op)
             values.extend(op.operands)

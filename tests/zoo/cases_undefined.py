@@ -1,0 +1,81 @@
+"""Cases of operands that C and LLVM call undefined."""
+
+from __future__ import annotations
+
+import numpy as np
+from zoo.case import Case
+from zoo.cases_basic import poisoned, small_integers
+
+
+def _divisions(x, out, rows, n, d):
+    if d == 0:
+        scalars, lines = [-1, -2, -3, -4, -5], [[-6] * 32, [-7] * 32, [-8] * 32]
+    else:
+        quotient = np.trunc(x / d).astype(np.int32)
+        scalars = [n * (100 // d), sum(i % d for i in range(n)), n * (100 // d), n * (100 % d), 100 // d]
+        lines = [n * quotient, quotient, x - quotient * d]
+    return {"out": np.array(scalars), "rows": np.array(lines)}
+
+
+def _division_case(name: str, n: int, d: int) -> Case:
+    return Case(
+        name, "undefined.py", "divisions",
+        lambda rng: {"x": small_integers(rng, 32, dtype=np.int32, low=-90, high=90), "out": poisoned(5, dtype=np.int32),
+                     "rows": poisoned(3, 32, dtype=np.int32), "n": n, "d": d},
+        _divisions, num_warps=1, aligned=False,
+    )  # fmt: skip
+
+
+def _shifts(x, counts, lefts, rights, logical):
+    bits, amount = 8 * x.dtype.itemsize, counts.view(logical.dtype).astype(object)
+    numbers, raw = x.astype(object), x.view(logical.dtype).astype(object)
+    inside = amount < bits
+    left = [int(v) << int(c) if ok else 0 for v, c, ok in zip(numbers, amount, inside)]
+    wrapped = [(v + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1) for v in left]
+    return {
+        "lefts": np.array(wrapped, np.float64),
+        "rights": np.array([int(v) >> min(int(c), bits - 1) for v, c in zip(numbers, amount)], np.float64),
+        "logical": np.array([int(v) >> int(c) if ok else 0 for v, c, ok in zip(raw, amount, inside)], np.float64),
+    }
+
+
+def _shift_case(bits: int) -> Case:
+    signed, unsigned = np.dtype(f"int{bits}").type, np.dtype(f"uint{bits}").type
+    counts = [0, 1, bits - 1, bits, bits + 1, 2 * bits if bits < 64 else 100, -1, -bits]
+    return Case(
+        f"shifts_of_{bits}", "undefined.py", "shifts",
+        lambda rng: {"x": small_integers(rng, 64, dtype=signed, low=-100, high=100),
+                     "counts": np.resize(counts, 64).astype(signed),
+                     "lefts": poisoned(64, dtype=signed), "rights": poisoned(64, dtype=signed),
+                     "logical": poisoned(64, dtype=unsigned)},
+        _shifts, num_warps=1,
+    )  # fmt: skip
+
+
+def _to_integers(x, out):
+    """Beyond the range the nearest integer, or for 8 bits the low bits of that of 16; NaN gives zero."""
+    bits, signed = 8 * out.dtype.itemsize, out.dtype.kind == "i"
+    wide = max(bits, 16)
+    low, high = (-(1 << wide - 1), (1 << wide - 1) - 1) if signed else (0, (1 << wide) - 1)
+    whole = [0 if np.isnan(v) else int(min(max(float(v), low), high)) for v in x]
+    return {"out": np.array([min(v, high) for v in whole], object).astype(np.int64 if signed else np.uint64).astype(out.dtype)}
+
+
+def _integer_case(name: str, source: type, result: type) -> Case:
+    values = [0.0, -1.5, 100.25, 130.0, -200.0, 300.0, 40000.0, -4e4, np.nan, np.inf, -np.inf]
+    return Case(
+        name, "undefined.py", "to_integers",
+        lambda rng: {"x": np.resize(np.array(values, np.float64), 64).astype(source), "out": poisoned(64, dtype=result)},
+        _to_integers, num_warps=1,
+    )  # fmt: skip
+
+
+CASES = [
+    _division_case("divisions_by_zero", 0, 0),
+    _division_case("divisions", 3, 7),
+    *(_shift_case(bits) for bits in (8, 16, 32, 64)),
+    _integer_case("halves_to_int8", np.float16, np.int8),
+    _integer_case("floats_to_uint16", np.float32, np.uint16),
+    _integer_case("floats_to_int32", np.float32, np.int32),
+    _integer_case("doubles_to_uint8", np.float64, np.uint8),
+]

@@ -1,0 +1,61 @@
+"""Operands for which C and LLVM leave a result undefined."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def divisions(x, out, rows, n, d):
+    """Divides before, or without, the question whether the divisor is zero."""
+    r = tl.arange(0, 32)
+    a = tl.load(x + r)
+    divisor = tl.zeros((32,), tl.int32) + d
+    known = 0
+    varying = 0
+    guarded = 0
+    looped = 0
+    each = tl.zeros((32,), tl.int32)
+    for i in range(n):
+        known += 100 // d
+        varying += i % d
+        each += a // d
+        if d != 0:
+            guarded += 100 // d
+    j = 0
+    while j < n:
+        looped += 100 % d
+        j += 1
+    if d == 0:
+        known = -1
+        varying = -2
+        guarded = -3
+        looped = -4
+    if d != 0:
+        chosen = 100 // d
+    else:
+        chosen = -5
+    tl.store(out, known)
+    tl.store(out + 1, varying)
+    tl.store(out + 2, guarded)
+    tl.store(out + 3, looped)
+    tl.store(out + 4, chosen)
+    tl.store(rows + r, tl.where(divisor == 0, -6, each))
+    tl.store(rows + 32 + r, tl.where(divisor == 0, -7, a // divisor))
+    tl.store(rows + 64 + r, tl.where(divisor == 0, -8, a % divisor))
+
+
+@triton.jit
+def shifts(x, counts, lefts, rights, logical):
+    """Counts at and beyond the width shift everything out."""
+    r = tl.arange(0, 64)
+    a = tl.load(x + r)
+    count = tl.load(counts + r)
+    tl.store(lefts + r, a << count)
+    tl.store(rights + r, a >> count)
+    tl.store(logical + r, a.to(logical.dtype.element_ty, bitcast=True) >> count.to(logical.dtype.element_ty, bitcast=True))
+
+
+@triton.jit
+def to_integers(x, out):
+    r = tl.arange(0, 64)
+    tl.store(out + r, tl.load(x + r).to(out.dtype.element_ty))

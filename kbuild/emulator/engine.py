@@ -372,6 +372,7 @@ class Cta:
                 agent.finish()
         except Fault as fault:
             raise Stop(Finding(fault.kind, fault.message, cta=self.index)) from None
+        self.shared.ended = True
         tell(self.memory.observers, "ended", self)
 
     def wake(self) -> None:
@@ -459,8 +460,14 @@ class Cluster:
         return ready
 
     def _land(self) -> bool:
-        """Let one asynchronous operation land that warps may be waiting for."""
-        return any(cta.land() for cta in self.ctas)
+        """Let one asynchronous operation land that warps may be waiting for.  Raises Stop where it cannot."""
+        for cta in self.ctas:
+            try:
+                if cta.land():
+                    return True
+            except Fault as fault:
+                raise Stop(Finding(fault.kind, fault.message, cta=cta.index)) from None
+        return False
 
     def _deadlock(self) -> Finding:
         lines = []

@@ -16,6 +16,7 @@ from kbuild.emulator.findings import EmulationError, Fault, Finding
 from kbuild.emulator.memory import (
     CONST_WINDOW,
     PARAM_WINDOW,
+    RED_ZONE,
     Heap,
     Local,
     Memory,
@@ -30,6 +31,8 @@ from kbuild.emulator.registers import RegisterFile
 from kbuild.emulator.schedule import Schedule, schedule_named
 
 STEP_BUDGET = 10_000_000
+ADDRESSABLE = 1 << 18
+"""Bytes of shared memory that descriptors of matrices can address."""
 MOST_CTAS = 16
 """Of one cluster; more than 8 are for kernels that are told apart as not portable."""
 
@@ -115,6 +118,10 @@ class Launch:
         """The launch before this one, where this one begins first: it is done when a thread waits for it."""
         self.global_memory = heap
         self.shared_base = shared_base
+        self.shared_runs: list[tuple[int, int, str]] = []
+        """First byte, size and name of what shared memory holds: static variables, and what is dynamic."""
+        self.shared_bytes = (0, 0)
+        """Of static variables, and dynamic."""
         self._check_shape()
         self.const = Space("const", CONST_WINDOW)
         self.param = Space("param", PARAM_WINDOW)
@@ -139,14 +146,17 @@ class Launch:
     # Memory
 
     def _place_variables(self, shared_bytes: int) -> None:
-        """Give every variable its address; dynamic shared memory comes after the static."""
+        """Give every variable its address; dynamic shared memory comes after the static, and red zones between them."""
         variables = (*self.program.module.variables, *self.program.variables)
         self.local_size, position = 0, self.shared_base
+        fixed = [size_of(variable) for variable in variables if variable.space == "shared" and size_of(variable)]
+        red_zone = _shared_red_zone(sum(fixed) + shared_bytes, len(fixed))
         for variable in variables:
             size, align = size_of(variable), max(variable.align, TYPES[variable.type].itemsize)
             if variable.space == "shared" and size:
                 position = -(-position // align) * align
-                self.symbols[variable.name], position = position, position + size
+                self.shared_runs.append((position, size, variable.name))
+                self.symbols[variable.name], position = position, position + size + red_zone
             elif variable.space == "local":
                 self.local_size = -(-self.local_size // align) * align
                 self.symbols[variable.name], self.local_size = self.local_size, self.local_size + size
@@ -156,7 +166,10 @@ class Launch:
             if variable.space == "shared" and not size_of(variable):
                 position = -(-position // max(variable.align, 16)) * max(variable.align, 16)
                 self.symbols[variable.name] = position
+        if shared_bytes:
+            self.shared_runs.append((position, shared_bytes, "dynamic shared memory"))
         self.shared_size = position + shared_bytes
+        self.shared_bytes = sum(fixed), shared_bytes
         for variable in variables:
             if variable.space == "const":
                 data, offset = _initial(variable, self.symbols), self.symbols[variable.name]
@@ -228,7 +241,9 @@ class Launch:
     def _shared(self) -> Space:
         space = Space("shared", 0)
         space.grow(self.shared_size)
-        space.make_live(self.shared_base, self.shared_size)
+        for start, size, _ in self.shared_runs:
+            space.make_live(start, start + size)
+        space.names += self.shared_runs if len(self.shared_runs) > 1 else []
         return space
 
     def _cta(self, cluster: Cluster, index: tuple[int, int, int], rank: int, shared: list[Space]) -> Cta:
@@ -291,8 +306,7 @@ class Launch:
             "%globaltimer_lo": self.steps & 0xFFFFFFFF, "%globaltimer_hi": self.steps >> 32,
             "%cluster_ctarank": rank, "%cluster_nctarank": int(np.prod(self.cluster_shape)),
             "%is_explicit_cluster": int(self.cluster_shape != (1, 1, 1)),
-            "%dynamic_smem_size": self.shared_size - self.shared_base,
-            "%total_smem_size": self.shared_size - self.shared_base,
+            "%dynamic_smem_size": self.shared_bytes[1], "%total_smem_size": sum(self.shared_bytes),
         }  # fmt: skip
         tid = (thread % x, thread // x % y, thread // (x * y))
         for axis, letter in enumerate("xyz"):
@@ -334,6 +348,12 @@ def place_globals(module: Module, heap: Heap) -> dict[str, int]:
         data = _initial(variable, symbols)
         heap.bytes(symbols[variable.name], size_of(variable))[:] = data[: size_of(variable)]
     return symbols
+
+
+def _shared_red_zone(size: int, count: int) -> int:
+    """Bytes behind each of so many variables that have this size together, so that all can be named to a tensor core."""
+    room = (ADDRESSABLE - size) // max(count, 1) // 16 * 16
+    return max(min(room, RED_ZONE), 16) if count else 0
 
 
 def _initial(variable: Variable, symbols: Mapping[str, int]) -> np.ndarray:

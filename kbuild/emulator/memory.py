@@ -56,6 +56,8 @@ class Space:
         """Bytes of an element, by first byte, of the allocations that are arrays: reports count in these."""
         self.live: list[tuple[int, int]] = []
         """First and last (exclusive) byte of runs of live memory, for quick checks."""
+        self.ended = False
+        """Whether it was the shared memory of a CTA that has ended, and others may have it."""
         self._views: dict[int, np.ndarray] = {}
         self.grow(size, live)
 
@@ -281,6 +283,8 @@ class Memory:
                 raise Fault("out-of-bounds", f"shared address of CTA {rank} in a cluster of {len(self.peers)}")
             chosen = np.flatnonzero(ranks == rank)
             target = self.spaces["shared"] if rank < 0 else self.peers[rank]
+            if target.ended:
+                raise Fault("ended-peer", f"uses shared memory of CTA {rank} of the cluster, which has ended")
             parts.append((target, offsets[chosen] & ((1 << CTA_SHIFT) - 1), chosen))
         return parts
 

@@ -32,6 +32,16 @@ def test_a_phase_ends_when_arrivals_and_bytes_are_complete(barriers: Barriers) -
     assert barriers.arrive(16) == 1 and not barriers.passed_token(16, 1)
 
 
+def test_a_state_is_of_the_phase_under_way_or_the_one_before(barriers: Barriers) -> None:
+    barriers.init(16, 1)
+    for phase in range(3):
+        assert barriers.arrive(16) == phase
+    assert barriers.passed_token(16, 2) and not barriers.passed_token(16, 3)
+    for phase in (0, 1, 4):
+        with pytest.raises(Fault, match=f"waits at 0x10 for phase {phase} while phase 3 is under way"):
+            barriers.passed_token(16, phase)
+
+
 def test_bytes_may_land_before_they_are_announced(barriers: Barriers) -> None:
     barriers.init(0, 1)
     barriers.complete(0, 128)

@@ -51,6 +51,23 @@ def test_arrays_with_names_are_told_by_their_elements(body: str, what: str) -> N
 
 
 @pytest.mark.parametrize("body", [
+    "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d_out+16];\n", "st.global.v2.b64 [%d_out+16], {%d1, %d2};\n",
+    "ld.v4.b32 {%r1, %r2, %r3, %r4}, [%d_out+16];\n",
+])  # fmt: skip
+@pytest.mark.parametrize("lanes", ["", "    setp.lt.u32 %p1, %r_tid, 5;\n    @%p1 "])
+def test_accesses_that_begin_inside_and_end_outside_are_found(body: str, lanes: str) -> None:
+    """An array of 31 bytes: only the last byte of the access lies outside."""
+    report = launch(lanes + body, {"out": np.zeros(31, np.uint8)})
+    assert [finding.kind for finding in report.findings] == ["out-of-bounds"]
+    assert "16 bytes at global address" in str(report.findings[0])
+
+
+def test_the_last_byte_of_shared_memory_is_watched() -> None:
+    assert finding("    ld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [64];\n", shared=79).startswith("out-of-bounds: 16 bytes")
+    assert not launch("    ld.shared.v2.b32 {%r1, %r2}, [64];\n", {}, shared=72).findings
+
+
+@pytest.mark.parametrize("body", [
     "    ld.global.b32 %r1, [%d_out+2];\n", "    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d_out+8];\n",
     "    st.shared.b64 [4], %d1;\n", "    red.global.add.u32 [%d_out+1], 1;\n",
 ])  # fmt: skip

@@ -1,35 +1,18 @@
 """The race detector: for each rule a kernel that breaks it, and its twin that does not.
 
-A line of a kernel that begins with `+word` is left out to break the rule that goes by this word; one with `-word` is there only
-then.  Where a kernel serves one rule, the word is `x`.
+Lines of kernels that begin with `+word` or `-word` are what breaks the rule of this word (see `races.findings`); where a kernel
+serves one rule, the word is `x`.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from kbuild.emulator import Finding
 from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.race import RaceDetector
 
-from .emulated import at, launch
-
-BUFFER = ".extern .shared .align 1024 .b8 buffer[];"
-
-
-def findings(body: str, broken: str = "", threads: int = 128, grid: int = 1, checks: str = "strict", **options) -> list[Finding]:
-    """What is found in a kernel, whole or broken, that may use 8 KiB of shared memory and the arrays x and y."""
-    kept = []
-    for line in map(str.strip, body.strip().split("\n")):
-        mark, _, rest = line.partition(" ") if line[:1] in ("+", "-") else ("", "", line)
-        if not mark or (mark[0] == "-") == (mark[1:] == broken):
-            kept.append(rest)
-    x = np.arange(4096, dtype=np.uint32)
-    arrays = {"x": x, "y": np.zeros_like(x)}
-    report = launch("\n".join(kept), arrays, module=BUFFER, threads=threads, grid=(grid,), shared=8192, checks=checks, **options)
-    return report.findings
-
+from .emulated import at
+from .races import findings, kinds_of
 
 # Thread i writes to shared memory, and reads what thread i + 32 wrote.
 EXCHANGE = """
@@ -452,10 +435,7 @@ def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) 
     options: dict = {"cluster": (2, 1, 1)} if together else {}
     options |= {"schedule": schedule, "grid": 2 if together else GRIDS.get(name, 1)}
     options |= {"threads": 128 if body in (PRODUCT, PIPELINE) else 64}
-    kinds = set()
-    for timing in ("late", "early"):
-        assert not findings(body, timing=timing, **options)
-        kinds |= {finding.kind for finding in findings(body, word, timing=timing, **options)}
+    kinds = kinds_of(body, word, **options)
     assert kind in kinds or (kind, kinds) == ("race", {"mbarrier-misuse"})
 
 

@@ -153,6 +153,8 @@ class Transfers:
         self._take(transfer)
         assert transfer.data is not None
         for extent in transfer.writes:
+            if extent.space.ended:
+                raise Fault("ended-peer", f"lands in shared memory of a CTA of the cluster that has ended: {transfer.site[1]}")
             view, places = extent.space.view(extent.size), extent.offsets // extent.size
             data = transfer.data
             if transfer.reduction is not None:

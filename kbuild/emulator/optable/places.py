@@ -36,7 +36,7 @@ def shared_place(warps: Any, address: int, generic: bool = False) -> tuple[Async
 def living(cta: Any) -> Any:
     """A CTA whose shared memory is used.  Raises Fault where all its warps have ended, and others may have that memory."""
     if not cta.live_warps:
-        raise Fault("out-of-bounds", f"uses shared memory of CTA {cta.index} of the cluster, which has ended")
+        raise Fault("ended-peer", f"uses shared memory of CTA {cta.rank} of the cluster, which has ended")
     return cta
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from kbuild.emulator.memory import Space
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Row
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, Shadow, agents_of, clocks_of, pack, sites_of
-from kbuild.emulator.race.sites import Site, Sites
+from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, Site, Sites
 
 
 @dataclass(eq=False)
@@ -24,6 +24,8 @@ class Memory:
     """Whether it is a CTA's own; its shadow then counts agents within the cluster."""
     unwritten: np.ndarray | None = None
     """bool per byte: which the host has left for the kernel to write first.  None: for shared memory all, else none."""
+    earlier: np.ndarray | None = None
+    """bool per byte: which a launch before this one may work on until a thread has waited for it.  None: none."""
 
     @property
     def fenced(self) -> int:
@@ -56,6 +58,20 @@ class Actor:
             return self.clocks.knows(self.threads, agents, clocks, plane)
         return self.clocks.knows_any(self.threads, agents, clocks, plane)
 
+    def knows_own(self, memory: Memory, words: np.ndarray) -> np.ndarray:
+        """Whether what words tell of is of this cluster, and comes before this."""
+        agents = agents_of(words) - (0 if memory.shared else self.clocks.base)
+        inside = (agents >= 0) & (agents < self.clocks.rows.shape[2])
+        return self.clocks.knows(self.threads, np.where(inside, agents, 0), clocks_of(words), KNOWN) & inside
+
+    def beside(self, agents: np.ndarray) -> np.ndarray:
+        """Whether threads of the same warps (numbered in the cluster) are on the same side of branches as these are."""
+        mask = self.convoy.stack[-1].mask if self.convoy.stack else True
+        if mask is True:
+            return np.ones(len(agents), bool)
+        first = self.convoy.first_thread + self.convoy.cta.rank * 32 * self.convoy.cta.warp_count
+        return mask[np.clip(agents - first, 0, len(mask) - 1)]
+
 
 class Rules:
     """Checks accesses and notes them in shadows."""
@@ -76,13 +92,14 @@ class Rules:
         bad = ~actor.knows(memory, words, KNOWN)
         if bad.any():
             if actor.site.strong:
-                bad &= ~self.sites.strong[sites_of(words)]
+                bad &= ~self._competing(memory, words, actor)
             if benign is not None:
                 bad &= ~(benign & (clocks_of(words) < PENDING))
             self._conflicts(memory, cells, words, bad, actor, action, "wrote")
         if actor.site.strong and memory.shadow.covered is not None:
             words = memory.shadow.covered[cells]
-            self._conflicts(memory, cells, words, ~actor.knows(memory, words, KNOWN), actor, action, "wrote")
+            bad = ~actor.knows(memory, words, KNOWN) & ~self._competing(memory, words, actor)
+            self._conflicts(memory, cells, words, bad, actor, action, "wrote")
         if actor.site.async_proxy:
             unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
             self._unfenced("proxy-fence", memory, cells, words, unfenced, actor, action)
@@ -97,25 +114,47 @@ class Rules:
     def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """Everybody who read must have done so before."""
         for words in memory.shadow.readers[:, cells]:
-            if not words.any():
-                continue
-            bad = ~actor.knows(memory, words, KNOWN)
-            if bad.any():
-                if actor.site.strong:
-                    bad &= ~self.sites.strong[sites_of(words)]
-                self._conflicts(memory, cells, words, bad, actor, "writes", "read")
-            if actor.site.async_proxy:
-                unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
-                self._unfenced("proxy-fence-reuse", memory, cells, words, unfenced, actor, "writes")
+            if words.any():
+                self._check_readers(memory, cells, actor, words)
+        places, words = memory.shadow.crowd(cells)
+        if len(places):
+            self._check_readers(memory, cells[places], replace(actor, threads=actor.threads[places]), words)
+
+    def _check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
+        """As `check_readers`, of one reader for each granule."""
+        bad = ~actor.knows(memory, words, KNOWN)
+        if bad.any():
+            if actor.site.strong:
+                bad &= ~self._competing(memory, words, actor)
+            self._conflicts(memory, cells, words, bad, actor, "writes", "read")
+        if actor.site.async_proxy:
+            unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
+            self._unfenced("proxy-fence-reuse", memory, cells, words, unfenced, actor, "writes")
+
+    def _competing(self, memory: Memory, words: np.ndarray, actor: Actor) -> np.ndarray:
+        """Which words tell of strong accesses that may compete with this one: the scope of each holds both threads."""
+        scopes = np.minimum(self.sites.scopes[sites_of(words)], actor.site.scope)
+        per_cta = 32 * actor.convoy.cta.warp_count
+        agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
+        within = (agents >= 0) & (agents < actor.clocks.threads + MBARRIERS)
+        near = np.where(agents // per_cta == actor.threads // per_cta, CTA, CLUSTER)
+        return scopes >= np.where(within, near, DEVICE)
+
+    def note_read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        """Note a read.  Whether reads of other clusters are known is not asked: they are kept."""
+        words = self.words(memory, actor, actor.clocks.own(actor.threads))
+        columns = actor.threads >> 5 if memory.shared else 0
+        memory.shadow.read(columns, cells, words, lambda old: actor.knows_own(memory, old))
 
     def note_write(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
-        """Note a write; where it is atomic, the one before it that was not stays known."""
+        """Note a write; where it is atomic, the one before it that was not, or not for as many threads, stays known."""
         if actor.site.strong:
             old = memory.shadow.writers[cells]
-            weak = (old != 0) & ~self.sites.strong[sites_of(old)]
-            if weak.any():
-                memory.shadow.cover(cells[weak], old[weak])
+            narrow = (old != 0) & (self.sites.scopes[sites_of(old)] < actor.site.scope)
+            if narrow.any():
+                memory.shadow.cover(cells[narrow], old[narrow])
         memory.shadow.writers[cells] = words
+        memory.shadow.written(cells)
 
     def check_unchanging(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """What is loaded as read-only must not have been written in this launch."""
@@ -143,6 +182,37 @@ class Rules:
                     "uninitialised-read", f"{self._who(actor, index)} reads {where}, which nobody has written", actor, index
                 )
 
+    def check_earlier(self, memory: Memory, cells: np.ndarray, actor: Actor, action: str) -> None:
+        """Somebody must have waited for the launches before this one."""
+        if memory.earlier is None:
+            return
+        early = memory.earlier[cells << memory.shadow.shift] & ~actor.clocks.know_launches(actor.threads)
+        if early.any():
+            index = int(np.argmax(early))
+            if self.reports.wants("before-wait", actor.site):
+                where = memory.describe(int(cells[index]))
+                text = f"{self._who(actor, index)} {action} {where} before griddepcontrol.wait; an earlier launch may use it"
+                self._add("before-wait", text, actor, index)
+
+    def check_end(self, memory: Memory, clocks: Clocks, cta: Any) -> None:
+        """When a CTA ends, its threads must know what others of the cluster did to its shared memory.
+
+        Arrivals at mbarriers do not count here: who has seen the phase knows them to be over, whatever else they order.
+        """
+        per_cta, convoy = 32 * cta.warp_count, cta.convoys[0]
+        row = clocks.row(slice(cta.rank * per_cta, (cta.rank + 1) * per_cta)).clocks[KNOWN]
+        for action, words in [("writes", memory.shadow.writers), *(("reads", words) for words in memory.shadow.all_readers())]:
+            agents = agents_of(words)
+            late = (words != 0) & (agents // per_cta != cta.rank)
+            late[late] = row[agents[late]] < clocks_of(words[late])
+            for number in np.unique(sites_of(words[late])).tolist():
+                site = self.sites.numbered(number)
+                if site.instruction.opcode != "mbarrier" and self.reports.wants("ended-peer", site):
+                    agent = int(agents[late & (sites_of(words) == number)][0])
+                    who = self._name_of(Actor(clocks, np.array([agent]), site, convoy), agent, site)
+                    text = f"{who} {action} shared memory of CTA {cta.index}; nothing orders that before the end of the CTA"
+                    self.reports.add("ended-peer", text, site, convoy, tuple(convoy.warps))
+
     def check_lanes(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray, data: np.ndarray | None) -> None:
         """Threads of one instruction must not write different bytes to one place; called when `words` are noted."""
         other = memory.shadow.writers[cells] != words
@@ -169,7 +239,7 @@ class Rules:
         near = (agents >> 5 == actor.threads >> 5) & (agents < actor.clocks.threads) & (clocks_of(words) < PENDING)
         near &= actor.together is None
         if earlier == "read" and not memory.shared:
-            bad &= ~near  # a warp issues its loads before its later stores
+            bad &= ~(near & actor.beside(agents))  # a warp issues its loads before its later stores
         for kind, chosen in (("race", bad & ~near), ("warp-race", bad & near)):
             for number in np.unique(numbers[chosen]).tolist():
                 other = self.sites.numbered(number)

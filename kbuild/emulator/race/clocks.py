@@ -6,26 +6,30 @@ complete, and stands for the copies that the phases tell of.  And there is one f
 that the warp has waited for.
 
 Two more planes of the same shape say up to where generic accesses of shared and of global memory are also ordered before those of
-the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.  A last one, in kernels that write tensor maps, says up to
+the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.  Another, in kernels that write tensor maps, says up to
 where writes have been released to the proxy that reads those.
+
+The last two, in kernels with `fence.sc` (or `membar`), follow the one order that these fences have.  `SEQUENCED` says what comes
+before one of them that comes before now; `OBSERVED` what came before one that the next such fence must follow, since what was
+written after the former has been read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 MBARRIERS = 1024
 """Numbers kept for mbarriers, and for the products of warps, beside those of a cluster's threads."""
-PRODUCTS = -1
-"""What stands for the space in the key of the column of a warp's products."""
+PRODUCTS, LAUNCHES = -1, -2
+"""What stands for the space in the key of the column of a warp's products, and of that for the launches before this one."""
 _GROWTH = 8
-KNOWN, FENCED, FENCED_GLOBAL, RELEASED = range(4)
-"""The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy too, and what is
-released to the proxy of tensor maps."""
+KNOWN, FENCED, FENCED_GLOBAL, RELEASED, SEQUENCED, OBSERVED = range(6)
+"""The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy too, what is
+released to the proxy of tensor maps, and the two of fences in sequence."""
 
 Threads = Any
 """A slice, or an array of thread numbers."""
@@ -38,12 +42,16 @@ class Row:
     number: int
     clocks: np.ndarray
     foreign: Mapping[int, np.ndarray] = field(default_factory=dict)
+    in_sequence: bool = False
+    """Whether it is for the next fence in sequence alone."""
 
     def joined(self, other: Row | None) -> Row:
         """What two rows of one cluster know together."""
         if other is None:
             return self
-        return Row(self.number, _larger(self.clocks, other.clocks), _merged(self.foreign, other.foreign.items()))
+        return replace(
+            self, clocks=_larger(self.clocks, other.clocks), foreign=_merged(self.foreign, other.foreign.items())
+        )  # fmt: skip
 
 
 class Clocks:
@@ -81,6 +89,27 @@ class Clocks:
                 self.rows[plane, threads] = self.rows[KNOWN, threads]
             self.tick(threads)
 
+    @property
+    def sequential(self) -> bool:
+        """Whether fences in sequence are followed."""
+        return len(self.rows) > OBSERVED
+
+    def fence_in_sequence(self, threads: np.ndarray) -> None:
+        """`fence.sc`: these threads know what came before the fences that theirs follow."""
+        known = np.maximum(self.rows[KNOWN, threads], self.rows[OBSERVED, threads])
+        self.rows[KNOWN, threads] = self.rows[SEQUENCED, threads] = known
+        for thread in threads.tolist():
+            fenced = {}
+            for number, clocks in self._foreign[thread].items():
+                fenced[number] = clocks.copy()
+                fenced[number][KNOWN] = fenced[number][SEQUENCED] = np.maximum(clocks[KNOWN], clocks[OBSERVED])
+            self._foreign[thread] = fenced
+
+    def row_for_sequence(self, threads: np.ndarray) -> Row:
+        """What a fence in sequence knows that comes after a read of what these threads write now."""
+        row = self.row(threads)
+        return Row(row.number, _observed(row.clocks), {key: _observed(value) for key, value in row.foreign.items()}, True)
+
     def row(self, threads: Threads) -> Row:
         """What these threads know together."""
         dictionaries = {id(self._foreign[thread]): self._foreign[thread] for thread in self._all[threads].tolist()}
@@ -113,6 +142,15 @@ class Clocks:
         clocks = row.clocks.copy()
         clocks[:, : self.threads] = 0
         return Row(row.number, clocks)
+
+    def waited_for_launches(self, threads: Threads) -> None:
+        """`griddepcontrol.wait`: these threads know that the launches before this one have ended."""
+        self.rows[:, threads, self.column((LAUNCHES, 0))] = 1
+
+    def know_launches(self, threads: Threads) -> np.ndarray:
+        """For each thread whether it knows the launches before this one to have ended."""
+        column = self.column((LAUNCHES, 0))
+        return self.rows[KNOWN, threads, column] > 0
 
     def column(self, barrier: tuple[int, int], fresh: bool = False) -> int:
         """The column of an mbarrier (space, offset), or of products (`PRODUCTS`, warp); a `fresh` one is unknown to everybody."""
@@ -157,6 +195,13 @@ def _larger(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = b, a
     found = a.copy()
     found[:, : b.shape[1]] = np.maximum(a[:, : b.shape[1]], b)
+    return found
+
+
+def _observed(clocks: np.ndarray) -> np.ndarray:
+    """What is sequenced, as something observed and not known."""
+    found = np.zeros_like(clocks)
+    found[OBSERVED] = clocks[SEQUENCED]
     return found
 
 

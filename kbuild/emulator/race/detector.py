@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ from kbuild.emulator.findings import Finding
 from kbuild.emulator.memory import Space
 from kbuild.emulator.ptx import Instruction
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
-from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, RELEASED, Clocks
+from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, OBSERVED, RELEASED, Clocks
 from kbuild.emulator.race.maps import Maps, concerns_maps, uses_map
 from kbuild.emulator.race.operations import Flights
 from kbuild.emulator.race.order import Order, Release
 from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
 from kbuild.emulator.race.reports import Reports
-from kbuild.emulator.race.shadow import RecentReaders, Shadow
-from kbuild.emulator.race.sites import Site, Sites, uses_async_proxy
+from kbuild.emulator.race.shadow import Shadow
+from kbuild.emulator.race.sites import Site, Sites, is_sequential, scope_of, uses_async_proxy
 
 
 class _Cluster:
@@ -39,12 +39,17 @@ class RaceDetector:
     """Watches one launch (`run(…, observers=[RaceDetector()])`); its findings come with the report.
 
     `without` are kinds of findings to leave out (see `race.KINDS`; `race.LENIENT` is such a set); `unwritten` the numbers of
-    arguments, or the names that `run` gives them, whose bytes the kernel must write before it reads them.
+    arguments, or the names that `run` gives them, whose bytes the kernel must write before it reads them; `earlier` those of
+    arguments that a launch before this one still works on: a kernel with `griddepcontrol.wait` must not touch them before
+    somebody has waited.
     """
 
-    def __init__(self, without: Iterable[str] = (), unwritten: Iterable[int | str] = ()) -> None:
+    def __init__(
+        self, without: Iterable[str] = (), unwritten: Iterable[int | str] = (), earlier: Iterable[int | str] = ()
+    ) -> None:  # fmt: skip
         self.without = frozenset(without)
-        self.unwritten = {f"argument {place}" if isinstance(place, int) else place for place in unwritten}
+        self.unwritten = _names(unwritten)
+        self.earlier = _names(earlier)
 
     def began(self, launch: Any) -> None:
         """A launch begins."""
@@ -57,19 +62,18 @@ class RaceDetector:
         self._memories: dict[int, Memory] = {}
         self._announced: dict[tuple[int, int], tuple[Site, Any]] = {}
         """What last announced bytes to each mbarrier."""
+        self._afar: dict[tuple[int, int], tuple[int, Site, Any]] = {}
+        """The last phase of each mbarrier that another CTA has arrived in, and how."""
         self._releases: dict[tuple[int, int], list[Release]] = {}
         statements = [step.instruction for block in launch.program.blocks for step in block.steps]
-        self._planes = 3 if any(map(uses_async_proxy, statements)) else 1
-        self._planes = 4 if any(map(concerns_maps, statements)) else self._planes
+        self._planes = FENCED_GLOBAL + 1 if any(map(uses_async_proxy, statements)) else 1
+        self._planes = RELEASED + 1 if any(map(concerns_maps, statements)) else self._planes
+        self._planes = OBSERVED + 1 if any(map(is_sequential, statements)) else self._planes
         self._maps = Maps(self.rules)
         heap = self._heap = launch.global_memory
-        unwritten = None
-        if self.unwritten:
-            unwritten = np.zeros(len(heap.data), bool)
-            for start, size, name in heap.names:
-                if name in self.unwritten:
-                    unwritten[start : start + size] = True
-        self._memories[id(heap)] = Memory(heap, RecentReaders(len(heap.data)), False, unwritten)
+        waits = any(instruction.name == "griddepcontrol.wait" for instruction in statements)
+        unwritten, earlier = _bytes_of(heap, self.unwritten), _bytes_of(heap, self.earlier if waits else frozenset())
+        self._memories[id(heap)] = Memory(heap, Shadow(len(heap.data), 1), False, unwritten, earlier)
 
     def findings(self) -> list[Finding]:
         """What was found in the launch."""
@@ -119,20 +123,18 @@ class RaceDetector:
         self._maps.acquired(self._cluster(convoy.cta.cluster).clocks, self._heap, addresses, threads)
 
     def _read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        self.rules.check_earlier(memory, cells, actor, "reads")
         self.rules.check_writers(memory, cells, actor, "reads", None)
         self.rules.check_written(memory, cells, actor)
         self.rules.check_unchanging(memory, cells, actor)
-        words = self.rules.words(memory, actor, actor.clocks.own(actor.threads))
-        if isinstance(memory.shadow, RecentReaders):
-            memory.shadow.read(cells, words)
-        else:
-            memory.shadow.readers[actor.threads >> 5, cells] = words
+        self.rules.note_read(memory, cells, actor)
 
     def _write(self, memory: Memory, cells: np.ndarray, actor: Actor, data: np.ndarray | None) -> None:
         benign = None
         if data is not None:
             old = memory.space.data[: len(memory.space.data)].reshape(-1, memory.shadow.granule)[cells]
             benign = (old == data).all(1)
+        self.rules.check_earlier(memory, cells, actor, "writes")
         self.rules.check_writers(memory, cells, actor, "writes", benign)
         self.rules.check_readers(memory, cells, actor)
         words = self.rules.words(memory, actor, actor.clocks.own(actor.threads))
@@ -192,6 +194,8 @@ class RaceDetector:
             cluster.flights.signalled(int(threads[0]), key, cluster.clocks.column(key), phase)
         elif "relaxed" not in site[1].modifiers:
             from_afar = barrier[0] is not convoy.cta.shared
+            if from_afar:
+                self._afar[key] = (phase, self.sites.of(site[1]), convoy)
             cluster.order.arrived(key, phase, threads, from_afar, "cluster" in site[1].modifiers)
 
     def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
@@ -243,6 +247,8 @@ class RaceDetector:
 
     def _ordering(self, convoy: Any, instruction: Instruction) -> Check | None:
         """What an instruction that touches no memory does to the order."""
+        if instruction.name == "griddepcontrol.wait":
+            return lambda where: self._cluster(convoy.cta.cluster).clocks.waited_for_launches(self._active(convoy, where))
         if instruction.name == "bar.warp.sync":
             return lambda where: self._cluster(convoy.cta.cluster).order.warps_meet(self._active(convoy, where))
         if instruction.name.startswith(("fence.proxy.async", "fence.mbarrier_init")):
@@ -252,8 +258,10 @@ class RaceDetector:
         if instruction.name.startswith("fence.proxy.tensormap::generic.release"):
             return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where), [RELEASED])
         if instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"):
-            within = "cta" in instruction.modifiers
-            return lambda where: self._cluster(convoy.cta.cluster).order.fence(convoy.cta, self._active(convoy, where), within)
+            scope, sequential = scope_of(instruction), is_sequential(instruction)
+            return lambda where: self._cluster(convoy.cta.cluster).order.fence(
+                convoy.cta, self._active(convoy, where), scope, sequential
+            )
         return None
 
     def ended(self, cta: Any) -> None:
@@ -262,6 +270,9 @@ class RaceDetector:
         self._products.ended(cta)
         self._unwritten.ended(cta)
         cluster.flights.ended(cta, self.reports)
+        if len(cta.cluster.ctas) > 1:
+            self.rules.check_end(self._memory(cta.shared, cta), cluster.clocks, cta)
+            self._check_arrivals(cta, cluster.clocks)
         self._check_announced(cta)
         cluster.ended += 1
         if cluster.ended == len(cta.cluster.ctas):
@@ -271,6 +282,18 @@ class RaceDetector:
                 del self._memories[number]
             for key in [key for key in self._releases if key[0] in gone]:
                 del self._releases[key]
+
+    def _check_arrivals(self, cta: Any, clocks: Clocks) -> None:
+        """Report arrivals of other CTAs at mbarriers of one that ends, in phases that it has not seen complete."""
+        for (space, offset), (phase, found, convoy) in list(self._afar.items()):
+            if space != id(cta.shared):
+                continue
+            del self._afar[space, offset]
+            own = slice(cta.rank * self._threads(convoy), (cta.rank + 1) * self._threads(convoy))
+            seen = clocks.rows[KNOWN, own, clocks.column((space, offset))].max()
+            if seen <= phase and self.reports.wants("ended-peer", found):
+                text = f"arrives at the mbarrier at shared address {offset:#x} of CTA {cta.index}, which does not wait for that"
+                self.reports.add("ended-peer", text, found, convoy, tuple(convoy.warps))
 
     def _check_announced(self, cta: Any) -> None:
         """Report mbarriers of a CTA that still wait for bytes."""
@@ -311,3 +334,19 @@ class RaceDetector:
             memory = self._memories[id(space)] = Memory(space, Shadow(len(space.data), warps), True)
             self._cluster(cta.cluster).memories.append(space)
         return memory
+
+
+def _names(arguments: Iterable[int | str]) -> frozenset[str]:
+    """How memory calls arguments, which are given by number or by name."""
+    return frozenset(f"argument {argument}" if isinstance(argument, int) else argument for argument in arguments)
+
+
+def _bytes_of(heap: Space, arguments: frozenset[str]) -> np.ndarray | None:
+    """Which bytes of global memory are of arguments; None where there are none."""
+    if not arguments:
+        return None
+    found = np.zeros(len(heap.data), bool)
+    for start, size, name in heap.names:
+        if name in arguments:
+            found[start : start + size] = True
+    return found

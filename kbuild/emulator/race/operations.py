@@ -12,7 +12,7 @@ from kbuild.emulator.asyncp.operation import Extent, Operation
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
 from kbuild.emulator.race.clocks import PRODUCTS, Clocks
 from kbuild.emulator.race.reports import Reports
-from kbuild.emulator.race.shadow import PENDING, RecentReaders, pack
+from kbuild.emulator.race.shadow import PENDING, pack
 
 
 @dataclass(eq=False)
@@ -98,7 +98,7 @@ class Flights:
                 continue
             memory = memory_of(extent.space)
             if memory.shared:
-                self._read(flight, memory, memory.shadow.cells_of(extent), actor, ("bulk", 0))
+                self._read(flight, memory, memory.shadow.cells_of(extent), actor, ("bulk", int(actor.threads[0])))
             else:
                 self._read_now(memory, extent, actor)
         for extent in operation.writes:
@@ -188,10 +188,10 @@ class Flights:
             cells = memory.shadow.cells_of(extent)
             threads = np.full(len(cells), actor.threads[0])
         actor = replace(actor, threads=threads)
+        self.rules.check_earlier(memory, cells, actor, "reads")
         self.rules.check_writers(memory, cells, actor, "reads", None)
         self.rules.check_written(memory, cells, actor)
-        assert isinstance(memory.shadow, RecentReaders)
-        memory.shadow.read(cells, self.rules.words(memory, actor, self.clocks.own(threads)))
+        self.rules.note_read(memory, cells, actor)
 
     def _read(self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor, column: tuple[str, int]) -> None:
         actor = replace(actor, threads=np.full(len(cells), actor.threads[0]))
@@ -203,8 +203,10 @@ class Flights:
         flight.reads.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule, number))
 
     def _write(self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+        self.rules.check_earlier(memory, cells, actor, "writes")
         self.rules.check_writers(memory, cells, actor, "writes", None)
         self.rules.check_readers(memory, cells, actor)
         words = self.rules.words(memory, actor, PENDING + self._count)
         memory.shadow.writers[cells] = words
+        memory.shadow.written(cells)
         flight.writes.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kbuild.emulator.race.clocks import FENCED, Clocks, Row, Threads
-from kbuild.emulator.race.sites import Site
+from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, Site
 
 _KEPT = 4
 """Releases kept apart at one address."""
@@ -20,7 +20,13 @@ class Release:
 
     row: Row
     cta: Any
-    within_cta: bool
+    scope: int
+    """The narrowest on the way: of the release, and of the accesses that hand it on."""
+
+    def reaches(self, cta: Any, scope: int) -> bool:
+        """Whether threads of a CTA that acquire with a scope are in both scopes, as are those that released."""
+        distance = CTA if self.cta is cta else CLUSTER if self.cta.cluster is cta.cluster else DEVICE
+        return min(self.scope, scope) >= distance
 
 
 class Order:
@@ -42,8 +48,8 @@ class Order:
         self._met: Row | None = None
         """What came to the barrier of the cluster in this generation, and in the one before."""
         self._meeting_waits: list[np.ndarray] = []
-        self._fences: dict[int, tuple[Row, Any]] = {}
-        """For each thread what its last fence handed on to its later relaxed writes."""
+        self._fences: dict[int, tuple[Row, int]] = {}
+        """For each thread what its last fence handed on to its later relaxed writes, and the scope of that."""
         self._seen: dict[int, list[Release]] = {}
         """For each thread what its relaxed reads have met, which its next fence acquires."""
 
@@ -133,17 +139,25 @@ class Order:
 
     # Fences, acquire and release
 
-    def fence(self, cta: Any, threads: np.ndarray, within_cta: bool) -> None:
-        """`fence` and `membar`: acquire what relaxed reads have met, and hand on to relaxed writes that follow."""
+    def fence(self, cta: Any, threads: np.ndarray, scope: int, sequential: bool) -> None:
+        """`fence` and `membar`: acquire what relaxed reads have met, and hand on to relaxed writes that follow.
+
+        Those that are `sequential` have one order for all threads: one that comes after a read of what was written after
+        another one comes after that, however the two threads and the two accesses were ordered.  So that is followed for the
+        scope of the device; narrower ones count as others do.
+        """
         for thread in threads.tolist():
             for release in self._seen.pop(thread, ()):
-                self._acquire(release, cta, within_cta, np.array([thread]))
-            self._fences[thread] = (self.clocks.row(np.array([thread])), within_cta)
+                self._acquire(release, cta, scope, np.array([thread]))
+        if sequential and scope == DEVICE:
+            self.clocks.fence_in_sequence(threads)
+        for thread in threads.tolist():
+            self._fences[thread] = (self.clocks.row(np.array([thread])), scope)
         self.clocks.tick(threads)
 
     def strong_access(self, kind: str, site: Site, cta: Any, place: tuple[int, np.ndarray], threads: np.ndarray) -> None:
         """An atomic operation, or an access with an order, by threads at offsets of a space."""
-        if not (site.acquires or site.releases or self.releases or self._fences):
+        if not (site.acquires or site.releases or self.releases or self._fences or self.clocks.sequential):
             return
         space, offsets = place
         for offset in np.unique(offsets).tolist():
@@ -155,11 +169,13 @@ class Order:
                 continue
             kept = list(known) if site.modifies else []
             if site.releases:
-                kept.append(Release(self.clocks.row(here), cta, site.within_cta))
+                kept.append(Release(self.clocks.row(here), cta, site.scope))
             kept += [
-                Release(self._fences[thread][0], cta, self._fences[thread][1] or site.within_cta)
+                Release(self._fences[thread][0], cta, min(self._fences[thread][1], site.scope))
                 for thread in here.tolist() if thread in self._fences
             ]  # fmt: skip
+            if self.clocks.sequential:
+                kept.append(Release(self.clocks.row_for_sequence(here), cta, site.scope))
             if kept or known:
                 self.releases[space, offset] = _fewer(kept)
         if site.releases and kind != "load":
@@ -169,13 +185,17 @@ class Order:
         """Threads read what was released somewhere."""
         if site.acquires:
             for release in known:
-                self._acquire(release, cta, site.within_cta, threads)
-        elif known:
-            for thread in threads.tolist():
-                self._seen[thread] = [*self._seen.get(thread, ())[-_KEPT:], *known]
+                self._acquire(release, cta, site.scope, threads)
+            return
+        for release in known:
+            if release.row.in_sequence:
+                self._acquire(release, cta, site.scope, threads)
+        met = [replace(release, scope=min(release.scope, site.scope)) for release in known]
+        for thread in threads.tolist() if met else ():
+            self._seen[thread] = [*self._seen.get(thread, ())[-_KEPT:], *met]
 
-    def _acquire(self, release: Release, cta: Any, within_cta: bool, threads: np.ndarray) -> None:
-        if release.cta is cta or not (release.within_cta or within_cta):
+    def _acquire(self, release: Release, cta: Any, scope: int, threads: np.ndarray) -> None:
+        if release.reaches(cta, scope):
             self.clocks.learn(threads, release.row)
 
 
@@ -191,9 +211,9 @@ def _fewer(releases: list[Release]) -> list[Release]:
     """The same with those of one CTA and scope in one."""
     if len(releases) <= _KEPT:
         return releases
-    found: dict[tuple[int, bool], Release] = {}
+    found: dict[tuple[int, int, bool], Release] = {}
     for release in releases:
-        key = (id(release.cta), release.within_cta)
+        key = (id(release.cta), release.scope, release.row.in_sequence)
         row = release.row.joined(found[key].row) if key in found else release.row
-        found[key] = Release(row, release.cta, release.within_cta)
+        found[key] = Release(row, release.cta, release.scope)
     return list(found.values())

@@ -13,7 +13,7 @@ from kbuild.emulator.ptx import Address, Instruction, Not, Operand, Pair, Regist
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.sites import Site, Sites
 
-_WITHOUT_RESULT = ("bar", "barrier", "nanosleep", "setmaxnreg", "call", "wgmma", "st", "red", "trap")
+_WITHOUT_RESULT = ("bar", "barrier", "nanosleep", "setmaxnreg", "call", "wgmma", "st", "red", "trap", "brx")
 Check = Callable[[Any], None]
 """Called before a step with the mask of its lanes."""
 
@@ -41,7 +41,8 @@ def touched_by(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]
         _, a, *rest = instruction.operands
         return frozenset(names_in(rest)) | frozenset(() if isinstance(a, Vector) else names_in((a,))), frozenset()
     operands, writes = instruction.operands, frozenset[str]()
-    if operands and instruction.opcode not in _WITHOUT_RESULT and isinstance(operands[0], Register | Vector | Pair):
+    has_result = instruction.opcode not in _WITHOUT_RESULT or (instruction.opcode != "red" and "red" in instruction.modifiers)
+    if operands and has_result and isinstance(operands[0], Register | Vector | Pair):
         writes, operands = frozenset(names_in(operands[:1])), operands[1:]
     guard = () if instruction.guard is None else (instruction.guard.register,)
     return frozenset(names_in((*operands, *guard))), writes

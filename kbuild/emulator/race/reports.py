@@ -23,6 +23,8 @@ KINDS = {
     "mbarrier-fence": "a copy that tells an mbarrier made without fence.proxy.async or fence.mbarrier_init on the way",
     "mbarrier-reuse": "an mbarrier initialised again without mbarrier.inval, between two phases",
     "unfinished": "asynchronous operations on shared memory under way when the CTA ends",
+    "ended-peer": "shared memory of a CTA of the cluster used by another, and nothing orders that before the CTA's end",
+    "before-wait": "memory that an earlier launch may still work on, touched before griddepcontrol.wait",
 }
 """The kinds of findings, and what each means."""
 

@@ -2,9 +2,14 @@
 
 A word holds the instruction, the thread or mbarrier that the access counts for, and its clock.  Granules begin at 16 bytes and
 are split when a smaller access comes.
+
+Of readers, a shadow keeps the last one in each of its columns.  One that another takes the place of is forgotten where the other
+knows it: whoever knows the other knows both.  Else it goes to a crowd of readers beside the columns, so that none is lost.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -14,7 +19,10 @@ CLOCK_BITS, AGENT_BITS = 20, 28
 PENDING = 1 << (CLOCK_BITS - 1)
 """Clocks from here on stand for operations under way, which nobody knows yet."""
 _CLOCK, _AGENT = (1 << CLOCK_BITS) - 1, (1 << AGENT_BITS) - 1
+_WHO = _AGENT << CLOCK_BITS
 LARGEST_GRANULE = 16
+_UNSORTED = 1 << 18
+"""Readers of a crowd that may wait to be sorted."""
 
 
 def pack(site: int, agents: np.ndarray | int, clocks: np.ndarray | int) -> np.ndarray:
@@ -46,6 +54,34 @@ class Shadow:
         self.covered: np.ndarray | None = None
         """Where an atomic operation was the last writer, the last one that was none; None: nowhere."""
         self._columns: dict[tuple[str, int], int] = {}
+        self._crowd = Crowd(len(self.writers))
+
+    def read(
+        self, columns: np.ndarray | int, cells: np.ndarray, words: np.ndarray, ordered: Callable[[np.ndarray], np.ndarray]
+    ) -> None:
+        """Note readers of granules; `ordered` says which words of earlier ones they know."""
+        old = self.readers[columns, cells]
+        lost = (old != 0) & ((old ^ words) & _WHO != 0)
+        if lost.any():
+            lost &= ~ordered(old)
+            self._crowd.add(cells[lost], old[lost])
+        self.readers[columns, cells] = words
+        beside = self.readers[columns, cells] != words
+        if beside.any():
+            self._crowd.add(cells[beside], words[beside])
+
+    def crowd(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The readers of granules that stand in no column: for each its place in `cells`, and its word."""
+        return self._crowd.among(cells)
+
+    def all_readers(self) -> Iterator[np.ndarray]:
+        """The words of all readers."""
+        yield from self.readers
+        yield self._crowd.words()
+
+    def written(self, cells: np.ndarray) -> None:
+        """Granules have been written by somebody who knew their readers: whoever knows the writer knows these."""
+        self._crowd.forget(cells)
 
     def cells(self, offsets: np.ndarray, size: int) -> tuple[np.ndarray, int]:
         """The granules of accesses of `size` bytes, all of the first access first, and how many each has."""
@@ -90,18 +126,69 @@ class Shadow:
         self.writers = np.repeat(self.writers, count)
         self.readers = np.repeat(self.readers, count, axis=1)
         self.covered = None if self.covered is None else np.repeat(self.covered, count)
+        self._crowd.split(count)
 
 
-class RecentReaders(Shadow):
-    """Keeps the last reader, and the last one of another warp: for memory that many threads read and few write."""
+class Crowd:
+    """Words of any number of readers of each granule."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, 2)
+        self._here = np.zeros(size, bool)
+        """Which granules have some."""
+        self._cells, self._words = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        """By granule, then by agent."""
+        self._new: list[tuple[np.ndarray, np.ndarray]] = []
+        self._count = 0
 
-    def read(self, cells: np.ndarray, words: np.ndarray) -> None:
-        """Note readers of granules."""
-        old = self.readers[0, cells]
-        other = (agents_of(old) >> 5 != agents_of(words) >> 5) & (old != 0)
-        if other.any():
-            self.readers[1, cells[other]] = old[other]
-        self.readers[0, cells] = words
+    def add(self, cells: np.ndarray, words: np.ndarray) -> None:
+        """Readers of granules."""
+        if not len(cells):
+            return
+        self._here[cells] = True
+        self._new.append((cells, words))
+        self._count += len(cells)
+        if self._count > _UNSORTED:
+            self._sort()
+
+    def among(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each reader of some granules its place in `cells`, and its word."""
+        places = np.flatnonzero(self._here[cells])
+        if not len(places):
+            return places, places
+        self._sort()
+        wanted = cells[places]
+        first, last = np.searchsorted(self._cells, wanted), np.searchsorted(self._cells, wanted, "right")
+        counts = last - first
+        index = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return np.repeat(places, counts), self._words[index]
+
+    def words(self) -> np.ndarray:
+        """The words of all readers."""
+        self._sort()
+        return self._words
+
+    def forget(self, cells: np.ndarray) -> None:
+        """Granules that have no readers any more."""
+        self._here[cells] = False
+
+    def split(self, count: int) -> None:
+        """Each granule has become so many."""
+        self._sort()
+        self._here = np.repeat(self._here, count)
+        self._cells = (self._cells[:, None] * count + np.arange(count)).ravel()
+        self._words = np.repeat(self._words, count)
+
+    def _sort(self) -> None:
+        """Put what is new in its place: of each agent the last word, and nothing of granules without readers."""
+        if not self._new:
+            return
+        cells = np.concatenate([self._cells, *(cells for cells, _ in self._new)])
+        words = np.concatenate([self._words, *(words for _, words in self._new)])
+        kept = self._here[cells]
+        cells, words = cells[kept], words[kept]
+        order = np.lexsort((clocks_of(words), agents_of(words), cells))
+        cells, words = cells[order], words[order]
+        last = np.ones(len(cells), bool)
+        last[:-1] = (cells[1:] != cells[:-1]) | (agents_of(words[1:]) != agents_of(words[:-1]))
+        self._cells, self._words = cells[last], words[last]
+        self._new, self._count = [], 0

@@ -1,4 +1,4 @@
-"""What the detector must know of an instruction: its proxy, its order, and how to speak of it."""
+"""What the detector must know of an instruction: its proxy, its order and scope, and how to speak of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from kbuild.emulator.ptx import Instruction
 
 _STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 _BULK = ("cp.async.bulk", "cp.reduce.async.bulk")
+WEAK, CTA, CLUSTER, DEVICE = range(4)
+"""Scopes: among which threads an access or a fence orders.  Those of the system are threads of the device here."""
+_SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": DEVICE, "sys": DEVICE, "gl": DEVICE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,18 +22,21 @@ class Site:
 
     number: int
     instruction: Instruction
-    strong: bool
-    """Whether two of its kind on one address are no race: atomic operations, and accesses with an order."""
+    scope: int
+    """Of strong accesses (atomic operations, and accesses with an order): two of them on one address are no race where the scope
+    of each holds both threads.  `WEAK` for others."""
     acquires: bool
     releases: bool
     modifies: bool
     """Whether it reads and writes at once, which keeps a chain of releases going."""
-    within_cta: bool
-    """Whether its order is for threads of the CTA alone."""
     asynchronous: bool
     """Whether its accesses take place later; they are heard of as operations."""
     async_proxy: bool
     """Whether its accesses go through the asynchronous proxy."""
+
+    @property
+    def strong(self) -> bool:
+        return self.scope != WEAK
 
 
 class Sites:
@@ -39,8 +45,8 @@ class Sites:
     def __init__(self) -> None:
         self._found: dict[int, Site] = {}
         self.sites: list[Site | None] = [None]
-        self.strong = np.zeros(64, bool)
-        """By number: whether the instruction's accesses are strong."""
+        self.scopes = np.zeros(64, np.int8)
+        """By number: the scope of the instruction's accesses."""
         self.generic = np.ones(64, bool)
         """By number: whether its accesses go through the generic proxy."""
 
@@ -50,10 +56,10 @@ class Sites:
         if site is None:
             site = self._found[id(instruction)] = _describe(len(self.sites), instruction)
             self.sites.append(site)
-            if site.number >= len(self.strong):
-                self.strong = np.concatenate([self.strong, np.zeros(len(self.strong), bool)])
+            if site.number >= len(self.scopes):
+                self.scopes = np.concatenate([self.scopes, np.zeros(len(self.scopes), np.int8)])
                 self.generic = np.concatenate([self.generic, np.ones(len(self.generic), bool)])
-            self.strong[site.number], self.generic[site.number] = site.strong, not site.async_proxy
+            self.scopes[site.number], self.generic[site.number] = site.scope, not site.async_proxy
         return site
 
     def numbered(self, number: int) -> Site:
@@ -67,15 +73,25 @@ def uses_async_proxy(instruction: Instruction) -> bool:
     return instruction.name.startswith(("wgmma.mma_async", *_BULK))
 
 
+def scope_of(instruction: Instruction) -> int:
+    """The scope of a strong instruction or a fence, the whole device where it names none."""
+    return next((_SCOPES[word] for word in instruction.modifiers if word in _SCOPES), DEVICE)
+
+
+def is_sequential(instruction: Instruction) -> bool:
+    """Whether an instruction is a fence of the one order that all such fences have."""
+    return instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] == "sc")
+
+
 def _describe(number: int, instruction: Instruction) -> Site:
     name, words = instruction.name, instruction.modifiers
     atomic = instruction.opcode in ("atom", "red") or name.startswith("cp.reduce")
     barrier = instruction.opcode == "mbarrier" and words[0] not in ("init", "inval")
     signal = name.startswith("cp.async.mbarrier")
+    scope = DEVICE if barrier or signal else scope_of(instruction) if atomic or _any(_STRONG, words) else WEAK
     return Site(
-        number, instruction, atomic or barrier or signal or _any(_STRONG, words),
-        acquires=_any(("acquire", "acq_rel"), words) and not barrier,
-        releases=_any(("release", "acq_rel"), words) and not barrier, modifies=atomic, within_cta="cta" in words,
+        number, instruction, scope, acquires=_any(("acquire", "acq_rel"), words) and not barrier,
+        releases=_any(("release", "acq_rel"), words) and not barrier, modifies=atomic,
         asynchronous=uses_async_proxy(instruction) or (name.startswith("cp.async") and not signal),
         async_proxy=uses_async_proxy(instruction),
     )  # fmt: skip

@@ -137,25 +137,26 @@ static int bind_arguments(const Kernel *kernel, PyObject *const *arguments, Py_s
 
 static int read_stream(PyObject *stream, Call *call)
 {
-    PyObject *handle = stream && stream != Py_None ? PyObject_GetAttrString(stream, "cuda_stream") : NULL;
-    PyErr_Clear();
-    call->has_stream = stream && stream != Py_None;
-    if (call->has_stream)
-        call->stream = PyLong_AsUnsignedLongLong(handle ? handle : stream);
-    Py_XDECREF(handle);
-    if (!PyErr_Occurred())
+    if (!stream || stream == Py_None)
         return 0;
+    call->has_stream = 1;
+    PyObject *handle = PyLong_Check(stream) ? Py_NewRef(stream) : PyObject_GetAttrString(stream, "cuda_stream");
+    if (!handle && !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return -1;
+    if (handle && !PyBool_Check(handle) && take_unsigned(Py_NewRef(handle), &call->stream) == 0) {
+        Py_DECREF(handle);
+        return 0;
+    }
+    Py_XDECREF(handle);
     PyErr_Clear();
     PyErr_SetString(PyExc_TypeError, "stream must be a torch.cuda.Stream or the address of a CUstream");
     return -1;
 }
 
 /* Everything about the call except for its device's own facts. */
-static int read_arguments(const Kernel *kernel, PyObject **slots, Call *call)
+static int read_arguments(const Kernel *kernel, Call *call)
 {
-    call->device = -1;
-    call->has_torch_tensor = call->held_count = call->producer_count = 0;
-    call->stream = 0;
+    PyObject **slots = call->slots;
     if (read_stream(slots[kernel->parameter_count + kernel->option_count], call) < 0)
         return -1;
     for (int i = 0; i < kernel->parameter_count; i++)
@@ -173,10 +174,16 @@ static int read_arguments(const Kernel *kernel, PyObject **slots, Call *call)
     return 0;
 }
 
+/* What is released may run Python code, which must not meet the exception of the call. */
 static void release_arguments(Call *call)
 {
+    PyObject *type, *value, *traceback;
+    if (!call->held_count)
+        return;
+    PyErr_Fetch(&type, &value, &traceback);
     while (call->held_count)
-        Py_DECREF(call->held[--call->held_count]);
+        Py_DECREF(call->held[--call->held_count].object);
+    PyErr_Restore(type, value, traceback);
 }
 
 /* The call's device, where no argument tells: that of the current context, else the first. */
@@ -221,10 +228,8 @@ static int choose_stream(Call *call)
         find_torch();
     if (torch.current_stream && (call->has_torch_tensor || torch_is_initialized())) {
         PyObject *ordinal = PyLong_FromLong(call->device);
-        int64_t stream = 0;
-        int status = take_integer(ordinal ? PyObject_CallFunctionObjArgs(torch.current_stream, ordinal, NULL) : NULL, &stream);
+        int status = take_unsigned(ordinal ? PyObject_CallFunctionObjArgs(torch.current_stream, ordinal, NULL) : NULL, &call->stream);
         Py_XDECREF(ordinal);
-        call->stream = (uint64_t)stream;
         return status;
     }
     call->stream = call->producer_count && call->producers[0] != DEFAULT_STREAM ? call->producers[0] : 0;

@@ -113,6 +113,29 @@ static struct {
     PyObject *launch_error; /* the class LaunchError */
 } hooks;
 
+/* A hook that raises has returned: an exception is set, whatever it did. */
+static void has_raised(PyObject *answer)
+{
+    if (answer)
+        PyErr_Format(hooks.launch_error, "%s: what should have been an error was none", package_name);
+    Py_XDECREF(answer);
+}
+
+/* Words of the driver and the loader are in no encoding that one could count on. */
+static PyObject *text_of(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text ? text : "", text ? (Py_ssize_t)strlen(text) : 0, "replace");
+}
+
+static void raise_driver_error(const char *call, CUresult code, const char *name, const char *text, int version, Py_ssize_t row)
+{
+    PyObject *words[] = { text_of(name), text_of(text) };
+    if (words[0] && words[1])
+        has_raised(PyObject_CallFunction(hooks.driver_error, "siOOin", call, code, words[0], words[1], version, row));
+    Py_XDECREF(words[0]);
+    Py_XDECREF(words[1]);
+}
+
 static void driver_fail(const char *call, CUresult code, const char *log, Py_ssize_t row)
 {
     const char *name = NULL, *text = NULL;
@@ -120,9 +143,7 @@ static void driver_fail(const char *call, CUresult code, const char *log, Py_ssi
         driver.cuGetErrorName(code, &name);
     if (driver.cuGetErrorString)
         driver.cuGetErrorString(code, &text);
-    PyObject *raised = PyObject_CallFunction(hooks.driver_error, "sissin", call, code, name ? name : "unknown error",
-                                             log && *log ? log : text ? text : "", driver.version, row);
-    Py_XDECREF(raised);
+    raise_driver_error(call, code, name ? name : "unknown error", log && *log ? log : text, driver.version, row);
 }
 
 static int driver_check(CUresult code, const char *call)
@@ -147,21 +168,9 @@ static int refuse_fork(void)
     return -1;
 }
 
-/* _open_driver(path): opens the library and resolves its functions. */
-static PyObject *open_driver(PyObject *module, PyObject *argument)
+/* Resolves the functions of the driver's library and initialises it. */
+static PyObject *start_driver(void *library, const char *path)
 {
-    (void)module;
-    if (driver.library || refuse_fork() < 0)
-        return driver.library ? Py_NewRef(Py_None) : NULL;
-    const char *path = PyUnicode_AsUTF8AndSize(argument, NULL);
-    if (!path)
-        return NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *text = dlerror();
-        Py_XDECREF(PyObject_CallFunction(hooks.driver_error, "sissin", "dlopen", -1, path, text ? text : "", 0, (Py_ssize_t)-1));
-        return NULL;
-    }
     const char *missing = NULL;
     void *address;
 #define RESOLVE(symbol, parameters) \
@@ -178,7 +187,7 @@ static PyObject *open_driver(PyObject *module, PyObject *argument)
     if (driver.cuDriverGetVersion)
         driver.cuDriverGetVersion(&driver.version);
     if (missing) {
-        Py_XDECREF(PyObject_CallFunction(hooks.driver_error, "sissin", "dlsym", -2, missing, path, driver.version, (Py_ssize_t)-1));
+        raise_driver_error("dlsym", -2, missing, path, driver.version, -1);
         dlclose(library);
         return NULL;
     }
@@ -195,6 +204,22 @@ static PyObject *open_driver(PyObject *module, PyObject *argument)
     }
     driver.library = library;
     return Py_NewRef(Py_None);
+}
+
+/* _open_driver(path): opens the library and resolves its functions. */
+static PyObject *open_driver(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    if (driver.library || refuse_fork() < 0)
+        return driver.library ? Py_NewRef(Py_None) : NULL;
+    PyObject *encoded = PyUnicode_EncodeFSDefault(argument);
+    const char *path = encoded ? PyBytes_AsString(encoded) : NULL;
+    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (path && !library)
+        raise_driver_error("dlopen", -1, path, dlerror(), 0, -1);
+    PyObject *opened = library ? start_driver(library, path) : NULL;
+    Py_XDECREF(encoded);
+    return opened;
 }
 
 static int runs_on(const Target *target, int capability)
@@ -257,19 +282,27 @@ static int call_open_device(int ordinal)
     return done ? 0 : -1;
 }
 
-/* The device of an ordinal, opened if need be; NULL with an exception set. */
-static Device *get_device(int ordinal)
-{
-    if (refuse_fork() < 0)
-        return NULL;
-    int known = ordinal >= 0 && ordinal < MAX_DEVICES && devices[ordinal];
-    return known || call_open_device(ordinal) == 0 ? devices[ordinal] : NULL;
-}
-
 /* Opens the driver but no device: a context takes memory of its device. */
 static int need_driver(void)
 {
     return refuse_fork() < 0 ? -1 : driver.library ? 0 : call_open_device(DRIVER_ALONE);
+}
+
+/* The device of an ordinal, opened if need be; NULL with an exception set. */
+static Device *get_device(int64_t ordinal)
+{
+    if (refuse_fork() < 0)
+        return NULL;
+    if (ordinal >= 0 && ordinal < MAX_DEVICES && devices[ordinal])
+        return devices[ordinal];
+    if (need_driver() < 0)
+        return NULL;
+    if (ordinal < 0 || ordinal >= driver.device_count || ordinal >= MAX_DEVICES) {
+        PyErr_Format(hooks.launch_error, "%s: there is no CUDA device %lld; the driver shows %d",
+                     package_name, (long long)ordinal, driver.device_count);
+        return NULL;
+    }
+    return call_open_device((int)ordinal) == 0 ? devices[ordinal] : NULL;
 }
 
 /* Makes the device's context current where it is not; `pushed` says whether leave_context has to undo it. */
@@ -321,6 +354,8 @@ static PyObject *load_row(PyObject *module, PyObject *arguments)
     Py_ssize_t size;
     if (!PyArg_ParseTuple(arguments, "iiy#", &index, &ordinal, &image, &size))
         return NULL;
+    if (index < 0 || index >= row_count)
+        return PyErr_Format(PyExc_IndexError, "no such row");
     Device *device = get_device(ordinal);
     if (!device || enter_context(device, &pushed) < 0)
         return NULL;
@@ -374,9 +409,9 @@ static PyObject *is_loaded(PyObject *module, PyObject *arguments)
 static PyObject *device_properties(PyObject *module, PyObject *argument)
 {
     (void)module;
-    long ordinal = PyLong_AsLong(argument);
+    long long ordinal = PyLong_AsLongLong(argument);
     if (ordinal == -1 && PyErr_Occurred())
         return NULL;
-    Device *device = get_device((int)ordinal);
+    Device *device = get_device(ordinal);
     return device ? Py_BuildValue("iiii", device->capability, device->shared_limit, device->num_sms, driver.version) : NULL;
 }

@@ -1,54 +1,73 @@
 /* Sizes and strides of tensors that a kernel takes as tensor descriptors. */
 
-static int torch_extent(PyObject *tensor, int axis, int64_t *rank, int64_t *size, int64_t *stride)
+/* What one axis of a tensor is like; the other two count where the axis is there. */
+typedef struct { int64_t rank, size, stride; /* in elements */ } Axis;
+
+static int torch_extent(PyObject *tensor, int axis, Axis *found)
 {
-    PyObject *shape = PyObject_GetAttr(tensor, names.shape), *number = PyLong_FromLong(axis);
-    int status = shape && number ? 0 : -1;
-    if (status == 0 && (*rank = PySequence_Size(shape)) > axis &&
-        (take_integer(PySequence_GetItem(shape, axis), size) < 0 ||
-         take_integer(PyObject_CallMethodObjArgs(tensor, names.stride, number, NULL), stride) < 0))
+    PyObject *shape = PyObject_GetAttr(tensor, names.shape), *number = shape ? PyLong_FromLong(axis) : NULL;
+    int status = number && (found->rank = PySequence_Size(shape)) >= 0 ? 0 : -1;
+    if (status == 0 && found->rank > axis &&
+        (take_integer(PySequence_GetItem(shape, axis), &found->size) < 0 ||
+         take_integer(PyObject_CallMethodObjArgs(tensor, names.stride, number, NULL), &found->stride) < 0))
         status = -1;
     Py_XDECREF(number);
     Py_XDECREF(shape);
     return status;
 }
 
-/* Of an array whose interface has been read without complaint. */
-static int interface_extent(PyObject *interface, int axis, int64_t *rank, int64_t *size, int64_t *stride)
+/* The same of an array interface; -1, with or without an exception, if it is malformed. */
+static int entries_extent(const Interface *entries, int axis, Axis *found)
 {
-    PyObject *shape = PyDict_GetItemString(interface, "shape"), *strides = PyDict_GetItemString(interface, "strides");
-    const char *format = PyUnicode_AsUTF8AndSize(PyDict_GetItemString(interface, "typestr"), NULL);
-    long bytes = format ? read_size(format + 2) : 0;
-    int64_t further;
-    *rank = PyTuple_Size(shape);
-    if (*rank <= axis)
+    long bytes = 0;
+    if (!interface_format(entries, &bytes) || !entries->shape || !PyTuple_Check(entries->shape))
+        return -1;
+    found->rank = PyTuple_Size(entries->shape);
+    if (found->rank <= axis)
         return 0;
-    if (strides && PyTuple_Check(strides)) {
-        if (take_integer(Py_XNewRef(PyTuple_GetItem(strides, axis)), stride) < 0)
+    if (take_integer(Py_NewRef(PyTuple_GetItem(entries->shape, axis)), &found->size) < 0)
+        return -1;
+    if (entries->strides && entries->strides != Py_None) {
+        if (!PyTuple_Check(entries->strides) || PyTuple_Size(entries->strides) != found->rank ||
+            take_integer(Py_NewRef(PyTuple_GetItem(entries->strides, axis)), &found->stride) < 0)
             return -1;
-        *stride = bytes && *stride % bytes == 0 ? *stride / bytes : -1;
-    } else {
-        *stride = 1;
-        for (Py_ssize_t i = axis + 1; i < *rank; i++) {
-            if (take_integer(Py_NewRef(PyTuple_GetItem(shape, i)), &further) < 0)
-                return -1;
-            *stride *= further;
-        }
+        found->stride = bytes && found->stride % bytes == 0 ? found->stride / bytes : -1;
+        return 0;
     }
-    return take_integer(Py_NewRef(PyTuple_GetItem(shape, axis)), size);
+    found->stride = 1;
+    for (Py_ssize_t i = axis + 1; i < found->rank; i++) {
+        int64_t further = 0;
+        if (take_integer(Py_NewRef(PyTuple_GetItem(entries->shape, i)), &further) < 0 ||
+            __builtin_mul_overflow(found->stride, further, &found->stride))
+            return -1;
+    }
+    return 0;
 }
 
-static int dlpack_extent(const DLTensor *tensor, int axis, int64_t *rank, int64_t *size, int64_t *stride)
+static int interface_extent(PyObject *interface, int axis, Axis *found)
 {
-    *rank = tensor->ndim;
-    if (*rank <= axis)
+    Interface entries = open_interface(interface);
+    int status = entries_extent(&entries, axis, found);
+    close_interface(&entries);
+    return status;
+}
+
+static int dlpack_extent(const DLTensor *tensor, int axis, Axis *found)
+{
+    if (!tensor)
+        return -1;
+    found->rank = tensor->ndim;
+    if (found->rank <= axis)
         return 0;
-    *size = tensor->shape[axis];
-    *stride = 1;
+    found->size = tensor->shape[axis];
+    found->stride = 1;
+    if (tensor->strides) {
+        found->stride = tensor->strides[axis];
+        return 0;
+    }
     for (int i = axis + 1; i < tensor->ndim; i++)
-        *stride *= tensor->shape[i];
-    if (tensor->strides)
-        *stride = tensor->strides[axis];
+        if (__builtin_mul_overflow(found->stride, tensor->shape[i], &found->stride))
+            return -1;
     return 0;
 }
 
@@ -57,28 +76,30 @@ static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *c
 {
     const Parameter *extent = &kernel->parameters[index];
     const char *name = kernel->parameters[extent->tensor].name;
-    int64_t rank = 0, size = 0, stride = 0;
-    int status = -1, holder = 0;
-    PyObject *interface = NULL;
-    while (holder < call->held_count && call->holders[holder] != extent->tensor)
-        holder++;
-    if (holder < call->held_count) {
-        status = dlpack_extent(PyCapsule_GetPointer(call->held[holder], "dltensor"), extent->axis, &rank, &size, &stride);
-    } else if (is_known_tensor(value)) {
-        status = torch_extent(value, extent->axis, &rank, &size, &stride);
-    } else if (value != Py_None && !PyLong_Check(value) && (interface = PyObject_GetAttr(value, names.array_interface))) {
-        status = interface_extent(interface, extent->axis, &rank, &size, &stride);
-        Py_DECREF(interface);
-    } else {
+    PyObject *held = held_of(call, extent->tensor);
+    Axis found = { 0, 0, 0 };
+    if (held && PyCapsule_CheckExact(held)) {
+        if (dlpack_extent(tensor_of(held), extent->axis, &found) < 0)
+            return malformed(kernel, extent->tensor, "__dlpack__()");
+    } else if (held) {
+        if (interface_extent(held, extent->axis, &found) < 0)
+            return malformed(kernel, extent->tensor, "__cuda_array_interface__");
+    } else if (value == Py_None || PyLong_Check(value)) {
         return wrong_type(kernel, extent->tensor, "a tensor, whose sizes and strides the kernel needs", value);
-    }
-    if (status < 0)
+    } else if (torch_extent(value, extent->axis, &found) < 0) {
         return -1;
+    }
+    int64_t rank = found.rank, size = found.size, stride = found.stride;
     if (rank != extent->rank) {
         PyErr_Format(PyExc_ValueError, "%s(): %s has %lld dimensions, the kernel takes %d", kernel->name, name, (long long)rank, extent->rank);
         return -1;
     }
-    if (size > 1 && (extent->stride_bytes ? stride * extent->stride_bytes % 16 != 0 : extent->axis == extent->rank - 1 && stride != 1)) {
+    if (size < 0) {
+        PyErr_Format(PyExc_ValueError, "%s(): %s has %lld elements along axis %d", kernel->name, name, (long long)size, extent->axis);
+        return -1;
+    }
+    int is_aligned = (uint64_t)stride * (uint64_t)extent->stride_bytes % 16 == 0;  /* exact, for 16 divides 2^64 */
+    if (size > 1 && (extent->stride_bytes ? !is_aligned : extent->axis == extent->rank - 1 && stride != 1)) {
         PyErr_Format(PyExc_ValueError, extent->stride_bytes ? "%s(): %s has a stride of %lld elements along axis %d, no multiple of 16 bytes"
                      : "%s(): %s has a stride of %lld elements along axis %d, where it must be contiguous",
                      kernel->name, name, (long long)stride, extent->axis);

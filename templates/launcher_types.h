@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-/* Room on the stack of a call; manifests that need more are refused. */
+/* The most that a call may take room for on the stack; manifests that need more are refused. */
 enum {
     MAX_PARAMETERS = 256,
     MAX_PASSED = 288,
@@ -54,6 +54,7 @@ typedef struct {
     /* What is not given, but read off a tensor; such parameters come last. */
     int is_extent, tensor, axis, rank;
     int stride_bytes;  /* of an element, for a stride; 0 for a size */
+    int in_grid;       /* whether the grid names it */
 } Parameter;
 
 typedef struct { const char *text; int64_t integer; double number; int is_float; uint64_t type; } OptionValue;
@@ -80,7 +81,7 @@ typedef struct {
     const int64_t *constants;  /* those that the grid names */
     const Passed *passed;
     const char *entry;         /* symbol in the cubin */
-    int passed_count, shared, threads;
+    int passed_count, map_count, shared, threads;
     int cluster_size;          /* of which the grid's first size has to be a multiple; the cubin itself says that there are clusters */
     int launch_pdl;            /* whether it may begin before the launch before it has ended, for which it waits by itself */
 } Row;

@@ -149,6 +149,7 @@ class _KernelContext:
         self.table = table
         self.rows = rows
         self.doc = kernel_doc(table)
+        self.grid_names = frozenset(name for axis in table.grid for name in _parse(axis, self).names)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.table, name)
@@ -161,7 +162,8 @@ def _kernel_context(kernel: KernelTable, passed_lists: dict[tuple[tuple[int, str
     rows = []
     for row in kernel.rows:
         number = passed_lists.setdefault(row.passed, len(passed_lists))
-        rows.append({**vars(row), "threads": 32 * row.num_warps, "passed_list": number, "passed_count": len(row.passed)})
+        counts = {"passed_count": len(row.passed), "map_count": sum(type_.startswith(TENSOR_MAP) for _, type_ in row.passed)}
+        rows.append({**vars(row), "threads": 32 * row.num_warps, "passed_list": number, **counts})
     return _KernelContext(kernel, rows)
 
 

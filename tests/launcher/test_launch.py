@@ -118,9 +118,9 @@ def test_the_caller_keeps_its_context(world, monkeypatch):
             pushes = world.driver.count("push")
             world.package.vector_add(x, x, 16)
             assert (world.driver.last.device, world.driver.count("push")) == (1, pushes + pushed)
-            world.package.copy(None, True, grid=1)
+            world.package.copy(0, True, grid=1)
             assert world.driver.last.device == current, "without a pointer that tells, the current device is meant"
-    world.package.copy(None, True, grid=1)
+    world.package.copy(0, True, grid=1)
     assert (world.driver.last.device, world.driver.last.params[0]) == (0, 0)
 
 

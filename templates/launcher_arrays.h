@@ -1,0 +1,444 @@
+/* A call, and the arrays among its arguments: torch tensors, __cuda_array_interface__, DLPack.
+ *
+ * Whatever is asked of an argument may run Python code: no reference is borrowed across it, and nothing is taken for what it was. */
+
+/* The DLPack structures, version 0: https://dmlc.github.io/dlpack */
+typedef struct {
+    void *data;
+    struct { int32_t device_type, device_id; } device;
+    int32_t ndim;
+    struct { uint8_t code, bits; uint16_t lanes; } dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+enum { DLPACK_INT = 0, DLPACK_UNSIGNED = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6, DLPACK_CUDA = 2, DLPACK_CUDA_MANAGED = 13 };
+
+/* CU_STREAM_LEGACY, another name of the stream 0. */
+enum { DEFAULT_STREAM = 1 };
+
+/* Something of an argument's that has to live until the launch is queued: a DLPack capsule, or the dict of an array interface. */
+typedef struct { PyObject *object; int64_t parameter; } Held;
+
+/* One call.  The arrays are as long as its kernel needs, and lie in `room` on the stack of its thread. */
+typedef struct {
+    uint64_t *facts;            /* fact_count */
+    Value *values;              /* parameter_count, as are the next two */
+    uint64_t *producers;        /* streams on which arguments will be ready, each once; DEFAULT_STREAM for the default one */
+    Held *held;
+    PyObject **slots;           /* borrowed from the caller: parameters, options, stream, grid; NULL where not given */
+    int device;                 /* ordinal, -1 while unknown */
+    int offline;                /* arguments stand for others on a device: nothing is asked of the driver */
+    int has_torch_tensor;
+    int has_stream;
+    int none;                   /* the last pointer that was given as None, -1: none was */
+    int producer_count, held_count;
+    uint64_t stream;            /* the CUstream's address */
+} Call;
+
+static int slots_of(const Kernel *kernel)
+{
+    return kernel->parameter_count + kernel->option_count + 2;
+}
+
+/* Words of the room of a call. */
+static size_t room_of(const Kernel *kernel)
+{
+    return (size_t)kernel->fact_count + (2 + sizeof(Held) / sizeof(uint64_t)) * (size_t)kernel->parameter_count + (size_t)slots_of(kernel);
+}
+
+static void begin_call(const Kernel *kernel, Call *call, uint64_t *room, int offline)
+{
+    *call = (Call){ .facts = room, .device = -1, .offline = offline, .none = -1 };
+    call->values = (Value *)(call->facts + kernel->fact_count);
+    call->producers = (uint64_t *)(call->values + kernel->parameter_count);
+    call->held = (Held *)(call->producers + kernel->parameter_count);
+    call->slots = (PyObject **)(call->held + kernel->parameter_count);
+}
+
+static void hold(Call *call, int index, PyObject *object)
+{
+    call->held[call->held_count++] = (Held){ object, index };
+}
+
+/* What is held of a parameter; NULL: nothing. */
+static PyObject *held_of(const Call *call, int index)
+{
+    for (int i = 0; i < call->held_count; i++)
+        if (call->held[i].parameter == index)
+            return call->held[i].object;
+    return NULL;
+}
+
+enum { DTYPE_SLOTS = 128, KNOWN_TYPES = 8 };
+
+static struct {
+    PyObject *tensor;                    /* torch.Tensor; NULL until torch is found in sys.modules */
+    PyObject *current_stream;            /* torch._C._cuda_getCurrentRawStream; NULL where torch has no CUDA */
+    PyTypeObject *types[KNOWN_TYPES];    /* classes known to be tensors */
+    PyObject *dtypes[DTYPE_SLOTS];       /* dtype objects, hashed by address */
+    uint64_t dtype_bits[DTYPE_SLOTS];
+    int next_type;
+} torch;
+
+static struct { PyObject *data_ptr, *dtype, *get_device, *numel, *array_interface, *dlpack, *dlpack_device, *shape, *stride, *torch,
+                *torch_cuda; } names;
+
+static unsigned dtype_slot(const PyObject *dtype)
+{
+    uintptr_t slot = ((uintptr_t)dtype >> 4) * 0x9E3779B1u >> 8 & (DTYPE_SLOTS - 1);
+    while (torch.dtypes[slot] && torch.dtypes[slot] != dtype)
+        slot = (slot + 1) & (DTYPE_SLOTS - 1);
+    return (unsigned)slot;
+}
+
+/* Looks whether torch has been imported by now; never imports it. */
+static void find_torch(void)
+{
+    PyObject *module = PyImport_GetModule(names.torch);
+    PyObject *tensor = module ? PyObject_GetAttrString(module, "Tensor") : NULL;
+    if (tensor) {
+        for (int i = 0; i < torch_type_count; i++) {
+            PyObject *dtype = PyObject_GetAttrString(module, torch_types[i].name);
+            if (!dtype) {
+                PyErr_Clear();
+                continue;
+            }
+            unsigned slot = dtype_slot(dtype);
+            torch.dtypes[slot] = dtype;
+            torch.dtype_bits[slot] = torch_types[i].bit;
+        }
+        PyObject *inner = PyObject_GetAttrString(module, "_C");
+        torch.current_stream = inner ? PyObject_GetAttrString(inner, "_cuda_getCurrentRawStream") : NULL;
+        Py_XDECREF(inner);
+        torch.tensor = tensor;
+    }
+    PyErr_Clear();
+    Py_XDECREF(module);
+}
+
+static inline int is_known_tensor(PyObject *value)
+{
+    PyTypeObject *type = Py_TYPE(value);
+    for (int i = 0; i < KNOWN_TYPES; i++)
+        if (torch.types[i] == type)
+            return 1;
+    return 0;
+}
+
+/* The same for an object of a class that was not met before. */
+static int is_torch_tensor(PyObject *value)
+{
+    if (!torch.tensor)
+        find_torch();
+    if (!torch.tensor || PyObject_IsInstance(value, torch.tensor) != 1) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (torch.next_type < KNOWN_TYPES)
+        torch.types[torch.next_type++] = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(value));
+    return 1;
+}
+
+/* The name of an object's class; NULL, without an exception, where its metaclass gives none. */
+static PyObject *name_of_type(PyObject *value)
+{
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__name__");
+    PyErr_Clear();
+    if (name && !PyUnicode_Check(name)) {
+        Py_DECREF(name);
+        return NULL;
+    }
+    return name;
+}
+
+static int wrong_type(const Kernel *kernel, int index, const char *expected, PyObject *value)
+{
+    PyErr_Clear();
+    PyObject *type = name_of_type(value);
+    if (type)
+        PyErr_Format(PyExc_TypeError, "%s(): %s must be %s, not %U", kernel->name, kernel->parameters[index].name, expected, type);
+    else
+        PyErr_Format(PyExc_TypeError, "%s(): %s must be %s", kernel->name, kernel->parameters[index].name, expected);
+    Py_XDECREF(type);
+    return -1;
+}
+
+static int no_address(const Kernel *kernel, int index)
+{
+    PyErr_Clear();
+    PyErr_Format(PyExc_OverflowError, "%s(): %s is no address of 64 bits", kernel->name, kernel->parameters[index].name);
+    return -1;
+}
+
+static int join_device(const Kernel *kernel, int index, Call *call, int64_t device)
+{
+    const char *name = kernel->parameters[index].name;
+    if (!call->offline && (device < 0 || device > INT32_MAX)) {
+        PyErr_Format(PyExc_ValueError, "%s(): %s is on device %lld, which cannot be", kernel->name, name, (long long)device);
+        return -1;
+    }
+    if (!call->offline && call->device >= 0 && call->device != device) {
+        PyErr_Format(PyExc_ValueError, "%s(): %s is on device %lld, and an argument before it is on device %d",
+                     kernel->name, name, (long long)device, call->device);
+        return -1;
+    }
+    call->device = call->offline && (device < 0 || device > INT32_MAX) ? -1 : (int)device;
+    return 0;
+}
+
+static int no_memory(const Kernel *kernel, int index)
+{
+    PyErr_Format(PyExc_ValueError, "%s(): %s has elements, but no memory (its address is 0)",
+                 kernel->name, kernel->parameters[index].name);
+    return -1;
+}
+
+/* Takes over a reference to an int of 64 bits; -1 with an exception where it is none. */
+static int take_integer(PyObject *object, int64_t *value)
+{
+    if (!object)
+        return -1;
+    *value = PyLong_AsLongLong(object);
+    Py_DECREF(object);
+    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Takes over a reference to an address or the handle of a stream; -1 with an exception where it is none. */
+static int take_unsigned(PyObject *object, uint64_t *value)
+{
+    if (!object)
+        return -1;
+    *value = PyLong_AsUnsignedLongLong(object);
+    Py_DECREF(object);
+    return *value == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_torch_tensor(const Kernel *kernel, int index, PyObject *tensor, Call *call, uint64_t *type)
+{
+    int64_t device = -1, count = 0;
+    PyObject *dtype = PyObject_GetAttr(tensor, names.dtype);
+    if (!dtype)
+        return -1;
+    *type = torch.dtype_bits[dtype_slot(dtype)];
+    Py_DECREF(dtype);
+    PyObject *address = PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL);
+    if (!address)
+        return -1;
+    if (take_unsigned(address, &call->values[index].address) < 0)
+        return no_address(kernel, index);
+    if (take_integer(PyObject_CallMethodObjArgs(tensor, names.get_device, NULL), &device) < 0)
+        return -1;
+    if (device < 0 && !call->offline) {
+        PyErr_Format(PyExc_ValueError, "%s(): %s is not on a CUDA device; move it there with %s.cuda()",
+                     kernel->name, kernel->parameters[index].name, kernel->parameters[index].name);
+        return -1;
+    }
+    if (!call->values[index].address && !call->offline) {
+        if (take_integer(PyObject_CallMethodObjArgs(tensor, names.numel, NULL), &count) < 0)
+            return -1;
+        if (count > 0)
+            return no_memory(kernel, index);
+    }
+    call->has_torch_tensor = 1;
+    return join_device(kernel, index, call, device);
+}
+
+/* The device that an address belongs to, if the driver knows it. */
+static int locate_address(const Kernel *kernel, int index, Call *call)
+{
+    int ordinal = -1;
+    uint64_t address = call->values[index].address;
+    if (!address || call->offline)
+        return 0;
+    if (need_driver() < 0)
+        return -1;
+    if (driver.cuPointerGetAttribute(&ordinal, POINTER_DEVICE_ORDINAL, address) != CUDA_SUCCESS || ordinal < 0)
+        return 0;
+    return join_device(kernel, index, call, ordinal);
+}
+
+/* The number that a type's text ends with.  strtol would bind the library to the glibc that it was built with. */
+static long read_size(const char *digits)
+{
+    long size = 0;
+    while (*digits >= '0' && *digits <= '9' && size < 1000)
+        size = 10 * size + (*digits++ - '0');
+    return *digits ? 0 : size;
+}
+
+static uint64_t type_of_format(char code, long size)
+{
+    static const uint64_t integers[] = {TYPE_I8, TYPE_I16, TYPE_I32, TYPE_I64}, unsigneds[] = {TYPE_U8, TYPE_U16, TYPE_U32, TYPE_U64};
+    int log2 = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : size == 8 ? 3 : -1;
+    if (log2 < 0)
+        return 0;
+    switch (code) {
+    case 'b': return size == 1 ? TYPE_I1 : 0;
+    case 'i': return integers[log2];
+    case 'u': return unsigneds[log2];
+    case 'f': return size == 2 ? TYPE_FP16 : size == 4 ? TYPE_FP32 : size == 8 ? TYPE_FP64 : 0;
+    case 'V': return TYPE_MASK; /* bytes without a type, as ml_dtypes has them: the other arguments decide */
+    default: return 0;
+    }
+}
+
+/* Replaces what is wrong with an argument, but no exception of another kind, by a TypeError that names it. */
+static int malformed(const Kernel *kernel, int index, const char *what)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError) &&
+        !PyErr_ExceptionMatches(PyExc_OverflowError) && !PyErr_ExceptionMatches(PyExc_LookupError))
+        return -1;
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s(): the %s of %s is malformed", kernel->name, what, kernel->parameters[index].name);
+    return -1;
+}
+
+static int is_same_stream(uint64_t one, uint64_t other)
+{
+    return one == other || (one <= DEFAULT_STREAM && other <= DEFAULT_STREAM);
+}
+
+/* Notes a stream that the launch has to come after. */
+static void add_producer(Call *call, uint64_t stream)
+{
+    for (int i = 0; i < call->producer_count; i++)
+        if (is_same_stream(call->producers[i], stream))
+            return;
+    call->producers[call->producer_count++] = stream;
+}
+
+/* The entries of an array interface that are read: references of our own, for whatever its numbers do when they are asked
+   may change the dict.  NULL where there is none; tuples cannot change. */
+typedef struct { PyObject *data, *format, *shape, *strides, *stream; } Interface;
+
+static Interface open_interface(PyObject *interface)
+{
+    int is_dict = PyDict_Check(interface);
+#define ENTRY(name) (is_dict ? Py_XNewRef(PyDict_GetItemString(interface, name)) : NULL)
+    return (Interface){ ENTRY("data"), ENTRY("typestr"), ENTRY("shape"), ENTRY("strides"), ENTRY("stream") };
+#undef ENTRY
+}
+
+static void close_interface(Interface *entries)
+{
+    Py_XDECREF(entries->data);
+    Py_XDECREF(entries->format);
+    Py_XDECREF(entries->shape);
+    Py_XDECREF(entries->strides);
+    Py_XDECREF(entries->stream);
+}
+
+/* Code and bytes of the element type; the code is 0 where there is none that is known. */
+static char interface_format(const Interface *entries, long *bytes)
+{
+    const char *text = entries->format && PyUnicode_Check(entries->format) ? PyUnicode_AsUTF8AndSize(entries->format, NULL) : NULL;
+    if (!text || strlen(text) < 3)
+        return 0;
+    *bytes = read_size(text + 2);
+    return text[0] == '>' ? 'O' : text[1];
+}
+
+/* Type, address and stream of an opened interface, and whether it has elements; -1, with or without an exception, if it is malformed. */
+static int read_entries(const Interface *entries, Call *call, int index, uint64_t *type, int *has_elements)
+{
+    long bytes = 0;
+    char code = interface_format(entries, &bytes);
+    if (!code || !entries->shape || !PyTuple_Check(entries->shape) || !entries->data || !PyTuple_Check(entries->data) ||
+        PyTuple_Size(entries->data) != 2 || PyBool_Check(PyTuple_GetItem(entries->data, 0)))
+        return -1;
+    *type = type_of_format(code, bytes);
+    *has_elements = 1;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(entries->shape); i++) {
+        int64_t length = 0;
+        if (take_integer(Py_NewRef(PyTuple_GetItem(entries->shape, i)), &length) < 0 || length < 0)
+            return -1;
+        *has_elements = *has_elements && length;
+    }
+    if (take_unsigned(Py_NewRef(PyTuple_GetItem(entries->data, 0)), &call->values[index].address) < 0)
+        return -1;
+    uint64_t stream = 0;
+    if (entries->stream && entries->stream != Py_None) {
+        if (take_unsigned(Py_NewRef(entries->stream), &stream) < 0)
+            return -1;
+        add_producer(call, stream);
+    }
+    return 0;
+}
+
+/* Takes over a reference to the interface. */
+static int read_array_interface(const Kernel *kernel, int index, PyObject *interface, Call *call, uint64_t *type)
+{
+    int has_elements = 0;
+    hold(call, index, interface);
+    Interface entries = open_interface(interface);
+    int status = read_entries(&entries, call, index, type, &has_elements);
+    close_interface(&entries);
+    if (status < 0)
+        return malformed(kernel, index, "__cuda_array_interface__");
+    if (!call->values[index].address && has_elements)
+        return no_memory(kernel, index);
+    return locate_address(kernel, index, call);
+}
+
+/* Asks for a capsule that is ready on the caller's stream if that is known by now, on the default stream otherwise. */
+static PyObject *export_dlpack(PyObject *value, Call *call)
+{
+    if (!call->has_stream)
+        add_producer(call, DEFAULT_STREAM);
+    PyObject *export = PyObject_GetAttr(value, names.dlpack), *none = export ? PyTuple_New(0) : NULL, *keywords = NULL;
+    if (none && call->has_stream)
+        keywords = Py_BuildValue("{s:K}", "stream", (unsigned long long)(call->stream ? call->stream : DEFAULT_STREAM));
+    PyObject *capsule = none && (keywords || !call->has_stream) ? PyObject_Call(export, none, keywords) : NULL;
+    Py_XDECREF(export);
+    Py_XDECREF(none);
+    Py_XDECREF(keywords);
+    return capsule;
+}
+
+/* The tensor of a capsule; NULL, with or without an exception, where it holds none. */
+static const DLTensor *tensor_of(PyObject *capsule)
+{
+    const DLTensor *tensor = PyCapsule_IsValid(capsule, "dltensor") ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+    return tensor && tensor->ndim >= 0 && (!tensor->ndim || tensor->shape) ? tensor : NULL;
+}
+
+static int read_dlpack(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *type)
+{
+    PyObject *place = PyObject_CallMethodObjArgs(value, names.dlpack_device, NULL);
+    int device_type, ordinal;
+    if (!place)
+        return -1;
+    int known = PyTuple_Check(place) && PyArg_ParseTuple(place, "ii", &device_type, &ordinal);
+    Py_DECREF(place);
+    if (!known)
+        return malformed(kernel, index, "__dlpack_device__()");
+    if (device_type != DLPACK_CUDA && device_type != DLPACK_CUDA_MANAGED && !call->offline) {
+        PyErr_Format(PyExc_ValueError, "%s(): %s is not on a CUDA device", kernel->name, kernel->parameters[index].name);
+        return -1;
+    }
+    PyObject *capsule = export_dlpack(value, call);
+    if (!capsule)
+        return -1;
+    hold(call, index, capsule);
+    const DLTensor *tensor = tensor_of(capsule);
+    if (!tensor)
+        return malformed(kernel, index, "__dlpack__()");
+    long size = tensor->dtype.lanes == 1 && tensor->dtype.bits % 8 == 0 ? tensor->dtype.bits / 8 : 0;
+    switch (tensor->dtype.code) {
+    case DLPACK_INT: *type = type_of_format('i', size); break;
+    case DLPACK_UNSIGNED: *type = type_of_format('u', size); break;
+    case DLPACK_FLOAT: *type = type_of_format('f', size); break;
+    case DLPACK_BFLOAT: *type = size == 2 ? TYPE_BF16 : 0; break;
+    case DLPACK_BOOL: *type = type_of_format('b', size); break;
+    default: *type = 0;
+    }
+    call->values[index].address = tensor->data ? (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset : 0;
+    int has_elements = !tensor->data && !call->offline;
+    for (int i = 0; has_elements && i < tensor->ndim; i++)
+        has_elements = tensor->shape[i] != 0;
+    if (has_elements)
+        return no_memory(kernel, index);
+    return join_device(kernel, index, call, ordinal);
+}
+

@@ -1,0 +1,200 @@
+/* The module that Python sees: a function for each kernel, and what dispatch.py asks for. */
+
+static const Kernel *kernel_of(PyObject *index)
+{
+    long number = PyLong_AsLong(index);
+    if (number >= 0 && number < kernel_count)
+        return &kernels[number];
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_IndexError, "no such kernel");
+    return NULL;
+}
+
+/* _facts(kernel, offline, *arguments, **keywords): (ordinal or -1, facts, arguments, grid), without the device's own facts. */
+static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
+{
+    (void)module;
+    if (count < 2)
+        return PyErr_Format(PyExc_TypeError, "a kernel, and whether it is offline");
+    const Kernel *kernel = kernel_of(arguments[0]);
+    int offline = kernel ? PyObject_IsTrue(arguments[1]) : -1;
+    if (offline < 0)
+        return NULL;
+    uint64_t room[room_of(kernel)];
+    PyObject *result = NULL;
+    Call call;
+    begin_call(kernel, &call, room, offline);
+    if (bind_arguments(kernel, arguments + 2, count - 2, keywords, call.slots) < 0)
+        return NULL;
+    if (read_arguments(kernel, &call) == 0) {
+        call.facts[FACT_TARGET] = call.facts[FACT_SHARED] = 0;
+        PyObject *grid = call.slots[slots_of(kernel) - 1];
+        result = Py_BuildValue("iNNO", call.device, tuple_of_bits(call.facts, kernel->fact_count),
+                               tuple_of_slots(call.slots, slots_of(kernel) - 2), grid ? grid : Py_None);
+    }
+    release_arguments(&call);
+    return result;
+}
+
+/* _grid(row, multiprocessors, *arguments, **keywords): the grid that a row would be launched with. */
+static PyObject *call_grid(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
+{
+    (void)module;
+    long index = count >= 2 ? PyLong_AsLong(arguments[0]) : -1;
+    long num_sms = count >= 2 && !PyErr_Occurred() ? PyLong_AsLong(arguments[1]) : -1;
+    const Kernel *kernel = kernels;
+    if (PyErr_Occurred() || index < 0 || index >= row_count)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "no such row");
+    while (index >= kernel->first_row + kernel->row_count)
+        kernel++;
+    uint64_t room[room_of(kernel)];
+    PyObject *result = NULL;
+    Call call;
+    begin_call(kernel, &call, room, 1);
+    int64_t grid[3];
+    if (bind_arguments(kernel, arguments + 2, count - 2, keywords, call.slots) < 0)
+        return NULL;
+    PyObject *given = call.slots[slots_of(kernel) - 1];
+    if (read_arguments(kernel, &call) == 0 && compute_grid(kernel, &rows[index], given, call.values, (int)num_sms, grid) >= 0)
+        result = Py_BuildValue("LLL", (long long)grid[0], (long long)grid[1], (long long)grid[2]);
+    release_arguments(&call);
+    return result;
+}
+
+/* _select(kernel, facts): (row or NO_ROW or AMBIGUOUS, the first failing fact of each row or -1). */
+static PyObject *select_facts(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    PyObject *index, *sequence;
+    if (!PyArg_ParseTuple(arguments, "OO!", &index, &PyTuple_Type, &sequence))
+        return NULL;
+    const Kernel *kernel = kernel_of(index);
+    if (!kernel)
+        return NULL;
+    uint64_t facts[kernel->fact_count];
+    if (PyTuple_Size(sequence) != kernel->fact_count)
+        return PyErr_Format(PyExc_ValueError, "%s has %d facts", kernel->name, kernel->fact_count);
+    for (int i = 0; i < kernel->fact_count && !PyErr_Occurred(); i++)
+        facts[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(sequence, i));
+    PyObject *trace = PyErr_Occurred() ? NULL : PyTuple_New(kernel->row_count);
+    for (int i = 0; trace && i < kernel->row_count; i++) {
+        int failing;
+        row_matches(kernel, &rows[kernel->first_row + i], facts, &failing);
+        PyTuple_SetItem(trace, i, PyLong_FromLong(failing));
+    }
+    return trace ? Py_BuildValue("iN", select_row(kernel, facts), trace) : NULL;
+}
+
+/* _device_facts(kernel, capability, shared_limit) */
+static PyObject *facts_of_device(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    PyObject *index;
+    int capability, shared_limit;
+    uint64_t facts[DEVICE_FACTS];
+    if (!PyArg_ParseTuple(arguments, "Oii", &index, &capability, &shared_limit))
+        return NULL;
+    const Kernel *kernel = kernel_of(index);
+    if (!kernel)
+        return NULL;
+    device_facts(kernel, capability, shared_limit, facts);
+    return tuple_of_bits(facts, DEVICE_FACTS);
+}
+
+/* What is kept here is one for the process: the driver's state, objects of Python's, dispatch.py's functions. */
+static int refuse_interpreter(void)
+{
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0)
+        return 0;
+    PyErr_Format(PyExc_ImportError, "%s cannot be used in a sub-interpreter, as its state is one for the whole process; import it in "
+                 "the main interpreter (of mod_wsgi: WSGIApplicationGroup %%{GLOBAL})", package_name);
+    return -1;
+}
+
+/* _bind(open_device, load_row, no_variant, driver_error, launch_error): what dispatch.py does for the launcher. */
+static PyObject *bind_hooks(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    if (refuse_interpreter() < 0 || !PyArg_ParseTuple(arguments, "OOOOO", &hooks.open_device, &hooks.load_row, &hooks.no_variant, &hooks.driver_error,
+                          &hooks.launch_error))
+        return NULL;
+    Py_INCREF(arguments); /* keeps the hooks for as long as the process lives */
+    return Py_NewRef(Py_None);
+}
+
+#define FASTCALL(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS
+
+static const PyMethodDef own_methods[] = {
+    { "_facts", FASTCALL(call_facts), NULL },
+    { "_grid", FASTCALL(call_grid), NULL },
+    { "_select", select_facts, METH_VARARGS, NULL },
+    { "_device_facts", facts_of_device, METH_VARARGS, NULL },
+    { "_bind", bind_hooks, METH_VARARGS, NULL },
+    { "_open_driver", open_driver, METH_O, NULL },
+    { "_open_device", open_device, METH_O, NULL },
+    { "_device", device_properties, METH_O, NULL },
+    { "_load", load_row, METH_VARARGS, NULL },
+    { "_default_device", ask_default_device, METH_NOARGS, NULL },
+    { "_is_loaded", is_loaded, METH_VARARGS, NULL },
+    { "_is_capturing", is_capturing, METH_VARARGS, NULL },
+    { NULL, NULL, 0, NULL }
+};
+
+/* The functions of the module, those of the kernels first; they stay for as long as the process lives. */
+static PyMethodDef *all_methods(void)
+{
+    PyMethodDef *methods = PyMem_Calloc(kernel_count + sizeof own_methods / sizeof *own_methods, sizeof *methods);
+    if (!methods)
+        return NULL;
+    for (int k = 0; k < kernel_count; k++)
+        methods[k] = (PyMethodDef){ kernels[k].name, FASTCALL(kernels[k].launch), kernels[k].doc };
+    memcpy(methods + kernel_count, own_methods, sizeof own_methods);
+    return methods;
+}
+
+static struct PyModuleDef definition = { PyModuleDef_HEAD_INIT, .m_name = "_launcher", .m_size = -1 };
+
+static int intern_names(void)
+{
+    for (int k = 0; k < kernel_count; k++) {
+        const Kernel *kernel = &kernels[k];
+        PyObject **slot = kernel->names;
+        for (int i = 0; i < kernel->parameter_count; i++)
+            *slot++ = PyUnicode_InternFromString(kernel->parameters[i].name);
+        for (int i = 0; i < kernel->option_count; i++)
+            *slot++ = PyUnicode_InternFromString(kernel->options[i].name);
+        *slot++ = PyUnicode_InternFromString("stream");
+        *slot++ = PyUnicode_InternFromString("grid");
+    }
+    names.data_ptr = PyUnicode_InternFromString("data_ptr");
+    names.dtype = PyUnicode_InternFromString("dtype");
+    names.get_device = PyUnicode_InternFromString("get_device");
+    names.numel = PyUnicode_InternFromString("numel");
+    names.array_interface = PyUnicode_InternFromString("__cuda_array_interface__");
+    names.dlpack = PyUnicode_InternFromString("__dlpack__");
+    names.dlpack_device = PyUnicode_InternFromString("__dlpack_device__");
+    names.shape = PyUnicode_InternFromString("shape");
+    names.stride = PyUnicode_InternFromString("stride");
+    names.torch = PyUnicode_InternFromString("torch");
+    names.torch_cuda = PyUnicode_InternFromString("torch.cuda");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+__attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__launcher(void)
+{
+    if (refuse_interpreter() < 0)
+        return NULL;
+    definition.m_doc = package_doc;
+    definition.m_methods = definition.m_methods ? definition.m_methods : all_methods();
+    if (!definition.m_methods)
+        return PyErr_NoMemory();
+    PyObject *module = PyModule_Create(&definition);
+    if (!module)
+        return NULL;
+    if (intern_names() < 0 || PyModule_AddStringConstant(module, "build_id", build_id) < 0 ||
+        pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
+        Py_DECREF(module);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    return module;
+}

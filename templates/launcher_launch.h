@@ -75,9 +75,9 @@ static int refuse_negative_sizes(const Kernel *kernel, const Row *row, const Val
 static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, const Value *arguments, int num_sms, int64_t *grid)
 {
     static const int64_t limits[] = {INT32_MAX, UINT16_MAX, UINT16_MAX};
-    int fault = 0;
+    int fault = 0, is_given = given && given != Py_None;
     grid[0] = grid[1] = grid[2] = 1;
-    if (given && given != Py_None) {
+    if (is_given) {
         if (read_grid(kernel, given, grid) < 0)
             return -1;
     } else if (!kernel->has_grid) {
@@ -85,8 +85,6 @@ static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, c
         return -1;
     } else {
         kernel->grid(arguments, row->constants, num_sms, grid, &fault);
-        if (!fault && refuse_negative_sizes(kernel, row, arguments, num_sms) < 0)
-            return -1;
     }
     if (fault) {
         PyErr_Format(hooks.launch_error, "%s(): its grid overflows 64 bits, or divides by zero", kernel->name);
@@ -104,6 +102,8 @@ static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, c
                      (long long)grid[0], row->cluster_size);
         return -1;
     }
+    if (!is_given && refuse_negative_sizes(kernel, row, arguments, num_sms) < 0)
+        return -1;
     return !grid[0] || !grid[1] || !grid[2];
 }
 

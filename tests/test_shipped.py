@@ -20,7 +20,7 @@ def one_per_configuration() -> list[Variant]:
     """Of the variants that differ in element type and promises alone, the first and the last."""
     groups: dict[tuple[object, ...], list[Variant]] = {}
     for variant in expand(load(ROOT / "kernels.toml", "kernels.toml")).variants:
-        key = (variant.kernel, variant.arch, variant.constexprs, variant.num_warps, variant.num_stages)
+        key = (variant.kernel, variant.arch, variant.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size)
         groups.setdefault(key, []).append(variant)
     return [variant for group in groups.values() for variant in dict.fromkeys((group[0], group[-1]))]
 
@@ -47,6 +47,7 @@ def test_variant_spills_nothing_and_disassembles(variant: Variant, tmp_path: Pat
         target=variant.arch,
         num_warps=variant.num_warps,
         num_stages=variant.num_stages,
+        cluster_size=variant.cluster_size,
     )
     assert (artifact.metadata.spill_stores, artifact.metadata.spill_loads, artifact.metadata.warnings) == (0, 0, ())
     cubin = tmp_path / "kernel.cubin"

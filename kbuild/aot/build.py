@@ -15,8 +15,8 @@ from typing import Any
 from kbuild.aot import cbuild, ninja, records, toolchain
 from kbuild.aot.cache import Cache
 from kbuild.aot.compile_variant import resolve
-from kbuild.aot.files import templates_directory, write_files, write_if_changed
-from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, tree_digest
+from kbuild.aot.files import write_files, write_if_changed
+from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, templates_digest, tree_digest
 from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Expansion, expand
@@ -125,7 +125,7 @@ def build(options: Options, progress: Progress) -> Result:
 
 def build_variants(options: Options, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress) -> Result:
     """Builds some variants of a manifest in a directory; as `build`."""
-    with _lock(directory, progress) as lock, _service(options, directory) as service:
+    with _lock(directory, progress) as lock, _service(options, directory, lock) as service:
         ptxas = toolchain.find_ptxas(options.environment)
         if not options.dry_run:
             _write_settings(options, ptxas, directory)
@@ -137,10 +137,9 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
         service.expect(_prepare(options, planned, directory))
         service.get_ready()
         program, environment = toolchain.find_ninja(options.environment).path, _environment(options.environment)
-        held = (lock,) if lock is not None else ()
 
         def run_ninja() -> ninja.Outcome:
-            return ninja.run(program, directory, (), environment, progress, options.jobs, options.keep_going, held)
+            return ninja.run(program, directory, (), environment, progress, options.jobs, options.keep_going, lock)
 
         run = run_ninja()
         if run.code != 0 and not run.failures and ".ninja_log" in run.text:
@@ -163,14 +162,14 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
         return _result(options, manifest, expansion, planned, run, made, directory)
 
 
-def _service(options: Options, directory: Path) -> Service:
+def _service(options: Options, directory: Path, held: Sequence[int]) -> Service:
     """What does the steps of the build."""
     try:
         tool = toolchain.find_cc(options.environment)
         cc = [tool.path, *tool.arguments]
     except ToolError:
         cc = []
-    return Service(directory, sys.executable, _environment(options.environment), cc)
+    return Service(directory, sys.executable, _environment(options.environment), cc, held)
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -213,7 +212,7 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
         package = {
             "archs": _archs(options, manifest),
             "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
-            "templates": tree_digest(templates_directory(), ["*.j2", "*.c", "*.h"]),
+            "templates": templates_digest(),
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
@@ -313,10 +312,10 @@ def _sweep(planned: Plan, directory: Path, is_whole: bool) -> None:
 
 
 @contextmanager
-def _lock(directory: Path, progress: Progress) -> Iterator[int | None]:
+def _lock(directory: Path, progress: Progress) -> Iterator[tuple[int, ...]]:
     """Holds the build directory for one build at a time; waits for the one before.
 
-    Yields the descriptor that holds it, None on file systems that know no locks: there builds run side by side, which
+    Yields the descriptor that holds it, none on file systems that know no locks: there builds run side by side, which
     their own writes in one step and the cache survive, at the cost of work done twice.
     """
     (directory / STATE).mkdir(parents=True, exist_ok=True)
@@ -328,9 +327,9 @@ def _lock(directory: Path, progress: Progress) -> Iterator[int | None]:
             progress.message(f"waiting for another build in {directory}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError:
-            yield None
+            yield ()
             return
-        yield handle
+        yield (handle,)
     finally:
         os.close(handle)
 

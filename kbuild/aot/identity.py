@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kbuild.aot.files import templates_directory
+
 _SEAL = "seal"
 FORMAT = 1
 """Raised when the meaning of a cubin's facts changes, so that older cache entries are no longer found."""
@@ -54,6 +56,11 @@ def tree_digest(root: Path, patterns: Iterable[str]) -> str:
     """sha256 over names and contents of the files under a directory that match one of the patterns."""
     files = sorted({file for pattern in patterns for file in root.rglob(pattern) if file.is_file()})
     return digest([[file.relative_to(root).as_posix(), bytes_digest(file.read_bytes())] for file in files])
+
+
+def templates_digest(root: Path | None = None) -> str:
+    """sha256 over all that a package is made from besides its kernels: sources of the launcher and templates."""
+    return tree_digest(root or templates_directory(), ["*.j2", "*.c", "*.h"])
 
 
 def compiler_digest(root: Path | None = None) -> str:

@@ -29,8 +29,15 @@ _WORTH_COMPILING = 12
 class Service:
     """What does the steps of one build; ends with its context."""
 
-    def __init__(self, build: Path, python: str, environment: Mapping[str, str], cc: Sequence[str]) -> None:
-        """`cc` is the C compiler with its first arguments, empty where there is none."""
+    def __init__(
+        self, build: Path, python: str, environment: Mapping[str, str], cc: Sequence[str], inherit: Sequence[int] = ()
+    ) -> None:
+        """`cc` is the C compiler with its first arguments, empty where there is none.
+
+        `inherit` are file descriptors that these processes keep open: what still writes in the directory when the build has
+        been killed so holds its lock, and the next build waits for it.
+        """
+        self._inherit = tuple(inherit)
         self._build, self._python, self._environment, self._cc = build, python, environment, cc
         self._server: subprocess.Popen[bytes] | None = None
         self._compiling: subprocess.Popen[bytes] | None = None
@@ -48,7 +55,9 @@ class Service:
             command = [*self._cc, "-O1", str(_source("client.c")), "-o", f"{_CLIENT}.part"]
             nothing = subprocess.DEVNULL
             with suppress(OSError):
-                self._compiling = subprocess.Popen(command, cwd=self._build, stdin=nothing, stdout=nothing, stderr=nothing)
+                self._compiling = subprocess.Popen(
+                    command, cwd=self._build, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=self._inherit
+                )
 
     def get_ready(self) -> None:
         """Has the steps run their client: that in C, which starts ten times as fast, where there is one.
@@ -91,7 +100,7 @@ class Service:
                 cwd=self._build,
                 env=dict(self._environment),
                 stdin=subprocess.PIPE,
-                pass_fds=(listening.fileno(),),
+                pass_fds=(listening.fileno(), *self._inherit),
             )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,6 +1,7 @@
 """A compiler for tests of the build: quick, deterministic, and it notes in `compiled.log` beside the source what it made.
 
-A line `MODE = "..."` in the kernel's file makes it fail in one of the ways that a compiler can.
+A line `MODE = "..."` in the kernel's file makes it fail in one of the ways that a compiler can; when it is slow, it first leaves
+a file `at_work` there.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_wa
         case "broken" if constexprs.get("NEGATE"):
             raise ZeroDivisionError("division by zero")
         case "slow":
+            Path(file).with_name("at_work").touch()
             time.sleep(30)
         case "edit":
             with open(file, "a") as stream:

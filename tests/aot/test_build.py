@@ -20,7 +20,7 @@ from kbuild.aot.files import templates_directory
 from kbuild.aot.progress import Progress
 from kbuild.errors import CompileError, KbuildError, ToolError, UsageError
 from tests.aot.conftest import KERNEL, MANIFEST
-from tests.aot.processes import wait_until
+from tests.aot.processes import at_work, command_line, interruptible, wait_until
 from tests.manifests import package_table
 
 ROOT = Path(__file__).parents[2]
@@ -213,7 +213,8 @@ sys.exit(1 if build(options, Progress()).failures else 0)
 def start(options: Options) -> subprocess.Popen[bytes]:
     """The same build in a process of its own."""
     command = [sys.executable, "-c", SCRIPT, str(options.project), os.environ["PATH"], str(ROOT), *options.kernels]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=interruptible)
 
 
 def test_builds_at_once_in_one_directory(options: Options) -> None:
@@ -234,21 +235,34 @@ def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(options: Options,
         time.sleep(delay)
         process.send_signal(number)
         process.wait(60)
-    run(options)
+    assert not run(options).failures
     cut = cubins(options)
+    assert len(cut) == 3 * 2 * VARIANTS and not list((options.project / "build").rglob("*.part"))
     shutil.rmtree(options.project / "build")
     run(replace(options, cache=None))
     assert cubins(options) == cut
-    assert not list((options.project / "build").rglob("*.part"))
 
 
-def at_work(project: Path) -> set[str]:
-    """The directories in which processes of a build are: that of the project while they compile."""
-    found: set[str] = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # It has ended.
-            found.add(os.readlink(process / "cwd"))
-    return {folder for folder in found if Path(folder).is_relative_to(project)}
+def test_a_build_waits_for_what_a_killed_one_has_left_at_work(options: Options) -> None:
+    """Its server takes a moment to end, and a worker of it may still be writing; here it is stopped meanwhile."""
+    source = options.project / "kernels/scale.py"
+    source.write_text('MODE = "slow"\n' + KERNEL)
+    first = start(options)
+    wait_until(lambda: (options.project / "kernels/at_work").exists())
+    left = [process for process, folder in at_work(options.project).items() if "@serve" in command_line(process)]
+    assert len(left) > 1, "a server, and workers"
+    for process in left:
+        os.kill(process, signal.SIGSTOP)
+    first.kill()
+    first.wait(10)
+    source.write_text(KERNEL)
+    second = start(options)
+    assert second.stderr is not None and second.stderr.readline().startswith(b"waiting for another build")
+    assert second.poll() is None
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+    assert second.wait(60) == 0 and len(cubins(options)) == 3 * 2 * VARIANTS
 
 
 ONE = package_table("demo_kernels", "sm_80") + """\
@@ -270,7 +284,7 @@ def test_a_build_that_is_killed_takes_its_steps_along(options: Options, manifest
     source, project = options.project / "kernels/scale.py", options.project.resolve()
     source.write_text('MODE = "slow"\n' + KERNEL)
     process = start(options)
-    wait_until(lambda: str(project) in at_work(project))
+    wait_until(lambda: project in at_work(project).values())
     process.kill()
     process.wait(10)
     wait_until(lambda: not at_work(project))

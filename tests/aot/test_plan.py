@@ -6,12 +6,14 @@ import base64
 import json
 import os
 import re
-from dataclasses import replace
+import shutil
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from kbuild.aot import ninja
+from kbuild.aot.files import templates_directory
 from kbuild.aot.identity import (
     FileDigests,
     bytes_digest,
@@ -20,6 +22,7 @@ from kbuild.aot.identity import (
     digest,
     request_digest,
     seal,
+    templates_digest,
     tree_digest,
     unseal,
 )
@@ -59,6 +62,55 @@ def test_identity_depends_on_lines_where_the_cubin_names_them(project: Path) -> 
     assert not identities(planned(project, expansion=asserting, **moved)) & identities(planned(project, expansion=asserting))
     assert not identities(planned(project, lineinfo=True, **moved)) & identities(planned(project, lineinfo=True))
     assert identities(planned(project, **moved)) == identities(planned(project))
+
+
+CHANGED: dict[str, object] = {
+    "arch": "sm_90",
+    "matrix": (("dtype", "fp16"), ("NEGATE", True)),
+    "signature": (("x", "*fp16:16"), ("y", "*fp16:16"), ("n", "i32")),
+    "constexprs": (("BLOCK", 1024), ("SCALE", 2.0)),
+    "num_warps": 2,
+    "num_stages": 5,
+    "cluster_size": 2,
+    "debug": True,
+}
+"""Every field of a variant that its code depends on, with another value."""
+OF_DISPATCH = {"kernel": "other", "guards": (Guard("n", ">", 3),), "launch_pdl": True}
+
+
+def test_identity_depends_on_every_field_of_a_variant(project: Path) -> None:
+    first = expand(load(project / "kernels.toml")).variants[0]
+    assert {field.name for field in fields(first)} == set(CHANGED) | set(OF_DISPATCH), "a new field is one or the other"
+    found = {field: identities(planned(project, expansion=Expansion((replace(first, **{field: value}),), ())))
+             for field, value in CHANGED.items()}  # fmt: skip
+    found["none"] = identities(planned(project, expansion=Expansion((first,), ())))
+    assert all(getattr(first, field) != value for field, value in CHANGED.items())
+    assert len({identity for one in found.values() for identity in one}) == len(CHANGED) + 1
+
+
+def test_a_package_is_made_anew_for_all_that_goes_into_it(project: Path) -> None:
+    package: dict[str, object] = {"archs": ["sm_80"], "launcher": ["cc"], "templates": "1", "cc_digest": "2", "kbuild": "3"}
+    package["epoch"] = 4
+    first = planned(project, package=package)
+    for name in package:
+        changed = planned(project, package=package | {name: ["other"]})
+        assert changed.edges[-1].identity != first.edges[-1].identity
+        is_of_launcher = name in ("launcher", "templates", "cc_digest")
+        assert (changed.edges[0].identity != first.edges[0].identity) == is_of_launcher
+        assert {edge.identity for edge in changed.edges[1:-1]} == {edge.identity for edge in first.edges[1:-1]}
+
+
+def test_the_digest_of_the_templates_is_that_of_each(tmp_path: Path) -> None:
+    """Headers too: the launcher is made of them."""
+    templates = tmp_path / "templates"
+    shutil.copytree(templates_directory(), templates)
+    digests = {templates_digest(templates)}
+    names = [path for path in sorted(templates.iterdir()) if path.is_file()]
+    for path in names:
+        with path.open("a") as stream:
+            stream.write("\n")
+        digests.add(templates_digest(templates))
+    assert {".c", ".h", ".j2"} <= {path.suffix for path in names} and len(digests) == 1 + len(names)
 
 
 def test_identity_does_not_depend_on_facts_of_dispatch_or_names(project: Path) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kbuild import cli
 from kbuild.aot import build as builder
+from kbuild.aot import ninja
+from kbuild.aot.verify import session
 from kbuild.cli import parser
+from kbuild.cli.verbs import mutate
 from tests.aot.conftest import KERNEL, MANIFEST
+from tests.aot.processes import at_work, interruptible, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,6 +116,20 @@ def test_a_package_that_fails_is_no_variant_that_does(
     code, _, err = run(capsys, "build", "-k", "-q")
     expected = "error: the package demo_kernels: compiling its launcher failed\n"
     assert code == 1 and err == f"{expected}error: {shutil.which('false')} failed with exit code 1 and said nothing\n"
+
+
+def test_a_full_disk_is_called_that(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run(capsys, "build", "-q")
+    [wheel] = (project / "dist").iterdir()
+    wheel.write_bytes(b"old")
+
+    def fail(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    code, _, err = run(capsys, "build")
+    assert code == 1 and err.splitlines()[-1] == f"error: dist/{wheel.name}: the disk is full (No space left on device)"
+    assert wheel.read_bytes() == b"old" and list((project / "dist").iterdir()) == [wheel]
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
@@ -263,14 +282,38 @@ def test_an_interrupted_build_ends_with_130(project: Path, number: signal.Signal
         "build.SOURCE_DIGEST = 'tests.aot.fake_compiler:source_digest'; sys.exit(cli.main(['build', '-j', '2']))"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
     )
-    deadline = time.monotonic() + 30
-    while not (project / "build/.kbuild/serve").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
+    wait_until(lambda: (project / "kernels/at_work").exists())
+    assert len(at_work(project)) > 2
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and err.endswith("interrupted\n") and "Traceback" not in err
-    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout
-    assert str(project) not in left
+    wait_until(lambda: not at_work(project))
+
+
+@pytest.mark.parametrize("variable, words, jobs", [("", [], 0), ("3", [], 3), ("3", ["-j", "5"], 5), ("", ["-j", "5"], 5)])
+def test_the_number_of_steps_at_a_time(
+    project: Path, monkeypatch: pytest.MonkeyPatch, variable: str, words: list[str], jobs: int
+) -> None:
+    """What the command line says goes before the environment; every verb that takes -j reads both alike."""
+    monkeypatch.setenv("MAX_JOBS", variable)
+    found: list[object] = []
+
+    def note(place: int) -> Callable[..., None]:
+        def called(*given: object) -> None:
+            found.append(given[place])
+            raise KeyboardInterrupt
+
+        return called
+
+    monkeypatch.setattr(ninja, "run", note(5))
+    for module in (mutate, session):
+        monkeypatch.setattr(module, "run_jobs", note(2))
+    for verb in ("build", "verify", "mutate"):
+        assert cli.main([verb, "-q", *words]) == cli.INTERRUPTED
+    assert found == [jobs, *[jobs or len(os.sched_getaffinity(0))] * 2]

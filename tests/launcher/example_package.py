@@ -100,6 +100,18 @@ def blocks_rows() -> list[tuple]:
     return [(variant, facts)]
 
 
+def tiles_rows() -> list[tuple]:
+    """A kernel that reads its tensor by boxes of 1 to 36 rows; its grid is a product."""
+    made = []
+    for rows in range(1, 37):
+        signature = {"x": "*fp16", "m": "i32", "n": "i32"}
+        variant, facts = built(variant_of("tiles", "sm_90", signature, matrix={"ROWS": rows}), f"tiles{rows}^", arch="sm_90a")
+        facts["params"] = [*facts["params"], ("x_map", f"tensormap f16 {rows}x64 128 x m,n n")]
+        facts["sha256"] = hashlib.sha256(image_of(f"tiles{rows}^", len(facts["params"]))).hexdigest()
+        made.append((variant, facts))
+    return made
+
+
 def choice_rows() -> list[tuple]:
     """A kernel with options that have defaults, one of them the empty word."""
     rows = []
@@ -131,10 +143,12 @@ def example_table() -> tuple[rendering.Table, list[tuple]]:
     )
     choices = (Axis("SLOPE", (0.5, 1.0), default=1.0), Axis("ACTIVATION", ("", "relu"), default=""))
     kernels += (kernel_of("choice", ("1",), matrix=choices), kernel_of("pairs", ("n",)))
+    kernels += (kernel_of("tiles", ("cdiv(m, 64) * cdiv(n, 64)",)),)
     copy = variant_of("copy", "sm_80", {"source": "*i8:8", "flag": "i1"})
     rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows(), *blocks_rows()]
     rows += choice_rows()
     rows.append(built(variant_of("pairs", "sm_90", {"x": "*fp32", "n": "i32"}, cluster_size=2), "pairs"))
+    rows += tiles_rows()
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
     return tables.make_table(manifest_of(kernels), rows), rows

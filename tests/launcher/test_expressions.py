@@ -75,6 +75,34 @@ def test_values():
 
 
 @pytest.mark.parametrize(
+    ("text", "n", "expected"),
+    [
+        ("next_power_of_2(n)", 0, 1), ("next_power_of_2(n)", -5, 1), ("next_power_of_2(n)", 1, 1), ("next_power_of_2(n)", 2, 2),
+        ("next_power_of_2(n)", 3, 4), ("next_power_of_2(n)", 2**62, 2**62), ("next_power_of_2(n)", 2**62 + 1, None),
+        ("next_power_of_2(n)", 2**63 - 1, None), ("abs(n)", -(2**63), None), ("-n", -(2**63), None), ("n + 1", 2**63 - 1, None),
+        ("n - 1", -(2**63), None), ("n * 2", 2**62, None), ("n // -1", -(2**63), None), ("cdiv(n, -1)", -(2**63), None),
+        ("n % -1", -(2**63), 0), ("n // 0", 1, None), ("n % 0", 1, None), ("cdiv(n, 0)", 1, None),
+    ],
+)  # fmt: skip
+def test_edges_in_c_and_in_python(tmp_path, text, n, expected):
+    """None: there is no true result in 64 bits."""
+    parsed = expressions.parse(text, ("n",), "test")
+    try:
+        found = expressions.evaluate(parsed, {"n": n})
+    except expressions.ExpressionFault:
+        found = None
+    assert found == expected
+    source = tmp_path / "edge.c"
+    function = f"int64_t edge(int64_t n, int *fault) {{ (void)fault; return {expressions.to_c(parsed, str)}; }}"
+    source.write_text(f"#include <stdint.h>\n{helpers()}\n{function}\n")
+    subprocess.run(["cc", "-O1", "-w", "-shared", "-fPIC", "-o", tmp_path / "e.so", source], check=True)
+    edge, fault = ctypes.CDLL(str(tmp_path / "e.so")).edge, ctypes.c_int(0)
+    edge.restype = ctypes.c_int64
+    result = edge(ctypes.c_int64(n), ctypes.byref(fault))
+    assert (None if fault.value else result) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("n +", '"n +" is not an expression'),

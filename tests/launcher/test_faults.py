@@ -1,6 +1,7 @@
 """What may go wrong around a launch: no driver, an old one, errors of it, damaged archives, threads, forks, captures."""
 
 import ast
+import collections
 import contextlib
 import gc
 import hashlib
@@ -19,6 +20,7 @@ import pytest
 from kbuild.aot import cbuild, rendering
 from kbuild.errors import ToolError
 from tests.launcher.example_package import Tensor, example_table, image_of
+from tests.launcher.test_launch import DLPackArray
 
 
 def launch(world, device=1):
@@ -169,7 +171,8 @@ def _fork(call) -> str:
     here, there = context.Pipe()
     child = context.Process(target=_in_child, args=(call, there))
     child.start()
-    text = here.recv() if here.poll(30) else "no answer"
+    text = here.recv() if here.poll(10) else "no answer"
+    child.terminate()
     child.join()
     return text
 
@@ -180,6 +183,24 @@ def test_fork_before_the_first_launch_works_and_after_it_is_refused(world):
     assert "this process was forked after CUDA had been initialised" in _fork(lambda: launch(world))
     assert "this process was forked after CUDA had been initialised" in _fork(lambda: launch(world, 2))
     launch(world)
+
+
+def test_a_fork_while_another_thread_holds_the_lock_leaves_no_lock_behind(world):
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with world.package.dispatch._lock:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    try:
+        assert _fork(lambda: launch(world)) == "launched"
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_capture_needs_preloading(world, monkeypatch):
@@ -256,7 +277,12 @@ def call_and_forgive(call):
 def test_references_and_memory_stay_level(world):
     add, x, half = world.package.vector_add, Tensor(device=1), Tensor("float16", device=1)
     stream = type("Stream", (), {"cuda_stream": 1 << 40})()
-    watched = (x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError)
+    interface = {"data": ((2 << 40) + 256, False), "typestr": numpy.dtype("float32").str, "shape": (8, 64), "strides": (256, 4)}
+    array = type("Array", (), {"__cuda_array_interface__": interface})()
+    capsule = DLPackArray(2, 32, shape=(8, 64))
+    capsule.asked = collections.deque(maxlen=1)
+    block = type("Array", (), {"__cuda_array_interface__": interface | {"typestr": "<f2", "strides": None}})()
+    watched = (x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError, array, interface, *interface.values(), block)
     for call in (
         lambda: add(x, x, 64, stream=None),
         lambda: add(x=x, out=x, n=numpy.int64(10**6), dtype="fp32", stream=stream, grid=(70_000, 1)),
@@ -266,6 +292,11 @@ def test_references_and_memory_stay_level(world):
         lambda: add(x, Tensor(device=0), 64),
         lambda: add(x, x, 64, grid=(1, "2")),
         lambda: add(x, x, 2**70, stream=0x10000),
+        lambda: add(array, array, 64),
+        lambda: add(array, "y", 64),
+        lambda: add(capsule, capsule, 64),
+        lambda: world.package.blocks(block, 7, 1),
+        lambda: world.package.blocks(block, 7, grid=(1, "2")),
     ):
         call_and_forgive(call)
         # What earlier tests left for the collector must not go in between.

@@ -161,12 +161,12 @@ def test_addresses_and_devices_are_not_cut_to_what_fits(world):
 def test_a_size_below_zero_is_a_mistake(world):
     """Rounded up to blocks it is none, or with another one even some; zero is a size."""
     x = Tensor()
-    for n in (-5, -5000):
-        with pytest.raises(world.package.LaunchError, match=rf"vector_add\(\): n is {n}, and its grid takes no size below zero"):
+    for n, what in ((-5, "n is -5, and its grid takes no size below zero"), (-5000, "has -4 programs along axis 0")):
+        with pytest.raises(world.package.LaunchError, match=what):
             world.package.vector_add(x, x, n)
     world.package.vector_add(x, x, 0)
-    with pytest.raises(world.package.LaunchError, match="heads is -3"):
-        world.package.attention(Tensor("float16"), 1, 1, -512, -3, 0, HEAD_DIM=64, IS_CAUSAL=True)
+    with pytest.raises(world.package.LaunchError, match="n is -512, and its grid"):
+        world.package.tiles(Tensor("float16"), -512, -512, ROWS=1)
     assert world.driver.count() == 0
     world.package.vector_add(x, x, -5, grid=1)
     assert world.driver.count() == 1, "the caller says what there is to do"

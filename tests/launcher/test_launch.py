@@ -370,6 +370,15 @@ def test_nothing_and_the_same_row_again_can_be_read_through_a_map(world):
     assert list(world.driver.last.map[1:4]) == [1, 8, 0], "the driver refuses a size of zero"
 
 
+def test_each_box_of_one_tensor_is_a_map_of_its_own(world):
+    """Of 36 on each of 20 tensors some meet in one of the 64 places of the cache."""
+    for place in range(20):
+        x = Tensor("float16", 0x100 + 256 * place)
+        for rows in range(1, 37):
+            world.package.tiles(x, 512, 64, ROWS=rows)
+            assert list(world.driver.last.map[:6]) == [(1 << 40) + 0x100 + 256 * place, 64, 512, 128, 64, rows]
+
+
 @pytest.mark.parametrize("kind", ["torch", "interface", "interface with strides", "dlpack"])
 def test_sizes_and_strides_are_read_off_a_tensor(world, kind):
     """500 rows of 200 numbers, 208 apart."""

@@ -108,6 +108,24 @@ def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
         assert kernel.rows[selection.select(kernel, facts).row].name == f"sm_90 {name}"
 
 
+@pytest.mark.parametrize(
+    ("signatures", "values", "is_required"),
+    [
+        (("*fp16", "*fp32"), ("fp16", "fp32"), False),  # the type of x says it
+        (("*fp16", "*fp16"), ("fp16", "fp32"), True),  # of the accumulator, say: x is the same
+        (("*fp16", "*fp32"), ("a", "b"), True),  # no types
+        (("*fp16", "*fp32"), (1, 2), True),
+    ],
+)
+def test_an_option_may_be_left_out_where_the_arguments_imply_it(signatures, values, is_required):
+    rows = [
+        built(variant_of("f", "sm_90", {"x": signature, "n": "i32"}, matrix={"kind": value}))
+        for signature, value in zip(signatures, values)
+    ]
+    [option] = table_of(rows).kernels[0].options
+    assert (option.name, option.values, option.required) == ("kind", values, is_required)
+
+
 def test_many_levels_of_shared_memory_are_merged_upwards():
     rows = [built(variant_of("f", "sm_90", {"n": "i32"}, constexprs={"I": i}), shared=50000 + 100 * i) for i in range(150)]
     kernel = table_of(rows).kernels[0]

@@ -8,6 +8,8 @@ import time
 from typing import TextIO
 
 _SECONDS_BETWEEN_BARS = 0.05
+_SECONDS_OF_SILENCE = 2.0
+"""After which a log hears what is under way."""
 
 
 class Progress:
@@ -19,6 +21,9 @@ class Progress:
     def step(self, done: int, total: int, description: str) -> None:
         """One step of `total` is done."""
 
+    def busy(self, description: str) -> None:
+        """What the step that is under way has come to."""
+
     def message(self, text: str) -> None:
         """Lines that stay."""
         print(text, file=self.stream, flush=True)
@@ -28,7 +33,19 @@ class Progress:
 
 
 class Lines(Progress):
-    """One line per step, for logs."""
+    """One line per step, and one where a step takes long, for logs."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._spoke = time.monotonic()
+
+    def busy(self, description: str) -> None:
+        if time.monotonic() - self._spoke >= _SECONDS_OF_SILENCE:
+            self.message(f"  … {description}")
+
+    def message(self, text: str) -> None:
+        super().message(text)
+        self._spoke = time.monotonic()
 
     def step(self, done: int, total: int, description: str) -> None:
         self.message(f"[{done}/{total}] {description}")
@@ -42,9 +59,11 @@ class Bar(Progress):
         self._start = time.monotonic()
         self._drawn = 0.0
         self._shown = False
+        self._done, self._total = 0, 0
 
     def step(self, done: int, total: int, description: str) -> None:
         now = time.monotonic()
+        self._done, self._total = done, total
         if done < total and now - self._drawn < _SECONDS_BETWEEN_BARS:
             return
         self._drawn = now
@@ -54,6 +73,9 @@ class Bar(Progress):
         self.stream.write("\r" + text[:columns].ljust(columns))
         self.stream.flush()
         self._shown = True
+
+    def busy(self, description: str) -> None:
+        self.step(self._done, self._total, description)
 
     def message(self, text: str) -> None:
         self.finish()

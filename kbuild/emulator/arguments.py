@@ -93,9 +93,9 @@ def place(heap: Heap, arguments: Sequence[Argument], names: Sequence[str] = ()) 
         if not isinstance(argument, np.ndarray):
             addresses.append(None)
             continue
-        address = heap.allocate(argument.nbytes, names[number] if names else f"argument {number}")
+        address = heap.allocate(argument.nbytes, f"argument {number}")
         if names:
-            heap.is_array(address, argument.itemsize)
+            heap.is_array(address, names[number], argument.itemsize)
         heap.bytes(address, argument.nbytes)[:] = np.frombuffer(argument.tobytes(), np.uint8)
         addresses.append(address)
 

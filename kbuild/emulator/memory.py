@@ -52,8 +52,8 @@ class Space:
         self.state = np.zeros(0, np.uint8)
         self.names: list[tuple[int, int, str]] = []
         """First byte, size and name of each allocation, for reports."""
-        self.elements: dict[int, int] = {}
-        """Bytes of an element, by first byte, of the allocations that are arrays: reports count in these."""
+        self.arrays: dict[int, tuple[str, int]] = {}
+        """Name and bytes of an element, by first byte, of the allocations that are arrays: reports count in elements."""
         self.live: list[tuple[int, int]] = []
         """First and last (exclusive) byte of runs of live memory, for quick checks."""
         self.ended = False
@@ -116,12 +116,13 @@ class Space:
             return f"{text} ({self.name} memory has {int((self.state == _LIVE).sum())} bytes)"
         start, length, name = min(self.names, key=lambda entry: max(entry[0] - offset, offset - entry[0] - entry[1] + 1, 0))
         over = offset + size - start - length
-        if start in self.elements and abs(offset - start) < len(self.data):
-            index, byte = divmod(offset - start, self.elements[start])
+        if start in self.arrays and abs(offset - start) < len(self.data):
+            name, element = self.arrays[start]
+            index, byte = divmod(offset - start, element)
             where = f", before {name}" if offset < start else f", after the end of {name}" if over >= size else ""
             where = f", the last {over} of them after the end of {name}" if 0 < over < size else where
             within = f", byte {byte} of it" if byte else ""
-            return f"{name}[{index}]{within}{where}" + (f" ({length // self.elements[start]} elements)" if where else "")
+            return f"{name}[{index}]{within}{where}" + (f" ({length // element} elements)" if where else "")
         if offset < start:
             return f"{text}, {start - offset} bytes before {name} ({length} bytes)"
         if over >= size:
@@ -145,9 +146,9 @@ class Heap(Space):
         self.names.append((offset, size, name))
         return self.base + offset
 
-    def is_array(self, address: int, element: int) -> None:
-        """Reports count what lies at an address in elements of so many bytes."""
-        self.elements[address - self.base] = element
+    def is_array(self, address: int, name: str, element: int) -> None:
+        """Reports call what lies at an address by a name, and count it in elements of so many bytes."""
+        self.arrays[address - self.base] = name, element
 
     def free(self, address: int) -> None:
         """Give an allocation back; touching it again is a fault.  Raises Fault for an address that is none."""

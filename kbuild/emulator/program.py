@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,11 @@ class Program:
     variables: tuple[Variable, ...]
     """Shared and local variables of the function; those of the module are in `module`."""
     flat: Flat
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What observers have found out about the code, by a name of theirs, so that the next launch need not."""
+        return {}
 
     @property
     def required_threads(self) -> tuple[int, int, int] | None:

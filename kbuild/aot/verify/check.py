@@ -18,6 +18,7 @@ from kbuild.aot.identity import bytes_digest, digest
 from kbuild.aot.verify.cases import Case
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.findings import ENDLESS, Looks, once
+from kbuild.aot.verify.pool import say
 from kbuild.aot.verify.reference import Reference, UnguessedError, reference, types_of
 from kbuild.aot.verify.remember import recall, remember
 from kbuild.aot.verify.verdict import Check, Run, Task, Verdict
@@ -95,7 +96,8 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
         return reference(module, task.cases[case - 1], data, zlib.crc32(f"{task.kernel} {task.cases[case - 1]}".encode()))
 
     checks = []
-    for run in sorted(task.runs, key=lambda run: (run.case, run.data)):
+    for number, run in enumerate(sorted(task.runs, key=lambda run: (run.case, run.data)), 1):
+        say(f"{task.name}: run {number} of {len(task.runs)}")
         case = task.cases[run.case - 1]
         try:
             checks.append(check(artifact, program, module, right(run.case, run.data), case, run, task.lenient))
@@ -122,7 +124,7 @@ def check(
     def launched(observers: Sequence[Any], budget: int) -> Report:
         return run_ptx(artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget)
 
-    report = launched(_observers(right, run, lenient), STEP_BUDGET)
+    report = launched(_observers(types, right, run, lenient), STEP_BUDGET)
     problems, largest = [str(finding) for finding in once(report.findings)], 0.0
     if any(finding.kind == ENDLESS for finding in report.findings):
         looks = Looks()
@@ -136,11 +138,11 @@ def check(
     return Check(run, str(case), tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
 
 
-def _observers(right: Reference, run: Run, lenient: bool) -> list[RaceDetector]:
+def _observers(types: Mapping[str, Type], right: Reference, run: Run, lenient: bool) -> list[RaceDetector]:
     """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
     if run.schedule == "lockstep":
         return []
-    return [RaceDetector(LENIENT if lenient else (), right.unread)]
+    return [RaceDetector(LENIENT if lenient else (), [place for place, name in enumerate(types) if name in right.unread])]
 
 
 def run_ptx(

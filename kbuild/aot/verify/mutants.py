@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from kbuild.aot.verify.cases import case_of, cases
 from kbuild.aot.verify.check import parameters_of
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.data import WIDE
+from kbuild.aot.verify.pool import say
 from kbuild.aot.verify.reference import Reference, reference, types_of
 from kbuild.compiler import driver
 from kbuild.compiler.interp.loaded import Type, module_of, pointee_of
-from kbuild.emulator import load
+from kbuild.emulator import Program, Report, load
 from kbuild.emulator.mutate import (
     OPERATORS,
     Case,
@@ -42,6 +43,8 @@ from kbuild.emulator.mutate import (
     table,
     wrong_marks,
 )
+from kbuild.emulator.mutate.mutant import mutants, spread
+from kbuild.emulator.mutate.trial import Adversary
 from kbuild.errors import KbuildError, UsageError
 
 DATA = ("whole", "real")
@@ -65,6 +68,19 @@ class _Judge:
                 if found.problem:
                     return f"{name}: {found.problem}"
         return ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Subject(Subject):
+    """A subject that says what it is at, before each run."""
+
+    at: list[str] = field(default_factory=lambda: [""])
+
+    def launch(
+        self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000, observers: Sequence[Any] = ()
+    ) -> Report:
+        say(self.at[0])
+        return super().launch(program, case, adversary, step_budget, observers)
 
 
 @dataclass(frozen=True)
@@ -118,13 +134,19 @@ def tried(
     """Try the mutants of a variant, at most `limit` of each kind; those of `sync`, of `logic` or of `all`."""
     started = time.monotonic()
     operators = [operator for operator in OPERATORS if group in ("all", operator.group)]
+    results: list[Result] = []
     try:
         made = subject(project, manifest, variant)
+        made.at[0] = f"{variant.name}: unchanged, on {len(made.cases)} launches"
         runs = clean(made)
-        results = tuple(campaign(made, limit, operators, marks))
+        count = len(list(spread(mutants(made.program, tuple(operators)), limit)))
+        made.at[0] = f"{variant.name}: mutant 1 of {count}"
+        for result in campaign(made, limit, operators, marks):
+            results.append(result)
+            made.at[0] = f"{variant.name}: mutant {len(results) + 1} of {count}"
     except KbuildError as error:
         return Outcome(variant.name, problem=str(error))
-    return Outcome(variant.name, results, len(made.cases), runs, "", time.monotonic() - started)
+    return Outcome(variant.name, tuple(results), len(made.cases), runs, "", time.monotonic() - started)
 
 
 def marks_of(path: Path) -> tuple[Mark, ...]:
@@ -148,7 +170,7 @@ def verdict(outcomes: Sequence[Outcome], marks: Sequence[Mark]) -> Findings:
     return Findings("\n".join([*lines, table(results)]), tuple(problems))
 
 
-def subject(project: Path, manifest: Manifest, variant: Variant) -> Subject:
+def subject(project: Path, manifest: Manifest, variant: Variant) -> _Subject:
     """A variant with the launches that verify it.  Raises UsageError where there are none, KbuildError as the compiler does."""
     kernel = manifest.kernel(variant.kernel)
     axes = {axis.name for axis in kernel.matrix if axis.is_parameter}
@@ -165,6 +187,7 @@ def subject(project: Path, manifest: Manifest, variant: Variant) -> Subject:
     types = types_of(module)
 
     def case(launch: Launch, data: str) -> Case:
+        say(f"{variant.name}: what {launch} has to give")
         right = reference(module, launch, data, zlib.crc32(f"{variant.kernel} {launch}".encode()))
         arguments: tuple[Any, ...] = tuple(parameters_of(artifact, types, right.arguments))
         return Case(f"{launch}; {data} numbers", arguments, launch.grid, _Judge(types, right))
@@ -192,7 +215,7 @@ def subject(project: Path, manifest: Manifest, variant: Variant) -> Subject:
 
     facts = artifact.metadata
     program = load(artifact.asm["ptx"], facts.name)
-    return Subject(variant.name, program, facts.warps, facts.shared, tuple(made()), more, vary)
+    return _Subject(variant.name, program, facts.warps, facts.shared, tuple(made()), more, vary)
 
 
 def _smaller(kernel: Kernel, variant: Variant, launches: Sequence[Launch]) -> Iterator[Launch]:

@@ -29,6 +29,7 @@ _LARGEST_TEXT = 2000
 """Characters of what a process printed before it crashed that are kept."""
 _PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent ends."""
+_SECONDS_BETWEEN_NOTES = 0.2
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,25 @@ class Crash:
     why: str
     is_late: bool = False
     """Whether it took too long."""
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What a worker is at."""
+
+    text: str
+
+
+_speaking: list[tuple[Connection, float]] = []
+"""In a worker: where its notes go, and when it sent the last one."""
+
+
+def say(text: str) -> None:
+    """What the work on a member has come to, for those who wait for it; nothing where nobody does, or has just heard."""
+    if _speaking and time.monotonic() - _speaking[0][1] > _SECONDS_BETWEEN_NOTES:
+        connection, _ = _speaking[0]
+        connection.send(_Note(text))
+        _speaking[0] = connection, time.monotonic()
 
 
 class _Worker(Generic[Member]):
@@ -88,6 +108,7 @@ def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> N
         os.putenv("OPENBLAS_NUM_THREADS", "1")  # numpy is imported after this; there are as many workers as processors.
         for standard in (1, 2):
             os.dup2(output, standard)
+        _speaking[:] = [(connection, 0.0)]
         while True:
             for member in connection.recv():
                 connection.send(work(member))
@@ -101,11 +122,13 @@ def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> N
 
 
 def run_jobs(
-    jobs: Sequence[Sequence[Member]], work: Callable[[Member], Result], count: int, limit: float
-) -> Generator[tuple[Member, Result | Crash], None, None]:
+    jobs: Sequence[Sequence[Member]], work: Callable[[Member], Result], count: int, limit: float,
+    note: Callable[[str], None] = lambda text: None,
+) -> Generator[tuple[Member, Result | Crash], None, None]:  # fmt: skip
     """`work` of every member of every job, by up to `count` processes, as it comes; members of a job go to one process in order.
 
-    `limit` is the longest time in seconds that a member may take.  Processes end with the iterator.
+    `limit` is the longest time in seconds that a member may take; `note` hears what work says by `say`.  Processes end with the
+    iterator.
     """
     todo = deque([list(enumerate(job)) for job in jobs])
     workers: list[_Worker[Member]] = []
@@ -123,7 +146,7 @@ def run_jobs(
             ready = wait([worker.connection for worker in workers], max(0.0, nearest - time.monotonic()))
             for worker in list(workers):
                 if worker.connection in ready:
-                    yield from _receive(worker, workers, todo, limit)
+                    yield from _receive(worker, workers, todo, limit, note)
                 elif time.monotonic() > worker.deadline:
                     yield from _lost(worker, workers, todo, f"no end after {limit:g} seconds")
     finally:
@@ -132,15 +155,20 @@ def run_jobs(
 
 
 def _receive(
-    worker: _Worker[Member], workers: list[_Worker[Member]], todo: deque[list[tuple[int, Member]]], limit: float
-) -> Iterator[tuple[Member, Any]]:
+    worker: _Worker[Member], workers: list[_Worker[Member]], todo: deque[list[tuple[int, Member]]], limit: float,
+    note: Callable[[str], None],
+) -> Iterator[tuple[Member, Any]]:  # fmt: skip
     """One message of a worker."""
     try:
         result = worker.connection.recv()
     except (EOFError, OSError):
         yield from _lost(worker, workers, todo, "")
         return
-    if result is not None:
+    if isinstance(result, _Note):
+        note(result.text)
+        if time.monotonic() > worker.deadline:  # Those who talk have no more time than others.
+            yield from _lost(worker, workers, todo, f"no end after {limit:g} seconds")
+    elif result is not None:
         worker.deadline = time.monotonic() + limit
         yield worker.members.popleft()[1], result
     elif todo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shlex
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,8 @@ class Options:
     """Which runs."""
     lenient: bool = False
     """Whether to leave out races that hardware is known to forgive."""
+    note: Callable[[str], None] = lambda text: None
+    """Hears what is under way."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, option
         return verify_task(known.task, tools, cache)
 
     def results(groups: Sequence[Sequence[_Known]]) -> Iterator[Verdict]:
-        for known, result in run_jobs(groups, work, options.jobs, options.limit):
+        for known, result in run_jobs(groups, work, options.jobs, options.limit, options.note):
             task = known.task
             if isinstance(result, Crash):
                 hint = f"repeat it with: kbuild verify --variant {shlex.quote(task.name)}"

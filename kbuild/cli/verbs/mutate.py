@@ -13,9 +13,9 @@ from pathlib import Path
 from kbuild.aot.build import load_variants
 from kbuild.aot.environment import number
 from kbuild.aot.matrix import Variant
-from kbuild.aot.verify.mutants import Outcome, marks_of, tried, verdict
 from kbuild.aot.verify.pool import Crash, run_jobs
 from kbuild.cli.verbs.show import is_debugging
+from kbuild.cli.verbs.verify import progress_of
 from kbuild.errors import UsageError
 
 LONGEST_VARIANT = 3600.0
@@ -23,6 +23,9 @@ LONGEST_VARIANT = 3600.0
 
 
 def run(options: argparse.Namespace) -> int:
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy reads it when it is loaded; there are as many workers as processors.
+    from kbuild.aot.verify.mutants import Outcome, marks_of, tried, verdict
+
     started = time.monotonic()
     project = Path(options.directory)
     manifest, expansion = load_variants(project, options.archs, options.kernels, is_debugging(options))
@@ -36,12 +39,16 @@ def run(options: argparse.Namespace) -> int:
     def work(variant: Variant) -> Outcome:
         return tried(project, manifest, variant, options.limit or None, options.group, marks)
 
+    progress = progress_of(options)
     outcomes: list[Outcome] = []
-    for variant, outcome in run_jobs([[variant] for variant in variants], work, jobs, LONGEST_VARIANT):
+    progress.step(0, len(variants), f"{len(variants)} variants")
+    for variant, outcome in run_jobs([[variant] for variant in variants], work, jobs, LONGEST_VARIANT, progress.busy):
         outcome = Outcome(variant.name, problem=outcome.why) if isinstance(outcome, Crash) else outcome
         outcomes.append(outcome)
+        progress.finish()
         if not options.quiet and not options.json:
             print(f"[{len(outcomes)}/{len(variants)}] {outcome.line}", flush=True)
+    progress.finish()
     found = verdict(outcomes, marks)
     if options.json:
         print(json.dumps([result for outcome in outcomes for result in outcome.encode()], indent=1))

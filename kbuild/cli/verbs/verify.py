@@ -40,13 +40,14 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0
-    progress = _progress(options)
+    progress = progress_of(options)
     verdicts: list[Verdict] = []
     shown = _Shown(options.verbose, options.lenient)
-    with closing(verify(project, manifest, variants, _how(options))) as found:  # However this ends, the workers end with it.
+    verifying = verify(project, manifest, variants, _how(options, progress))
+    with closing(verifying) as found:  # However this ends, the workers end with it.
         for verdict in found:
             verdicts.append(verdict)
-            if not verdict.cached:
+            if not (verdict.cached or options.verbose):
                 progress.step(len(verdicts), len(variants), verdict.variant)
             if verdict.state == "failed" or options.verbose:
                 progress.message(shown.described(verdict))
@@ -80,20 +81,21 @@ def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
     return chosen
 
 
-def _how(options: argparse.Namespace) -> Options:
+def _how(options: argparse.Namespace, progress: Progress) -> Options:
     jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
     cache = None if options.no_cache else cache_directory(options.environment)
     if cache is not None and (why := usable(cache)):
         print(f"warning: verifying without a cache: {why}", file=sys.stderr)
         cache = None
     wanted = Wanted(options.case, options.data, options.schedule, options.timing)
-    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient)
+    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient, progress.busy)
 
 
-def _progress(options: argparse.Namespace) -> Progress:
+def progress_of(options: argparse.Namespace) -> Progress:
+    """How the command line wants to hear of what is under way."""
     wished = any(options.environment.get(name) for name in ("CI", "NO_COLOR"))
     plain = wished or options.color == "never" or not sys.stderr.isatty()
-    return Progress() if options.quiet or options.verbose else Bar() if not plain or options.color == "always" else Lines()
+    return Progress() if options.quiet else Bar() if not plain or options.color == "always" else Lines()
 
 
 class _Shown:

@@ -186,7 +186,7 @@ class Driver:
             heap = self.devices[ordinal].heap
             address = heap.allocate(size, name)
             if element:
-                heap.is_array(address, element)
+                heap.is_array(address, name, element)
             return address
 
     def release(self, address: int) -> None:

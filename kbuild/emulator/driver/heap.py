@@ -71,7 +71,7 @@ class DeviceHeap(Heap):
         except Fault as fault:
             raise Refused(Result.CUDA_ERROR_INVALID_VALUE, fault.message) from None
         del self._sizes[address - self.base]
-        self.elements.pop(address - self.base, None)
+        self.arrays.pop(address - self.base, None)
         self._freed.append((address - self.base, size, name))
         self._freed_bytes += size
         self.used -= size

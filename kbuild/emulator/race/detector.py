@@ -59,6 +59,8 @@ class RaceDetector:
         self._clusters: dict[int, tuple[Any, _Cluster]] = {}
         self._products = ProductRegisters(launch.program, self.sites, self.reports)
         self._unwritten = Unwritten(launch.program, self.sites, self.reports)
+        self._unwatched: set[int] = launch.program.known.setdefault("unwatched", set())
+        """The instructions (by id) that need no check before them."""
         self._memories: dict[int, Memory] = {}
         self._announced: dict[tuple[int, int], tuple[Site, Any]] = {}
         """What last announced bytes to each mbarrier."""
@@ -230,14 +232,19 @@ class RaceDetector:
 
     def watch(self, convoy: Any, step: Any) -> Check | None:
         """What to call before a step of a convoy, with the mask of its lanes; None: nothing."""
+        if id(step.instruction) in self._unwatched:
+            return None
         wanted = [
             check
             for check in (self._ordering(convoy, step.instruction), self._products.watch(convoy, step.instruction),
                           self._unwritten.watch(convoy, step.instruction))
             if check is not None
         ]  # fmt: skip
-        if len(wanted) < 2:
-            return wanted[0] if wanted else None
+        if not wanted:
+            self._unwatched.add(id(step.instruction))
+            return None
+        if len(wanted) == 1:
+            return wanted[0]
 
         def all_of_them(where: Any) -> None:
             for check in wanted:

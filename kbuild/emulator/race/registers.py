@@ -59,6 +59,8 @@ class ProductRegisters:
             if step.instruction.name.startswith("wgmma.mma_async")
         ]  # fmt: skip
         self.registers = frozenset(name for product in products for name in _own(product))
+        self._touches: dict[int, tuple[frozenset[str], frozenset[str]]] = program.known.setdefault("product registers", {})
+        """For each instruction (by id) those of the registers that it reads, and that it writes."""
         self._unfenced: dict[tuple[int, int], dict[str, Site]] = {}
         """For each warp of a CTA the registers touched since its last fence, and by what."""
         self._flying: dict[tuple[int, int], list[Product]] = {}
@@ -72,7 +74,11 @@ class ProductRegisters:
         if instruction.name.startswith("wgmma.mma_async"):
             own = _own(instruction)
             return lambda where: self._begin(convoy, where, instruction, own)
-        reads, writes = (names & self.registers for names in touched_by(instruction))
+        found = self._touches.get(id(instruction))
+        if found is None:
+            reads, writes = touched_by(instruction)
+            found = self._touches[id(instruction)] = reads & self.registers, writes & self.registers
+        reads, writes = found
         if not reads and not writes:
             return None
         return lambda where: self._touch(convoy, where, instruction, reads, writes)
@@ -139,7 +145,9 @@ class Unwritten:
     def __init__(self, program: Program, sites: Sites, reports: Reports) -> None:
         self.sites = sites
         self.reports = reports
-        self._doubtful = _doubtful_reads(program)
+        if "doubtful reads" not in program.known:
+            program.known["doubtful reads"] = _doubtful_reads(program)
+        self._doubtful: dict[int, frozenset[str]] = program.known["doubtful reads"]
         """For each instruction (by id) the registers it reads that some path to it does not write."""
         self._watched = frozenset(name for names in self._doubtful.values() for name in names)
         self._written: dict[tuple[int, str], np.ndarray] = {}

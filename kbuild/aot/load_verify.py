@@ -29,8 +29,8 @@ def load_verify(
     sizes = read_texts(reader, (*path, "sizes"), given, pointers, pointers)
     loops = read_texts(reader, (*path, "loops"), given, integers, ())
     values = [read_values(reader, key, entry, scalars) for key, entry in reader.tables((*path, "values"), given)]
-    grid, zeros = _grid(reader, (*path, "grid"), given), _zeros(reader, (*path, "zeros"), given, pointers)
-    return Verify(sizes, tuple(values), loops, grid, zeros)
+    zeros, ready = (_arrays(reader, (*path, key), given, pointers) for key in ("zeros", "ready"))
+    return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given), zeros, ready)
 
 
 def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, ...]:
@@ -42,8 +42,8 @@ def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str,
     return tuple(given)
 
 
-def _zeros(reader: Reader, path: KeyPath, table: Mapping[str, Any], pointers: Sequence[str]) -> tuple[str, ...]:
-    """The arrays that begin as zeros."""
+def _arrays(reader: Reader, path: KeyPath, table: Mapping[str, Any], pointers: Sequence[str]) -> tuple[str, ...]:
+    """A list of arguments that are arrays."""
     given = reader.get(path, table, list, [])
     for number, name in enumerate(given):
         if name not in pointers:

@@ -198,6 +198,9 @@ class Verify:
     """Programs along each axis, where a kernel is right for fewer than its own grid has; empty for that."""
     zeros: tuple[str, ...] = ()
     """Pointers to arrays of zeros, such as counters: all others point to numbers of many kinds."""
+    ready: tuple[str, ...] = ()
+    """Pointers to arrays that no launch just before writes or still reads, such as weights: a kernel of `launch_pdl` may touch
+    them before `tl.extra.cuda.gdc_wait()`, and no others."""
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,7 @@ VERIFY = Table("[kernel.verify]", Verify, (
     Key("loops", (Verify, "loops"), LOOPS),
     Key("grid", (Verify, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}),
     Key("zeros", (Verify, "zeros"), {"type": "array", "items": _TEXT, "uniqueItems": True}),
+    Key("ready", (Verify, "ready"), {"type": "array", "items": _TEXT, "uniqueItems": True}),
 ))  # fmt: skip
 
 CANDIDATES = Table("candidates = { … }", Bucket, (

@@ -142,3 +142,36 @@ def test_values_name_any_other_argument(project: Project, capsys: pytest.Capture
     (folder / "kernels.toml").write_text(text.replace('n = "m + 1"', 'n = "n + 1"'))
     assert main(["verify", "-C", str(folder), "--no-cache"]) == 2
     assert 'values[0].n: unknown name "n"' in capsys.readouterr().err
+
+
+EARLY = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def early_kernel(x, weight, out, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    factor = tl.load(weight + offsets, mask=offsets < n)
+    tl.extra.cuda.gdc_wait()
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n) * factor, mask=offsets < n)
+"""
+
+
+def test_memory_of_the_launch_before_is_touched_behind_the_wait(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is read before may be read if nobody writes it, and the manifest says that."""
+    args = {"x": "*fp32", "weight": "*fp32", "out": "*fp32", "n": "i32"}
+    table = '[kernel.verify]\nsizes = { x = "n", weight = "n", out = "n" }\nvalues = [{ n = 60 }]\n'
+    folder = project("early", args, "1", table, "BLOCK = 64\nlaunch_pdl = true")
+    (folder / "kernels/waiting.py").write_text(EARLY)
+    command = ["verify", "-C", str(folder), "--no-cache"]
+    assert main(command) == 1
+    told = capsys.readouterr().err
+    assert "before-wait: " in told and "reads weight[32] before griddepcontrol.wait" in told and "waiting.py:9:" in told
+    manifest = folder / "kernels.toml"
+    manifest.write_text(manifest.read_text() + 'ready = ["weight"]\n')
+    assert main([*command, "-q"]) == 0
+    manifest.write_text(manifest.read_text().replace("launch_pdl = true", "launch_pdl = false").replace('ready = ["weight"]', ""))
+    assert main([*command, "-q"]) == 0
+    manifest.write_text(manifest.read_text() + 'ready = ["n"]\n')
+    assert main(command) == 2 and "ready[0]: expected an argument that is a pointer" in capsys.readouterr().err

@@ -15,7 +15,6 @@ from kbuild.aot.build import SOURCE_DIGEST
 from kbuild.aot.cache import Cache
 from kbuild.aot.compile_variant import resolve
 from kbuild.aot.identity import bytes_digest, digest
-from kbuild.aot.verify.cases import Case
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.findings import ENDLESS, Looks, once
 from kbuild.aot.verify.pool import say
@@ -53,7 +52,7 @@ def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
     try:
         artifact = _compile(task)
         launches = [repr(case) for case in task.cases], [repr(run) for run in task.runs]
-        key = digest([tools, _identity(artifact), *launches, task.lenient])
+        key = digest([tools, _identity(artifact), *launches, task.lenient, task.early])
         found = _recent.get(key) or recall(cache, key)
         cached = found is not None
         checks = found if found is not None else _checked(task, artifact)
@@ -100,7 +99,7 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
         say(f"{task.name}: run {number} of {len(task.runs)}")
         case = task.cases[run.case - 1]
         try:
-            checks.append(check(artifact, program, module, right(run.case, run.data), case, run, task.lenient))
+            checks.append(check(artifact, program, module, right(run.case, run.data), task, run))
         except UsageError:
             raise  # The launch itself could not be made, nor can the others.
         except DeadlockError as error:
@@ -116,15 +115,15 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
 
 
 def check(
-    artifact: driver.Artifact, program: Program, module: Module, right: Reference, case: Case, run: Run, lenient: bool = False
-) -> Check:
+    artifact: driver.Artifact, program: Program, module: Module, right: Reference, task: Task, run: Run
+) -> Check:  # fmt: skip
     """Run the PTX once and compare its arrays with what they should be."""
-    types = types_of(module)
+    types, case = types_of(module), task.cases[run.case - 1]
 
     def launched(observers: Sequence[Any], budget: int) -> Report:
         return run_ptx(artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget)
 
-    report = launched(_observers(types, right, run, lenient), STEP_BUDGET)
+    report = launched(_observers(types, right, task, run), STEP_BUDGET)
     problems, largest = [str(finding) for finding in once(report.findings)], 0.0
     if any(finding.kind == ENDLESS for finding in report.findings):
         looks = Looks()
@@ -138,11 +137,12 @@ def check(
     return Check(run, str(case), tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
 
 
-def _observers(types: Mapping[str, Type], right: Reference, run: Run, lenient: bool) -> list[RaceDetector]:
+def _observers(types: Mapping[str, Type], right: Reference, task: Task, run: Run) -> list[RaceDetector]:
     """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
     if run.schedule == "lockstep":
         return []
-    return [RaceDetector(LENIENT if lenient else (), [place for place, name in enumerate(types) if name in right.unread])]
+    unread, early = ([place for place, name in enumerate(types) if name in names] for names in (right.unread, task.early))
+    return [RaceDetector(LENIENT if task.lenient else (), unread, early)]
 
 
 def run_ptx(

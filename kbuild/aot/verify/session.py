@@ -144,13 +144,16 @@ def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sour
         raise UsageError(f"no launch that the {what} fits this variant's types and facts", hint="add one to [kernel.verify]")
     if not runs:
         raise UsageError(f"{variant.name} has {len(launches)} launches, and no such run", hint="leave some of the options out")
+    ready = kernel.verify.ready if kernel.verify else ()
+    pointers = [argument.name for argument in kernel.args if argument.is_pointer and argument.name not in ready]
+    early = tuple(pointers) if variant.launch_pdl else ()
     task = Task(
         f"{project / kernel.source}:{kernel.function}", variant.name, variant.kernel, variant.arch, variant.signature,
         job.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size, variant.debug, launches, runs,
-        kernel.verify is None, job.source_digest, options.lenient,
+        kernel.verify is None, job.source_digest, options.lenient, early,
     )  # fmt: skip
     made = [repr(launch) for launch in launches], [repr(run) for run in runs]
-    return _Known(task, digest([job.identity, *made, options.lenient]))
+    return _Known(task, digest([job.identity, *made, options.lenient, early]))
 
 
 def tools_digest(directory: Path | None) -> str:

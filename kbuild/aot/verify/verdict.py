@@ -161,3 +161,5 @@ class Task:
     """Digest of the kernel and all it reaches, to be the same still when the verdict is there."""
     lenient: bool = False
     """Whether races are left out that hardware is known to forgive."""
+    early: tuple[str, ...] = ()
+    """Arrays that a launch before this one may still work on, until the kernel has waited for it."""

@@ -145,7 +145,8 @@ class Clocks:
 
     def waited_for_launches(self, threads: Threads) -> None:
         """`griddepcontrol.wait`: these threads know that the launches before this one have ended."""
-        self.rows[:, threads, self.column((LAUNCHES, 0))] = 1
+        column = self.column((LAUNCHES, 0))
+        self.rows[:, threads, column] = 1
 
     def know_launches(self, threads: Threads) -> np.ndarray:
         """For each thread whether it knows the launches before this one to have ended."""

@@ -155,7 +155,7 @@ def _quarter(m: Real, r: str, count: str) -> str:
 
 @function(rows.Sin, f32=2, f64=2)
 def sin(m: Real, x: str) -> str:
-    """Sine; f64 to 2^-52 of 1, for |x| up to a million."""
+    """Sine; f64 for |x| up to a million."""
     return _quarter(m, *_reduce(m, x))
 
 
@@ -166,7 +166,7 @@ def cos(m: Real, x: str) -> str:
     return _quarter(m, r, m.emit.add(count, "1"))
 
 
-@function(rows.Tan, f32=4, f64=4)
+@function(rows.Tan, f32=5, f64=4)
 def tan(m: Real, x: str) -> str:
     """Tangent; f64 as for sine."""
     r, count = _reduce(m, x)
@@ -178,7 +178,7 @@ def tan(m: Real, x: str) -> str:
 # Inverses
 
 
-@function(rows.ATan, f32=2, f64=None)
+@function(rows.ATan, f32=5, f64=None)
 def atan(m: Real, x: str) -> str:
     """Arc tangent."""
     magnitude = m.absolute(x)
@@ -195,7 +195,7 @@ def _atan_ratio(m: Real, y: str, x: str) -> str:
     return m.select(swapped, turned, angle)
 
 
-@function(rows.ATan2, f32=3, f64=None)
+@function(rows.ATan2, f32=5, f64=None)
 def atan2(m: Real, y: str, x: str) -> str:
     """The angle of the point (x, y), with C's special cases."""
     a, b = m.absolute(y), m.absolute(x)

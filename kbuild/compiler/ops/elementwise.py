@@ -269,6 +269,10 @@ class AbsF(Unary, name="math.absf", llvm="@llvm.fabs", numpy="abs", fold=abs): .
 class Exp(Unary, name="math.exp", numpy="exp"): ...
 
 
+class PreciseExp(Unary, name="tt.precise_exp", numpy="exp"):
+    """e^x to the last digits, where `math.exp` has fewer of large exponents."""
+
+
 class Exp2(Unary, name="math.exp2", numpy="exp2"): ...
 
 

@@ -14,28 +14,9 @@ from kbuild.compiler.lower.math import FORMULAS
 from kbuild.compiler.lower.real import Real
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.emulator import run as emulate
-from tests.lower.host import evaluate, run
+from tests.lower.host import evaluate, every_exponent, run, ulps
 
 ERF = np.vectorize(math.erf, otypes=[float])
-
-
-def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The error in units of the last place of the nearest number of `got`'s type; 0 where both are NaN or the same infinity."""
-    with np.errstate(all="ignore"):
-        rounded = exact.astype(got.dtype)
-        spacing = np.spacing(np.maximum(np.abs(rounded), np.finfo(got.dtype).tiny)).astype(exact.dtype)
-        error = (np.abs(got.astype(exact.dtype) - exact) / spacing).astype(np.float64)
-    equal = (got == rounded) & ~np.isfinite(got) | (np.isnan(got) & np.isnan(rounded))
-    return np.where(equal, 0, np.where(np.isnan(error), np.inf, error))
-
-
-def every_exponent(dtype: type, count: int) -> np.ndarray:
-    """So many numbers of each sign and exponent, both ends and subnormal numbers among them, infinities and NaN."""
-    word, fraction, rest = (np.uint32, 23, 9) if dtype is np.float32 else (np.uint64, 52, 12)
-    random = np.random.default_rng(7)
-    mantissas = random.integers(0, 1 << fraction, (1 << rest, count), dtype=word)
-    mantissas[:, 0], mantissas[:, 1] = 0, (1 << fraction) - 1
-    return ((np.arange(1 << rest, dtype=word)[:, None] << word(fraction)) | mantissas).ravel().view(dtype)
 
 
 def samples(dtype: type) -> np.ndarray:

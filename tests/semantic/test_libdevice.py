@@ -9,6 +9,7 @@ import kbuild
 import kbuild.language as tl
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.semantic import TABLES
+from tests.lower.host import every_exponent, ulps
 
 
 @kbuild.jit
@@ -33,6 +34,39 @@ def test_functions_made_of_others(name, x, right):
     out = np.zeros(8, np.float32)
     apply.interpret[1](x.astype(np.float32), out, name=name, N=8)
     np.testing.assert_allclose(out, right(x.astype(np.float64)), rtol=2e-6, atol=1e-7)
+
+
+def _everywhere() -> np.ndarray:
+    random = np.random.default_rng(1)
+    near = [random.uniform(-bound, bound, 20_000).astype(np.float32) for bound in (1, 14)]
+    above_one = (1 + 2.0**-23 * np.arange(1000)).astype(np.float32)
+    return np.concatenate([every_exponent(np.float32, 256), *near, above_one])
+
+
+def _each(function):
+    def found(x: float) -> float:
+        try:
+            return function(x)
+        except (OverflowError, ValueError):
+            return math.nan
+
+    return np.vectorize(found, otypes=[float])
+
+
+@pytest.mark.parametrize(("name", "right", "most"), [
+    ("asinh", np.arcsinh, 3), ("acosh", np.arccosh, 3), ("atanh", np.arctanh, 3), ("cbrt", np.cbrt, 1),
+    ("exp10", lambda x: 10.0**x, 3), ("exp", np.exp, 3), ("erfc", _each(math.erfc), 12),
+    ("normcdf", _each(lambda x: math.erfc(-x / math.sqrt(2)) / 2), 15),
+])  # fmt: skip
+def test_functions_made_of_others_over_all_arguments(name, right, most):
+    """With functions of one instruction that are right: what the others add to that."""
+    x, size = _everywhere(), 1 << 18
+    given, out = np.resize(x, size).astype(np.float32), np.zeros(size, np.float32)
+    with np.errstate(all="ignore"):
+        apply.interpret[1](given, out, name=name, N=size)
+        exact = right(given.astype(np.float64))
+    error = np.where(np.abs(exact) < np.finfo(np.float32).tiny, 0, ulps(out, exact))
+    assert error.max() <= most, f"{error.max():.2f} ulp at {given[error.argmax()]!r}: {out[error.argmax()]!r}"
 
 
 @kbuild.jit

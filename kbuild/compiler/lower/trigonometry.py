@@ -178,7 +178,7 @@ def tan(m: Real, x: str) -> str:
 # Inverses
 
 
-@function(rows.ATan, f32=5, f64=None)
+@function(rows.ATan, f32=5.2, f64=None)
 def atan(m: Real, x: str) -> str:
     """Arc tangent."""
     magnitude = m.absolute(x)
@@ -195,7 +195,7 @@ def _atan_ratio(m: Real, y: str, x: str) -> str:
     return m.select(swapped, turned, angle)
 
 
-@function(rows.ATan2, f32=5, f64=None)
+@function(rows.ATan2, f32=5.2, f64=None)
 def atan2(m: Real, y: str, x: str) -> str:
     """The angle of the point (x, y), with C's special cases."""
     a, b = m.absolute(y), m.absolute(x)

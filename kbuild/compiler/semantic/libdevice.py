@@ -133,16 +133,6 @@ def fdim(ctx: Context, x, y):
 
 
 @builtin("libdevice")
-def cbrt(ctx: Context, x):
-    """The cube root."""
-    x = _floating(ctx, x)
-    third = ctx.constant(1.0 / 3.0, x.dtype, x.shape)  # type: ignore[arg-type]
-    size = ctx.tensor(ops.AbsF(x.value), x.dtype, x.shape)
-    root = ctx.tensor(ops.PowF(size.value, third.value), x.dtype, x.shape)
-    return ctx.tensor(ops.CopySign(root.value, x.value), x.dtype, x.shape)
-
-
-@builtin("libdevice")
 def popc(ctx: Context, x):
     """The number of one bits, as int32."""
     x = to_tensor(ctx, x, "x")
@@ -190,13 +180,6 @@ def saturatef(ctx: Context, x):
     zero, one = (ctx.constant(value, x.dtype, x.shape) for value in (0.0, 1.0))  # type: ignore[arg-type]
     above = ctx.tensor(ops.MaxNumF(x.value, zero.value), x.dtype, x.shape)
     return ctx.tensor(ops.MinNumF(above.value, one.value), x.dtype, x.shape)
-
-
-@builtin("libdevice")
-def erfc(ctx: Context, x):
-    """One minus the error function: accurate to 1e-7, not to a few ulp where it is tiny."""
-    x = _floating(ctx, x)
-    return add_values(ctx, negate(ctx, ctx.tensor(ops.Erf(x.value), x.dtype, x.shape)), 1.0)
 
 
 # Functions of others
@@ -275,6 +258,30 @@ def ldexp(ctx: Context, x, y):
 
 
 @builtin("libdevice")
+def cbrt(ctx: Context, x):
+    """The cube root: a power, and a step of Newton's method in fp64."""
+    x = _floating(ctx, x)
+    size = _apply(ctx, ops.AbsF, x)
+    root = _apply(ctx, ops.PowF, size, _constant(ctx, 1.0 / 3.0, size))
+    wide = cast_to(ctx, root, FP64)
+    quotient = _apply(ctx, ops.PreciseDivF, cast_to(ctx, size, FP64), multiply(ctx, wide, wide))
+    third = _constant(ctx, 1.0 / 3.0, wide)
+    nearer = cast_to(ctx, _apply(ctx, ops.Fma, subtract(ctx, quotient, wide), third, wide), x.dtype)
+    # Zero and infinity have no quotient.
+    proper = bit_and(ctx, compare(ctx, ">", size, 0.0), compare(ctx, "<", size, float("inf")))
+    return _apply(ctx, ops.CopySign, _choose(ctx, proper, nearer, root), x)
+
+
+_LARGE = 2.0**30
+"""From here on, squares may overflow, and what is added to them does not matter."""
+
+
+def _log_of_double(ctx: Context, x: Tensor) -> Tensor:
+    """log(2x), for a 2x that may overflow."""
+    return add_values(ctx, _apply(ctx, ops.Log, x), 0.6931471805599453)
+
+
+@builtin("libdevice")
 def asinh(ctx: Context, x):
     """The inverse hyperbolic sine: log1p(a + a² / (1 + √(a² + 1))) of the size a, exact to a few ulp near zero."""
     x = _floating(ctx, x)
@@ -282,29 +289,69 @@ def asinh(ctx: Context, x):
     square = multiply(ctx, size, size)
     root = _apply(ctx, ops.PreciseSqrt, add_values(ctx, square, 1.0))
     rest = _apply(ctx, ops.PreciseDivF, square, add_values(ctx, root, 1.0))
-    return _apply(ctx, ops.CopySign, _apply(ctx, ops.Log1P, add_values(ctx, size, rest)), x)
+    near = _apply(ctx, ops.Log1P, add_values(ctx, size, rest))
+    result = _choose(ctx, compare(ctx, ">", size, _LARGE), _log_of_double(ctx, size), near)
+    return _apply(ctx, ops.CopySign, result, x)
 
 
 @builtin("libdevice")
 def acosh(ctx: Context, x):
-    """The inverse hyperbolic cosine: log1p(t + √(2t + t²)), t = x - 1."""
-    t = subtract(ctx, _floating(ctx, x), 1.0)
+    """The inverse hyperbolic cosine: log1p(t + √(2t + t²)), t = x - 1; NaN below one."""
+    x = _floating(ctx, x)
+    t = subtract(ctx, x, 1.0)
     root = _apply(ctx, ops.PreciseSqrt, _apply(ctx, ops.Fma, t, t, add_values(ctx, t, t)))
-    return _apply(ctx, ops.Log1P, add_values(ctx, t, root))
+    near = _apply(ctx, ops.Log1P, add_values(ctx, t, root))
+    result = _choose(ctx, compare(ctx, ">", x, _LARGE), _log_of_double(ctx, x), near)
+    return _choose(ctx, compare(ctx, "<", x, 1.0), _constant(ctx, float("nan"), x), result)
 
 
 @builtin("libdevice")
 def atanh(ctx: Context, x):
-    """The inverse hyperbolic tangent: half of log1p(2x / (1 - x))."""
+    """The inverse hyperbolic tangent: half of log1p(2a / (1 - a)) of the size a."""
     x = _floating(ctx, x)
-    ratio = _apply(ctx, ops.PreciseDivF, add_values(ctx, x, x), subtract(ctx, _constant(ctx, 1.0, x), x))
-    return multiply(ctx, _apply(ctx, ops.Log1P, ratio), 0.5)
+    size = _apply(ctx, ops.AbsF, x)
+    ratio = _apply(ctx, ops.PreciseDivF, add_values(ctx, size, size), subtract(ctx, _constant(ctx, 1.0, x), size))
+    return _apply(ctx, ops.CopySign, multiply(ctx, _apply(ctx, ops.Log1P, ratio), 0.5), x)
+
+
+_ERFC = (-0.67179406, 1.3452865, 0.189371, -0.3751648, -0.15782303, 0.28222984, 0.1094776, -0.29396033, -0.010990743, 0.26515025,
+         -0.1443929)  # fmt: skip
+"""log(erfc(x) · e^(x²) / t) in t - 1/2, where t = 1 / (1 + x/2), for x from 0 to 10."""
+
+
+@builtin("libdevice")
+def erfc(ctx: Context, x):
+    """One minus the error function: t · e^(p(t) - x²), t = 1 / (1 + |x|/2), where it is small; 16 ulp, of fp32."""
+    x = _floating(ctx, x)
+    if x.dtype == FP64:
+        ctx.error("libdevice.erfc is not supported in float64", "x", hint="convert the argument to float32")
+    size = _apply(ctx, ops.MinimumF, _apply(ctx, ops.AbsF, x), _constant(ctx, 10.5, x))
+    one = _constant(ctx, 1.0, x)
+    t = _apply(ctx, ops.PreciseDivF, one, _apply(ctx, ops.Fma, size, _constant(ctx, 0.5, x), one))
+    power = _constant(ctx, _ERFC[-1], x)
+    for coefficient in reversed(_ERFC[:-1]):
+        power = _apply(ctx, ops.Fma, power, subtract(ctx, t, 0.5), _constant(ctx, coefficient, x))
+    square = multiply(ctx, size, size)
+    lost = _apply(ctx, ops.Fma, size, size, negate(ctx, square))
+    tail = multiply(ctx, multiply(ctx, t, _apply(ctx, ops.PreciseExp, subtract(ctx, power, lost))),
+                    _apply(ctx, ops.PreciseExp, negate(ctx, square)))  # fmt: skip
+    far = _choose(ctx, compare(ctx, "<", x, 0.0), subtract(ctx, _constant(ctx, 2.0, x), tail), tail)
+    return _choose(ctx, compare(ctx, "<", size, 0.5), subtract(ctx, one, _apply(ctx, ops.Erf, x)), far)
 
 
 @builtin("libdevice")
 def normcdf(ctx: Context, x):
-    """The normal distribution function, half of erfc(-x / √2): accurate to 1e-7, not to a few ulp where it is tiny."""
-    return multiply(ctx, erfc(ctx, multiply(ctx, _floating(ctx, x), -0.7071067811865476)), 0.5)
+    """The normal distribution function, half of erfc(-x / √2), corrected for what rounding that argument has lost; 20 ulp, of
+    fp32."""
+    x = _floating(ctx, x)
+    high, low = -0.7071067690849304, -1.2101617485882343e-08
+    point = multiply(ctx, x, high)
+    lost = _apply(ctx, ops.Fma, x, _constant(ctx, high, x), negate(ctx, point))
+    lost = _apply(ctx, ops.Fma, x, _constant(ctx, low, x), lost)
+    slope = multiply(ctx, _apply(ctx, ops.PreciseExp, negate(ctx, multiply(ctx, point, point))), -1.1283791670955126)
+    # Beyond, the slope is zero, and an infinite x has lost NaN.
+    lost = _choose(ctx, compare(ctx, "<", _apply(ctx, ops.AbsF, x), 20.0), lost, _constant(ctx, 0.0, x))
+    return multiply(ctx, _apply(ctx, ops.Fma, slope, lost, erfc(ctx, point)), 0.5)
 
 
 @builtin("libdevice")

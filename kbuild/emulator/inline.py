@@ -1,7 +1,10 @@
-"""Calls put into their callers, so that the engine sees one flat list of statements per kernel.
+"""Calls put into their callers, so that the engine sees one flat list of statements per kernel, of simple branches and registers.
 
 Parameters of a call are variables that both sides name; the callee's names for them become the caller's.  Everything else of a
 callee gets a suffix of its own for each call.
+
+A register of 128 bits becomes a vector of its halves.  `brx.idx` becomes a comparison and a branch for each of its labels; the
+instruction itself stays behind them, for an index that is none.
 """
 
 from __future__ import annotations
@@ -11,8 +14,10 @@ from dataclasses import dataclass, replace
 
 from kbuild.emulator.ptx import (
     Address,
+    BranchTargets,
     Function,
     Guard,
+    Immediate,
     Instruction,
     Label,
     Module,
@@ -52,22 +57,29 @@ class _Flattener:
         self.registers: dict[str, str] = {}
         self.variables: list[Variable] = []
         self.calls = 0
+        self.switches = 0
 
     def expand(
         self, function: Function, names: dict[str, str], suffix: str, stack: tuple[str, ...]
     ) -> Iterator[Instruction | Label]:
         """The statements of one function; `names` says what its parameters are called by the caller."""
-        self.registers.update((name + suffix, kind) for name, kind in function.registers.items())
+        for name, kind in function.registers.items():
+            halves = _halves(name + suffix) if kind == "b128" else (Register(name + suffix),)
+            self.registers.update((half.name, "b64" if kind == "b128" else kind) for half in halves)
+        wide = frozenset(name for name, kind in function.registers.items() if kind == "b128")
         names = {**names, **{statement.name: statement.name + suffix for statement in _declared(function)}}
-        renamer = _Renamer(names, suffix)
+        renamer = _Renamer(names, suffix, wide)
         end = f"$end{suffix}"
+        targets = {statement.name: statement.labels for statement in function.body or () if isinstance(statement, BranchTargets)}
         for statement in function.body or ():
             if isinstance(statement, Label):
                 yield Label(renamer.name(statement.name))
             elif isinstance(statement, Variable) and statement.space in ("shared", "local"):
                 self.variables.append(replace(statement, name=names[statement.name]))
             elif isinstance(statement, Instruction):
-                if statement.opcode == "call":
+                if statement.opcode == "brx":
+                    yield from self._branches(statement, renamer, targets)
+                elif statement.opcode == "call":
                     yield from self._call(renamer.instruction(statement), stack)
                 elif statement.opcode == "ret" and suffix:
                     yield replace(renamer.instruction(statement), opcode="bra", modifiers=(), operands=(Symbol(end),))
@@ -75,6 +87,28 @@ class _Flattener:
                     yield renamer.instruction(statement)
         if suffix:
             yield Label(end)
+
+    def _branches(
+        self, instruction: Instruction, renamer: _Renamer, targets: Mapping[str, tuple[str, ...]]
+    ) -> Iterator[Instruction | Label]:
+        """`brx.idx index, list`: branches of two ways."""
+        index, among = instruction.operands if len(instruction.operands) == 2 else (None, None)
+        if index is None or not isinstance(among, Symbol) or among.name not in targets:
+            raise PtxError(f"line {instruction.line}: {instruction} names no list of .branchtargets")
+        self.switches += 1
+        over, chosen = Label(f"$over#{self.switches}"), Register(f"%chosen#{self.switches}")
+        self.registers[chosen.name] = "pred"
+        instruction = renamer.instruction(replace(instruction, operands=(index, Immediate(str(len(targets[among.name]))))))
+        if instruction.guard is not None:
+            skips = Guard(instruction.guard.register, not instruction.guard.negated)
+            yield replace(instruction, opcode="bra", modifiers=(), operands=(Symbol(over.name),), guard=skips)
+        for number, label in enumerate(targets[among.name]):
+            given = (chosen, instruction.operands[0], Immediate(str(number)))
+            yield replace(instruction, opcode="setp", modifiers=("eq", "u32"), operands=given, guard=None)
+            target = (Symbol(renamer.name(label)),)
+            yield replace(instruction, opcode="bra", modifiers=(), operands=target, guard=Guard(chosen))
+        yield replace(instruction, guard=None)
+        yield over
 
     def _call(self, instruction: Instruction, stack: tuple[str, ...]) -> Iterator[Instruction | Label]:
         lists = [operand.items for operand in instruction.operands if isinstance(operand, Vector)]
@@ -100,6 +134,11 @@ class _Flattener:
         yield from self.expand(function, names, f"@{self.calls}", (*stack, function.name))
 
 
+def _halves(name: str) -> tuple[Register, Register]:
+    """The low and the high half of a register."""
+    return Register(f"{name}#low"), Register(f"{name}#high")
+
+
 def _declared(function: Function) -> Iterator[Label | Variable]:
     for statement in function.body or ():
         if isinstance(statement, Label | Variable):
@@ -112,12 +151,14 @@ class _Renamer:
 
     names: Mapping[str, str]
     suffix: str
+    wide: frozenset[str]
+    """The callee's registers of 128 bits."""
 
     def name(self, name: str) -> str:
         return self.names.get(name, name)
 
     def instruction(self, instruction: Instruction) -> Instruction:
-        if not self.suffix:
+        if not self.suffix and not self.wide:
             return instruction
         guard = instruction.guard
         if guard is not None:
@@ -126,7 +167,8 @@ class _Renamer:
 
     def operand(self, operand: Operand) -> Operand:
         if isinstance(operand, Register):
-            return Register(operand.name + self.suffix)
+            name = operand.name + self.suffix
+            return Vector(_halves(name)) if operand.name in self.wide else Register(name)
         if isinstance(operand, Symbol):
             return Symbol(self.name(operand.name), operand.offset)
         if isinstance(operand, Not):

@@ -178,6 +178,14 @@ class Label:
 
 
 @dataclass(frozen=True)
+class BranchTargets:
+    """`name: .branchtargets a, b, …;`: the labels that `brx.idx` chooses from."""
+
+    name: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Pragma:
     """`.pragma "…";`: no meaning here, but kept."""
 
@@ -212,7 +220,7 @@ class Variable:
     """For a kernel's parameter what `.ptr` says: its space and alignment."""
 
 
-Statement = Instruction | Label | Pragma | RegisterDeclaration | Variable
+Statement = Instruction | Label | BranchTargets | Pragma | RegisterDeclaration | Variable
 
 
 @dataclass(frozen=True)

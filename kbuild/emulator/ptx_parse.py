@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kbuild.emulator.ptx import (
     Address,
+    BranchTargets,
     Function,
     Guard,
     Immediate,
@@ -290,14 +291,22 @@ class _Parser:
             elif token.startswith("."):
                 self._directive(statements)
             elif cursor.tokens[cursor.index + 1] == ":":
-                statements.append(Label(self._resolve(cursor.take())))
+                name = self._resolve(cursor.take())
                 cursor.take()
+                statements.append(self._targets(name) if cursor.next == ".branchtargets" else Label(name))
             elif token == ";":
                 cursor.take()
             elif not token:
                 cursor.fail("the function does not end")
             else:
                 statements.append(self._instruction())
+
+    def _targets(self, name: str) -> BranchTargets:
+        """A list of labels, after its own."""
+        self.cursor.take()
+        labels = tuple(map(self._resolve, self._names()))
+        self.cursor.expect(";")
+        return BranchTargets(name, labels)
 
     def _declare_labels(self) -> None:
         """Labels may be used before they stand; find those of this scope, not of inner ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.emulator.ptx import (
+    BranchTargets,
     Function,
     Instruction,
     Label,
@@ -75,6 +76,8 @@ def _function(function: Function) -> Iterator[str]:
 def _statement(statement: Statement) -> str:
     if isinstance(statement, Label):
         return f"{statement.name}:"
+    if isinstance(statement, BranchTargets):
+        return f"{statement.name}: .branchtargets {', '.join(statement.labels)};"
     if isinstance(statement, Pragma):
         return f'\t.pragma "{statement.text}";'
     if isinstance(statement, RegisterDeclaration):

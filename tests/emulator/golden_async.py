@@ -228,4 +228,48 @@ WARPGROUPS = [
                  "m64n8k32.f32.e4m3.e5m2", "m64n8k32.f16.e5m2.e5m2", "m64n8k32.s32.s8.u8", "m64n8k32.s32.satfinite.u8.u8")
 ]  # fmt: skip
 
-ASYNCHRONOUS = [*COPIES, *BARRIERS, *BULK, *TENSORS, *WARPGROUPS]
+REMOTE = [
+    program("arrivals that do not complete a phase", """
+    @%p1 mbarrier.init.shared.b64 [%r1], 34;
+    bar.warp.sync -1;
+    mbarrier.arrive.noComplete.release.cta.shared.b64 %d1, [%r1], 1;
+    @%p1 mbarrier.arrive_drop.noComplete.shared::cta.b64 %d1, [%r1], 1;
+    mbarrier.test_wait.parity.shared.b64 %p3, [%r1], 0;
+    bar.warp.sync -1;
+    @%p1 mbarrier.arrive.shared.b64 _, [%r1];
+    mbarrier.test_wait.parity.shared.b64 %p4, [%r1], 0;
+    selp.b32 %r0, 10, 0, %p3;
+    selp.b32 %r2, 1, 0, %p4;
+    add.u32 %r0, %r0, %r2;
+""", np.ones(32)),
+    program("stores to the other CTA of a cluster", """
+    @%p1 mbarrier.init.shared.b64 [%r1+512], 1;
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1+512], 528;
+    mov.u32 %r2, %cluster_ctarank;
+    xor.b32 %r3, %r2, 1;
+    mapa.shared::cluster.u32 %r4, %r1, %r3;
+    mad.lo.u32 %r5, %r_tid, 16, %r4;
+    mad.lo.u32 %r6, %r2, 1000, %r_tid;
+    mov.b64 %d1, {%r6, %r_tid};
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r5], {%r6, %r_tid}, [%r4+512];
+    st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%r5+8], %d1, [%r4+512];
+    @%p1 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4+528], {%r3, %r3, %r3, %r3}, [%r4+512];
+""" + waiting("%r1+512") + """
+    mad.lo.u32 %r7, %r_tid, 16, %r1;
+    ld.shared.v4.b32 {%r8, %r9, %r10, %r11}, [%r7];
+    ld.shared.b32 %r12, [%r1+540];
+    mad.lo.u32 %r0, %r11, 10000, %r8;
+    sub.u32 %r9, %r10, %r8;
+    mad.lo.u32 %r9, %r12, 100000000, %r9;
+    add.u32 %r0, %r0, %r9;
+    mov.u32 %r2, %ctaid.x;
+    mad.lo.u32 %r_tid, %r2, 32, %r_tid;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+""", np.concatenate([1000 + 10001 * LANE, 100000000 + 10001 * LANE]), threads=32, grid=(2,), cluster=(2, 1, 1)),
+]  # fmt: skip
+
+ASYNCHRONOUS = [*COPIES, *BARRIERS, *BULK, *TENSORS, *WARPGROUPS, *REMOTE]

@@ -121,6 +121,29 @@ MEMORY = [
     applypriority.global.L2::evict_normal [%d_out], 128;
     mov.b32 %r0, %r_tid;
 """, LANE, module=".const .align 64 .b8 map[128];"),
+    Program("registers of 128 bits", """
+    .reg .b128 %q<4>;
+""" + at("a", 16) + """
+    ld.global.b128 %q1, [%d0];
+    mov.b128 {%d1, %d2}, %q1;
+    mov.b128 %q2, {%d2, %d1};
+    mov.b128 %q3, %q2;
+    mov.b128 {_, %d3}, %q3;
+    mov.b128 {%d1, %d2}, %q3;
+    mov.b128 {%d2, %d1}, %q3;
+""" + at("out", 16) + """
+    setp.lt.u32 %p1, %r_tid, 31;
+    @%p1 st.global.b128 [%d0], %q3;
+    @!%p1 st.global.v2.b64 [%d0], {%d3, %d1};
+""",
+        {"out": np.concatenate([np.arange(128, dtype=np.uint32).reshape(32, 4)[:31, [2, 3, 0, 1]], [[124, 125, 124, 125]]])},
+        {"a": np.arange(128, dtype=np.uint32).reshape(32, 4), "out": np.zeros((32, 4), np.uint32)}),
+    Program("eight halves", at("a", 16) + """
+    ld.global.v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}, [%d0];
+""" + at("out", 16) + """
+    st.global.v8.b16 [%d0], {%h8, %h7, %h6, %h5, %h4, %h3, %h2, %h1};
+""", {"out": np.arange(256, dtype=np.uint16).reshape(32, 8)[:, ::-1]},
+        {"a": np.arange(256, dtype=np.uint16).reshape(32, 8), "out": np.zeros((32, 8), np.uint16)}),
     lanes("atomic sum of colliding lanes", """
     and.b32 %r1, %r_tid, 3;
     shl.b32 %r2, %r1, 2;
@@ -157,6 +180,29 @@ MEMORY = [
 """,
         {"out": np.array([0x42000000, 0x50005000, *[0x3E803C00] * 2, *[0x50005000] * 2, *[0x3E803C00] * 2], np.uint32)},
         {"out": np.zeros(8, np.uint32)}),
+    Program("atomic vectors", """
+    setp.ne.u32 %p1, %r_tid, 0;
+    @%p1 ret;
+    mov.b32 %r1, 0x3C003C00;
+    mov.b32 %r2, 0x40004000;
+    mov.b32 {%h1, %h2}, %r1;
+    mov.b32 {%h3, %h4}, %r2;
+    atom.global.v4.f32.add {%r4, %r5, %r6, %r7}, [%d_out], {%r1, %r1, %r2, %r2};
+    red.global.add.v2.f32 [%d_out], {%r1, %r2};
+    red.global.v2.f16.add.noftz [%d_out+16], {%h1, %h3};
+    red.global.add.noftz.v8.f16 [%d_out+16], {%h1, %h1, %h1, %h1, %h3, %h3, %h3, %h3};
+    red.global.min.noftz.v4.f16 [%d_out+16], {%h3, %h3, %h3, %h3};
+    red.global.max.noftz.v4.bf16x2 [%d_out+32], {%r1, %r2, %r2, %r1};
+    atom.global.min.noftz.v2.f16x2 {_, %r8}, [%d_out+32], {%r2, %r1};
+    mov.b32 %r3, 0x3F803F80;
+    red.relaxed.gpu.global.add.noftz.v4.bf16 [%d_out+48], {%h1, %h1, %h1, %h1};
+    red.global.add.noftz.v2.bf16x2 [%d_out+56], {%r3, %r3};
+    st.global.b32 [%d_out+48], %r8;
+""",
+        {"out": np.array([
+            0x3C803C00, 0x4000C03C, 0x40004000, 0x40004000, 0x40004000, 0x3C003C00, 0x40004000, 0x40004000,
+            0x3C003C00, 0x3C003C00, 0x40004000, 0x3C003C00, 0x40004000, 0x3C003C00, 0x3F803F80, 0x3F803F80], np.uint32)},
+        {"out": np.zeros(16, np.uint32)}),
 ]  # fmt: skip
 
 COLLECTIVES = [
@@ -213,6 +259,16 @@ CONTROL = [
     barrier.cta.red.popc.aligned.u32 %r1, 4, %p1;
     barrier.cta.red.or.aligned.pred %p2, 5, %p1;
 """.replace("red.popc.aligned", "red.aligned.popc").replace("red.or.aligned", "red.aligned.or"), np.full(64, 40)),
+    lanes("a branch by an index", """
+    and.b32 %r1, %r_tid, 1;
+    mov.b32 %r0, 3;
+    ways: .branchtargets $L_even, $L_odd;
+    brx.idx %r1, ways;
+$L_odd:
+    mov.b32 %r0, 5;
+$L_even:
+    add.u32 %r0, %r0, 1;
+""", np.where(LANE % 2, 6, 4)),
     lanes("fences, hints and ends", """
     membar.gl;
     fence.acq_rel.gpu;

@@ -42,6 +42,14 @@ def test_a_state_is_of_the_phase_under_way_or_the_one_before(barriers: Barriers)
             barriers.passed_token(16, phase)
 
 
+def test_an_arrival_that_must_not_be_the_last(barriers: Barriers) -> None:
+    barriers.init(16, 2)
+    assert barriers.arrive(16, completes=False) == 0
+    with pytest.raises(Fault, match="the last arrival of a phase at the mbarrier at 0x10 must not be it"):
+        barriers.arrive(16, completes=False)
+    assert barriers.arrive(16) == 0 and barriers.passed(16, 0)
+
+
 def test_bytes_may_land_before_they_are_announced(barriers: Barriers) -> None:
     barriers.init(0, 1)
     barriers.complete(0, 128)

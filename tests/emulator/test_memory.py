@@ -70,6 +70,8 @@ def test_the_last_byte_of_shared_memory_is_watched() -> None:
 @pytest.mark.parametrize("body", [
     "    ld.global.b32 %r1, [%d_out+2];\n", "    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d_out+8];\n",
     "    st.shared.b64 [4], %d1;\n", "    red.global.add.u32 [%d_out+1], 1;\n",
+    "    red.global.add.v4.f32 [%d_out+8], {%r1, %r2, %r3, %r4};\n",
+    "    atom.global.add.noftz.v4.f16 {_, _, _, _}, [%d_out+4], {%h1, %h1, %h1, %h1};\n",
 ])  # fmt: skip
 def test_misaligned_accesses_are_found(body: str) -> None:
     assert finding(body, shared=64).startswith("misaligned")

@@ -206,6 +206,25 @@ ARRIVAL = """
     +x mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;
     +x @!%p2 bra loop;
 """
+# A store to a CTA of the cluster, which waits for it.
+REMOTE_STORE = """
+    mov.b32 %r1, buffer;
+    setp.eq.u32 %p1, %r_tid, 0;
+    @%p1 mbarrier.init.shared.b64 [%r1+512], 1;
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1+512], 4;
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    mov.u32 %r2, %cluster_ctarank;
+    xor.b32 %r3, %r2, 1;
+    mapa.shared::cluster.u32 %r4, %r1, %r3;
+    @%p1 st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r4], %r2, [%r4+512];
+    -x ld.shared.b32 %r5, [%r1];
+    loop:
+    mbarrier.try_wait.parity.shared.b64 %p2, [%r1+512], 0;
+    @!%p2 bra loop;
+    ld.shared.b32 %r5, [%r1];
+"""
 # A counter of all CTAs.
 COUNT = """
     setp.ne.u32 %p1, %r_tid, 0;
@@ -229,6 +248,7 @@ RULES = {
     "arrivals_of_two_warps": ("race", TWO_ARRIVE, "x", {"threads": 96}),
     "sides_of_a_branch": ("warp-race", SIDES, "x", {"threads": 32}),
     "peer_without_a_last_barrier": ("ended-peer", PEER, "end", {"grid": 2, "cluster": (2, 1, 1)}),
+    "remote_store_without_a_wait": ("race", REMOTE_STORE, "x", {"grid": 2, "cluster": (2, 1, 1)}),
     "arrival_at_a_peer_that_does_not_wait": ("ended-peer", ARRIVAL, "x", {"grid": 2, "cluster": (2, 1, 1)}),
     "multicast_to_a_peer_that_does_not_wait": ("ended-peer", MULTICAST, "wait", {"grid": 2, "cluster": (2, 1, 1)}),
 }
@@ -342,6 +362,7 @@ def test_what_an_earlier_launch_works_on_before_the_wait_for_it(word: str) -> No
 def test_launches_before_are_no_matter_to_kernels_that_never_wait() -> None:
     body = at("y", 4) + "st.global.b32 [%d0], 5;"
     assert not findings(body, checks="", observers=[RaceDetector(earlier=[1])])
+    assert not findings("griddepcontrol.wait;" + body, threads=32)
     with pytest.raises(EmulationError, match=r"before griddepcontrol\.wait; an earlier"):
         launch(body + "griddepcontrol.wait;", {"x": np.zeros(1), "y": np.zeros(32, np.uint32)},
                observers=[RaceDetector(earlier=[1])]).check()  # fmt: skip

@@ -82,9 +82,14 @@ class Barriers:
             raise Fault("mbarrier-misuse", f"the mbarrier at shared address {offset:#x} was overwritten")
         return barrier
 
-    def arrive(self, offset: int, count: int = 1, drop: bool = False) -> int:
-        """Take arrivals off the current phase and give its number.  `drop` lowers what later phases expect too."""
+    def arrive(self, offset: int, count: int = 1, drop: bool = False, completes: bool = True) -> int:
+        """Take arrivals off the current phase and give its number.  `drop` lowers what later phases expect too.
+
+        Raises Fault for more arrivals than the phase needs, or as many where they must not be the last ones (not `completes`).
+        """
         barrier = self.at(offset)
+        if not completes and count == barrier.pending:
+            raise Fault("mbarrier-misuse", f"the last arrival of a phase at the mbarrier at {offset:#x} must not be it")
         if not 1 <= count <= barrier.pending:
             raise Fault(
                 "mbarrier-misuse",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.findings import Fault
 from kbuild.emulator.optable.bits import flush
 from kbuild.emulator.optable.floats import greatest, least
 from kbuild.emulator.optable.moves import move
@@ -44,11 +45,11 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _vector(form: Form, operand: Operand, instruction: Instruction) -> tuple[tuple[Operand, ...], int]:
-    """The elements of a load or store and the bytes it moves per lane."""
-    items = items_of(operand)
-    if len(items) != int(form.choose("v2", "v4", "v8", default="v1")[1:]):
-        raise PtxError(f"{instruction.name} with {len(items)} registers")
-    size = len(items) * form.dtype.itemsize
+    """The elements of a load or store and the bytes it moves per lane; those of 128 bits are two of 64."""
+    items, halves = items_of(operand), 2 if form.type == "b128" else 1
+    if len(items) != int(form.choose("v2", "v4", "v8", default="v1")[1:]) * halves:
+        raise PtxError(f"{instruction.name} with {len(items) // halves} registers")
+    size = len(items) * form.dtype.itemsize // halves
     if size > 16:
         raise PtxError(f"{instruction.name} moves {size} bytes, more than 16")
     return items, size
@@ -58,12 +59,13 @@ def _load(form: Form, instruction: Instruction) -> Bound:
     space = space_of(form)
     items, size = _vector(form, instruction.operands[0], instruction)
     wanted = [(index, item) for index, item in enumerate(items) if not isinstance(item, Sink)]
-    targets = tuple(View(item, form.type, fit="extend") for _, item in wanted)
-    dtype, count, columns = form.dtype, len(items), [index for index, _ in wanted]
+    kind = "b64" if form.type == "b128" else form.type
+    targets = tuple(View(item, kind, fit="extend") for _, item in wanted)
+    dtype, count, columns = TYPES[kind], len(items), [index for index, _ in wanted]
     address = instruction.operands[1]
     if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
         sources = tuple(
-            View(Address(address.base, address.offset + index * dtype.itemsize), form.type) for index, _ in wanted
+            View(Address(address.base, address.offset + index * dtype.itemsize), kind) for index, _ in wanted
         )  # fmt: skip
         return Bound(_move_each, sources + targets, wants_warps=False)
     base, offset = address_of(address)
@@ -90,7 +92,7 @@ def _store(form: Form, instruction: Instruction) -> Bound:
     space = space_of(form)
     address = instruction.operands[0]
     items, size = _vector(form, instruction.operands[1], instruction)
-    dtype = np.dtype(f"u{form.dtype.itemsize}")
+    dtype = np.dtype(f"u{min(form.dtype.itemsize, 8)}")
     if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
         bits = f"b{8 * dtype.itemsize}"
         targets = (View(Address(address.base, address.offset + index * dtype.itemsize), bits) for index in range(len(items)))
@@ -149,7 +151,7 @@ def _bfloat_update(operation: str) -> Callable[..., np.ndarray]:
 
 
 def _atomic(form: Form, instruction: Instruction) -> Bound:
-    """`atom` gives the old value, `red` does not; a vector is updated element by element."""
+    """`atom` gives the old value, `red` does not; a vector is updated element by element, and aligned as a whole."""
     space = space_of(form)
     returns = form.opcode == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
@@ -161,22 +163,35 @@ def _atomic(form: Form, instruction: Instruction) -> Bound:
     if any(len(items) != len(lists[0]) for items in lists):
         raise PtxError(f"{instruction.name} has vectors of different lengths")
     width, count = len(lists[0]), len(lists)
+    if width != int(form.choose("v2", "v4", "v8", default="v1")[1:]) or not 4 <= max(width * size, 4) <= 16:
+        raise PtxError(f"{instruction.name} with {width} registers")
     bits = f"b{8 * size}"
     sources = tuple(View(item, bits) for items in lists for item in items)
-    targets = tuple(
-        View(item, bits) for item in (items_of(instruction.operands[0]) if returns else ()) if not isinstance(item, Sink)
-    )
+    given = items_of(instruction.operands[0]) if returns else ()
+    wanted = [element for element, item in enumerate(given) if not isinstance(item, Sink)]
+    targets = tuple(View(given[element], bits) for element in wanted)
 
     def function(warps: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
+        if width > 1:
+            _check_aligned(offset_by(start, offset), width * size, where)
         for element in range(width):
             values = [views[number * width + element] for number in range(count)]
             old = warps.memory.atomic(
                 space, offset_by(start, offset + element * size), size, update, values, where, (warps, instruction)
             )
-            if targets:
-                np.copyto(views[count * width + element], old, where=where)
+            if element in wanted:
+                np.copyto(views[count * width + wanted.index(element)], old, where=where)
 
     return Bound(function, (base, *sources, *targets))
+
+
+def _check_aligned(addresses: np.ndarray, size: int, where: Any) -> None:
+    """Raise Fault for an address of a vector that its size does not divide."""
+    wrong = addresses % addresses.dtype.type(size) != 0
+    wrong = wrong if where is True else wrong & where
+    if wrong.any():
+        worst = int(addresses[np.argmax(wrong)])
+        raise Fault("misaligned", f"the address {worst:#x} is not aligned to the {size} bytes of the vector")
 
 
 def _nothing(form: Form, instruction: Instruction) -> Bound:
@@ -189,14 +204,14 @@ _CACHE = (
     "[nc][ca|cg|cs|lu|cv|wb|wt][L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate]"
     "[L2::evict_normal|L2::evict_first|L2::evict_last][L2::cache_hint][L2::64B|L2::128B|L2::256B]"
 )
-_DATA = "{b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64|f16|bf16|f16x2}"
+_DATA = "{b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64|f16|bf16|f16x2}"
 _ATOMIC = "[relaxed|acquire|release|acq_rel][cta|cluster|gpu|sys][global|shared|shared::cta|shared::cluster][L2::cache_hint]"
 _ANY = ("generic",)
 
 ROWS = [
-    Row("ld" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "load", handler=_load,
+    Row("ld" + _ORDER + _SPACES + _CACHE + "[v2|v4|v8]" + _DATA, "", "load", handler=_load,
         effects=Effects(reads=_ANY), unordered=True),
-    Row("st" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "store", handler=_store,
+    Row("st" + _ORDER + _SPACES + _CACHE + "[v2|v4|v8]" + _DATA, "", "store", handler=_store,
         effects=Effects(writes=_ANY), unordered=True),
     *(
         Row(f"{opcode}{_ATOMIC}{operation}", "", summary, handler=_atomic,
@@ -204,8 +219,9 @@ ROWS = [
         for opcode in ("atom", "red")
         for operation, summary in (
             (".add[noftz]{u32|s32|u64|s64|f16|f16x2|bf16|bf16x2|f32|f64}", "atomic sum"),
-            (".add[noftz]{v2|v4|v8}{f32|f16|f16x2|bf16|bf16x2}", "atomic sum of vectors"),
-            ("{min|max}[noftz]{u32|s32|u64|s64|f16|f16x2|bf16|bf16x2}", "atomic smaller or larger"),
+            (".add{v2|v4}.f32", "atomic sums of vectors"),
+            ("{add|min|max}.noftz{v2|v4|v8}{f16|f16x2|bf16|bf16x2}", "atomic sums, smaller or larger of vectors of halves"),
+            ("{min|max}{u32|s32|u64|s64}", "atomic smaller or larger"),
             ("{and|or|xor}{b32|b64}", "atomic logic"),
             ("{inc|dec}.u32", "atomic count up or down with wrap"),
         )

@@ -112,7 +112,7 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
     view, offset = address_of(operands[0])
     generic, given = space_of(form) == "generic", tuple(map(count_view, operands[1:]))
     states = () if isinstance(result, Sink) else (View(result, "b64"),)
-    transfer, completes = form.has("expect_tx"), form.has("complete_tx")
+    transfer, completes, completes_phase = form.has("expect_tx"), form.has("complete_tx"), not form.has("noComplete")
     if (transfer or completes) and not given:
         raise PtxError(f"{instruction.name} lacks a number of bytes")
 
@@ -127,7 +127,7 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
             if completes:
                 agent.barriers.complete(place, amount)
             if arrives:
-                phase = agent.barriers.arrive(place, 1 if transfer else amount, form.has("arrive_drop"))
+                phase = agent.barriers.arrive(place, 1 if transfer else amount, form.has("arrive_drop"), completes_phase)
                 tell(warps.memory.observers, "arrived", (agent.cta.shared, place), phase, site, None)
                 if states:
                     views[-1][lane] = phase
@@ -241,6 +241,8 @@ ROWS = [
             (".complete_tx", "report bytes to an mbarrier"),
         )
     ),
+    Row("mbarrier{arrive|arrive_drop}.noComplete[release|relaxed][cta][shared|shared::cta].b64", "",
+        "arrive at an mbarrier without completing its phase", handler=_barrier_arrive, effects=_ARRIVE, unordered=True),
     Row(f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64", "", "see whether a phase is complete",
         handler=_barrier_wait, effects=_WAIT),
 ]  # fmt: skip

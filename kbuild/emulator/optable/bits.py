@@ -95,6 +95,18 @@ def _insert(form: Form) -> Lanes:
     return function
 
 
+def _mask(form: Form) -> Lanes:
+    """`bmsk`: so many ones from a bit on.  Numbers beyond the width are cut (`.clamp`), or their low bits taken (`.wrap`)."""
+    wrap = form.has("wrap")
+
+    def function(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+        first, count = (np.asarray(value & 31 if wrap else np.minimum(value, 32), np.uint64) for value in (start, length))
+        one = np.uint64(1)
+        return (((one << count) - one) << first).astype(np.uint32)
+
+    return function
+
+
 def _count_ones(a: np.ndarray) -> np.ndarray:
     return np.unpackbits(np.ascontiguousarray(a).view(np.uint8).reshape(len(a), -1), axis=1).sum(1).astype(np.uint32)
 
@@ -244,6 +256,7 @@ ROWS = [
     Row("shf{l|r}{wrap|clamp}.b32", "t = t t u32", "funnel shift", _funnel),
     Row("bfe{u32|u64|s32|s64}", "t = t u32 u32", "extract a bit field", _extract),
     Row("bfi{b32|b64}", "t = t t u32 u32", "insert a bit field", _insert),
+    Row("bmsk{clamp|wrap}.b32", "t = t u32", "a run of ones", _mask),
     Row("bfind[shiftamt]{u32|u64|s32|s64}", "u32 = t", "place of the most significant bit", _find),
     Row("popc{b32|b64}", "u32 = t", "number of ones", lambda _: _count_ones),
     Row("clz{b32|b64}", "u32 = t", "number of leading zeros", lambda _: _leading_zeros),

@@ -83,6 +83,17 @@ def _cluster_barrier(form: Form, instruction: Instruction) -> Bound:
     return Bound(function)
 
 
+def _no_branch(form: Form, instruction: Instruction) -> Bound:
+    """`brx.idx` behind the branches that it stands for: `index, number of labels`."""
+    index, count = instruction.operands
+
+    def function(values: np.ndarray, where: Any = True) -> None:
+        value = int(values[0 if where is True else np.argmax(where)])
+        raise Fault("branch-misuse", f"the index {value} of a branch is none of its {count} labels")
+
+    return Bound(function, (View(index, "u32"),), wants_warps=False)
+
+
 def _trap(form: Form, instruction: Instruction) -> Bound:
     def function(where: Any = True) -> None:
         raise Fault("trap", "the kernel stopped itself")
@@ -105,6 +116,7 @@ _LEVEL = "{cta|cluster|gpu|sys}"
 
 ROWS = [
     Row("bra[uni]", "", "branch", handler=_engine),
+    Row("brx.idx[uni]", "", "branch to one of a list of labels", handler=_no_branch),
     Row("ret[uni]", "", "return, or the end of the kernel", handler=_engine),
     Row("exit", "", "end of the thread", handler=_engine),
     Row("call[uni]", "", "call of a function, which is inlined", handler=_engine),

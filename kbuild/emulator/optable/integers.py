@@ -57,6 +57,22 @@ def _mad(form: Form) -> Lanes:
     return lambda a, b, c: np.add(product(a, b), c)
 
 
+def _low_bits(values: np.ndarray) -> np.ndarray:
+    """The low 24 bits of 32, as a number of 64."""
+    return (values << 8 >> 8).astype(np.int64)
+
+
+def _mul_short(form: Form) -> Lanes:
+    """`mul24`: of the 48 bits of a product of 24 bits, the low or the high 32."""
+    down = 16 if form.has("hi") else 0
+    return lambda a, b: (_low_bits(a) * _low_bits(b) >> down).astype(form.dtype)
+
+
+def _mad_short(form: Form) -> Lanes:
+    product, add = _mul_short(form), _add(form)
+    return lambda a, b, c: add(product(a, b), c)
+
+
 def _add_carry(form: Form) -> Lanes:
     """`add.cc`, `addc`: the carry is the register's last source and last result."""
 
@@ -138,6 +154,9 @@ ROWS = [
     Row("mad.wide{u16|u32|s16|s32}", "wide = t t wide", "the whole product, plus an addend", _mad),
     Row("mad{lo|hi}.cc{u32|s32|u64|s64}", "t cc = t t t", "multiply and add, and the carry", _mad_carry),
     Row("madc{lo|hi}[cc]{u32|s32|u64|s64}", "t cc? = t t t cc", "multiply and add with carry", _mad_carry),
+    Row("mul24{lo|hi}{u32|s32}", "t = t t", "low or high 32 bits of the product of 24 bits", _mul_short),
+    Row("mad24{lo|hi}{u32|s32}", "t = t t t", "product of 24 bits, plus an addend", _mad_short),
+    Row("mad24.hi.sat.s32", "t = t t t", "product of 24 bits, plus an addend, clamped", _mad_short),
     Row("div{u16|u32|u64|s16|s32|s64}", "t = t t", "quotient, rounded towards zero", lambda _: divide),
     Row("rem{u16|u32|u64|s16|s32|s64}", "t = t t", "remainder with the dividend's sign", lambda _: remainder),
     Row("abs{s16|s32|s64}", "t = t", "absolute value", lambda _: np.absolute),

@@ -31,6 +31,8 @@ def _move_all(*views: np.ndarray, where: Any = True) -> None:
 
 def _mov(form: Form, instruction: Instruction) -> Bound:
     target, source = instruction.operands
+    if form.type == "b128":
+        return _mov_halves(instruction)
     if not isinstance(target, Vector) and not isinstance(source, Vector):
         return Bound(move, (View(source, form.type), View(target, form.type)), wants_warps=False)
     vector = target if isinstance(target, Vector) else source
@@ -46,6 +48,21 @@ def _mov(form: Form, instruction: Instruction) -> Bound:
         for index, item in enumerate(vector.items) if not isinstance(item, Sink)
     ]  # fmt: skip
     return Bound(_move_all, tuple(pair[0] for pair in views) + tuple(pair[1] for pair in views), wants_warps=False)
+
+
+def _mov_halves(instruction: Instruction) -> Bound:
+    """`mov.b128`: both operands are two registers of 64 bits, or one of 128, which is the same."""
+    target, source = (operand.items if isinstance(operand, Vector) else () for operand in instruction.operands)
+    if len(target) != 2 or len(source) != 2:
+        raise PtxError(f"{instruction.name} moves a register of 128 bits or a vector of two of 64")
+    kept = [(View(item, "b64"), View(place, "b64")) for item, place in zip(source, target) if not isinstance(place, Sink)]
+
+    def function(*views: np.ndarray, where: Any = True) -> None:
+        half = len(views) // 2
+        for value, place in zip([view.copy() for view in views[:half]], views[half:]):
+            move(value, place, where)
+
+    return Bound(function, tuple(pair[0] for pair in kept) + tuple(pair[1] for pair in kept), wants_warps=False)
 
 
 def _space(form: Form) -> str:
@@ -115,9 +132,7 @@ def _policy(form: Form, instruction: Instruction) -> Bound:
     return Bound(function, (View(instruction.operands[0], "b64"),), wants_warps=False)
 
 
-_ALL = (
-    "{" + "|".join(name for name in ("pred", "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")) + "}"
-)
+_ALL = "{pred|b16|b32|b64|b128|u16|u32|u64|s16|s32|s64|f32|f64}"
 _SPACES = "{global|shared|local|const|param|shared::cta|shared::cluster}"
 _SIZES = "{u32|u64}"
 assert set(_ALL[1:-1].split("|")) <= set(TYPES)

@@ -25,6 +25,7 @@ TYPES: dict[str, np.dtype] = {
         "pred": "bool", "b8": "u1", "b16": "u2", "b32": "u4", "b64": "u8", "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8",
         "s8": "i1", "s16": "i2", "s32": "i4", "s64": "i8", "f16": "f2", "f32": "f4", "f64": "f8", "bf16": "u2", "f16x2": "u4",
         "bf16x2": "u4", "e4m3": "u1", "e5m2": "u1", "e4m3x2": "u2", "e5m2x2": "u2", "tf32": "u4", "u16x2": "u4", "s16x2": "u4",
+        "b128": "V16",
     }.items()
 }  # fmt: skip
 """How the lanes of a register look to numpy under each PTX type; types that numpy lacks are their bits."""

@@ -171,7 +171,7 @@ class RaceDetector:
 
     def _check_signals(self, operation: Operation, cluster: _Cluster, actor: Actor) -> None:
         """The mbarriers that a copy will tell must have been made for the asynchronous proxy too."""
-        for owner, offset in operation.barriers if isinstance(operation, Transfer) else ():
+        for owner, offset in operation.barriers if isinstance(operation, Transfer) and actor.site.async_proxy else ():
             ready = cluster.order.made_for((id(owner.shared), offset), int(actor.threads[0]))
             if not ready and self.reports.wants("mbarrier-fence", actor.site):
                 text = f"the mbarrier at shared address {offset:#x} was made without a fence after it that copies heed"

@@ -92,7 +92,7 @@ def _describe(number: int, instruction: Instruction) -> Site:
     return Site(
         number, instruction, scope, acquires=_any(("acquire", "acq_rel"), words) and not barrier,
         releases=_any(("release", "acq_rel"), words) and not barrier, modifies=atomic,
-        asynchronous=uses_async_proxy(instruction) or (name.startswith("cp.async") and not signal),
+        asynchronous=uses_async_proxy(instruction) or (name.startswith(("cp.async", "st.async")) and not signal),
         async_proxy=uses_async_proxy(instruction),
     )  # fmt: skip
 

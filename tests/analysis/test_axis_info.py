@@ -7,9 +7,9 @@ from kbuild.compiler.analysis.axis_info import AxisInfo, Info
 from kbuild.compiler.interp.machine import Machine
 from kbuild.compiler.interp.memory import GlobalMemory
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Func, Module, Value
+from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.parser import parse_module
-from kbuild.compiler.ir.types import F16, I1, I32, PointerType, TensorType, is_pointer
+from kbuild.compiler.ir.types import F16, I1, I8, I16, I32, I64, IntType, PointerType, TensorType, bit_width, is_pointer
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.ops.elementwise import (
     AddI,
@@ -18,15 +18,21 @@ from kbuild.compiler.ops.elementwise import (
     CmpI,
     Constant,
     DivSI,
+    DivUI,
     MaxSI,
     MinSI,
     MulI,
     OrI,
+    ExtSI,
+    ExtUI,
     RemSI,
+    RemUI,
     Select,
     ShLI,
     ShRSI,
+    ShRUI,
     SubI,
+    TruncI,
 )
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, MakeRange, Reshape, Splat, Trans
 
@@ -130,7 +136,8 @@ class RandomTensors:
     def step(self) -> None:
         kind = int(self.random.integers(10)) if self.values else 0
         if kind < 6:
-            cls = self.random.choice([AddI, AddI, SubI, MulI, DivSI, RemSI, AndI, OrI, ShLI, ShRSI, MinSI, MaxSI])
+            common = [AddI, AddI, SubI, MulI, DivSI, RemSI, AndI, OrI, ShLI, ShRSI, MinSI, MaxSI]
+            cls = self.random.choice([*common, SubI, DivUI, RemUI, DivSI, RemSI])
             rhs = self.leaf()
             if cls in (ShLI, ShRSI):
                 rhs = self.build.add(Constant(int(self.random.integers(4)), rhs.type)).result
@@ -184,14 +191,56 @@ def test_facts_hold_of_what_is_computed(seed: int) -> None:
                 tensors.build.add(AndI(earlier, tensors.conditions[-1]))
             tensors.build.add(CmpI(steps, tensors.build.add(Splat(bound, steps.type)).result, predicate))
     tensors.build.add(Return(()))
-    known = AxisInfo(tensors.function)
-    for scalars in ((16, 1), (48, 5), (160, 32)):
-        machine = Machine(Module([tensors.function]), GlobalMemory([]), (0, 0, 0), (1, 1, 1), 0)
-        with np.errstate(all="ignore"):
-            machine.call(tensors.function, [np.int32(scalars[0]), np.int32(scalars[1]), np.int64(4096)])
-        for op in tensors.function.body:
-            for value in op.results:
-                computed = np.asarray(machine[value])
-                if computed.dtype != np.bool_ and (computed < 0).any():
-                    return  # offsets are not negative
-                assert holds(known.get(value), computed, 2 if is_pointer(value.type) else 1), op.op_name
+    for scalars in ((16, 1), (48, 5), (160, 32), (-16, -5), (-64, 3)):
+        assert_facts(tensors.function, [np.int32(scalars[0]), np.int32(scalars[1]), np.int64(4096)])
+
+
+def assert_facts(function: Func, arguments: list[np.generic]) -> None:
+    """The facts of all values hold of what the interpreter computes."""
+    known = AxisInfo(function)
+    machine = Machine(Module([function]), GlobalMemory([]), (0, 0, 0), (1, 1, 1), 0)
+    with np.errstate(all="ignore"):
+        machine.call(function, arguments)
+    beyond: set[Value] = set()
+    for op in function.body:
+        for value in op.results:
+            computed = np.asarray(machine[value])
+            by_zero = isinstance(op, DivSI | RemSI | DivUI | RemUI) and not np.all(machine[op.rhs])
+            large = bit_width(value.type) == 32 and np.any(np.abs(computed.astype(np.int64)) >= 1 << 30)
+            if by_zero or large or any(v in beyond for v in op.operands):
+                beyond.add(value)  # Quotients by zero may be anything, and so may sums that overflow.
+                continue
+            unit = 2 if is_pointer(value.type) else 1
+            assert holds(known.get(value), computed, unit), [op.op_name, *(v.op and v.op.op_name for v in op.operands)]
+
+
+@pytest.mark.parametrize("start", [0, 3, -16])
+@pytest.mark.parametrize("narrow", [None, I8, I16])
+def test_facts_hold_of_runs_on_both_sides_of_zero(start: int, narrow: IntType | None) -> None:
+    """Consecutive numbers, less a constant or an argument, through a narrow type, by what quotients and masks are made of."""
+    function = Func("f", Block([I32, I32]), {}, ({"divisibility": 16}, {}))
+    build, wide = Builder(function.body), TensorType((64,), I32)
+
+    def add(op: Op) -> Value:
+        return build.add(op).results[0]
+
+    run = add(MakeRange(start, start + 64, wide))
+    shifts = [add(Constant(number, wide)) for number in (5, 16, -16)] + [add(Splat(a, wide)) for a in function.arguments]
+    runs = [add(cls(run, shift)) for shift in shifts for cls in (AddI, SubI)]
+    if narrow is not None:
+        short = [add(TruncI(value, TensorType((64,), narrow))) for value in (run, *shifts, *runs)]
+        short += [add(AddI(value, add(Constant(120, value.type)))) for value in short]
+        runs = [add(cls(value, wide)) for value in short for cls in (ExtSI, ExtUI)]
+    for value in runs:
+        add(ExtUI(value, TensorType((64,), I64)))
+    for value in (run, *runs):
+        for divisor in (add(Constant(number, wide)) for number in (16, -16, 3)):
+            for cls in (DivSI, RemSI, DivUI, RemUI, AndI, MinSI, MaxSI):
+                add(cls(value, divisor))
+            add(CmpI(value, divisor, "slt"))
+            add(CmpI(value, divisor, "ult"))
+        for cls in (ShRSI, ShRUI, ShLI):
+            add(cls(value, add(Constant(3, wide))))
+    build.add(Return(()))
+    for scalars in ((48, 5), (-16, -5)):
+        assert_facts(function, [np.int32(number) for number in scalars])

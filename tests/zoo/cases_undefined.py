@@ -1,4 +1,4 @@
-"""Cases of operands that C and LLVM call undefined."""
+"""Cases of operands that C and LLVM call undefined, and of quotients and remainders below zero."""
 
 from __future__ import annotations
 
@@ -70,6 +70,13 @@ def _integer_case(name: str, source: type, result: type) -> Case:
     )  # fmt: skip
 
 
+def _below_zero(x, out, shift):
+    r = np.arange(128)
+    quotient, rest = np.trunc((r - shift) / 16).astype(int), np.fmod(r - shift, 16)
+    return {"out": np.stack([np.where(np.trunc((r - 8) / 4) < -1, x[r], 0), x[16 + np.fmod(r - 16, 16)],
+                             x[np.where(rest < 0, rest + 16, rest)], x[32 + quotient]])}  # fmt: skip
+
+
 CASES = [
     _division_case("divisions_by_zero", 0, 0),
     _division_case("divisions", 3, 7),
@@ -78,4 +85,7 @@ CASES = [
     _integer_case("floats_to_uint16", np.float32, np.uint16),
     _integer_case("floats_to_int32", np.float32, np.int32),
     _integer_case("doubles_to_uint8", np.float64, np.uint8),
-]
+    Case("below_zero", "undefined.py", "below_zero",
+         lambda rng: {"x": rng.permutation(256).astype(np.int32), "out": poisoned(4, 128, dtype=np.int32), "shift": 32},
+         _below_zero, num_warps=1),
+]  # fmt: skip

@@ -1,6 +1,9 @@
-"""Which integers are never negative.
+"""Which integers, and tensors of them, are never negative.
 
-Division and remainder are taken to be by numbers that are not negative, as in `axis_info`.
+    tt.get_program_id, tt.make_range from 0, sizes            are not
+    sums, products and remainders of such                     are not: sums and products are taken not to overflow
+    their quotients                                           are not: divisors that are no constants are taken to be counts
+    arguments, loaded numbers, differences                    may be
 """
 
 from __future__ import annotations
@@ -8,41 +11,109 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kbuild.compiler.analysis.polynomials import Along, Polynomial, Polynomials, Symbol, Trip, Wrapped
-from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import IntType
-from kbuild.compiler.ops.elementwise import AndI, DivSI, DivUI, MaxSI, MinSI, RemSI, RemUI, Select, ShRSI
-from kbuild.compiler.ops.tensor import GetNumPrograms, GetProgramId
+from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.types import IntType, element_of
+from kbuild.compiler.ops.control import For, If
+from kbuild.compiler.ops.elementwise import (
+    AddI,
+    AndI,
+    Constant,
+    DivSI,
+    DivUI,
+    ExtSI,
+    ExtUI,
+    MaxSI,
+    MinSI,
+    MulI,
+    OrI,
+    RemSI,
+    RemUI,
+    Select,
+    ShLI,
+    ShRSI,
+    ShRUI,
+    XOrI,
+)
+from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.ops.tensor import (
+    Broadcast,
+    ExpandDims,
+    GetNumPrograms,
+    GetProgramId,
+    Hint,
+    MakeRange,
+    Reshape,
+    Splat,
+    Trans,
+    Unsplat,
+)
+
+_MOVED = (Splat, Unsplat, Broadcast, ExpandDims, Trans, Reshape, Hint, ConvertLayout, ExtSI)
+"""Operations that bring numbers into another shape or a wider type."""
+_KEEPING = (AddI, MulI, MinSI, OrI, XOrI)
+"""Those that of numbers that are not negative make such."""
 
 
 class Signs:
     """Answers for a function; `known` are arguments that are not negative."""
 
-    def __init__(self, forms: Polynomials, known: Collection[Value]) -> None:
+    def __init__(self, forms: Polynomials, known: Collection[Value] = ()) -> None:
         self.forms = forms
         self.known = known
+        self._values: dict[Value, bool] = {}
 
     def is_natural(self, form: Polynomial | None) -> bool:
         """Whether a polynomial is not negative, because no part of it is."""
         return form is not None and all(factor >= 0 for _, factor in form.terms) and all(map(self._symbol, form.symbols))
 
-    def _value(self, value: Value) -> bool:
-        return isinstance(value.type, IntType) and self.is_natural(self.forms.of(value))
+    def is_natural_value(self, value: Value) -> bool:
+        """Whether an integer, or all of a tensor, is not negative."""
+        if value not in self._values:
+            self._values[value] = False  # while the answer is looked for
+            self._values[value] = self._found(value)
+        return self._values[value]
 
     def _symbol(self, symbol: Symbol) -> bool:
         if isinstance(symbol, Along | Trip):
             return True
         if isinstance(symbol, Wrapped):
             return self.is_natural(symbol.inner)
-        op = symbol.op
+        return symbol in self.known or (symbol.op is not None and self._result(symbol.op, symbol))
+
+    def _found(self, value: Value) -> bool:
+        if not isinstance(element_of(value.type), IntType):
+            return False
+        form = self.forms.of(value)
+        if form is not None and form != Polynomial.symbol(value):
+            return self.is_natural(form) or (value.op is not None and self._result(value.op, value))
+        if value.op is None:
+            loop = value.block.parent
+            return value in self.known or (isinstance(loop, For) and value.index == 0 and self.is_natural_value(loop.lower))
+        return self._result(value.op, value)
+
+    def _result(self, op: Op, value: Value) -> bool:
+        """Whether a result is not negative, by what its operation makes of its operands."""
+        natural = self.is_natural_value
         match op:
             case GetProgramId() | GetNumPrograms():
                 return True
-            case DivSI() | RemSI() | DivUI() | RemUI() | ShRSI():
-                return self._value(op.lhs)
-            case MinSI():
-                return self._value(op.lhs) and self._value(op.rhs)
+            case Constant():
+                return op.value >= 0
+            case MakeRange():
+                return op.start >= 0
+            case ExtUI():
+                return True
+            case DivSI():
+                divisor = op.rhs.op
+                return natural(op.lhs) and not (isinstance(divisor, Constant) and divisor.value < 0)
+            case RemSI() | DivUI() | RemUI() | ShRSI() | ShLI():
+                return natural(op.lhs)
+            case ShRUI():
+                return natural(op.lhs) or (isinstance(op.rhs.op, Constant) and op.rhs.op.value > 0)
             case MaxSI() | AndI():
-                return self._value(op.lhs) or self._value(op.rhs)
+                return natural(op.lhs) or natural(op.rhs)
             case Select():
-                return self._value(op.true_value) and self._value(op.false_value)
-        return symbol in self.known
+                return natural(op.true_value) and natural(op.false_value)
+            case If():
+                return all(natural(region.terminator.operands[value.index]) for region in op.regions)
+        return isinstance(op, _MOVED + _KEEPING) and all(map(natural, op.operands))

@@ -1,4 +1,4 @@
-"""Operands for which C and LLVM leave a result undefined."""
+"""Operands for which C and LLVM leave a result undefined, and the numbers below zero that offsets rarely are."""
 
 import triton
 import triton.language as tl
@@ -59,3 +59,14 @@ def shifts(x, counts, lefts, rights, logical):
 def to_integers(x, out):
     r = tl.arange(0, 64)
     tl.store(out + r, tl.load(x + r).to(out.dtype.element_ty))
+
+
+@triton.jit
+def below_zero(x, out, shift):
+    """Quotients and remainders of numbers on both sides of zero, as masks, as addresses, and after a shift."""
+    r = tl.arange(0, 128)
+    tl.store(out + r, tl.load(x + r, mask=((r - 8) // 4) < -1, other=0))
+    tl.store(out + 128 + r, tl.load(x + 16 + (r - 16) % 16))
+    i = (r - shift) % 16
+    tl.store(out + 256 + r, tl.load(x + tl.where(i < 0, i + 16, i)))
+    tl.store(out + 384 + r, tl.load(x + 32 + (r - shift) // 16))

@@ -10,7 +10,8 @@ come first, as where an index is compared with the size of a tensor.
     tt.splat of a pointer hinted with 16     contiguity 1, divisibility 16, constancy 128
     their tt.addptr, elements of two bytes   contiguity 128, divisibility 16, constancy 1: vectors of 8 elements
 
-Division and remainder are taken to be of numbers that are not negative, as offsets are.
+Sums and products of 32 and 64 bits are taken not to overflow, as offsets don't; those of narrower types wrap around.  Quotients
+and remainders round toward zero, so that runs of numbers give runs only where none is negative: `analysis.signs` has to show it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,20 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Any, NamedTuple
 
+from kbuild.compiler.analysis.polynomials import Polynomials
+from kbuild.compiler.analysis.signs import Signs
 from kbuild.compiler.ir.core import Block, Func, Op, Value
-from kbuild.compiler.ir.types import FloatType, PointerType, TensorType, Type, bit_width, element_of, is_pointer, shape_of
+from kbuild.compiler.ir.types import (
+    FloatType,
+    IntType,
+    PointerType,
+    TensorType,
+    Type,
+    bit_width,
+    element_of,
+    is_pointer,
+    shape_of,
+)
 from kbuild.compiler.ops.control import Condition, For, If, While
 from kbuild.compiler.ops.elementwise import Constant
 
@@ -95,6 +108,16 @@ def uniform(shape: Sequence[int], divisor: int, constant: int | None = None) -> 
     return Info((1,) * len(shape), (min(divisor, MAX_DIVISOR),) * len(shape), tuple(shape), constant)
 
 
+def aligned(info: Info, most: int = MAX_DIVISOR) -> Info:
+    """The same with runs that begin at multiples of their own length, and so pass by no greater power of two."""
+    return info._replace(contiguity=tuple(map(gcd, info.contiguity, info.divisibility, (most,) * len(info.contiguity))))
+
+
+def wrapped(info: Info, bits: int) -> Info:
+    """Facts of a narrow integer type, whose numbers go on at the other end of its range."""
+    return aligned(info, 1 << (bits - 1))
+
+
 def joined(first: Info, second: Info, unit: int) -> Info:
     """What holds of both."""
     contiguity = tuple(gcd(a, b) for a, b in zip(first.contiguity, second.contiguity))
@@ -112,6 +135,7 @@ class AxisInfo:
 
     def __init__(self, function: Func) -> None:
         self.function = function
+        self.signs = Signs(Polynomials())
         self._infos: dict[Value, Info] = {}
         self._done = False
 
@@ -163,7 +187,11 @@ class AxisInfo:
     def _transferred(self, op: Op) -> Info:
         """The facts of an operation's result from those of its operands."""
         rule = TRANSFERS.get(type(op))
-        return rule(op, self) if rule is not None and len(op.results) == 1 else unknown(op.results[0].type)
+        if rule is None or len(op.results) != 1:
+            return unknown(op.results[0].type)
+        element = element_of(op.results[0].type)
+        narrow = isinstance(element, IntType) and 1 < element.bits < 32
+        return wrapped(rule(op, self), element.bits) if narrow else rule(op, self)
 
     def _regions(self, op: Op) -> None:
         match op:

@@ -8,6 +8,7 @@ from kbuild.compiler.analysis.axis_info.facts import (
     MAX_DIVISOR,
     AxisInfo,
     Info,
+    aligned,
     axes_of,
     power_of_two_in,
     transfer,
@@ -45,6 +46,8 @@ from kbuild.compiler.ops.elementwise import (
     SubI,
     TruncI,
     XOrI,
+    unsigned,
+    wrap,
 )
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Load, MakeRange, Reshape, Splat, Trans, Unsplat
@@ -136,6 +139,11 @@ def reshape(op: Reshape, known: AxisInfo) -> Info:
 def same_numbers(op: Op, known: AxisInfo) -> Info:
     src, result = op.operands[0], op.results[0]
     info = known.get(src)
+    if isinstance(op, ExtUI | TruncI) and info.constant is not None:
+        changed = unsigned(info.constant, bit_width(src.type)) if isinstance(op, ExtUI) else wrap(info.constant, bit_width(op.type))
+        info = info._replace(constant=int(changed))
+    if isinstance(op, ExtUI) and not known.signs.is_natural_value(src):
+        info = aligned(info)
     if unit_of(src.type) == unit_of(result.type):
         return info
     # Addresses are consecutive in steps of elements, integers in steps of one.
@@ -180,7 +188,10 @@ def _folded(op: Binary, a: Info, b: Info) -> Info | None:
     if a.constant is None or b.constant is None or op.fold is None:
         return None
     value = op.fold(a.constant, b.constant)
-    return None if value is None else uniform(axes_of(op.lhs.type), power_of_two_in(value), value)
+    if value is None:
+        return None
+    value = int(wrap(value, bit_width(op.lhs.type)))
+    return uniform(axes_of(op.lhs.type), power_of_two_in(value), value)
 
 
 @transfer(AddI, AddPtr)
@@ -231,7 +242,7 @@ def _scaled(a: Info, b: Info) -> Info:
 @transfer(DivSI, DivUI)
 def divide(op: DivSI | DivUI, known: AxisInfo) -> Info:
     a, b = known.get(op.lhs), known.get(op.rhs)
-    return (_folded(op, a, b) if isinstance(op, DivSI) else None) or _divided(a, b)
+    return (_folded(op, a, b) if isinstance(op, DivSI) else None) or _divided(_rounded_down(op, known), b)
 
 
 def _divided(a: Info, b: Info) -> Info:
@@ -253,7 +264,16 @@ def _aligned_group(a: Info, b: Info, axis: int) -> int:
 @transfer(RemSI, RemUI)
 def remainder(op: RemSI | RemUI, known: AxisInfo) -> Info:
     a, b = known.get(op.lhs), known.get(op.rhs)
-    return (_folded(op, a, b) if isinstance(op, RemSI) else None) or _remaining(a, b)
+    return (_folded(op, a, b) if isinstance(op, RemSI) else None) or _remaining(_rounded_down(op, known), b)
+
+
+def _rounded_down(op: Binary, known: AxisInfo) -> Info:
+    """The facts of a dividend, without its runs where they may lie below zero: there quotients are rounded up."""
+    a = known.get(op.lhs)
+    if isinstance(op, DivUI | RemUI) or max(a.contiguity) == 1 or known.signs.is_natural_value(op.lhs):
+        return a
+    axes = range(len(a.contiguity))
+    return a._replace(contiguity=(1,) * len(axes), divisibility=tuple(_everywhere(a, axis) for axis in axes))
 
 
 def _remaining(a: Info, b: Info) -> Info:

@@ -140,7 +140,8 @@ def same_numbers(op: Op, known: AxisInfo) -> Info:
     src, result = op.operands[0], op.results[0]
     info = known.get(src)
     if isinstance(op, ExtUI | TruncI) and info.constant is not None:
-        changed = unsigned(info.constant, bit_width(src.type)) if isinstance(op, ExtUI) else wrap(info.constant, bit_width(op.type))
+        narrow = min(bit_width(src.type), bit_width(op.type))
+        changed = unsigned(info.constant, narrow) if isinstance(op, ExtUI) else wrap(info.constant, narrow)
         info = info._replace(constant=int(changed))
     if isinstance(op, ExtUI) and not known.signs.is_natural_value(src):
         info = aligned(info)

@@ -79,6 +79,20 @@ def test_everyday_layouts_have_names():
                     assert text.startswith(("blocked", "slice")), text
 
 
+def test_layouts_of_many_axes_are_described_at_once():
+    """An order of nine axes is not found by trying all 362,880; what no order fits has no name."""
+    for shape in [(2,) * 9, (2, 1, 4, 1, 2, 1, 8, 1, 2), (1,) * 9, (16,) + (1,) * 8]:
+        order = list(reversed(range(9)))
+        for this in (coalesced(shape, order, 2, 4), coalesced(shape, order[::-1], 1, 8), unswizzled(shape, order[::-1])):
+            text = describe(this)
+            assert parse_layout(text, this.shape) == this
+            assert text.startswith(("blocked", "swizzled")), text
+    against = LinearLayout.make((4, 4, *(1,) * 12), lane=[1, 4], warp=[8, 2])
+    assert describe(against).startswith("linear")
+    mixed = LinearLayout.make((2,) * 9, register=[1, 6], lane=[3, 8, 16, 32, 64], warp=[128, 256])
+    assert describe(mixed).startswith("linear") and parse_layout(describe(mixed), (2,) * 9) == mixed
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -14,9 +14,9 @@ when that is the very layout.  With the tensor's shape, `parse_layout` gives bac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import islice, pairwise, product
 
 from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout
 from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, slice_of, swizzled, wgmma_shared
@@ -25,6 +25,9 @@ from kbuild.errors import CompileError
 Parameters = dict[str, "int | list | str"]
 """The parameters of a named form; the parent of a slice is its text."""
 
+_MOST_ORDERS = 24
+"""Orders of axes that are tried: all of four axes.  Of more axes the bases leave few to try, as a rule; where not, a layout goes
+without a name."""
 _INSTRUCTIONS = ([16, 8], [8, 8], [16, 16], [16, 32], [16, 64], [16, 128], [16, 256])
 
 
@@ -86,7 +89,7 @@ def _guess_blocked(layout: LinearLayout) -> Iterator[Parameters]:
         sizes.append(min(outside) if outside else max(first_registers, default=0) * 2 or 1)
     # Registers that hold copies: the thread's box was larger than the tensor, along the fastest axis.
     copies = 1 << sum(basis == 0 for basis in layout.bases_of("register"))
-    for order in permutations(reversed(range(layout.rank))):
+    for order in _orders(layout, "lane", "warp"):
         leading = [min(size, _leading(layout, axis)) for axis, size in enumerate(sizes)]
         larger = [copies * size if axis == order[0] else size for axis, size in enumerate(leading)]
         for size_per_thread in (sizes, leading, larger) if copies > 1 else (sizes, leading):
@@ -97,6 +100,30 @@ def _guess_blocked(layout: LinearLayout) -> Iterator[Parameters]:
                     "warpsPerCTA": warps_per_cta,
                     "order": list(order),
                 }
+
+
+def _orders(layout: LinearLayout, *dims: str) -> Iterator[tuple[int, ...]]:
+    """Orders of the axes, the fastest first, in which the bits of each input dimension move along one axis after the other."""
+    earlier: dict[int, set[int]] = {axis: set() for axis in range(layout.rank)}
+    for dim in dims:
+        moved = [[axis for axis, step in enumerate(layout.unflatten(basis)) if step] for basis in layout.bases_of(dim)]
+        for before, after in pairwise(dict.fromkeys(axes[0] for axes in moved if len(axes) == 1)):
+            earlier[after].add(before)
+    placed: set[int] = set()
+    while more := {axis for axis in earlier if axis not in placed and earlier[axis] <= placed}:
+        placed |= more
+    if len(placed) < layout.rank:
+        return iter(())  # lanes and warps contradict each other
+    return islice(_extensions((), earlier), _MOST_ORDERS)
+
+
+def _extensions(begun: tuple[int, ...], earlier: Mapping[int, set[int]]) -> Iterator[tuple[int, ...]]:
+    """All orders that begin so and have each axis after certain others, the last axes first."""
+    if len(begun) == len(earlier):
+        yield begun
+    for axis in reversed(range(len(earlier))):
+        if axis not in begun and earlier[axis].issubset(begun):
+            yield from _extensions((*begun, axis), earlier)
 
 
 def _count_along(layout: LinearLayout, dim: str) -> tuple[list[int], int]:
@@ -181,7 +208,7 @@ def _with_axis(layout: LinearLayout, axis: int, places: Sequence[tuple[str, int]
 
 
 def _guess_swizzled(layout: LinearLayout) -> Iterator[Parameters]:
-    for order in permutations(reversed(range(layout.rank))):
+    for order in _orders(layout, "offset"):
         plain = {"vector": 1, "perPhase": 1, "maxPhase": 1, "order": list(order)}
         yield plain
         if layout.rank < 2:

@@ -106,6 +106,7 @@ class Hang(BaseException):
 
 def outcome(mutants: ModuleType, seed: int, seconds: float, verbose: bool = False) -> str:
     """What becomes of one input: taken, refused, or a finding."""
+
     def ring(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(5)

@@ -68,6 +68,17 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Compiled:
+    """PTX, and what its launch needs."""
+
+    ptx: str
+    arch: str
+    parameters: tuple[tuple[str, str], ...]
+    warps: int
+    shared: int
+
+
+@dataclass(frozen=True)
 class Finding:
     """A difference, or a failure."""
 
@@ -165,37 +176,45 @@ class Checker:
 
     def on(self, kernel: Kernel, arch: str, right: Mapping[str, np.ndarray], schedule: str) -> Finding | None:
         """The first difference for an architecture."""
-        target = find_target(arch)
-        module = self.built(kernel)
         try:
-            found = self.passes(kernel, module, target, right)
-            if found is not None:
+            target, module = find_target(arch), self.built(kernel)
+            found = self.passes(kernel, module, target, right if "passes" in self.stages else None)
+            if found is not None or "emulator" not in self.stages:
                 return found
-            if "emulator" not in self.stages:
-                return None
-            parameters = _parameters(module.kernel)
-            with self.timed(arch, "lower"):
-                llir = lower_module(module, target)
-            with self.timed(arch, "llvm"):
-                ptx = to_ptx(llir, target, code_arch(module, target))
+            compiled = self.lowered(module, target)
         except InternalError as error:
             return Finding("broke", arch, self.stage[1], str(error))
         except (KbuildError, ErrorGroup) as error:
             return Finding("refused", arch, self.stage[1], str(error))
         except Exception as error:
             return Finding("broke", arch, self.stage[1], f"{type(error).__name__}: {error}")
-        attrs = module.kernel.attrs
-        warps = attrs["num_warps"] + attrs.get("extra_warps", 0)
-        return self.emulated(kernel, arch, ptx, (parameters, warps, attrs.get("shared", 0)), right, schedule)
+        return self.emulated(kernel, compiled, right, schedule)
 
-    def passes(self, kernel: Kernel, module: Module, target: Target, right: Mapping[str, np.ndarray]) -> Finding | None:
-        """The first difference that a pass makes."""
+    def compiled(self, kernel: Kernel, arch: str) -> Compiled:
+        """The PTX for an architecture.  Raises what the compiler raises."""
+        module = self.built(kernel)
+        self.passes(kernel, module, find_target(arch), None)
+        return self.lowered(module, find_target(arch))
+
+    def lowered(self, module: Module, target: Target) -> Compiled:
+        """The PTX of a module after all passes."""
+        parameters = _parameters(module.kernel)
+        with self.timed(target.arch, "lower"):
+            llir = lower_module(module, target)
+        with self.timed(target.arch, "llvm"):
+            ptx = to_ptx(llir, target, code_arch(module, target))
+        attrs = module.kernel.attrs
+        return Compiled(ptx, code_arch(module, target), parameters, attrs["num_warps"] + attrs.get("extra_warps", 0),
+                        attrs.get("shared", 0))  # fmt: skip
+
+    def passes(self, kernel: Kernel, module: Module, target: Target, right: Mapping[str, np.ndarray] | None) -> Finding | None:
+        """Run the passes; the first difference that one makes, where it is known what is right."""
         names = (*target.tensor_pipeline, *target.gpu_pipeline)
         text = print_module(module) if self.every_pass else ""
         for number, name in enumerate(names):
             with self.timed(target.arch, name):
                 run_pipeline(module, target, [name])
-            if "passes" not in self.stages or (not self.every_pass and number + 1 < len(names)):
+            if right is None or (not self.every_pass and number + 1 < len(names)):
                 continue
             changed = print_module(module) if self.every_pass else ""
             if self.every_pass and changed == text:
@@ -216,14 +235,13 @@ class Checker:
             return f"the interpreter broke: {type(error).__name__}: {error}"
         return differences(kernel, outputs, right)
 
-    def emulated(
-        self, kernel: Kernel, arch: str, ptx: str, facts: tuple[Any, int, int], right: Mapping[str, np.ndarray], schedule: str
-    ) -> Finding | None:
+    def emulated(self, kernel: Kernel, compiled: Compiled, right: Mapping[str, np.ndarray], schedule: str) -> Finding | None:
         """The first difference of the emulator."""
-        parameters, warps, shared = facts
+        arch = compiled.arch.rstrip("a")
+        parameters, warps, shared = compiled.parameters, compiled.warps, compiled.shared
         with self.timed(arch, "emulator"):
             try:
-                program = load(ptx, "kernel")
+                program = load(compiled.ptx, "kernel")
                 passed = arguments_of(parameters, kernel.make())
                 report = emulate(program, None, kernel.grid, warps, shared, passed, schedule=schedule or "lockstep",
                                  checks="strict" if schedule else "")  # fmt: skip

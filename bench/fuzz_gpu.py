@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from random_programs.arrays import Argument, difference
 from random_programs.cubins import Record, digest, records
@@ -143,13 +142,8 @@ def main() -> int:
             number = index
             if outcome is None:
                 continue
-            kind = (
-                outcome.split(":")[0]
-                if outcome.startswith(("failed", "hangs", "the process"))
-                else "differ"
-                if outcome
-                else "right"
-            )
+            is_broken = outcome.startswith(("failed", "hangs", "the process"))
+            kind = outcome.split(":")[0] if is_broken else "differ" if outcome else "right"
             tally[f"{name.split()[-1]} {kind}"] += 1
             if outcome and sum(count for key, count in tally.items() if "right" not in key) <= options.show:
                 print(f"{name}: {outcome}", flush=True)

@@ -240,6 +240,10 @@ CASES = [
                       "M": 64, "N": 64, "K": 192},
          lambda a, b, **_: {"scratch": 2 * numbers(a), "c": 2 * numbers(a) @ numbers(b)},
          {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64}),
+    Case("dot_of_chosen", "products.py", "dot_of_chosen",
+         lambda rng: {"a": operand(rng, "bf16", 32, 32), "b": operand(rng, "bf16", 32, 32), "out": poisoned(32, 32), "n": 300},
+         lambda a, b, n, **_: {"out": numbers(a).reshape(32, 32) @ np.where(
+             np.arange(1024) > n, numbers(b).ravel(), 1).reshape(32, 32)}, {"N": 32}, num_warps=1),
     Case("dot_and_sum_specialized", "products.py", "dot_and_sum_specialized",
          lambda rng: {"a": operand(rng, "float16", 64, 320), "b": operand(rng, "float16", 320, 64),
                       "c": poisoned(64, 64, dtype=np.float16), "sums": poisoned(64), "M": 64, "N": 64, "K": 320},

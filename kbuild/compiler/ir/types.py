@@ -131,8 +131,8 @@ class MemDescType(Type):
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of one buffer."""
-        return (1 << self.layout.bits("offset")) * bit_width(self.element) // 8
+        """Bytes of one buffer; a truth value takes a whole one."""
+        return (1 << self.layout.bits("offset")) * max(bit_width(self.element), 8) // 8
 
     @property
     def size_bytes(self) -> int:

@@ -172,3 +172,12 @@ def descriptor_shift(x, out, rows, columns, pitch, up, left, TILE: tl.constexpr)
     for row in range(0, rows, TILE):
         for column in range(0, columns, TILE):
             target.store([row, column], source.load([row + up, column + left]) + 1)
+
+
+@triton.jit
+def dot_of_chosen(a, b, out, n, N: tl.constexpr):
+    """An operand whose mask goes through shared memory with it."""
+    i = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    mask = i > n
+    chosen = tl.where(mask, tl.load(b + i, mask=mask), tl.full((N, N), 1, b.dtype.element_ty))
+    tl.store(out + i, tl.dot(tl.load(a + i), chosen))

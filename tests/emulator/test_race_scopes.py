@@ -7,6 +7,7 @@ import pytest
 
 from kbuild.emulator import EmulationError
 from kbuild.emulator.race import RaceDetector
+from kbuild.emulator.race.shadow import Crowd
 
 from .emulated import at, launch
 from .races import findings, kinds_of
@@ -366,3 +367,11 @@ def test_launches_before_are_no_matter_to_kernels_that_never_wait() -> None:
     with pytest.raises(EmulationError, match=r"before griddepcontrol\.wait; an earlier"):
         launch(body + "griddepcontrol.wait;", {"x": np.zeros(1), "y": np.zeros(32, np.uint32)},
                observers=[RaceDetector(earlier=[1])]).check()  # fmt: skip
+
+
+def test_readers_in_crowds_stay_in_order_when_granules_are_split() -> None:
+    crowd = Crowd(4)
+    crowd.add(np.array([1, 1, 3]), np.array([10, 20, 30], np.int64) << 40)
+    crowd.split(2)
+    places, words = crowd.among(np.array([2, 3, 6]))
+    assert list(zip(places, words >> 40)) == [(0, 10), (0, 20), (1, 10), (1, 20), (2, 30)]

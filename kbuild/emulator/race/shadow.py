@@ -175,8 +175,9 @@ class Crowd:
         """Each granule has become so many."""
         self._sort()
         self._here = np.repeat(self._here, count)
-        self._cells = (self._cells[:, None] * count + np.arange(count)).ravel()
-        self._words = np.repeat(self._words, count)
+        cells = (self._cells[:, None] * count + np.arange(count)).ravel()
+        order = np.argsort(cells, kind="stable")  # Granules with several readers have become several runs of granules.
+        self._cells, self._words = cells[order], np.repeat(self._words, count)[order]
 
     def _sort(self) -> None:
         """Put what is new in its place: of each agent the last word, and nothing of granules without readers."""

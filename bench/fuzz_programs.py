@@ -37,10 +37,14 @@ def main() -> int:
         from random_programs.cubins import emit
 
         return emit(int(options.emit[0]), Path(options.emit[1]), options.seed, options.jobs)
-    campaign = Campaign(Settings(checker, options.limit, options.shrink, options.each, options.folder), report=say)
-    started = time.monotonic()
+    settings = Settings(
+        checker, options.limit, options.shrink, shrunk_each=options.each, folder=options.folder, stops=options.first
+    )
+    campaign, started = Campaign(settings, report=say), time.monotonic()
     seeds = range(options.seed, options.seed + options.count) if options.count else itertools.count(options.seed)
-    campaign.run(iter(seeds), options.jobs, started + 60 * (options.minutes if options.minutes else 1e6))
+    skipped = {int(seed) for seed in options.skip.split(",") if seed}
+    end = started + 60 * (options.minutes or 1e6)
+    campaign.run((seed for seed in seeds if seed not in skipped), options.jobs, end)
     return summary(campaign, time.monotonic() - started)
 
 
@@ -56,6 +60,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--shrink", type=float, default=120, help="seconds to shrink one finding; 0 for none")
     parser.add_argument("--each", type=int, default=3, help="how many findings of one kind are shown and shrunk")
     parser.add_argument("--folder", type=Path, help="where kernels that differ are saved")
+    parser.add_argument("--first", action="store_true", help="stop at the first finding")
+    parser.add_argument("--skip", default="", metavar="SEED,…", help="seeds to leave out")
     parser.add_argument("--repeat", metavar="FILE|SEED")
     parser.add_argument("--show", type=int, metavar="SEED", help="print a program")
     parser.add_argument("--emit", nargs=2, metavar=("N", "DIR"), help="write cubins, for fuzz_gpu.py")
@@ -75,8 +81,9 @@ def repeat(what: str, checker: Checker, limit: float) -> int:
 def summary(campaign: Campaign, seconds: float) -> int:
     """Print what was found; the exit status."""
     say(f"{campaign.checked} programs in {seconds:.0f} s, {campaign.checked / max(seconds, 1):.2f} per second")
+    most = 8 if len(campaign.tally) > 20 else 100
     for kind, count in campaign.tally.most_common():
-        say(f"{count:6} {kind}   seeds {', '.join(map(str, campaign.seeds[kind][:8]))}")
+        say(f"{count:6} {kind}   seeds {', '.join(map(str, campaign.seeds[kind][:most]))}")
     return int(any(kind.split()[0] in FAULTS for kind in campaign.tally))
 
 

@@ -43,6 +43,8 @@ class Settings:
     """How many findings of one kind are shrunk."""
     folder: Path | None = None
     """Where kernels are saved."""
+    stops: bool = False
+    """Whether the first finding is the end."""
 
 
 def check_seed(seed: int, settings: Settings) -> Finding | None:
@@ -105,12 +107,12 @@ class Campaign:
                         worker = workers[number] = _Worker(self.settings)
                     if queue:
                         worker.give([queue.pop(0)])
-                    elif time.monotonic() < end:
+                    elif time.monotonic() < end and not (self.settings.stops and self.tally):
                         batch = [("check", seed, None) for seed, _ in zip(seeds, range(BATCH))]
                         if batch:
                             worker.give(batch)
             busy = [worker for worker in workers if not worker.is_idle]
-            if not busy:
+            if not busy or (self.settings.stops and self.tally):
                 break
             multiprocessing.connection.wait([worker.pipe for worker in busy], timeout=1)
             for number, worker in enumerate(workers):
@@ -130,7 +132,7 @@ class Campaign:
                 last = time.monotonic()
                 self.report(f"{self.checked} programs, {sum(self.tally.values())} findings of {len(self.tally)} kinds")
         for worker in workers:
-            worker.stop()
+            worker.stop(kill=self.settings.stops)
 
     def note(self, task: tuple[str, int, Finding | None], outcome: Any) -> list[tuple[str, int, Finding | None]]:
         """Count an outcome; the tasks that follow from it."""

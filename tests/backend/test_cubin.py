@@ -7,7 +7,8 @@ import stat
 import pytest
 
 import kbuild
-from kbuild.compiler.backend.cubin import _facts, assemble, check_cubin, find_ptxas, ptxas_version
+from kbuild.compiler.backend.cubin import _facts, assemble, find_ptxas, ptxas_version
+from kbuild.compiler.backend.elf import require_elf
 from kbuild.errors import ToolError
 
 PTX = """
@@ -81,7 +82,7 @@ def test_a_ptxas_that_lies_is_found_out(tmp_path, action, message):
 def test_a_truncated_cubin_is_found_out():
     cubin, _ = assemble(PTX, "sm_80")
     with pytest.raises(ToolError, match="truncated"):
-        check_cubin(cubin[: len(cubin) // 2])
+        require_elf(cubin[: len(cubin) // 2])
 
 
 REPORT = """

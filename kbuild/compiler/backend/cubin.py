@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import struct
 import subprocess
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
+from kbuild.compiler.backend.cross_check import require_same
+from kbuild.compiler.backend.elf import require_elf
 from kbuild.errors import ToolError
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -22,7 +23,6 @@ _SERIALIZED = re.compile(r"\(C75\d\d\)|wgmma\S* instructions are serialized")
 _WARNING = re.compile(r"ptxas.*(warning\s*:|Potential Performance Loss)", re.IGNORECASE)
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
-_ELF_MACHINE_CUDA = 190
 
 
 class CubinFacts(NamedTuple):
@@ -68,7 +68,8 @@ def assemble(
     """The cubin of a PTX text for an architecture, and facts of its one kernel.
 
     `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  Raises `ToolError` when
-    it fails, writes no proper cubin, or serialises asynchronous matrix products, which halves their speed silently.
+    it fails, writes no proper cubin, one that is not of this PTX, or serialises asynchronous matrix products, which halves
+    their speed silently.
     """
     tool = ptxas or find_ptxas()
     lines = ("-lineinfo",) if lineinfo else ()
@@ -95,28 +96,16 @@ def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> 
         cubin = output.read()
     if not cubin:
         raise ToolError(f"ptxas wrote no cubin for {arch}")
-    check_cubin(cubin)
+    require_elf(cubin)
     stamp = _STAMP.search(cubin)
     version = stamp[1].decode() if stamp else ptxas_version(tool)  # Which takes a process of its own.
+    require_same(ptx, arch, cubin, version)
     return cubin, _facts(report, version)
 
 
 def _in_memory(name: str) -> FileIO:
     """A file without a place on disk, and so without the modules that find one, which take 5 ms to load."""
     return FileIO(os.memfd_create(name), "r+")
-
-
-def check_cubin(cubin: bytes) -> None:
-    """Raise `ToolError` unless the bytes are a complete CUDA ELF file."""
-    if len(cubin) < 64 or cubin[:5] != b"\x7fELF\x02":
-        raise ToolError(f"ptxas wrote {len(cubin)} bytes that are no 64-bit ELF file")
-    (machine,) = struct.unpack_from("<H", cubin, 18)
-    (section_offset,) = struct.unpack_from("<Q", cubin, 40)
-    entry_size, entries = struct.unpack_from("<HH", cubin, 58)
-    if machine != _ELF_MACHINE_CUDA:
-        raise ToolError(f"ptxas wrote an ELF file for machine {machine}, not for CUDA ({_ELF_MACHINE_CUDA})")
-    if section_offset + entry_size * entries > len(cubin):
-        raise ToolError(f"ptxas wrote a truncated cubin of {len(cubin)} bytes")
 
 
 def _facts(report: str, version: str) -> CubinFacts:

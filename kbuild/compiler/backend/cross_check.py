@@ -1,0 +1,99 @@
+"""Holds a cubin against the PTX that it was made of: ptxas is not trusted.
+
+ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and a program in the place of ptxas may give another kernel's
+cubin.  What is compared costs a millisecond: the kernel's name, its architecture, the bytes of its parameters, the
+threads of a program, and how many tensor-core instructions of each kind there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
+from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx
+from kbuild.errors import ToolError
+
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)")
+_PARAMETER = re.compile(r"\.(?:[bsuf](8|16|32|64))\b[^,\[]*(?:\[(\d+)\])?")
+_THREADS = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_CODE = ".text."
+
+
+def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str) -> None:
+    """Raise `ToolError` unless a cubin is, as far as can be seen, the code of a PTX text for an architecture.
+
+    `ptxas` says which one made it: its version.
+    """
+    found = sections(cubin)
+    differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin)), *_of_products(ptx, arch, found)]
+    if differences:
+        listed = "\n".join(f"    {difference}" for difference in differences)
+        raise ToolError(
+            f"ptxas {ptxas} made a cubin that is not the PTX that it was given (by {_writer()}):\n{listed}",
+            hint='use another ptxas: set KBUILD_PTXAS to it, or write ptxas = "12.9" under [package] in kernels.toml',
+        )
+
+
+def _of_architecture(arch: str, found: int) -> Iterator[str]:
+    wanted = int(re.sub(r"\D", "", arch) or 0)
+    if wanted != found:
+        yield f"architecture: expected sm_{wanted}, found sm_{found}"
+
+
+def _of_kernels(ptx: str, found: list[Kernel]) -> Iterator[str]:
+    wanted = [_kernel(*entry.groups(default="")) for entry in _ENTRY.finditer(ptx)]
+    names, others = sorted(kernel.name for kernel in wanted), sorted(kernel.name for kernel in found)
+    if names != others:
+        yield f"kernel: expected {', '.join(names)}, found {', '.join(others) or 'none'}"
+        return
+    for one, other in zip(sorted(wanted), sorted(found)):
+        if one.parameters != other.parameters:
+            yield f"{one.name}, bytes of its parameters: expected {_numbers(one.parameters)}, found {_numbers(other.parameters)}"
+        elif not sum(one.parameters) <= other.parameter_bytes <= sum(one.parameters) + 64 * len(one.parameters):
+            yield f"{one.name}, bytes of all parameters: expected about {sum(one.parameters)}, found {other.parameter_bytes}"
+        if one.threads and one.threads != other.threads:
+            yield f"{one.name}, threads of a program: expected {_numbers(one.threads)}, found {_numbers(other.threads)}"
+
+
+def _kernel(name: str, parameters: str, directives: str) -> Kernel:
+    """A kernel of the PTX, by what stands around its parameters."""
+    sizes = tuple(
+        int(found[1]) // 8 * int(found[2] or 1)
+        for parameter in parameters.split(".param")[1:]
+        if (found := _PARAMETER.search(parameter))
+    )
+    threads = _THREADS.search(directives)
+    return Kernel(name, sizes, sum(sizes), tuple(int(number or 1) for number in threads.groups()) if threads else ())
+
+
+def _of_products(ptx: str, arch: str, found: list[Section]) -> Iterator[str]:
+    number = int(re.sub(r"\D", "", arch) or 0)
+    names = in_ptx(ptx)
+    if not names or number not in CAPABILITIES:
+        return
+    made: Counter[Product] = Counter()
+    for section in found:
+        if section.name.startswith(_CODE):
+            made += in_code(section.data)
+    for product, wanted in expected(names, number).items():
+        if made[product] < wanted:
+            yield f"products of matrices ({product}): expected {wanted}, found {made[product]}; the results would be wrong"
+
+
+def _numbers(values: tuple[int, ...]) -> str:
+    return ", ".join(map(str, values)) or "none"
+
+
+def _writer() -> str:
+    """What made the PTX, with versions."""
+    from importlib.metadata import PackageNotFoundError, version  # Half of the time of a check; only for errors.
+
+    words: list[str] = []
+    for name in ("kbuild", "llvmlite"):
+        try:
+            words.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            words.append(name)
+    return ", ".join(words)

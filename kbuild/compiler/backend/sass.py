@@ -1,0 +1,133 @@
+"""Tensor-core instructions, in PTX and in the machine code (SASS) that ptxas makes of it, as data.
+
+Instructions of sm_80 to sm_90 have 16 bytes, of which the low 9 bits name the operation.  NVIDIA documents the names alone; the
+numbers, and how many instructions become of one of PTX, were found by experiment with ptxas 12.8 to 13.5, and
+tests hold them against nvdisasm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+BYTES = 16
+"""Bytes of an instruction of machine code."""
+
+OPERATIONS = {
+    "HMMA": 0x03C, "IMMA": 0x037, "BMMA": 0x03D, "DMMA": 0x03F, "QMMA": 0x07A,
+    "HGMMA": 0x1F0, "IGMMA": 0x1F1, "BGMMA": 0x1F2, "QGMMA": 0x1F3,
+}  # fmt: skip
+"""The operations that multiply matrices, and the low 9 bits of their code."""
+HAS_COLUMNS = ("HGMMA", "QGMMA")
+"""Those whose bits 53 to 57 are the columns of the product over 8, less one."""
+
+CAPABILITIES = range(80, 91)
+"""Architectures whose machine code is known here."""
+
+
+class Product(NamedTuple):
+    """A kind of instruction of machine code."""
+
+    operation: str
+    columns: int = 0
+    """Columns of the result, where they are told apart."""
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.columns} columns" if self.columns else self.operation
+
+
+class Row(NamedTuple):
+    """What becomes of an instruction of PTX."""
+
+    family: str
+    """The first part of its name, up to the first period."""
+    types: frozenset[str]
+    """Types of A, in PTX's words."""
+    operation: str
+    count: int = 1
+    """Instructions of machine code for each of PTX, at least."""
+    since: int = 80
+    """The first architecture for which it holds."""
+    until: int = 90
+    """The last one."""
+
+
+def _row(family: str, types: str, operation: str, count: int = 1, since: int = 80, until: int = 90) -> Row:
+    return Row(family, frozenset(types.split()), operation, count, since, until)
+
+
+TABLE = (
+    _row("wgmma", "f16 bf16 tf32", "HGMMA", since=90),
+    _row("wgmma", "e4m3 e5m2", "QGMMA", since=90),
+    _row("wgmma", "s8 u8", "IGMMA", since=90),
+    _row("wgmma", "b1", "BGMMA", since=90),
+    _row("mma", "f16 bf16 tf32", "HMMA"),
+    _row("mma", "s8 u8", "IMMA"),
+    _row("mma", "s4 u4", "IMMA", until=89),
+    _row("mma", "b1", "BMMA", until=89),
+    _row("mma", "f64", "DMMA"),
+    _row("mma", "e4m3 e5m2", "QMMA", until=89),
+    _row("mma", "e4m3 e5m2", "HMMA", count=2, since=90),  # Widened to f16 before.
+    _row("wmma", "f16 bf16 tf32", "HMMA"),  # One for each part of the result, of which some may have no use.
+    _row("wmma", "s8 u8", "IMMA"),
+    _row("wmma", "f64", "DMMA"),
+)
+"""What is not here is not counted: sm_90 has neither 4-bit nor XOR products, and no architecture here those of 8×8×4 f16; ptxas
+makes a routine for them, which all of them call."""
+_ROUTINES = ("mma.sync.aligned.m8n8k4.row.", "mma.sync.aligned.m8n8k4.col.")
+
+_INSTRUCTION = re.compile(r"(?m)(?:^|[;{}:])[ \t]*(?:@!?[%$\w]+[ \t]+)?((?:wgmma\.mma_async|w?mma)\.[\w.:]+)[ \t\n]")
+_TYPE = re.compile(r"\.(f16|bf16|tf32|f32|f64|s32|s8|u8|s4|u4|b1|e4m3|e5m2)\b")
+_COLUMNS = re.compile(r"\.m\d+n(\d+)k\d+\b")
+
+
+def in_ptx(ptx: str) -> list[str]:
+    """The name of every instruction of a PTX text that multiplies matrices, in order."""
+    return [found[1] for found in _INSTRUCTION.finditer(ptx) if not _is_comment(ptx, found.start(1))] if "mma" in ptx else []
+
+
+def _is_comment(ptx: str, place: int) -> bool:
+    return "//" in ptx[ptx.rfind("\n", 0, place) + 1 : place]
+
+
+def expected(names: Iterable[str], capability: int) -> Counter[Product]:
+    """How many instructions of each kind have to come of PTX instructions of these names."""
+    found: Counter[Product] = Counter()
+    for name, times in Counter(names).items():
+        row = _row_of(name, capability)
+        if row is not None:
+            columns = _COLUMNS.search(name) if row.operation in HAS_COLUMNS else None
+            found[Product(row.operation, int(columns[1]) if columns else 0)] += times * row.count
+    return found
+
+
+def _row_of(name: str, capability: int) -> Row | None:
+    family = name.partition(".")[0]
+    types = _TYPE.findall(name)
+    if not types or (name.startswith(_ROUTINES) and "f16" in types):
+        return None
+    # D's type comes first; those of A and B follow, but for wmma of f16, which leaves them out.
+    operand = "f16" if family == "wmma" and len(types) == 2 else types[1]
+    for row in TABLE:
+        if row.family == family and operand in row.types and row.since <= capability <= row.until:
+            return row
+    return None
+
+
+def in_code(code: bytes) -> Counter[Product]:
+    """How many instructions of each kind there are in a section of machine code."""
+    low, high = code[0::BYTES], code[1::BYTES]
+    found: Counter[Product] = Counter()
+    for operation, number in OPERATIONS.items():
+        place = low.find(number & 0xFF)
+        while place >= 0:
+            if high[place] & 1 == number >> 8:
+                columns = 0
+                if operation in HAS_COLUMNS:
+                    word = int.from_bytes(code[place * BYTES : place * BYTES + 8], "little")
+                    columns = 8 * (word >> 53 & 0x1F) + 8
+                found[Product(operation, columns)] += 1
+            place = low.find(number & 0xFF, place + 1)
+    return found

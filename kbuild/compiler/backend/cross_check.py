@@ -1,7 +1,7 @@
 """Holds a cubin against the PTX that it was made of: ptxas is not trusted.
 
-ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and a program in the place of ptxas may give another kernel's
-cubin.  What is compared costs a millisecond: the kernel's name, its architecture, the bytes of its parameters, the
+ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and a program in the place of ptxas may give another
+kernel's cubin.  What is compared takes half a millisecond: the kernel's name, its architecture, the bytes of its parameters, the
 threads of a program, and how many tensor-core instructions of each kind there are.
 """
 

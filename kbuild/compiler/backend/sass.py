@@ -46,7 +46,7 @@ class Row(NamedTuple):
     types: frozenset[str]
     """Types of A, in PTX's words."""
     operation: str
-    count: int = 1
+    times: int = 1
     """Instructions of machine code for each of PTX, at least."""
     since: int = 80
     """The first architecture for which it holds."""
@@ -54,8 +54,8 @@ class Row(NamedTuple):
     """The last one."""
 
 
-def _row(family: str, types: str, operation: str, count: int = 1, since: int = 80, until: int = 90) -> Row:
-    return Row(family, frozenset(types.split()), operation, count, since, until)
+def _row(family: str, types: str, operation: str, times: int = 1, since: int = 80, until: int = 90) -> Row:
+    return Row(family, frozenset(types.split()), operation, times, since, until)
 
 
 TABLE = (
@@ -69,7 +69,7 @@ TABLE = (
     _row("mma", "b1", "BMMA", until=89),
     _row("mma", "f64", "DMMA"),
     _row("mma", "e4m3 e5m2", "QMMA", until=89),
-    _row("mma", "e4m3 e5m2", "HMMA", count=2, since=90),  # Widened to f16 before.
+    _row("mma", "e4m3 e5m2", "HMMA", times=2, since=90),  # Widened to f16 before.
     _row("wmma", "f16 bf16 tf32", "HMMA"),  # One for each part of the result, of which some may have no use.
     _row("wmma", "s8 u8", "IMMA"),
     _row("wmma", "f64", "DMMA"),
@@ -95,18 +95,18 @@ def _is_comment(ptx: str, place: int) -> bool:
 def expected(names: Iterable[str], capability: int) -> Counter[Product]:
     """How many instructions of each kind have to come of PTX instructions of these names."""
     found: Counter[Product] = Counter()
-    for name, times in Counter(names).items():
+    for name, number in Counter(names).items():
         row = _row_of(name, capability)
         if row is not None:
             columns = _COLUMNS.search(name) if row.operation in HAS_COLUMNS else None
-            found[Product(row.operation, int(columns[1]) if columns else 0)] += times * row.count
+            found[Product(row.operation, int(columns[1]) if columns else 0)] += number * row.times
     return found
 
 
 def _row_of(name: str, capability: int) -> Row | None:
     family = name.partition(".")[0]
     types = _TYPE.findall(name)
-    if not types or (name.startswith(_ROUTINES) and "f16" in types):
+    if len(types) < 2 or (name.startswith(_ROUTINES) and "f16" in types):
         return None
     # D's type comes first; those of A and B follow, but for wmma of f16, which leaves them out.
     operand = "f16" if family == "wmma" and len(types) == 2 else types[1]

@@ -126,7 +126,7 @@ def build(options: Options, progress: Progress) -> Result:
 def build_variants(options: Options, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress) -> Result:
     """Builds some variants of a manifest in a directory; as `build`."""
     with _lock(directory, progress) as lock, _service(options, directory, lock) as service:
-        ptxas = toolchain.find_ptxas(options.environment)
+        ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
         if not options.dry_run:
             _write_settings(options, ptxas, directory)
             if not (directory / STATE / "build.ninja").exists():  # There is everything to do.

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 
 
@@ -32,24 +33,53 @@ class Tool:
     """Arguments that come before all others, as in CC="ccache gcc"."""
 
 
-def find_ptxas(environment: Mapping[str, str]) -> Tool:
-    """ptxas: of KBUILD_PTXAS, TRITON_PTXAS_PATH or CUDA_HOME if set, otherwise of the nvidia-cuda-nvcc package."""
+def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int = 0) -> Tool:
+    """ptxas: of KBUILD_PTXAS, TRITON_PTXAS_PATH or CUDA_HOME if set, otherwise of NVIDIA's wheels.
+
+    `series` and `min_driver` are what a manifest asks for: a version, and code that drivers load from that branch on.
+    Raises `ToolError` where there is none, or another one than that.
+    """
     for variable in ("KBUILD_PTXAS", "TRITON_PTXAS_PATH"):
         if path := environment.get(variable, ""):
             if not _is_program(path):
-                raise ToolError(
-                    f"{variable} is {path}, which is no program", hint="unset it to use the nvidia-cuda-nvcc package's"
-                )
+                raise ToolError(f"{variable} is {path}, which is no program", hint="unset it to use that of NVIDIA's wheels")
+            _require_fit(variable, path, series, min_driver)
             return Tool("ptxas", os.path.abspath(path), variable)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         path = os.path.join(environment.get(variable, ""), "bin", "ptxas")
         if environment.get(variable) and _is_program(path):
+            _require_fit(variable, path, series, min_driver)
             return Tool("ptxas", path, variable)
-    for entry in sys.path:
-        for path in sorted(Path(entry or ".", "nvidia").glob("*/bin/ptxas"), reverse=True):
-            if _is_program(path):
-                return Tool("ptxas", str(path), "nvidia-cuda-nvcc")
-    raise ToolError("ptxas, the assembler of PTX, is not to be found", hint="pip install nvidia-cuda-nvcc, or set KBUILD_PTXAS")
+    chosen = ptxas_wheels.choose(installed_ptxas(), series, min_driver)
+    return Tool("ptxas", chosen.path, f"nvidia-cuda-nvcc {chosen.name}")
+
+
+def installed_ptxas() -> list[ptxas_wheels.Installed]:
+    """Every ptxas of NVIDIA's wheels, the newest first."""
+    return ptxas_wheels.installed(_ptxas_version)
+
+
+def _ptxas_version(path: str) -> str:
+    """The version that a ptxas reports."""
+    from kbuild.compiler.backend.cubin import ptxas_version  # Seldom asked for, and it takes a process.
+
+    return ptxas_version(path)
+
+
+def _require_fit(variable: str, path: str, series: str, min_driver: int) -> None:
+    """Raise `ToolError` unless the ptxas that a variable names is one that the manifest asks for."""
+    if not series and not min_driver:
+        return
+    version = _ptxas_version(path)
+    advice = f"unset {variable}, or change the manifest"
+    if series and not ptxas_wheels.is_of(ptxas_wheels.parsed(version), series):
+        raise ToolError(f"package.ptxas of the manifest asks for ptxas {series}, and {variable} is {path}, {version}", hint=advice)
+    needed = ptxas_wheels.driver_of(version)
+    if min_driver and needed > min_driver:
+        raise ToolError(
+            f"package.min_driver of the manifest is {min_driver}, and {variable} is {path}, {version}, whose code runs on drivers "
+            f"from {needed} on", hint=advice,
+        )  # fmt: skip
 
 
 def find_ninja(environment: Mapping[str, str]) -> Tool:

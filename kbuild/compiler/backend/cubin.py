@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 from functools import lru_cache
 from io import FileIO
-from pathlib import Path
 from typing import NamedTuple
 
 from kbuild.compiler.backend.cross_check import require_same
 from kbuild.compiler.backend.elf import require_elf
+from kbuild.compiler.backend.ptxas_wheels import choose, installed
 from kbuild.errors import ToolError
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -43,14 +42,10 @@ class CubinFacts(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=1)
 def find_ptxas() -> str:
-    """The ptxas of the nvidia-cuda-nvcc wheel.  Raises `ToolError` when it is not installed."""
-    spec = importlib.util.find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        found = sorted(Path(folder).glob("*/bin/ptxas*"))
-        if found:
-            return str(found[-1])
-    raise ToolError("ptxas is not installed", hint="pip install nvidia-cuda-nvcc, or set KBUILD_PTXAS to a ptxas")
+    """The ptxas of NVIDIA's wheels that is taken by default.  Raises `ToolError` when none is installed."""
+    return choose(installed(ptxas_version)).path
 
 
 @lru_cache(maxsize=8)

@@ -17,6 +17,7 @@ from kbuild.aot.load import load
 from kbuild.aot.manifest import Manifest
 from kbuild.aot.matrix import Variant
 from kbuild.aot.plan import LAUNCHER, LAUNCHER_JOB, LAUNCHER_RECORD, WHEEL, Job, made_of, manifest_digest
+from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 
 SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "py.typed")
@@ -45,11 +46,13 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     built = [_read(build, file) for file in fields["jobs"]]
     directory = build / "package" / manifest.package.name
     shutil.rmtree(directory.parent, ignore_errors=True)
-    table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built))
+    driver = driver_of(manifest, built)
+    table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built), driver)
     rendering.render(directory, table)
     launcher = cbuild.build_launcher(directory, fields["cc"], build / LAUNCHER)
     platform = wheel.platform_tag(Path(launcher).read_bytes())
-    name, data = wheel.make_wheel(wheel.read_tree(directory, SHIPPED), manifest.package, platform, fields.get("epoch"))
+    files = wheel.read_tree(directory, SHIPPED)
+    name, data = wheel.make_wheel(files, manifest.package, platform, fields.get("epoch"), driver)
     path = build / "wheel" / name
     shutil.rmtree(path.parent, ignore_errors=True)
     package_files = wheel.read_tree(directory, ["*"], build)
@@ -80,6 +83,21 @@ def write_archives(directory: Path, manifest: Manifest, built: Sequence[Built]) 
         facts |= {"ptx_key": f"{key(one)}.ptx"} if variant.arch in manifest.package.ptx_archs else {}
         rows.append((variant, facts))
     return rows
+
+
+def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
+    """The branch of drivers from which on all cubins run; later, where the manifest says so.
+
+    Raises ToolError where the manifest promises an earlier one.
+    """
+    needed, version = max((ptxas_wheels.driver_of(str(one.facts["ptxas_version"])), str(one.facts["ptxas_version"])) for one in built)
+    promised = manifest.package.min_driver
+    if promised and needed > promised:
+        raise ToolError(
+            f"package.min_driver is {promised}, but ptxas {version} made code for drivers from {needed} on",
+            hint=f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.SERIES}"',
+        )
+    return max(needed, promised)
 
 
 def key(built: Built) -> str:

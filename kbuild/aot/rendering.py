@@ -19,6 +19,7 @@ from kbuild.aot import expressions, selection
 from kbuild.aot.files import templates_directory
 from kbuild.aot.selection import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
 from kbuild.aot.tensor_maps import SWIZZLES, element_type
+from kbuild.compiler.backend import ptxas_wheels
 
 FILES = {
     "__init__.py": "package_init.py.j2",
@@ -52,6 +53,8 @@ class Table:
     kernels: tuple[KernelTable, ...]
     archives: tuple[tuple[str, str], ...]
     """Names of the archives, with the sha256 of their indices."""
+    driver: int = ptxas_wheels.OLDEST_DRIVER
+    """The branch of drivers from which on the cubins run."""
 
     @property
     def build_id(self) -> str:
@@ -111,6 +114,9 @@ def _context(table: Table) -> dict[str, Any]:
         "build_id": table.build_id,
         "targets": table.targets,
         "archives": table.archives,
+        "driver": table.driver,
+        "cuda": ptxas_wheels.cuda_of(table.driver),
+        "drivers": ptxas_wheels.DRIVERS,
         "kernels": kernels,
         "row_count": sum(len(kernel.rows) for kernel in table.kernels),
         "max_parameters": max((len(kernel.parameters) for kernel in table.kernels), default=0) or 1,

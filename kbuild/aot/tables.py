@@ -29,6 +29,7 @@ from kbuild.aot.selection import (
     Row,
     Target,
 )  # fmt: skip
+from kbuild.compiler.backend.ptxas_wheels import OLDEST_DRIVER
 from kbuild.errors import ManifestError
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -39,7 +40,7 @@ _MOST_BITS = 60
 _RESERVED_ARGUMENTS = ("stream", "grid", "arch")
 _RESERVED_FUNCTIONS = (
     "dispatch", "explain", "preload", "is_loaded", "os", "threading", "Path", "annotations", "BUILD_ID", "KERNELS", "ARCHIVES",
-    "LaunchError", "NoVariantError", "ArchiveError", "DriverError",
+    "MIN_DRIVER",    "LaunchError", "NoVariantError", "ArchiveError", "DriverError",
 )  # fmt: skip
 
 
@@ -79,13 +80,13 @@ class Code:
         return tuple(guard.expression for guard in self.variant.guards)
 
 
-def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, Any]]]) -> Table:
+def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, Any]]], driver: int = OLDEST_DRIVER) -> Table:
     """The table of a manifest's package.
 
     `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params` (pairs of name
     and type that the cubin takes), `shared`, `num_warps`, `warps` (of a launch), `registers`, `sha256`, and where the cubin
-    is: `archive`, `archive_sha256` (of its index), `key`, and `ptx_key` if its PTX is there too.  ManifestError where an
-    expression or a name cannot be said in C and Python.
+    is: `archive`, `archive_sha256` (of its index), `key`, and `ptx_key` if its PTX is there too; `driver` is the branch of
+    drivers from which on they run.  ManifestError where an expression or a name cannot be said in C and Python.
     """
     codes: dict[str, list[Code]] = {}
     archives: dict[str, str] = {}
@@ -104,7 +105,7 @@ def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, An
             kernels.append(replace(_make_kernel(kernel, own, targets), first_row=first_row))
             first_row += len(own)
     package = manifest.package
-    return Table(package.name, package.version, package.summary, targets, tuple(kernels), tuple(sorted(archives.items())))
+    return Table(package.name, package.version, package.summary, targets, tuple(kernels), tuple(sorted(archives.items())), driver)
 
 
 def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...]) -> KernelTable:

@@ -20,6 +20,7 @@ from packaging.tags import platform_tags
 from packaging.utils import canonicalize_name
 
 from kbuild.aot.manifest import Package
+from kbuild.compiler.backend import ptxas_wheels
 
 _EARLIEST = 315532800
 """1980-01-01, the first day that zip archives know, in seconds since 1970."""
@@ -29,16 +30,19 @@ _SYSTEM_LIBRARIES = {b"libc.so.6", b"libm.so.6", b"libdl.so.2", b"libpthread.so.
 """Libraries that the manylinux policy lets a wheel count on, as far as C needs them."""
 
 
-def make_wheel(files: Mapping[str, bytes], package: Package, platform: str, epoch: int | None = None) -> tuple[str, bytes]:
+def make_wheel(
+    files: Mapping[str, bytes], package: Package, platform: str, epoch: int | None = None, driver: int = 0
+) -> tuple[str, bytes]:
     """The name and the bytes of the wheel with these files (paths with /, contents).
 
-    `epoch` is SOURCE_DATE_EPOCH, seconds since 1970, for the times in the archive; 1980 when None.
+    `epoch` is SOURCE_DATE_EPOCH, seconds since 1970, for the times in the archive; 1980 when None.  `driver` is the branch of
+    drivers from which on the cubins run; the wheel says so unless it is 0.
     """
     distribution = canonicalize_name(package.name).replace("-", "_")
     tag = f"cp310-abi3-{platform}"
     info = f"{distribution}-{package.version}.dist-info"
     wheel = f"Wheel-Version: 1.0\nGenerator: kbuild\nRoot-Is-Purelib: false\nTag: {tag}\n"
-    entries = dict(files) | {f"{info}/METADATA": _metadata(package).encode(), f"{info}/WHEEL": wheel.encode()}
+    entries = dict(files) | {f"{info}/METADATA": _metadata(package, driver).encode(), f"{info}/WHEEL": wheel.encode()}
     for name in entries:
         if name.startswith("/") or "\\" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is no name for a file in a wheel")
@@ -47,11 +51,21 @@ def make_wheel(files: Mapping[str, bytes], package: Package, platform: str, epoc
     return f"{distribution}-{package.version}-{tag}.whl", _zip(ordered, epoch)
 
 
-def _metadata(package: Package) -> str:
+def _metadata(package: Package, driver: int) -> str:
     lines = ["Metadata-Version: 2.4", f"Name: {package.name}", f"Version: {package.version}"]
     lines += [f"Summary: {package.summary}"] if package.summary else []
     lines += [f"License-Expression: {package.license}"] if package.license else []
-    return "\n".join([*lines, "Requires-Python: >=3.10"]) + "\n"
+    lines += ["Requires-Python: >=3.10"]
+    lines += [f"Requires-External: nvidia-driver (>={driver})", "Description-Content-Type: text/plain"] if driver else []
+    return "\n".join(lines) + "\n" + (f"\n{requirements(package, driver)}\n" if driver else "")
+
+
+def requirements(package: Package, driver: int) -> str:
+    """What the users of a package need, in a sentence."""
+    archs = " or ".join(f"{arch}, and newer GPUs" if arch in package.ptx_archs else arch for arch in package.archs)
+    cuda = ptxas_wheels.cuda_of(driver)
+    shown = f" (CUDA {cuda // 1000}.{cuda % 1000 // 10})" if cuda else ""
+    return f"Needs an NVIDIA GPU ({archs}) with a driver {driver} or newer{shown}, and neither CUDA's toolkit nor a compiler."
 
 
 def _record_digest(data: bytes) -> str:

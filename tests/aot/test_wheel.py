@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.aot.assemble import Built, driver_of
 from kbuild.aot.build import Options, Result, build
-from kbuild.aot.manifest import Package
+from kbuild.aot.manifest import Manifest, Package
 from kbuild.aot.progress import Progress
 from kbuild.aot.wheel import make_wheel, needed_libraries, platform_tag
+from kbuild.errors import ToolError
 from tests.aot.archives import entries_of
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +76,31 @@ def test_the_wheel_is_well_formed(built: tuple[Options, Result]) -> None:
             assert rows[name] == [f"sha256={digest}", str(len(data))]
         text = archive.read("demo_kernels-0.1.0.dist-info/WHEEL").decode()
         assert f"Tag: {'-'.join(wheel.stem.split('-')[2:])}\n" in text and "cp310-abi3-" in text
+
+
+def test_the_wheel_says_which_driver_it_needs(built: tuple[Options, Result]) -> None:
+    """The fake compiler's cubins are of ptxas 13.5."""
+    wheel = built[1].wheel
+    assert wheel is not None
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read("demo_kernels-0.1.0.dist-info/METADATA").decode()
+        package = archive.read("demo_kernels/dispatch.py").decode()
+    head, _, description = metadata.partition("\n\n")
+    assert "Requires-External: nvidia-driver (>=580)" in head and "\nMIN_DRIVER = 580\n" in package
+    assert description == (
+        "Needs an NVIDIA GPU (sm_80, and newer GPUs or sm_90) with a driver 580 or newer (CUDA 13.0), and neither CUDA's toolkit "
+        "nor a compiler.\n"
+    )
+
+
+def test_a_driver_that_the_code_does_not_run_on_cannot_be_promised(tmp_path: Path, built: tuple[Options, Result]) -> None:
+    """A cubin may be of another ptxas than the one that was chosen, out of a cache of another day."""
+    package = replace(PACKAGE, min_driver=525)
+    one = Built(job=None, facts={"ptxas_version": "13.5.37"}, cubin=b"", ptx=b"")  # type: ignore[arg-type]
+    with pytest.raises(ToolError, match=r"min_driver is 525, but ptxas 13\.5\.37 made code for drivers from 580 on"):
+        driver_of(Manifest(package, ()), [one])
+    assert driver_of(Manifest(replace(package, min_driver=590), ()), [one]) == 590
+    assert driver_of(Manifest(package, ()), [replace(one, facts={"ptxas_version": "12.9.86"})]) == 525
 
 
 def test_pip_installs_it_and_it_imports_without_a_gpu(built: tuple[Options, Result], tmp_path: Path) -> None:

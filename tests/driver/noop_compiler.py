@@ -11,7 +11,8 @@ _BITS = {"i64": 64, "u64": 64, "fp64": 64, "i1": 8, "i8": 8, "i16": 16, "fp16": 
 
 
 def compile(
-    source: str, *, signature: Any, constexprs: Any, target: str, num_warps: int, num_stages: int, **options: Any
+    source: str, *, signature: Any, constexprs: Any, target: str, num_warps: int, num_stages: int,
+    ptxas_version: str = "12.9.86", **options: Any,
 ) -> Artifact:  # fmt: skip
     """An artifact that takes the arguments of the signature, but for those equal to one, and does nothing with them."""
     name = source.rpartition(":")[2]
@@ -20,10 +21,15 @@ def compile(
     declared = ", ".join(f".param .b{bits} {argument}" for argument, bits in widths)
     request = repr((source, signature, constexprs, target, num_warps, num_stages)).encode()
     ptx = f".version 7.0\n.target {target}\n.address_size 64\n.visible .entry {name}({declared}) {{ ret; }}\n"
-    # A header, whose tables come last and are empty, and the digest.
-    header = b"\x7fELF\x02\x01\x01" + bytes(33) + (64 + 32).to_bytes(8, "little") + bytes(16)
+    # A header, whose tables come last and are empty, and the digest; byte 8 is the version of the ABI.
+    header = b"\x7fELF\x02\x01\x01\x00" + bytes([8 if ptxas_version.startswith("13") else 7]) + bytes(31) + (64 + 32).to_bytes(8, "little") + bytes(16)
     facts = Metadata(
         name, target, target, num_warps, num_stages, shared=0, params=tuple(params), registers=32, spill_stores=0, spill_loads=0,
-        ptxas_version="13.5", waits_for_launches=True,
+        ptxas_version=ptxas_version, waits_for_launches=True,
     )  # fmt: skip
     return Artifact({"ptx": ptx, "cubin": header + hashlib.sha256(request).digest()}, facts)
+
+
+def compile_by_ptxas_13(*arguments: Any, **options: Any) -> Artifact:
+    """The same with cubins as ptxas 13 makes them."""
+    return compile(*arguments, **options, ptxas_version="13.5.37")

@@ -22,6 +22,9 @@ from kbuild.errors import UsageError
 
 _ELF = b"\x7fELF\x02\x01"
 _FATBIN = (b"\x50\xed\x55\xba", b"\x51\xed\x55\xba")
+_ABI_VERSION = 8
+"""Where an ELF file says which version of its ABI it is in: cubins of ptxas 12 for sm_50 to sm_90 have 7, those of ptxas 13 have 8."""
+_FIRST_WITH_ABI_8 = 13000
 _PTX_VERSIONS = {10000: 63, 10010: 64, 10020: 65, 12060: 85, 12070: 86, 12080: 87, 12090: 88}
 """The newest PTX that a driver knows, 10 * major + minor, where it does not follow from the driver's version."""
 
@@ -168,6 +171,8 @@ def load(context: Context, image: bytes, table: PtxTable, version: int) -> Modul
     except PtxError as error:
         raise Refused(Result.CUDA_ERROR_INVALID_PTX, str(error)) from None
     _check_version(ptx, is_cubin, version)
+    if is_cubin:
+        _check_format(image, version)
     if not _runs_on(ptx.arch, is_cubin, context.device):
         what = "a cubin" if is_cubin else "PTX"
         result = Result.CUDA_ERROR_NO_BINARY_FOR_GPU if is_cubin else Result.CUDA_ERROR_INVALID_PTX
@@ -183,6 +188,15 @@ def _check_version(ptx: PtxModule, is_cubin: bool, version: int) -> None:
     if not is_cubin and 10 * int(major) + int(minor) > known:
         raise Refused(
             Result.CUDA_ERROR_UNSUPPORTED_PTX_VERSION, f"PTX {ptx.version}; the driver knows PTX up to {known // 10}.{known % 10}"
+        )
+
+
+def _check_format(cubin: bytes, version: int) -> None:
+    """Raise Refused for a cubin in a form that is newer than the driver."""
+    if cubin[_ABI_VERSION] >= 8 and version < _FIRST_WITH_ABI_8:
+        raise Refused(
+            Result.CUDA_ERROR_INVALID_IMAGE,
+            "device kernel image is invalid: the cubin is of ptxas 13, whose code drivers for CUDA 13.0 and later load",
         )
 
 

@@ -90,7 +90,8 @@ def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
 
     Raises ToolError where the manifest promises an earlier one.
     """
-    needed, version = max((ptxas_wheels.driver_of(str(one.facts["ptxas_version"])), str(one.facts["ptxas_version"])) for one in built)
+    versions = {str(one.facts["ptxas_version"]) for one in built}
+    needed, version = max((ptxas_wheels.driver_of(version), version) for version in versions)
     promised = manifest.package.min_driver
     if promised and needed > promised:
         raise ToolError(

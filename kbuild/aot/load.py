@@ -103,16 +103,17 @@ def _package(reader: Reader) -> Package:
 def _ptxas(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> dict[str, Any]:
     """The version of ptxas and the oldest driver, which have to fit each other."""
     series, min_driver = reader.get((*path, "ptxas"), table, str, ""), reader.get((*path, "min_driver"), table, int, 0)
+    is_given = type(table.get("min_driver")) is int
     if "ptxas" in table and not re.fullmatch(r"\d{1,3}\.\d{1,3}(\.\d{1,4})?", series):
         reader.error((*path, "ptxas"), f"{described(series)} is no version of ptxas", 'write it as "12.9" or "12.9.86"')
         series = ""
     elif series and ptxas_wheels.parsed(series) < ptxas_wheels.OLDEST:
         oldest = ".".join(map(str, ptxas_wheels.OLDEST))
         reader.error((*path, "ptxas"), f"ptxas {series} does not know the PTX that kbuild writes", f"it takes {oldest} or later")
-    elif "min_driver" in table and min_driver < ptxas_wheels.OLDEST_DRIVER:
-        advice = f"write {ptxas_wheels.OLDEST_DRIVER} or more"
-        reader.error((*path, "min_driver"), f"no ptxas makes code for the driver {min_driver}", advice)
-    elif series and "min_driver" in table and (needed := ptxas_wheels.driver_of(series)) > min_driver:
+    elif is_given and not ptxas_wheels.OLDEST_DRIVER <= min_driver <= ptxas_wheels.LAST_DRIVER:
+        advice = f"write {ptxas_wheels.OLDEST_DRIVER} to {ptxas_wheels.LAST_DRIVER}"
+        reader.error((*path, "min_driver"), f"no ptxas makes code for drivers of {described(min_driver)}", advice)
+    elif series and is_given and (needed := ptxas_wheels.driver_of(series)) > min_driver:
         advice = f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.SERIES}"'
         reader.error((*path, "min_driver"), f"ptxas {series} makes code for drivers from {needed} on, not {min_driver}", advice)
     return {"ptxas": series, "min_driver": min_driver}

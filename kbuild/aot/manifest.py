@@ -65,8 +65,8 @@ class Package:
     """Version of ptxas that assembles the cubins: `12.9` for any of that series, or a whole one; unless it is given, the one that
     kbuild was tested with, if that is installed."""
     min_driver: int = 0
-    """The oldest driver that the cubins have to run on, by its branch: 525 is the first of CUDA 12, 580 of CUDA 13. It chooses the
-    ptxas; unless it is given, the package needs the driver that its ptxas makes code for, and says so."""
+    """The oldest driver that the cubins have to run on, by its branch: 525 is the first of CUDA 12, 580 that of CUDA 13. It
+    chooses the ptxas; unless it is given, the package needs the driver that its ptxas makes code for, and says so."""
 
 
 @dataclass(frozen=True)

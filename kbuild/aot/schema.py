@@ -23,7 +23,7 @@ from kbuild.aot.manifest import (
     Tune,
     Verify,
 )
-from kbuild.compiler.backend.ptxas_wheels import OLDEST_DRIVER
+from kbuild.compiler.backend.ptxas_wheels import LAST_DRIVER, OLDEST_DRIVER
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
@@ -181,7 +181,7 @@ PACKAGE = Table("[package]", Package, (
     Key("summary", (Package, "summary"), _TEXT),
     Key("license", (Package, "license"), _TEXT),
     Key("ptxas", (Package, "ptxas"), {"type": "string", "pattern": r"^\d+\.\d+(\.\d+)?$"}),
-    Key("min_driver", (Package, "min_driver"), {"type": "integer", "minimum": OLDEST_DRIVER}),
+    Key("min_driver", (Package, "min_driver"), {"type": "integer", "minimum": OLDEST_DRIVER, "maximum": LAST_DRIVER}),
 ))  # fmt: skip
 
 MANIFEST = Table("", Manifest, (

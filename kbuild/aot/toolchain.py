@@ -59,6 +59,11 @@ def installed_ptxas() -> list[ptxas_wheels.Installed]:
     return ptxas_wheels.installed(_ptxas_version)
 
 
+def oldest_driver(ptxas: Tool) -> int:
+    """The branch of drivers from which on the cubins of a ptxas run."""
+    return ptxas_wheels.driver_of(_ptxas_version(ptxas.path))
+
+
 def _ptxas_version(path: str) -> str:
     """The version that a ptxas reports."""
     from kbuild.compiler.backend.cubin import ptxas_version  # Seldom asked for, and it takes a process.
@@ -73,13 +78,13 @@ def _require_fit(variable: str, path: str, series: str, min_driver: int) -> None
     version = _ptxas_version(path)
     advice = f"unset {variable}, or change the manifest"
     if series and not ptxas_wheels.is_of(ptxas_wheels.parsed(version), series):
-        raise ToolError(f"package.ptxas of the manifest asks for ptxas {series}, and {variable} is {path}, {version}", hint=advice)
+        raise ToolError(f"package.ptxas asks for ptxas {series}, and {variable} is {path}, {version}", hint=advice)
     needed = ptxas_wheels.driver_of(version)
     if min_driver and needed > min_driver:
         raise ToolError(
-            f"package.min_driver of the manifest is {min_driver}, and {variable} is {path}, {version}, whose code runs on drivers "
-            f"from {needed} on", hint=advice,
-        )  # fmt: skip
+            f"package.min_driver is {min_driver}, and {variable} is {path}, {version}; what that makes needs a driver {needed}",
+            hint=advice,
+        )
 
 
 def find_ninja(environment: Mapping[str, str]) -> Tool:

@@ -43,6 +43,13 @@ def test_a_manifest_without_mistakes(project: Path) -> None:
     assert kernel.defaults == (("SCALE", 2.0),)
 
 
+def test_ptxas_and_driver(project: Path) -> None:
+    manifest = project / "kernels.toml"
+    assert (load(manifest).package.ptxas, load(manifest).package.min_driver) == ("", 0)
+    manifest.write_text(manifest.read_text().replace("[package]", '[package]\nptxas = "13.0"\nmin_driver = 580'))
+    assert (load(manifest).package.ptxas, load(manifest).package.min_driver) == ("13.0", 580)
+
+
 def test_a_fact_about_a_product(project: Path) -> None:
     manifest = project / "kernels.toml"
     manifest.write_text(manifest.read_text().replace('n = "<= 1024" }', '"n * n" = "> 4, <= 1024" }'))
@@ -107,6 +114,20 @@ CASES = [
     ('name = "scale"', 'nmae = "scale"', 8, 'kernel[0]: nmae: unknown key; did you mean "name"?'),
     ('version = "0.1.0"', 'version = "0.1.0"\nlicense = "free"', 5,
      'package.license: "free" is no licence expression; write it as SPDX does'),
+    ('version = "0.1.0"', 'version = "0.1.0"\nptxas = 12.9', 5, "package.ptxas: expected a string, found the float 12.9"),
+    ('version = "0.1.0"', 'version = "0.1.0"\nptxas = "latest"', 5,
+     'package.ptxas: "latest" is no version of ptxas; write it as "12.9" or "12.9.86"'),
+    ('version = "0.1.0"', 'version = "0.1.0"\nptxas = "11.8"', 5,
+     "package.ptxas: ptxas 11.8 does not know the PTX that kbuild writes; it takes 12.4 or later"),
+    ('version = "0.1.0"', 'version = "0.1.0"\nmin_driver = "525"', 5, 'package.min_driver: expected an integer, found "525"'),
+    ('version = "0.1.0"', 'version = "0.1.0"\nmin_driver = 470', 5,
+     "package.min_driver: no ptxas makes code for drivers of the int 470; write 525 to 9999"),
+    ('version = "0.1.0"', 'version = "0.1.0"\nmin_driver = 0', 5,
+     "package.min_driver: no ptxas makes code for drivers of the int 0"),
+    ('version = "0.1.0"', 'version = "0.1.0"\nmin-driver = 525', 5,
+     'package.min-driver: unknown key; did you mean "min_driver"?'),
+    ('version = "0.1.0"', 'version = "0.1.0"\nptxas = "13.0"\nmin_driver = 570', 6,
+     'package.min_driver: ptxas 13.0 makes code for drivers from 580 on, not 570; write min_driver = 580, or ptxas = "12.9"'),
     ('"sm_80", "sm_90"', '"sm_75"', 5, 'package.archs[0]: unknown architecture "sm_75"; known: sm_80, sm_90'),
     ('"sm_80", "sm_90"', '"sm_90a"', 5, 'package.archs[0]: unknown architecture "sm_90a"; did you mean "sm_90"?'),
     ('"kernels/scale.py"', '""', 9, K + 'source: no Python file ""'),

@@ -184,7 +184,10 @@ def test_another_kernel_s_cubin_is_found_out(tmp_path: Path, other: str, arch: s
     """A program in the place of ptxas, such as a cache of compilers, that gives what it made of something else."""
     (tmp_path / "other.cubin").write_bytes(cubin_of(other, arch))
     fake = tmp_path / "ptxas"
-    fake.write_text(f'#!/bin/sh\nfor last; do :; done; cat {tmp_path}/other.cubin > "$last"\n')
+    fake.write_text(f"""#!/bin/sh
+case $1 in --version) echo "Cuda compilation tools, release 12.9, V12.9.86"; exit;; esac
+for last; do :; done; cat {tmp_path}/other.cubin > "$last"
+""")
     fake.chmod(0o755)
     with pytest.raises(ToolError) as caught:
         assemble(kernel("", parameters=PARAMETERS), "sm_90a", str(fake))

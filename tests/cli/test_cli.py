@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -262,6 +263,7 @@ def test_clean_removes_what_was_built_and_nothing_else(project: Path, capsys: py
 def test_doctor(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, "doctor")
     assert code == 0 and "nvidia-cuda-nvcc" in out and "missing" not in out and "Python.h" in out
+    assert re.search(r"ptxas .* V1\d\.\d+\.\d+; .*; for drivers from 5\d\d on", out)
     monkeypatch.setenv("CC", "no-such-compiler")
     code, out, _ = run(capsys, "doctor", "--json")
     rows = {row["name"]: row for row in json.loads(out)}

@@ -22,7 +22,8 @@ def compile(
     request = repr((source, signature, constexprs, target, num_warps, num_stages)).encode()
     ptx = f".version 7.0\n.target {target}\n.address_size 64\n.visible .entry {name}({declared}) {{ ret; }}\n"
     # A header, whose tables come last and are empty, and the digest; byte 8 is the version of the ABI.
-    header = b"\x7fELF\x02\x01\x01\x00" + bytes([8 if ptxas_version.startswith("13") else 7]) + bytes(31) + (64 + 32).to_bytes(8, "little") + bytes(16)
+    abi = 8 if ptxas_version.startswith("13") else 7
+    header = b"\x7fELF\x02\x01\x01\x00" + bytes([abi]) + bytes(31) + (64 + 32).to_bytes(8, "little") + bytes(16)
     facts = Metadata(
         name, target, target, num_warps, num_stages, shared=0, params=tuple(params), registers=32, spill_stores=0, spill_loads=0,
         ptxas_version=ptxas_version, waits_for_launches=True,

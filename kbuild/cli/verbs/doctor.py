@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     rows = [
         ("kbuild", f"{__version__}; {Path(__file__).parents[2]}", True),
         ("python", f"{sys.version.split()[0]}; {sys.executable}", sys.version_info >= (3, 10)),
-        _found("ptxas", lambda: _program(toolchain.find_ptxas(options.environment))),
+        _found("ptxas", lambda: _ptxas(toolchain.find_ptxas(options.environment))),
         _found("llvmlite", lambda: _library(toolchain.find_llvm())),
         _found("ninja", lambda: _program(toolchain.find_ninja(options.environment))),
         _found("cc", lambda: _program(toolchain.find_cc(options.environment))),
@@ -51,6 +51,13 @@ def _program(tool: toolchain.Tool) -> str:
     if version.startswith("("):
         raise ToolError(f"{tool.path} ({tool.origin}) does not run: {version[1:-1]}")
     return f"{version}; {tool.path} ({tool.origin})"
+
+
+def _ptxas(tool: toolchain.Tool) -> str:
+    """The ptxas of a build that asks for none, which drivers run what it makes, and what else there is."""
+    text = f"{_program(tool)}; for drivers from {toolchain.oldest_driver(tool)} on"
+    others = [one.name for one in toolchain.installed_ptxas() if one.path != tool.path]
+    return text + (f"; also installed: {', '.join(others)}" if others else "")
 
 
 def _library(tool: toolchain.Tool) -> str:

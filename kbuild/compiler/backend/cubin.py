@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kbuild.compiler.backend.cross_check import require_same
 from kbuild.compiler.backend.elf import require_elf
-from kbuild.compiler.backend.ptxas_wheels import choose, installed
+from kbuild.compiler.backend.ptxas_wheels import choose, installed, recorded_version
 from kbuild.errors import ToolError
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -50,7 +50,9 @@ def find_ptxas() -> str:
 
 @lru_cache(maxsize=8)
 def ptxas_version(ptxas: str) -> str:
-    """The version that a ptxas reports: `13.5.37`."""
+    """The version of a ptxas: that of its wheel, or the one that it reports: `13.5.37`."""
+    if recorded := recorded_version(ptxas):
+        return recorded
     found = _VERSION.search(_run([ptxas, "--version"]).stdout)
     if found is None:
         raise ToolError(f"{ptxas} --version tells no version")

@@ -23,6 +23,9 @@ _FIRST_DRIVERS = {12: 525, 13: 580}
 """The oldest driver, by its branch, that loads the cubins of each major version of ptxas: those of CUDA's first minor version
 (CUDA Compatibility, "Minor version compatibility")."""
 OLDEST_DRIVER = min(_FIRST_DRIVERS.values())
+"""The first branch of drivers that any code of ptxas runs on."""
+LAST_DRIVER = 9999
+"""The last number that is taken for a branch of drivers."""
 
 DRIVERS = {
     11000: 450, 11010: 455, 11020: 460, 11030: 465, 11040: 470, 11050: 495, 11060: 510, 11070: 515, 11080: 520,
@@ -76,13 +79,17 @@ def installed(ask: Callable[[str], str], entries: Iterable[str] | None = None) -
             if path.is_file() and os.access(path, os.X_OK):
                 resolved = str(path.resolve())
                 if resolved not in found:
-                    found[resolved] = Installed(parsed(_recorded(root, path) or ask(str(path))), str(path))
+                    found[resolved] = Installed(parsed(recorded_version(str(path)) or ask(str(path))), str(path))
     return sorted(found.values(), key=lambda one: (one.version, one.path), reverse=True)
 
 
-def _recorded(root: Path, path: Path) -> str:
-    """The version of the wheel that a file was installed from; empty where none is found."""
-    line = f"\n{path.relative_to(root).as_posix()},".encode()
+def recorded_version(path: str) -> str:
+    """The version of the wheel that a ptxas was installed from; empty where none is found."""
+    file = Path(path)
+    if file.parent.name != "bin" or len(file.parents) < 4:
+        return ""
+    root = file.parents[3]
+    line = f"\n{file.relative_to(root).as_posix()},".encode()
     for record in sorted(root.glob("nvidia_cuda_nvcc*.dist-info/RECORD")):
         if line in b"\n" + record.read_bytes():
             return record.parent.name.removesuffix(".dist-info").rpartition("-")[2]

@@ -23,7 +23,7 @@ from kbuild.errors import UsageError
 _ELF = b"\x7fELF\x02\x01"
 _FATBIN = (b"\x50\xed\x55\xba", b"\x51\xed\x55\xba")
 _ABI_VERSION = 8
-"""Where an ELF file says which version of its ABI it is in: cubins of ptxas 12 for sm_50 to sm_90 have 7, those of ptxas 13 have 8."""
+"""Where an ELF file says which version of its ABI it is in: cubins for sm_50 to sm_90 have 7 of ptxas 12, and 8 of ptxas 13."""
 _FIRST_WITH_ABI_8 = 13000
 _PTX_VERSIONS = {10000: 63, 10010: 64, 10020: 65, 12060: 85, 12070: 86, 12080: 87, 12090: 88}
 """The newest PTX that a driver knows, 10 * major + minor, where it does not follow from the driver's version."""

@@ -96,7 +96,7 @@ def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
     if promised and needed > promised:
         raise ToolError(
             f"package.min_driver is {promised}, but ptxas {version} made code for drivers from {needed} on",
-            hint=f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.SERIES}"',
+            hint=f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(promised)}"',
         )
     return max(needed, promised)
 

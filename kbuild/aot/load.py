@@ -114,7 +114,7 @@ def _ptxas(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> dict[str,
         advice = f"write {ptxas_wheels.OLDEST_DRIVER} to {ptxas_wheels.LAST_DRIVER}"
         reader.error((*path, "min_driver"), f"no ptxas makes code for drivers of {described(min_driver)}", advice)
     elif series and is_given and (needed := ptxas_wheels.driver_of(series)) > min_driver:
-        advice = f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.SERIES}"'
+        advice = f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(min_driver)}"'
         reader.error((*path, "min_driver"), f"ptxas {series} makes code for drivers from {needed} on, not {min_driver}", advice)
     return {"ptxas": series, "min_driver": min_driver}
 

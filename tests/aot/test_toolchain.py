@@ -31,7 +31,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_manifest_chooses(site: Path) -> None:
     chosen = {series: toolchain.find_ptxas({}, series) for series in ("", "12.9", "13.5")}
     assert {series: tool.origin for series, tool in chosen.items()} == {
-        "": "nvidia-cuda-nvcc 12.9.86", "12.9": "nvidia-cuda-nvcc 12.9.86", "13.5": "nvidia-cuda-nvcc 13.5.37",
+        "": "nvidia-cuda-nvcc 13.5.37", "12.9": "nvidia-cuda-nvcc 12.9.86", "13.5": "nvidia-cuda-nvcc 13.5.37",
     }  # fmt: skip
     assert chosen["13.5"].path == str(site / "nvidia/cu13/bin/ptxas")
 
@@ -62,10 +62,11 @@ def test_a_build_by_another_ptxas_is_another_build(site: Path, project: Path) ->
 
     before = manifest.read_text()
     default = identities("")
-    assert identities('ptxas = "12.9"') == identities("min_driver = 525") == default
-    assert identities('ptxas = "13.5"').isdisjoint(default)
+    assert identities('ptxas = "13.5"') == identities("min_driver = 580") == default
+    older = identities('ptxas = "12.9"')
+    assert identities("min_driver = 525") == older and older.isdisjoint(default)
     with pytest.raises(ToolError, match=r"ptxas 12\.8 is not installed; there is 13\.5\.37, 12\.9\.86"):
         identities('ptxas = "12.8"')
-    elsewhere = replace(options, environment={**options.environment, "KBUILD_PTXAS": str(site / "nvidia/cu13/bin/ptxas")})
+    elsewhere = replace(options, environment={**options.environment, "KBUILD_PTXAS": str(site / "nvidia/cuda_nvcc/bin/ptxas")})
     manifest.write_text(before)
-    assert {job.identity for job in build(elsewhere, Progress()).jobs} == identities('ptxas = "13.5"')
+    assert {job.identity for job in build(elsewhere, Progress()).jobs} == older

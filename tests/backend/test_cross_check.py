@@ -138,7 +138,7 @@ def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
     message = str(caught.value)
     assert "products of matrices (HGMMA of 16 columns): expected 3, found 2; the results would be wrong" in message
     assert re.search(r"ptxas 1\d\.\d+\.\d+ made a cubin", message) and "kbuild 0.1.0, llvmlite 0." in message
-    assert "KBUILD_PTXAS" in caught.value.hint and 'ptxas = "12.9"' in caught.value.hint
+    assert "KBUILD_PTXAS" in caught.value.hint and "[package]" in caught.value.hint
     assert assemble(kernel(wgmmas(0, 1, 2)), "sm_90a")
 
 

@@ -37,7 +37,8 @@ def test_wheels_of_both_layouts_are_found_side_by_side(tmp_path: Path) -> None:
     new, old = wheel(tmp_path, "13.5.37"), wheel(tmp_path, "12.9.86")
     found = installed(never, [str(tmp_path), str(tmp_path)])
     assert found == [Installed((13, 5, 37), str(new)), Installed((12, 9, 86), str(old))]
-    assert choose(found).path == choose(found[::-1]).path == str(old), "the version that kbuild was tested with, in any order"
+    assert choose(found).path == choose(found[::-1]).path == str(new), "in any order"
+    assert choose(found, min_driver=550).path == choose(found[::-1], "12.9").path == str(old)
 
 
 def test_a_ptxas_that_no_wheel_knows_is_asked(tmp_path: Path) -> None:
@@ -54,8 +55,8 @@ FOUND = [Installed(parsed(version), f"/{version}") for version in ("13.0.88", "1
 
 
 @pytest.mark.parametrize("series, min_driver, wanted", [
-    ("", 0, "12.9.86"), ("12.9", 0, "12.9.86"), ("12.9.86", 0, "12.9.86"), ("12.8", 0, "12.8.93"), ("12.1", 0, None),
-    ("12.10", 0, "12.10.1"), ("13.0", 0, "13.0.88"), ("13", 0, "13.5.37"), ("", 525, "12.9.86"), ("", 580, "12.9.86"),
+    ("", 0, "13.5.37"), ("12.9", 0, "12.9.86"), ("12.9.86", 0, "12.9.86"), ("12.8", 0, "12.8.93"), ("12.1", 0, None),
+    ("12.10", 0, "12.10.1"), ("13.0", 0, "13.0.88"), ("13", 0, "13.5.37"), ("", 525, "12.9.86"), ("", 580, "13.5.37"),
     ("13.5", 580, "13.5.37"), ("13.5", 525, None), ("12.9.1", 0, None),
 ])  # fmt: skip
 def test_the_choice(series: str, min_driver: int, wanted: str | None) -> None:
@@ -66,13 +67,15 @@ def test_the_choice(series: str, min_driver: int, wanted: str | None) -> None:
         assert choose(FOUND, series, min_driver).name == wanted
 
 
-def test_without_the_tested_version_the_newest_is_taken() -> None:
-    others = [one for one in FOUND if one.name != "12.9.86"]
-    assert choose(others).name == "13.5.37" and choose(others, min_driver=525).name == "12.10.1"
+def test_tested_versions_come_first_and_then_the_newest() -> None:
+    later = Installed((13, 6, 1), "/13.6.1")
+    others = [one for one in FOUND if one.name not in ("12.9.86", "13.5.37")]
+    assert choose([*FOUND, later]).name == "13.5.37" and choose([*others, later]).name == "13.6.1"
+    assert choose([*others, FOUND[2]]).name == "12.9.86" and choose(others, min_driver=525).name == "12.10.1"
 
 
 @pytest.mark.parametrize("found, series, min_driver, message", [
-    ([], "", 0, "ptxas is not installed"), ([], "12.9", 0, "ptxas 12.9 is not installed"),
+    ([], "12.9", 0, "ptxas 12.9 is not installed"),
     (FOUND[:1], "", 525, "ptxas for drivers from 525 on is not installed; there is 13.0.88"),
 ])  # fmt: skip
 def test_what_is_missing_is_said_with_the_command_that_installs_it(
@@ -84,9 +87,10 @@ def test_what_is_missing_is_said_with_the_command_that_installs_it(
 
 
 def test_versions_of_cuda_13_have_a_package_of_another_name() -> None:
-    with pytest.raises(ToolError) as caught:
-        choose([], "13.0.88")
-    assert caught.value.hint.startswith('pip install "nvidia-cuda-nvcc==13.0.88"')
+    for series, wanted in (("13.0.88", "13.0.88"), ("", "13.5.*")):
+        with pytest.raises(ToolError) as caught:
+            choose([], series)
+        assert caught.value.hint.startswith(f'pip install "nvidia-cuda-nvcc=={wanted}"')
 
 
 @pytest.mark.parametrize("version, driver, cuda", [

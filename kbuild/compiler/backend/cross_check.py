@@ -1,8 +1,9 @@
 """Holds a cubin against the PTX that it was made of: ptxas is not trusted.
 
-ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and a program in the place of ptxas may give another
-kernel's cubin.  What is compared takes half a millisecond: the kernel's name, its architecture, the bytes of its parameters, the
-threads of a program, and how many tensor-core instructions of each kind there are.
+ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and ptxas before 13.3 to overwrite their operands; a
+program in the place of ptxas may give another kernel's cubin.  What is compared takes half a millisecond: the kernel's name, its
+architecture, the bytes of its parameters, the threads of a program, and how many tensor-core instructions of each kind there are.
+Code whose asynchronous products read registers is followed along its paths besides (async_operands.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from kbuild.compiler.backend.async_operands import overwritten
 from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
 from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx
 from kbuild.errors import ToolError
@@ -19,6 +21,7 @@ _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)")
 _PARAMETER = re.compile(r"\.(?:[bsuf](8|16|32|64))\b[^,\[]*(?:\[(\d+)\])?")
 _THREADS = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _CODE = ".text."
+_WITH_ASYNCHRONOUS_PRODUCTS = 90
 
 
 def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str) -> None:
@@ -28,11 +31,13 @@ def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str) -> None:
     """
     found = sections(cubin)
     differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin)), *_of_products(ptx, arch, found)]
+    if capability(cubin) == _WITH_ASYNCHRONOUS_PRODUCTS:
+        differences += _of_operands(found)
     if differences:
         listed = "\n".join(f"    {difference}" for difference in differences)
         raise ToolError(
             f"ptxas {ptxas} made a cubin that is not the PTX that it was given (by {_writer()}):\n{listed}",
-            hint='use another ptxas: set KBUILD_PTXAS to it, or write ptxas = "12.9" under [package] in kernels.toml',
+            hint="take another version: set KBUILD_PTXAS to it, or name it as `ptxas` under [package] of kernels.toml",
         )
 
 
@@ -80,6 +85,16 @@ def _of_products(ptx: str, arch: str, found: list[Section]) -> Iterator[str]:
     for product, wanted in expected(names, number).items():
         if made[product] < wanted:
             yield f"products of matrices ({product}): expected {wanted}, found {made[product]}; the results would be wrong"
+
+
+def _of_operands(found: list[Section]) -> Iterator[str]:
+    for section in found:
+        if section.name.startswith(_CODE) and (wrong := overwritten(section.data)):
+            first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            yield (
+                f"{section.name}, register R{first.register}: written at {first.place:#x} while the product at "
+                f"{first.product:#x} may still read it{more}; the results would be wrong"
+            )
 
 
 def _numbers(values: tuple[int, ...]) -> str:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from kbuild.errors import ToolError
 
-SERIES = "12.9"
-"""The version that is taken unless another one is asked for: the one that kbuild is tested with (docs/performance.md)."""
+TESTED = ("13.5", "12.9")
+"""The versions that kbuild is tested with, the preferred one first (docs/performance.md says why)."""
 OLDEST = (12, 4)
 """The first version that knows the PTX that kbuild writes, 8.4."""
 
@@ -99,17 +99,23 @@ def recorded_version(path: str) -> str:
 def choose(found: Iterable[Installed], series: str = "", min_driver: int = 0) -> Installed:
     """The ptxas to use of those that are installed.
 
-    `series` asks for a version (`12.9`), `min_driver` for code that a branch of drivers loads; without both it is that of
-    `SERIES`, or the newest one.  Raises `ToolError` where none will do.
+    `series` asks for a version (`12.9`), `min_driver` for code that a branch of drivers loads; of what is left, those of `TESTED`
+    come first, then the newest.  Raises `ToolError` where none will do.
     """
     found = sorted(found, reverse=True)
     fit = [one for one in found if is_of(one.version, series)]
     fit = [one for one in fit if not min_driver or driver_of(one.name) <= min_driver]
     if fit:
-        return next((one for one in fit if is_of(one.version, SERIES)), fit[0])
+        return next((one for wanted in TESTED for one in fit if is_of(one.version, wanted)), fit[0])
     wanted = f" {series}" if series else f" for drivers from {min_driver} on" if min_driver else ""
     there = f"; there is {', '.join(one.name for one in found)}" if found else ""
-    raise ToolError(f"ptxas{wanted} is not installed{there}", hint=f"{install(series or SERIES)}, or set KBUILD_PTXAS to one")
+    command = install(series or series_for(min_driver))
+    raise ToolError(f"ptxas{wanted} is not installed{there}", hint=f"{command}, or set KBUILD_PTXAS to one")
+
+
+def series_for(driver: int) -> str:
+    """The tested version whose code runs on a branch of drivers; the preferred one for 0."""
+    return next((series for series in TESTED if not driver or driver_of(series) <= driver), TESTED[-1])
 
 
 def install(series: str) -> str:

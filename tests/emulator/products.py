@@ -57,10 +57,10 @@ def product(name: str, largest: int = 4) -> Program:
     fragments = [
         fragment(left, a, lambda r, e, g, t: (g + 8 * (r % rows), w * t + e + 4 * w * (r // rows)), m * k // (32 * w)),
         fragment(right, b, lambda r, e, g, t: (w * t + e + 4 * w * r, g), k * n // (32 * w)),
-        _accumulator(add, c),
+        accumulator(add, c),
     ]
     total = _combined(left, right, words) + add
-    return _program(name, "d" if a == "f64" else "r", fragments, _accumulator(total, d))
+    return _program(name, "d" if a == "f64" else "r", fragments, accumulator(total, d))
 
 
 def _combined(left: np.ndarray, right: np.ndarray, words: list[str]) -> np.ndarray:
@@ -69,7 +69,7 @@ def _combined(left: np.ndarray, right: np.ndarray, words: list[str]) -> np.ndarr
     return left @ right
 
 
-def _accumulator(matrix: np.ndarray, kind: str) -> np.ndarray:
+def accumulator(matrix: np.ndarray, kind: str) -> np.ndarray:
     rows = len(matrix) // 8
     if kind == "f16":
         return fragment(matrix, kind, lambda r, e, g, t: (g + 8 * r, 2 * t + e), rows)

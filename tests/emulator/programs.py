@@ -7,6 +7,7 @@ import numpy as np
 from .golden_async import ASYNCHRONOUS
 from .golden_program import Program, at
 from .products import PRODUCTS
+from .wmma_products import SPARSE, WMMA
 
 LANE = np.arange(32, dtype=np.uint32)
 OUT = at("out", 4) + "    st.global.b32 [%d0], %r0;\n"
@@ -138,12 +139,6 @@ MEMORY = [
 """,
         {"out": np.concatenate([np.arange(128, dtype=np.uint32).reshape(32, 4)[:31, [2, 3, 0, 1]], [[124, 125, 124, 125]]])},
         {"a": np.arange(128, dtype=np.uint32).reshape(32, 4), "out": np.zeros((32, 4), np.uint32)}),
-    Program("eight halves", at("a", 16) + """
-    ld.global.v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}, [%d0];
-""" + at("out", 16) + """
-    st.global.v8.b16 [%d0], {%h8, %h7, %h6, %h5, %h4, %h3, %h2, %h1};
-""", {"out": np.arange(256, dtype=np.uint16).reshape(32, 8)[:, ::-1]},
-        {"a": np.arange(256, dtype=np.uint16).reshape(32, 8), "out": np.zeros((32, 8), np.uint16)}),
     lanes("atomic sum of colliding lanes", """
     and.b32 %r1, %r_tid, 3;
     shl.b32 %r2, %r1, 2;
@@ -316,4 +311,4 @@ $L_on:
         {"out": np.array([1, 0, 1, 0], np.uint32)}, {"out": np.zeros(4, np.uint32)}, shared=16, grid=(4,), cluster=(2, 1, 1)),
 ]  # fmt: skip
 
-PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL, *PRODUCTS, *ASYNCHRONOUS]
+PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL, *PRODUCTS, *WMMA, *SPARSE, *ASYNCHRONOUS]

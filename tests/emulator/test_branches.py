@@ -60,8 +60,8 @@ one:
 }
 """
     call = "{ .param .b32 a; .param .b32 b;\n st.param.b32 [a], %r1;\n call.uni (b), way, (a);\n ld.param.b32 %r2, [b]; }\n"
-    body = "and.b32 %r1, %r_tid, 1;\n" + call + "mov.b32 %r0, %r2;\n xor.b32 %r1, %r1, 1;\n" + call + "mad.lo.u32 %r0, %r2, 100, %r0;\n"
-    body += at("out", 4) + "st.global.b32 [%d0], %r0;\n"
+    body = "and.b32 %r1, %r_tid, 1;\n" + call + "mov.b32 %r0, %r2;\n xor.b32 %r1, %r1, 1;\n" + call
+    body += "mad.lo.u32 %r0, %r2, 100, %r0;\n" + at("out", 4) + "st.global.b32 [%d0], %r0;\n"
     found = launch(body, {"out": np.zeros(32, np.uint32)}, module=module).check().outputs[0]
     assert found is not None and (found == np.where(LANE[:32] % 2, 701, 107)).all()
 

@@ -19,8 +19,10 @@ from kbuild.emulator.optable import (
     integers,
     moves,
     remote_rows,
+    sparse_rows,
     tensor_rows,
     wgmma_rows,
+    wmma_rows,
 )
 from kbuild.emulator.optable.row import Bound, Effects, Form, Lanes, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError
@@ -28,8 +30,8 @@ from kbuild.emulator.ptx import Instruction, PtxError
 __all__ = ["SECTIONS", "TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of"]
 
 SECTIONS = (
-    integers, bits, floats, convert, moves, access, collectives, control, tensor_rows, async_rows, bulk_rows, remote_rows,
-    wgmma_rows,
+    integers, bits, floats, convert, moves, access, collectives, control, tensor_rows, sparse_rows, wmma_rows, async_rows,
+    bulk_rows, remote_rows, wgmma_rows,
 )  # fmt: skip
 """The modules whose `ROWS` make up the table."""
 TABLE: tuple[Row, ...] = tuple(row for module in SECTIONS for row in module.ROWS)

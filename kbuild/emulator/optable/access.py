@@ -209,9 +209,9 @@ _ATOMIC = "[relaxed|acquire|release|acq_rel][cta|cluster|gpu|sys][global|shared|
 _ANY = ("generic",)
 
 ROWS = [
-    Row("ld" + _ORDER + _SPACES + _CACHE + "[v2|v4|v8]" + _DATA, "", "load", handler=_load,
+    Row("ld" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "load", handler=_load,
         effects=Effects(reads=_ANY), unordered=True),
-    Row("st" + _ORDER + _SPACES + _CACHE + "[v2|v4|v8]" + _DATA, "", "store", handler=_store,
+    Row("st" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "store", handler=_store,
         effects=Effects(writes=_ANY), unordered=True),
     *(
         Row(f"{opcode}{_ATOMIC}{operation}", "", summary, handler=_atomic,

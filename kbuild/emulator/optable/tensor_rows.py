@@ -15,7 +15,8 @@ from kbuild.emulator.optable.collectives import whole_warps
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Instruction, Operand, PtxError, Vector
 
-_ELEMENT = re.compile(r"(f16|bf16|tf32|f32|f64|e4m3|e5m2|[su](4|8|32)|b1)$")
+ELEMENT = re.compile(r"(f16|bf16|tf32|f32|f64|e4m3|e5m2|[su](4|8|32)|b1)$")
+"""Types of elements of matrices."""
 _WARP = Effects(collective="warp", aligned=True)
 _READS = Effects(reads=("shared",), collective="warp", aligned=True)
 _WRITES = Effects(writes=("shared",), collective="warp", aligned=True)
@@ -28,7 +29,7 @@ def _registers(operand: Operand) -> tuple[Operand, ...]:
 def _product(form: Form, instruction: Instruction) -> Bound:
     """`mma.sync`."""
     shape = next(modifier for modifier in form.modifiers if modifier[0] == "m")
-    d, a, b, c = (modifier for modifier in form.modifiers if _ELEMENT.match(modifier))
+    d, a, b, c = (modifier for modifier in form.modifiers if ELEMENT.match(modifier))
     operation = form.choose("and", "xor") if a == "b1" else ""
     word = "b64" if a == "f64" else "b32"
     lists = [_registers(operand) for operand in instruction.operands]

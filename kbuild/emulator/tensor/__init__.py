@@ -8,6 +8,7 @@ from kbuild.emulator.tensor.descriptor import Descriptor, operand_addresses
 from kbuild.emulator.tensor.elements import ELEMENT_BITS, elements, finish
 from kbuild.emulator.tensor.matrices import collect_matrix, distribute_matrix, transpose_matrix
 from kbuild.emulator.tensor.mma import mma_sync
+from kbuild.emulator.tensor.sparse import mma_sparse
 from kbuild.emulator.tensor.swizzle import swizzle
 from kbuild.emulator.tensor.wgmma import accumulator, accumulator_registers, multiply, operand_of_registers
 
@@ -20,6 +21,7 @@ __all__ = [
     "distribute_matrix",
     "elements",
     "finish",
+    "mma_sparse",
     "mma_sync",
     "multiply",
     "operand_addresses",

@@ -8,6 +8,7 @@ for each further register (for A: pair of registers).  Of C and D it holds the c
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -30,18 +31,23 @@ def mma_sync(
     kind_d, kind_a, kind_b, kind_c = types
     if columns != 8 or rows not in (8, 16):
         raise ValueError(f"the fragments of {shape} are not known")
-    for name, found, kind, size in (("A", a, kind_a, rows * depth), ("B", b, kind_b, 8 * depth), ("C", c, kind_c, rows * 8)):
-        width = 64 if found.dtype.itemsize == 8 else 32
-        needed = size * ELEMENT_BITS[kind] // (32 * width)
-        if len(found) != needed:
-            raise ValueError(f"{name} of {shape} with {kind} has {needed} registers, not {len(found)}")
+    check_registers(shape, (("A", a, kind_a, rows * depth), ("B", b, kind_b, 8 * depth), ("C", c, kind_c, rows * 8)))
     left, right = matrix_a(a, kind_a, rows), matrix_b(b, kind_b)
     if operation:
-        product = _count_ones(left, right, operation)
+        product = count_ones(left, right, operation)
     else:
         with np.errstate(all="ignore"):
             product = left @ right
     return registers_of_d(finish(product + matrix_c(c, kind_c, rows), kind_d, saturate), kind_d)
+
+
+def check_registers(shape: str, operands: Iterable[tuple[str, np.ndarray, str, int]]) -> None:
+    """Raise ValueError unless each operand (name, registers, kind and number of elements) has as many registers as it needs."""
+    for name, found, kind, size in operands:
+        width = 64 if found.dtype.itemsize == 8 else 32
+        needed = size * ELEMENT_BITS[kind] // (32 * width)
+        if len(found) != needed:
+            raise ValueError(f"{name} of {shape} with {kind} has {needed} registers, not {len(found)}")
 
 
 def shape_of(shape: str) -> tuple[int, int, int]:
@@ -85,7 +91,7 @@ def registers_of_d(matrix: np.ndarray, kind: str) -> np.ndarray:
     return parts.transpose(1, 4, 0, 2, 3).reshape(rows // 4, warps, 32)
 
 
-def _count_ones(left: np.ndarray, right: np.ndarray, operation: str) -> np.ndarray:
+def count_ones(left: np.ndarray, right: np.ndarray, operation: str) -> np.ndarray:
     """Dot products of bits: how often both are set, or how often they differ."""
     both = left @ right
     if operation == "and":

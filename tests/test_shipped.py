@@ -50,6 +50,7 @@ def test_variant_spills_nothing_and_disassembles(variant: Variant, tmp_path: Pat
         cluster_size=variant.cluster_size,
     )
     assert (artifact.metadata.spill_stores, artifact.metadata.spill_loads, artifact.metadata.warnings) == (0, 0, ())
+    assert (f".reqnctapercluster {variant.cluster_size}" in artifact.asm["ptx"]) == (variant.cluster_size > 1)
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(artifact.asm["cubin"])
     listing = subprocess.run([tool("nvdisasm"), str(cubin)], capture_output=True, text=True, check=True).stdout

@@ -18,6 +18,7 @@ from typing import Any
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
 from kbuild.compiler.backend.cubin import CubinFacts, assemble
 from kbuild.compiler.backend.llvm import to_ptx
+from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
@@ -25,9 +26,10 @@ from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
 from kbuild.compiler.lower import lower_module
 from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import GridDependencyWait
 from kbuild.compiler.targets import Target, find_target
-from kbuild.errors import CompileError, UsageError
+from kbuild.errors import CompileError, ErrorGroup, UsageError
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
 CLUSTER_SIZES = (1, 2, 4, 8)
@@ -71,7 +73,9 @@ class Metadata:
     waits_for_launches: bool = False
     """Whether it waits for the launches before it by itself, so that it may begin before they have ended."""
     warnings: tuple[str, ...] = ()
-    """What ptxas warned of."""
+    """What ptxas warned of, and with their places in the source the `serialized` ones."""
+    serialized: tuple[str, ...] = ()
+    """Dots that ptxas does not let run ahead as the code has them, which costs speed alone; `strict` refuses them."""
     conversions: int = 0
     """Changes of layout that go through shared memory; known from the stage `ttgir` on."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -107,6 +111,7 @@ def compile(
     ptxas: str | None = None,
     dump: str | Path | None = None,
     texts: Collection[str] = STAGES,
+    strict: bool = False,
 ) -> Artifact:
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
@@ -118,6 +123,7 @@ def compile(
     `debug` compiles in `assert` and `tl.device_assert`, and with them checks that `+`, `-` and `*` of integers with fewer than
     64 bits do not overflow, as does `debug=True` of the kernel's decorator: where one fails the kernel stops.
     `texts` are the stages that the artifact is to have besides the last: printing others is left out.
+    With `strict` it is an error, and not a warning, that ptxas serializes a dot.
 
     Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
     `ToolError` when ptxas is missing or fails.
@@ -126,7 +132,7 @@ def compile(
         raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
     chosen = find_target(target)
     require_clusters(cluster_size, chosen)
-    run = _Compilation(chosen, num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None, texts)
+    run = _Compilation(chosen, num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None, texts, strict)
     start, text = _later_stage(source)
     if start is None:
         require_warps(num_warps)
@@ -188,6 +194,14 @@ def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
     return tuple(zip(names, types))
 
 
+def _serialized(module: Module, notes: Sequence[Note]) -> list[CompileError]:
+    """An error for each note of ptxas, at the dot that it is about; at the first dot where it names none."""
+    dots = [op.loc for op in module.kernel.body.walk() if isinstance(op, WarpGroupDot)] or [module.kernel.loc]
+    found = dict.fromkeys((dots[note.dot or 0], str(note)) for note in notes)
+    hint = "smaller tiles, or more warps, take fewer registers of a thread; without strict this is a warning"
+    return [CompileError(f"this dot runs slower than it could: {text}", loc, hint) for loc, text in found]
+
+
 def _later_stage(source: Any) -> tuple[str | None, str]:
     """The stage and text of a source that is a file of a later stage; (None, "") for Python."""
     suffix = Path(source).suffix.lstrip(".") if isinstance(source, str | Path) else ""
@@ -211,6 +225,7 @@ class _Compilation:
     ptxas: str | None
     dump: Path | None
     texts: Collection[str]
+    strict: bool = False
 
     def __post_init__(self) -> None:
         self.arch = self.target.arch
@@ -259,9 +274,12 @@ class _Compilation:
         with self.timed("cubin"):
             cubin, facts = assemble(ptx, self.arch, self.ptxas, lineinfo=self.lineinfo)
         self.asm["cubin"] = cubin
-        return self.finish(module, facts)
+        serialized = _serialized(module, facts.notes)
+        if serialized and self.strict:
+            raise ErrorGroup(serialized)
+        return self.finish(module, facts, tuple(f"{error.loc}: {error.message}" for error in serialized))
 
-    def finish(self, module: Module, facts: CubinFacts | None = None) -> Artifact:
+    def finish(self, module: Module, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()) -> Artifact:
         attrs = module.kernel.attrs
         metadata = Metadata(
             name=module.kernel.name,
@@ -279,7 +297,8 @@ class _Compilation:
             spill_loads=facts.spill_loads if facts else None,
             ptxas_version=facts.ptxas_version if facts else None,
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
-            warnings=facts.warnings if facts else (),
+            warnings=(*facts.warnings, *serialized) if facts else (),
+            serialized=serialized,
             conversions=sum(isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()),
             stage_seconds=self.seconds,
         )

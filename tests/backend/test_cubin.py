@@ -96,12 +96,30 @@ ptxas info    : Used 168 registers, used 2 barriers, 48 bytes cumulative stack s
 
 
 def test_facts_are_read_from_the_report():
-    facts = _facts(REPORT, "13.5.37")
+    facts = _facts(REPORT, "13.5.37", PTX)
     assert (facts.registers, facts.spill_stores, facts.spill_loads, facts.stack) == (168, 16, 20, 48)
     assert facts.barriers == 2 and facts.shared == 1024 and len(facts.warnings) == 1
 
 
-def test_serialised_matrix_products_are_an_error():
-    line = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x in 'k'"
-    with pytest.raises(ToolError, match="C7510"):
-        _facts(REPORT + line, "13.5.37")
+WGMMA = """
+wgmma.fence.sync.aligned; // dot 0
+wgmma.fence.sync.aligned; // dot 0
+mov.b32 %r1, %r2;
+wgmma.fence.sync.aligned; // dot 1
+mov.b32 %r3, %r4;
+"""
+SERIALIZED = "Potential Performance Loss: wgmma.mma_async instructions are serialized due to"
+NOTES = f"""
+ptxas info    : (C7510) {SERIALIZED} x in the function 'k' in line 7
+ptxas info    : (C7511) {SERIALIZED} y for the function 'k'
+ptxas info    : (C7517) wgmma.wait_group is injected in around line 4 by compiler to allow z in function 'k'
+ptxas info    : (C7517) wgmma.wait_group is injected in around line 3 by compiler to allow z in function 'k'
+"""
+
+
+def test_notes_on_dots_are_read_from_the_report_with_the_dot_whose_line_they_name():
+    assert _facts(REPORT + NOTES, "13.5.37", WGMMA).notes == (
+        ("C7510", "wgmma.mma_async instructions are serialized due to x", 1),
+        ("C7511", "wgmma.mma_async instructions are serialized due to y", None),
+        ("C7517", "wgmma.wait_group is injected by compiler to allow z", 0),
+    )

@@ -53,13 +53,14 @@ class WarpGroupMachine(Machine):
         tied = {int(each): operands[n] for n, each in enumerate(constraints[results:]) if each.isdigit()}
         registers = {f"${n}": tied.get(n) for n in range(results)}
         registers.update({f"${results + n}": operand for n, operand in enumerate(operands)})
-        for line in template.replace("{\n", "").splitlines():
+        for line in template.splitlines()[1:-1] if template.startswith("{") else template.splitlines():
             self.count[line.split(".")[0]] = self.count.get(line.split(".")[0], 0) + 1
             if line.startswith("add.s32"):
                 target, source, amount = fields(r"add.s32 (\w+), (\$\d+), (\d+);", line)
                 registers[target] = registers[source] + np.int32(amount)
             elif line.startswith("mov.b64"):
-                target, low, high = fields(r"mov.b64 (\w), \{(\w+), (\d+)\};", line)
+                target, low, high = fields(r"mov.b64 (\w+), \{(\w+), (\d+)\};", line)
+                assert target not in registers, "two steps share a descriptor"
                 registers[target] = registers[low].astype(np.int64) & 0xFFFFFFFF | np.uint64(int(high) << 32).astype(np.int64)
             elif line.startswith("mov"):
                 target, source = fields(r"mov.b32 (\$\d+), (\$\d+);", line)
@@ -73,16 +74,16 @@ class WarpGroupMachine(Machine):
         """One instruction: every warpgroup multiplies what its descriptors name."""
         n, k, kind = fields(r"m64n(\d+)k(\d+)\.\w+\.(\w+)\.", line)
         assert (self.writer == -1).all(), "the memory was written after the last barrier"
-        sums, left, scale, immediates = fields(r" \{(.*?)\}, (\w|\{.*?\}), b, ([01])(.*);", line)
+        sums, left, right, scale, immediates = fields(r" \{(.*?)\}, (\w+|\{.*?\}), (\w+), ([01])(.*);", line)
         flags = [int(flag) for flag in immediates.split(", ")[3:]]
         names = sums.split(", ")
         if scale == "0":
             registers.update({name: np.zeros(len(self.threads), np.int32 if kind == "s8" else np.float32) for name in names})
         for group in range(len(self.threads) // 128):
             threads = slice(128 * group, 128 * group + 128)
-            b = self.tile(registers["b"][threads], int(n), int(k), kind, flags[-1] if flags else 0)
-            if left == "a":
-                a = self.tile(registers["a"][threads], 64, int(k), kind, flags[0] if flags else 0)
+            b = self.tile(registers[right][threads], int(n), int(k), kind, flags[-1] if flags else 0)
+            if left in registers:
+                a = self.tile(registers[left][threads], 64, int(k), kind, flags[0] if flags else 0)
             else:
                 words = [registers[name][threads] for name in left.strip("{}").split(", ")]
                 a = fragment_of_a(words, int(k), kind)

@@ -32,6 +32,15 @@ def _tile(
     )  # fmt: skip
 
 
+def _add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
+    return Case(
+        name, "products.py", "dot_add_rows",
+        lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, n, k), "rows": small_integers(rng, m),
+                     "c": poisoned(m, n), "ldb": k},
+        lambda a, b, rows, **_: {"c": numbers(a) @ numbers(b).T + rows[:, None]}, {"M": m, "N": n, "K": k},
+    )  # fmt: skip
+
+
 def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
     def make(rng):
         return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n), "c": poisoned(m, n),
@@ -208,6 +217,8 @@ CASES = [
     _tile("dot_fp16_wide", "float16", 16, 256, 64, 8), _tile("dot_fp16_tall", "float16", 256, 16, 16, 4),
     _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"), _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
     _tile("dot_fp8", "fp8e4nv", 32, 32, 64), _tile("dot_fp8_e5m2", "fp8e5", 64, 32, 32),
+    _add_rows("dot_add_rows", "float16", 64, 64, 64), _add_rows("dot_add_rows_tf32", "float32", 64, 16, 64),
+    _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64),
     Case("dot_transposed", "products.py", "dot_transposed",
          lambda rng: {"a": operand(rng, "float16", 32, 64), "b": operand(rng, "float16", 64, 32), "c": poisoned(64, 64)},
          lambda a, b, c: {"c": numbers(a).T @ numbers(b).T}, {"M": 64, "N": 64, "K": 32}),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kbuild.compiler.backend.cross_check import require_same
 from kbuild.compiler.backend.elf import require_elf
+from kbuild.compiler.backend.notes import Note, notes_of
 from kbuild.compiler.backend.ptxas_wheels import choose, installed, recorded_version
 from kbuild.errors import ToolError
 
@@ -18,8 +19,7 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 _BARRIERS = re.compile(r"used (\d+) barriers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_SERIALIZED = re.compile(r"\(C75\d\d\)|wgmma\S* instructions are serialized")
-_WARNING = re.compile(r"ptxas.*(warning\s*:|Potential Performance Loss)", re.IGNORECASE)
+_WARNING = re.compile(r"ptxas\s+warning\s*:", re.IGNORECASE)
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
@@ -40,6 +40,8 @@ class CubinFacts(NamedTuple):
     barriers: int
     ptxas_version: str
     warnings: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+    """Where it does not run dots of warpgroups as the PTX has them."""
 
 
 @lru_cache(maxsize=1)
@@ -65,8 +67,7 @@ def assemble(
     """The cubin of a PTX text for an architecture, and facts of its one kernel.
 
     `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  Raises `ToolError` when
-    it fails, writes no proper cubin, one that is not of this PTX, or serialises asynchronous matrix products, which halves
-    their speed silently.
+    it fails, or writes no proper cubin, or one that is not of this PTX.
     """
     tool = ptxas or find_ptxas()
     lines = ("-lineinfo",) if lineinfo else ()
@@ -97,7 +98,7 @@ def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> 
     stamp = _STAMP.search(cubin)
     version = stamp[1].decode() if stamp else ptxas_version(tool)  # Which takes a process of its own.
     require_same(ptx, arch, cubin, version)
-    return cubin, _facts(report, version)
+    return cubin, _facts(report, version, ptx)
 
 
 def _in_memory(name: str) -> FileIO:
@@ -105,10 +106,7 @@ def _in_memory(name: str) -> FileIO:
     return FileIO(os.memfd_create(name), "r+")
 
 
-def _facts(report: str, version: str) -> CubinFacts:
-    serialized = [line for line in report.splitlines() if _SERIALIZED.search(line)]
-    if serialized:
-        raise ToolError(f"ptxas gave up on asynchronous matrix products:\n{_indented(chr(10).join(serialized))}")
+def _facts(report: str, version: str, ptx: str) -> CubinFacts:
     registers = _REGISTERS.search(report)
     if registers is None:
         raise ToolError(f"ptxas -v tells no registers:\n{_indented(report)}")
@@ -126,6 +124,7 @@ def _facts(report: str, version: str) -> CubinFacts:
         barriers=int(barriers[1]) if barriers else 0,
         ptxas_version=version,
         warnings=warnings,
+        notes=notes_of(report, ptx),
     )
 
 

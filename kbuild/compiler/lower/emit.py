@@ -102,6 +102,8 @@ class Emitter:
         """Registers of offsets and pointers as a base plus a constant."""
         self.views: dict[Op, Sequence[int]] = {}
         """Of operations that only reorder registers, how."""
+        self.accumulators: dict[Op, Any] = {}
+        """Of dots by warpgroups, also of some that are still to come, the accumulators."""
         self.axis_info: Any = None
         """The function's `AxisInfo`, once something has asked for it."""
         self.declarations: dict[str, str] = {}
@@ -113,6 +115,7 @@ class Emitter:
         """What remains to be written once everything that asks for registers is known: operands of phis."""
         self.chunks: list[Chunk] = []
         self._count = 0
+        self._dots = 0
         self.chunk = self._add_chunk(Scope(None), "entry", "")
         self.entry = self.chunk
         self.chunk = self.new_chunk()
@@ -209,6 +212,11 @@ class Emitter:
         """A register name not yet used."""
         self._count += 1
         return f"%v{self._count}"
+
+    def next_dot(self) -> int:
+        """The number of a dot by warpgroups that is lowered now: each once, in program order."""
+        self._dots += 1
+        return self._dots - 1
 
     def line(self, text: str) -> None:
         """Write an instruction without a result."""

@@ -2,13 +2,19 @@
 
 All steps along k of one tile of D are one asm with the tile's registers tied to themselves, so that they stay in place:
 
-    fence;  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
+    fence {all of D};  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
+
+The fence takes the registers of D and of A through itself: what LLVM has to copy or compute for them, it then copies and computes
+before the fence, as the instruction demands.  It takes those that later dots start from with it, as far as they are known: ptxas
+waits for all dots in flight before it lets other instructions write accumulators.
 
 A left operand that is computed in registers comes in parts, each with a fence and an asm of its own: ptxas then starts on the
 first while the threads are still busy with the others.
 
 Where an operand lies is a matter of the warpgroup and of constants: the lower half of the descriptor of a tile's start is
-computed once, and each step adds its distance in the asm itself, for LLVM would otherwise keep them all in registers.
+computed once, and each step adds its distance in the asm itself, for LLVM would otherwise keep them all in registers.  Each
+descriptor has a register of its own: where two steps share one, ptxas 13.5.37 takes some of their instructions for the same, and
+drops them.
 """
 
 from __future__ import annotations
@@ -31,6 +37,8 @@ from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroup
 from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, Descriptor, WgmmaAtom
 from kbuild.errors import InternalError
 
+DOT_MARK = "// dot "
+"""In the PTX, on the line where a dot begins; the dot's number in program order follows."""
 _ADDRESS_UNIT = 16
 """Bytes; descriptors count in these."""
 _A_REGISTERS = 4
@@ -42,30 +50,65 @@ for that with all of the left one ready, and parts would gain nothing."""
 
 @lower(WarpGroupDot)
 def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
-    atom = emit.target.wgmma_atom(op.atom)
-    order = (1, 0) if op.swapped else (0, 1)
+    sums = _accumulator(emit, op)
+    atom, order = sums.atom, sums.order
     first, second = (op.b, op.a) if op.swapped else (op.a, op.b)
-    result = layout(op.c.type).transpose(order)
-    where = places(result)
-    rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
-    columns = sorted({column for _, column in where if column % atom.n == 0})
-    sums = list(emit.registers(op.c))
     in_shared = isinstance(first.type, MemDescType)
     in_block = first.block is op.parent
-    left = (_SharedOperand(emit, first, 0, atom, result, order) if in_shared
+    left = (_SharedOperand(emit, first, 0, atom, sums.layout, order) if in_shared
             else _RegisterOperand(emit, first, atom, order, in_block))  # fmt: skip
-    right = _SharedOperand(emit, second, 1, atom, result, order)
+    right = _SharedOperand(emit, second, 1, atom, sums.layout, order)
+    mark = f"{DOT_MARK}{emit.next_dot()}"
+    started = [sums, *(_accumulator(emit, dot) for dot in _dots_behind(op) if dot.c in emit.values)]
     for steps in left.parts(emit, right.depth // atom.k):
-        emit.asm("wgmma.fence.sync.aligned;", "", [], [], effect=True)
-        for row, column in product(rows, columns):
-            tile = [where[row + 8 * (i >> 1 & 1), column + 8 * (i >> 2) + (i & 1)] for i in range(atom.accumulator_registers)]
-            before = [sums[index] for index in tile]
+        _fence(emit, mark, started, left.unpinned())
+        started = []  # From here on only the dot itself writes them.
+        for (row, column), tile in sums.tiles.items():
+            before = [sums.registers[index] for index in tile]
             for index, register in zip(tile, _multiply(emit, atom, (left, row), (right, column), before, steps)):
-                sums[index] = register
+                sums.registers[index] = register
     emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
     if not op.is_async:
-        sums = _wait(emit, 0, sums, op.c.type)
-    return [sums[first] for first in result.representatives()]
+        sums.registers = _wait(emit, 0, sums.registers, op.c.type)
+    return [sums.registers[first] for first in sums.layout.representatives()]
+
+
+class _Accumulator:
+    """D of a dot: where the tiles of its instructions lie, and the registers, at first those it starts from."""
+
+    def __init__(self, emit: Emitter, op: WarpGroupDot) -> None:
+        self.atom = atom = emit.target.wgmma_atom(op.atom)
+        self.order = (1, 0) if op.swapped else (0, 1)
+        self.layout = layout(op.c.type).transpose(self.order)
+        self.registers = list(emit.registers(op.c))
+        where = places(self.layout)
+        rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
+        columns = sorted({column for _, column in where if column % atom.n == 0})
+        steps = [(8 * (i >> 1 & 1), 8 * (i >> 2) + (i & 1)) for i in range(atom.accumulator_registers)]
+        self.tiles = {(row, column): [where[row + i, column + j] for i, j in steps] for row, column in product(rows, columns)}
+
+    def starts(self, emit: Emitter) -> list[int]:
+        """The registers of tiles that do not start as zeros, which the instruction need not be given."""
+        tiles = [tile for tile in self.tiles.values() if not _is_zero(emit, self.atom, [self.registers[i] for i in tile])]
+        return [index for tile in tiles for index in tile]
+
+
+def _accumulator(emit: Emitter, op: WarpGroupDot) -> _Accumulator:
+    """D of a dot; the same object each time, for an earlier dot may have fenced what this one starts from."""
+    if op not in emit.accumulators:
+        emit.accumulators[op] = _Accumulator(emit, op)
+    return emit.accumulators[op]
+
+
+def _dots_behind(op: WarpGroupDot) -> Iterator[WarpGroupDot]:
+    """The dots of a block that are issued while this one may be in flight."""
+    following = op.next if op.is_async else None
+    while following is not None and not following.regions:
+        if isinstance(following, WarpGroupDotWait) and following.pendings == 0:
+            return
+        if isinstance(following, WarpGroupDot):
+            yield following
+        following = following.next
 
 
 class _SharedOperand:
@@ -106,6 +149,10 @@ class _SharedOperand:
         """The steps along k that are there at the same time."""
         return [range(steps)]
 
+    def unpinned(self) -> list[str]:
+        """Registers that the instruction reads and LLVM could write at any time before it."""
+        return []
+
     def distance(self, origin: int, step: int) -> int:
         """What a step of the tile at `origin`, along m or n, adds to the descriptor."""
         return self.tile.offset(origin, step * self.k, self.element_bytes) // _ADDRESS_UNIT
@@ -143,6 +190,33 @@ class _RegisterOperand:
                     words[start : start + size] = [_pinned(emit, each) for each in words[start : start + size]]
             yield range(start, start + size)
 
+    def unpinned(self) -> list[str]:
+        """Registers that the instruction reads and LLVM could write at any time before it."""
+        return [] if self.changes else [word for steps in self.words.values() for words in steps for word in words]
+
+
+def _fence(emit: Emitter, mark: str, started: Sequence[_Accumulator], words: Sequence[str]) -> None:
+    """A fence behind which nothing but dots writes the registers of D that some start from, which it renews, and `words` of A."""
+    places = [(sums, index) for sums in started for index in sums.starts(emit)]
+    kinds = [_register(sums.atom) for sums, _ in places]
+    types = [type_ for type_, _ in kinds]
+    operands = [(type_, sums.registers[index]) for type_, (sums, index) in zip(types, places)]
+    operands += [("i32", word) for word in words]
+    constraints = [*(f"={letter}" for _, letter in kinds), *map(str, range(len(places))), *("r" for _ in words)]
+    fenced = emit.asm(f"wgmma.fence.sync.aligned; {mark}", ",".join(constraints), operands, types, effect=True)
+    for (sums, index), register in zip(places, fenced):
+        sums.registers[index] = register
+
+
+def _register(atom: WgmmaAtom) -> tuple[str, str]:
+    """The LLVM type of a register of D, and the letter of its constraints."""
+    return llvm_type(atom.accumulator), "f" if is_float(atom.accumulator) else "r"
+
+
+def _is_zero(emit: Emitter, atom: WgmmaAtom, sums: Sequence[str]) -> bool:
+    """Whether a tile of D starts as zeros, which the instruction need not be given."""
+    return all(register == emit.constant(0, atom.accumulator) for register in sums)
+
 
 def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
     """Copies that ptxas leaves in place: where it sees what computes the words, it may compute them into registers that a
@@ -170,9 +244,9 @@ def _multiply(
 ) -> list[str]:
     """Some steps along k of one tile of D, `left` and `right` giving the operand and where in it the tile begins."""
     (a, row), (b, column) = left, right
-    kind, letter = llvm_type(atom.accumulator), "f" if is_float(atom.accumulator) else "r"
+    kind, letter = _register(atom)
     count = len(sums)
-    starts_at_zero = all(register == emit.constant(0, atom.accumulator) for register in sums)
+    starts_at_zero = _is_zero(emit, atom, sums)
     tied = [] if starts_at_zero else [(kind, register) for register in sums]
     operands = [*tied, ("i32", b.base)]
     constraints = [f"=&{letter}"] * count + [str(index) for index in range(len(tied))] + ["r"]
@@ -185,24 +259,29 @@ def _multiply(
         constraints += ["r"] * (len(operands) - len(tied) - 1)
     accumulators = f"{{{', '.join(f'${index}' for index in range(count))}}}"
     ending = atom.immediates(isinstance(a, _SharedOperand), a.transposed, b.transposed)
-    lines = ["{", ".reg .b32 low;", ".reg .b64 a, b;"]
+    lines: list[str] = []
     for step in steps:
-        lines += _at(b, "b", place, b.distance(column, step))
+        lines += _descriptor(b, f"b{step}", place, b.distance(column, step))
         if isinstance(a, _SharedOperand):
-            lines += _at(a, "a", place + 1, a.distance(row, step))
-            source = "a"
+            lines += _descriptor(a, f"a{step}", place + 1, a.distance(row, step))
+            source = f"a{step}"
         else:
             first = place + 1 + _A_REGISTERS * (step - steps.start)
             source = f"{{{', '.join(f'${first + index}' for index in range(_A_REGISTERS))}}}"
         scale = 0 if starts_at_zero and step == 0 else 1
-        lines.append(f"{atom.instruction} {accumulators}, {source}, b, {scale}{ending};")
-    lines.append("}")
-    return emit.asm("\n".join(lines), ",".join(constraints), operands, [kind] * count, effect=True)
+        lines.append(f"{atom.instruction} {accumulators}, {source}, b{step}, {scale}{ending};")
+    template = "\n".join(["{", *lines, "}"])  # The braces keep the names to this asm, however often LLVM copies it.
+    return emit.asm(template, ",".join(constraints), operands, [kind] * count, effect=True)
 
 
-def _at(operand: _SharedOperand, register: str, place: int, distance: int) -> list[str]:
-    """Puts the descriptor of a step, so far from the operand's start, into a register."""
-    return [f"add.s32 low, ${place}, {distance};", f"mov.b64 {register}, {{low, {operand.tile.constant >> 32}}};"]
+def _descriptor(operand: _SharedOperand, name: str, place: int, distance: int) -> list[str]:
+    """Declares a register and gives it the descriptor of a step, so far from the operand's start."""
+    return [
+        f".reg .b32 low_{name};",
+        f".reg .b64 {name};",
+        f"add.s32 low_{name}, ${place}, {distance};",
+        f"mov.b64 {name}, {{low_{name}, {operand.tile.constant >> 32}}};",
+    ]
 
 
 @lower(WarpGroupDotWait)

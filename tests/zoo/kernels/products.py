@@ -14,6 +14,15 @@ def dot_tile(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISI
 
 
 @triton.jit
+def dot_add_rows(a, b, rows, c, ldb, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A·Bᵀ plus a number for each row, with which the sums of that row can start."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left = tl.load(a + m[:, None] * K + k[None, :])
+    right = tl.load(b + n[None, :] * ldb + k[:, None])
+    tl.store(c + m[:, None] * N + n[None, :], tl.dot(left, right) + tl.load(rows + m)[:, None])
+
+
+@triton.jit
 def dot_transposed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """A is stored K×M and B is stored N×K."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)

@@ -13,6 +13,7 @@ import kbuild
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.printer import print_module
+from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.nvidia import ArriveBarrier, InitBarrier, WaitBarrier, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.emulator import Finding, arguments_of, run
@@ -67,6 +68,18 @@ def test_each_program_copies_a_part_of_what_is_the_same_for_all() -> None:
 @pytest.mark.parametrize("schedule, timing", [("reverse", "early"), ("random(1)", "late"), ("starve(0)", "random(2)")])
 def test_no_race_whichever_program_is_slow(schedule: str, timing: str) -> None:
     assert not findings(whole().asm["ptx"], timing, schedule)
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_a_producer_waits_for_each_buffer_that_is_still_to_be_given_back(is_persistent: bool) -> None:
+    """The loop's own waits are behind by the number of buffers.  Only a loop that runs once keeps its last buffer: round an outer
+    loop it is given back too, and were nobody to wait for that, it could be in a program that has ended."""
+    changed = {"PERSISTENT": 1, "GROUP_M": 2} if is_persistent else {}
+    kernel = parse_module(compiled("ttgir", **changed).asm["ttgir"]).kernel
+    (split,) = (op for op in kernel.body if isinstance(op, WarpSpecialize))
+    (empty,) = (op.barriers for op in kernel.body if isinstance(op, InitBarrier) and op.arrivals > 1)
+    assert isinstance(empty.type, MemDescType) and empty.type.shape[0] >= 3
+    assert sum(isinstance(op, WaitBarrier) for op in split.producer) == empty.type.shape[0] - (not is_persistent)
 
 
 def no_meeting(module: Module) -> None:

@@ -5,6 +5,9 @@
 Each request is a JSON object of a function, its signature, constants and options (one a line, gzip).  Every one runs in a
 process of its own, so that nothing it does stops the others.  The outcome is `ok`, `message` (an error for the kernel's
 author) or `crash` (ours: an internal error, an exception, a signal, or too long).  Times are processor seconds.
+
+Each is compiled to its cubin, unless `--stop` says less; then the table says how many have dots that ptxas serializes, or drops
+(fewer of wgmma's instructions than the PTX has, by nvdisasm, where that is installed), and how many spill.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ import gzip
 import json
 import os
 import pickle
+import re
 import select
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -27,10 +33,13 @@ from typing import Any
 import kbuild
 import kbuild.compiler.driver
 import kbuild.language as tl
+from kbuild.compiler.backend.cubin import find_ptxas
 from kbuild.errors import InternalError, KbuildError
 
 SECONDS = 60
 """The longest a request may take, by the clock."""
+LINE_EVERY = 100
+"""Requests after which progress is printed where there is no terminal."""
 DTYPES = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "int32": tl.int32, "int64": tl.int64,
           "i32": tl.int32, "i64": tl.int64, "int8": tl.int8, "i8": tl.int8,
           "fp8e5": tl.float8e5, "fp8e4nv": tl.float8e4nv}  # fmt: skip
@@ -46,6 +55,12 @@ class Outcome:
     """The error."""
     seconds: float = 0.0
     """Processor time in the compiler, ptxas included."""
+    notes: tuple[str, ...] = ()
+    """The dots that ptxas serializes."""
+    dropped: int = 0
+    """Instructions of wgmma that the PTX has and the cubin lacks."""
+    spilled: int = 0
+    """Bytes of registers stored in memory."""
 
 
 def main() -> None:
@@ -55,7 +70,7 @@ def main() -> None:
     parser.add_argument("--liger", type=Path, required=True)
     parser.add_argument("--tritonbench", type=Path, required=True)
     parser.add_argument("--arch", action="append", help="sm_80 and sm_90 unless given")
-    parser.add_argument("--stop", default="ptx", choices=("ttir", "ttgir", "llir", "ptx", "cubin"))
+    parser.add_argument("--stop", default="cubin", choices=("ttir", "ttgir", "llir", "ptx", "cubin"))
     parser.add_argument("--every", type=int, default=1, help="replay one request in so many")
     parser.add_argument("--one-each", action="store_true", help="replay the first request of each function only")
     parser.add_argument("--only", default="", help="functions whose name contains this")
@@ -86,7 +101,7 @@ def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, job
     """The outcome of each request, `jobs` of them at a time, each in a fork of this process."""
     outcomes = [Outcome("crash", "never ran")] * len(work)
     running: dict[int, tuple[int, int, float]] = {}
-    waiting = list(range(len(work)))[::-1]
+    waiting, shown = list(range(len(work)))[::-1], 0
     while waiting or running:
         while waiting and len(running) < jobs:
             index = waiting.pop()
@@ -104,8 +119,12 @@ def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, job
                 os.close(reader)
                 outcomes[index] = Outcome("crash", f"took more than {SECONDS} s", SECONDS)
                 del running[reader]
+        done = len(work) - len(waiting) - len(running)
         if sys.stderr.isatty():
-            print(f"\r{len(work) - len(waiting) - len(running)}/{len(work)}", end="", file=sys.stderr)
+            print(f"\r{done}/{len(work)}", end="", file=sys.stderr)
+        elif done >= shown + LINE_EVERY:
+            print(f"{done}/{len(work)}", file=sys.stderr, flush=True)
+            shown = done
     return outcomes
 
 
@@ -133,21 +152,37 @@ def finish(reader: int, pid: int) -> Outcome:
 
 def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> Outcome:
     """Compile one request in this process."""
-    kind, text = "ok", ""
+    kind, text, facts = "ok", "", {}
     try:
         folder, _, file = request["file"].partition("/")
         source = f"{folders[folder] / file}:{request['name']}"
         signature, constexprs = arguments_of(request)
         chosen = {key: request["options"][key] for key in ("num_warps", "num_stages")}
-        kbuild.compile(source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen)
+        made = kbuild.compile(source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen)
+        facts = {"notes": made.metadata.serialized, "spilled": made.metadata.spill_stores or 0}
+        spent = os.times()
+        facts["dropped"] = dropped(made.asm["ptx"], made.asm["cubin"]) if stop == "cubin" else 0
     except InternalError as error:
         kind, text = "crash", str(error)
     except KbuildError as error:
         kind, text = "message", str(error)
     except BaseException:
         kind, text = "crash", traceback.format_exc()
-    spent = os.times()
-    return Outcome(kind, text, spent.user + spent.system + spent.children_user + spent.children_system)
+    if kind != "ok":
+        spent = os.times()
+    return Outcome(kind, text, spent.user + spent.system + spent.children_user + spent.children_system, **facts)
+
+
+def dropped(ptx: str, cubin: bytes) -> int:
+    """How many instructions of wgmma the PTX has and the cubin lacks; none where nvdisasm is not installed."""
+    written, tool = ptx.count("wgmma.mma_async"), Path(find_ptxas()).with_name("nvdisasm")
+    if not written or not tool.exists():
+        return 0
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([str(tool), file.name], capture_output=True, text=True, check=True).stdout
+    return max(written - len(re.findall(r"\b[HQI]GMMA\.", text)), 0)
 
 
 def arguments_of(request: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -176,7 +211,9 @@ def value_of(value: Any) -> Any:
 
 def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
     """Print the shares by architecture, by request and by function, the commonest last lines of errors, and the slowest."""
-    header = f"{'':8} {'requests':>10} {'ok':>7} {'message':>8} {'crash':>6} {'median s':>9} {'p99 s':>7} {'total s':>8}"
+    columns = f"{'serialized':>11} {'drops':>6} {'spills':>7}"
+    header = f"{'':8} {'requests':>10} {'ok':>7} {'message':>8} {'crash':>6} {columns}"
+    header += f" {'median s':>9} {'p99 s':>7} {'total s':>8}"
     print(f"{header}   functions whose requests all compile")
     for arch in dict.fromkeys(arch for arch, _ in work):
         own = [(request, outcome) for (of, request), outcome in zip(work, outcomes) if of == arch]
@@ -184,10 +221,12 @@ def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
         functions: dict[tuple[str, str], set[str]] = defaultdict(set)
         for request, outcome in own:
             functions[request["file"], request["name"]].add(outcome.kind)
+        found = [sum(bool(value) for value in values) for values in zip(*((o.notes, o.dropped, o.spilled) for _, o in own))]
         whole = sum(found == {"ok"} for found in functions.values())
         times = sorted(outcome.seconds for _, outcome in own)
         print(
             f"{arch:8} {len(own):10} {counts['ok'] / len(own):7.1%} {counts['message']:8} {counts['crash']:6} "
+            f"{found[0]:11} {found[1]:6} {found[2]:7} "
             f"{times[len(own) // 2]:9.2f} {times[len(own) * 99 // 100]:7.2f} {sum(times):8.0f}   {whole} of {len(functions)}"
         )
     for kind in ("crash", "message"):
@@ -200,9 +239,23 @@ def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
         print(f"\n{kind}, by reason:")
         for reason, count in reasons.most_common(60):
             print(f"{count:5}  {reason}")
+    print_dots(work, outcomes)
     print("\nslowest, in seconds:")
     for (arch, request), outcome in sorted(zip(work, outcomes), key=lambda row: -row[1].seconds)[:15]:
         print(f"{outcome.seconds:7.2f}  {arch} {request['file']}:{request['name']} (Triton: {request['seconds']})")
+
+
+def print_dots(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
+    """Print why ptxas serializes dots, and of which functions, and those of which it drops some."""
+    reasons: Counter[str] = Counter()
+    for (arch, request), outcome in zip(work, outcomes):
+        for note in {note.partition(": ")[2] for note in outcome.notes}:
+            reasons[f"{note}   ({arch} {request['name']}, {request['options']['num_warps']} warps)"] += 1
+        if outcome.dropped:
+            reasons[f"{outcome.dropped} instructions dropped   ({arch} {request['name']})"] += 1
+    print("\ndots serialized or dropped by ptxas:")
+    for reason, count in reasons.most_common(60):
+        print(f"{count:5}  {reason}")
 
 
 if __name__ == "__main__":

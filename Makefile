@@ -17,7 +17,7 @@ INSTALLED := $(VENV)/.installed
 
 build: $(INSTALLED)
 	@echo "==> kbuild build"
-	@$(VENV)/bin/kbuild build
+	@$(VENV)/bin/kbuild build --strict
 
 verify: $(INSTALLED)
 	@echo "==> kbuild verify"

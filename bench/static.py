@@ -48,7 +48,7 @@ def main() -> None:
         after = compiled_sample()
         before = {name: row for name, row in before.items() if name in after}
     else:
-        subprocess.run([sys.executable, "-m", "kbuild", "build", "-q"], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "kbuild", "build", "-q", "--strict"], cwd=ROOT, check=True)
         after = built(ROOT / "build")
     print(difference(before, after))
     if options.update and not options.sample:
@@ -82,7 +82,7 @@ def compiled_sample() -> dict[str, Row]:
         made = kbuild.compile(
             f"{ROOT / kernel.source}:{kernel.function}", signature=dict(variant.signature), constexprs=constexprs,
             target=variant.arch, num_warps=variant.num_warps, num_stages=variant.num_stages,
-            cluster_size=variant.cluster_size,
+            cluster_size=variant.cluster_size, strict=True,
         )  # fmt: skip
         rows[variant.name] = row_of(vars(made.metadata), made.asm["ptx"], made.asm["cubin"])
     return rows

@@ -20,7 +20,7 @@ from typing import Any
 
 from kbuild.aot import build as builder
 from kbuild.aot.cache import usable
-from kbuild.aot.environment import cache_directory, epoch, prepare
+from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, prepare
 from kbuild.aot.load import load
 from kbuild.aot.progress import Lines
 from kbuild.aot.sources import reached
@@ -53,6 +53,7 @@ def build_wheel(
         cache=cache if cache and not usable(cache) else None,
         dist=Path(wheel_directory),
         epoch=epoch(os.environ),
+        strict=flag(os.environ, STRICT),
     )
     result = builder.build(options, Lines(sys.stderr))
     if result.failures:

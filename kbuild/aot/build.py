@@ -61,6 +61,8 @@ class Options:
     """Whether cubins refer to source lines."""
     debug: bool = False
     """Whether all variants have assertions, not only those of which the manifest says so."""
+    strict: bool = False
+    """Whether dots that ptxas serializes are errors, and not warnings."""
     verbose: bool = False
     """Whether failures show where in kbuild they happened."""
     dry_run: bool = False
@@ -256,6 +258,7 @@ def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) ->
         "ptxas": ptxas.path,
         "compiler": options.compiler,
         "source_digest": options.source_digest,
+        "strict": options.strict,
         "verbose": options.verbose,
         "path": [entry for entry in sys.path if entry and os.path.isdir(entry)],
     }
@@ -271,6 +274,8 @@ def _prepare(options: Options, planned: Plan, directory: Path) -> int:
     write_if_changed(directory / STATE / "build.ninja", ninja.text(planned).encode())
     _sweep(planned, directory, is_whole=not options.archs and not options.kernels)
     made = _made(planned, directory)
+    if options.strict:  # What was compiled when that was a warning is to be tried again.
+        made = {name: record for name, record in made.items() if not record.get("serialized")}
     for edge in planned.edges:
         for output in edge.outputs if edge.record not in made else ():
             (directory / output).unlink(missing_ok=True)
@@ -346,7 +351,7 @@ def _result(
     by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
     places = {output: place for place, output in enumerate(by_output)}
     in_order = sorted(run.failures, key=lambda failure: places.get(failure.output, len(places)))
-    failures = tuple(_failure(failure, by_output.get(failure.output), manifest) for failure in in_order)
+    failures = tuple(_failure(failure, by_output.get(failure.output), manifest, options.strict) for failure in in_order)
     failed = {failure.output for failure in run.failures}
     steps = {step.removeprefix("compile ") for step in run.steps if step.startswith("compile ")}
     compiled = tuple(job.variant.name for output, job in by_output.items() if job.variant.name in steps and output not in failed)
@@ -360,7 +365,7 @@ def _result(
     return Result(planned.jobs, compiled, cached, failures, expansion, wheel, facts)
 
 
-def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> KbuildError:
+def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest, is_strict: bool) -> KbuildError:
     """The error of a failed step: which variant, what it said, and the command that repeats it."""
     text = failure.text if len(failure.text) <= _LARGEST_TEXT else failure.text[:_LARGEST_TEXT] + "\n[cut]"
     if failure.code == 128 + signal.SIGALRM:
@@ -370,7 +375,7 @@ def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest) -> Kbu
     if job is not None:
         # Only ninja from 1.12 on gives the exit code; a process that was killed has said nothing.
         text = text or "the compiler ended without a word, as it does when the system runs out of memory"
-        return VariantError(job.variant.name, text, job.command())
+        return VariantError(job.variant.name, text, job.command() + " --strict" * is_strict)
     what = "compiling its launcher failed" if failure.output == LAUNCHER else "failed"
     text = text or f"the step ended with exit code {failure.code} and said nothing"
     return ToolError(f"the package {manifest.package.name}: {what}\n{text}")

@@ -14,7 +14,7 @@ from kbuild.aot import records
 from kbuild.aot.cache import Cache
 from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.aot.plan import Job
-from kbuild.errors import CompileError, ToolError
+from kbuild.errors import CompileError, ErrorGroup, ToolError
 
 _CUBIN_MAGIC = b"\x7fELF\x02\x01"
 
@@ -32,6 +32,8 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
         parts = _compile(job, settings)
         cache.put(job.identity, parts)
     facts = json.loads(parts["facts"])
+    if settings.get("strict") and facts["serialized"]:  # From the cache, for the compiler makes no such thing then.
+        raise ErrorGroup(CompileError(text, hint="without --strict this is a warning") for text in facts["serialized"])
     if job.variant.launch_pdl and not facts["waits_for_launches"]:
         raise CompileError(
             f"{job.variant.kernel}: launch_pdl, but {job.function} never waits for the launch before it, whose results it would "
@@ -65,6 +67,7 @@ def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
         lineinfo=job.lineinfo,
         ptxas=settings["ptxas"],
         texts=("ptx",),
+        strict=bool(settings.get("strict")),
     )
     if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
         raise CompileError(f"{job.source} changed while it was being compiled", hint="run kbuild build again")
@@ -85,6 +88,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "params": [[name, type_] for name, type_ in metadata.params],
         "ptxas_version": metadata.ptxas_version,
         "registers": metadata.registers,
+        "serialized": list(metadata.serialized),
         "shared": metadata.shared,
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,

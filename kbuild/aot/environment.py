@@ -8,6 +8,8 @@ from pathlib import Path
 
 from kbuild.errors import UsageError
 
+STRICT = "KBUILD_STRICT"
+"""Says that dots which ptxas serializes are errors, as `--strict` does."""
 _FALSE = ("", "0", "false", "no", "off")
 _LARGE_PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432"
 """Settings of glibc's malloc, from 2.35 on: its heap grows by 32 MB at a time and asks for pages of 2 MB.  ptxas touches 20 to

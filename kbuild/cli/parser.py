@@ -31,6 +31,7 @@ variables:
   KBUILD_PTXAS, CC                              the assembler and the C compiler to use
   KBUILD_DUMP                                   as compile --dump
   TRITON_DEBUG=1                                as --debug
+  KBUILD_STRICT=1                               as --strict
   MAX_JOBS, SOURCE_DATE_EPOCH, NO_COLOR, CI     as everywhere
 
 exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manifest is wrong, 130 interrupted
@@ -87,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     wheel = verb("wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build")
     wheel.set_defaults(kernels=[], lineinfo=False, only_path=True)
     _add_debug(build, wheel)
+    _add_strict(build, wheel)
     _add_compile(verb(
         "compile", "Compile one function with one signature.", "-C -v -q --json --dry-run --arch -o",
         directory="the directory of FILE", archs="compile for this architecture (repeatable; default sm_90)",
@@ -161,6 +163,12 @@ def _add_debug(*verbs: argparse.ArgumentParser) -> None:
         verb.add_argument("--debug", action="store_true", help="compile in assert, tl.device_assert and checks for overflow")
 
 
+def _add_strict(*verbs: argparse.ArgumentParser) -> None:
+    """Notes of ptxas as errors, for verbs that run it."""
+    for verb in verbs:
+        verb.add_argument("--strict", action="store_true", help="fail where ptxas serializes a dot, instead of warning")
+
+
 def _add_function(verb: argparse.ArgumentParser) -> None:
     """One function and its specialisation."""
     add = verb.add_argument
@@ -179,6 +187,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     add("--emit", default="", metavar="STAGE,...", help="what to write: ttir, ttgir, llir, ptx, cubin (default cubin)")
     add("--dump", metavar="DIR", help="write the IR after each pass there")
     add("--lineinfo", action="store_true", help="let the cubin refer to source lines")
+    _add_strict(compile_)
 
 
 def _add_run(running: argparse.ArgumentParser) -> None:

@@ -43,13 +43,18 @@ def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_wa
         case "edit":
             with open(file, "a") as stream:
                 stream.write(f"X{time.time_ns()} = 1\n")
+    serialized = (f"{file}:6: this dot runs slower than it could: registers",) if mode and mode[1] == "serialized" else ()
+    if serialized and options.pop("strict"):
+        raise CompileError("this dot runs slower than it could: registers", Loc(file, 6, 5, 8, function))
+    options.pop("strict", None)
     options |= {"signature": signature, "constexprs": constexprs, "target": target, "warps": num_warps, "stages": num_stages}
     request = repr((source_digest(Path(file), function), sorted(options.items(), key=str)))
     with open(Path(file).with_name("compiled.log"), "a") as log:
         log.write(f"{function} {target} {sorted(constexprs.items())}\n")
     facts = SimpleNamespace(
         name=function, arch=target, num_warps=num_warps, num_stages=num_stages, warps=num_warps, shared=0, registers=32,
-        spill_stores=0, spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=(), conversions=0, tma=(),
+        spill_stores=0, spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=serialized, conversions=0,
+        tma=(), serialized=serialized,
         waits_for_launches="gdc_wait" in Path(file).read_text(),
         stage_seconds={"ttir": time.time()},
     )  # fmt: skip

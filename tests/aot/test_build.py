@@ -159,6 +159,18 @@ def test_a_failed_variant_costs_that_variant(options: Options, mode: str, says: 
     assert 1 <= len(run(options).failures) < 6  # Without -k the build ends at the first ones.
 
 
+def test_dots_that_ptxas_serializes_are_warnings_and_with_strict_errors(options: Options) -> None:
+    (options.project / "kernels/scale.py").write_text(f'MODE = "serialized"\n{KERNEL}')
+    first = run(options)
+    assert not first.failures
+    assert [fact["kernel"] for fact in first.facts if fact["serialized"]] == ["scale"] * VARIANTS
+    strict = replace(options, strict=True, keep_going=True)
+    for again in (strict, strict, replace(strict, cache=None)):  # Built already; not built, but in the cache; not even there.
+        failures = [str(failure) for failure in run(again).failures]
+        assert len(failures) == VARIANTS and all("this dot runs slower than it could" in text for text in failures)
+    assert not run(options).failures, "without strict they are there again"
+
+
 def test_a_launch_that_begins_early_has_to_wait(options: Options) -> None:
     """A kernel that never waits would read what the launch before it has not written yet."""
     text = (options.project / "kernels.toml").read_text()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kbuild.aot.toolchain import find_ptxas
-from kbuild.cli.verbs.show import is_debugging, write
+from kbuild.cli.verbs.show import is_debugging, is_strict, write
 from kbuild.compiler import driver
 from kbuild.errors import ErrorGroup, KbuildError, UsageError
 
@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
                 source, signature=signature, constexprs=constexprs, target=arch, num_warps=options.num_warps,
                 num_stages=options.num_stages, cluster_size=options.cluster_size, debug=is_debugging(options),
                 lineinfo=options.lineinfo, ptxas=ptxas, dump=dump, stop=stop, texts=emitted,
+                strict=is_strict(options),
             )  # fmt: skip
         except KbuildError as error:
             errors.append(error)
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             reports.append(_artifact_json(artifact, arch, files))
         elif not options.quiet and stop == "cubin":
+            for text in artifact.metadata.serialized:
+                print(f"warning: {text}", file=sys.stderr)
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
         from json import dumps  # Here, for most ask for none.

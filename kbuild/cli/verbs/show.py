@@ -6,13 +6,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.environment import flag
+from kbuild.aot.environment import STRICT, flag
 from kbuild.errors import UsageError
 
 
 def is_debugging(options: argparse.Namespace) -> bool:
     """Whether assertions are to be compiled in: by `--debug`, or by TRITON_DEBUG as in Triton."""
     return options.debug or flag(options.environment, "TRITON_DEBUG")
+
+
+def is_strict(options: argparse.Namespace) -> bool:
+    """Whether dots that ptxas serializes are errors: by `--strict`, or by KBUILD_STRICT."""
+    return options.strict or flag(options.environment, STRICT)
 
 
 def warnings_of(fact: dict[str, Any]) -> list[str]:

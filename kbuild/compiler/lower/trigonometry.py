@@ -1,14 +1,14 @@
 """Sines and their inverses.
 
-An argument is reduced to r in [-π/4, π/4] and a quarter-turn count q.  f32 up to 105615 by three subtractions; beyond,
-by multiplying with as many bits of 2/π as matter (Payne and Hanek), in a function that is called only there.
+An argument is reduced to r in [-π/4, π/4] and a quarter-turn count q.  f32 up to 105615, and f64 up to a million, by three
+subtractions; beyond, by multiplying with as many bits of 2/π as matter (Payne and Hanek), in a function that is called only
+there.
 """
 
 from __future__ import annotations
 
 import math
 
-from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.math import NAN, function
 from kbuild.compiler.lower.real import Real
 from kbuild.compiler.ops import elementwise as rows
@@ -107,31 +107,133 @@ done:
 """
 
 
+_LARGE_F64 = 1e6
+_TWO_OVER_PI_F64 = (
+    0x0000000000000000, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4, 0x9C845F8BBDF9283B,
+    0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D, 0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA,
+    0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB,
+)
+"""The first 1216 bits of 2/π after the point, with a word of zeros before them."""
+
+_LARGE_REDUCTION_F64 = """
+define internal {double, i32} @kbuild.reduce_large.f64(double %x) noinline {
+  %bits = bitcast double %x to i64
+  %shifted = lshr i64 %bits, 52
+  %biased = and i64 %shifted, 2047
+  %fraction = and i64 %bits, 4503599627370495
+  %mantissa = or i64 %fraction, 4503599627370496
+  %start = sub i64 %biased, 1013
+  %index = lshr i64 %start, 6
+  %shift = and i64 %start, 63
+  %p0 = getelementptr i64, ptr addrspace(4) @kbuild.two_over_pi.f64, i64 %index
+  %p1 = getelementptr i64, ptr addrspace(4) %p0, i32 1
+  %p2 = getelementptr i64, ptr addrspace(4) %p0, i32 2
+  %p3 = getelementptr i64, ptr addrspace(4) %p0, i32 3
+  %t0 = load i64, ptr addrspace(4) %p0
+  %t1 = load i64, ptr addrspace(4) %p1
+  %t2 = load i64, ptr addrspace(4) %p2
+  %t3 = load i64, ptr addrspace(4) %p3
+  %w0 = call i64 @llvm.fshl.i64(i64 %t0, i64 %t1, i64 %shift)
+  %w1 = call i64 @llvm.fshl.i64(i64 %t1, i64 %t2, i64 %shift)
+  %w2 = call i64 @llvm.fshl.i64(i64 %t2, i64 %t3, i64 %shift)
+  %m = zext i64 %mantissa to i128
+  %z0 = zext i64 %w0 to i128
+  %z1 = zext i64 %w1 to i128
+  %z2 = zext i64 %w2 to i128
+  %low = mul i128 %m, %z2
+  %middle = mul i128 %m, %z1
+  %high = mul i128 %m, %z0
+  %carry = lshr i128 %low, 64
+  %sum = add i128 %middle, %carry
+  %top = shl i128 %high, 64
+  %product = add i128 %top, %sum
+  %turns = lshr i128 %product, 126
+  %part = shl i128 %product, 2
+  %roundup = lshr i128 %part, 127
+  %quarters = add i128 %turns, %roundup
+  %count = trunc i128 %quarters to i32
+  %below = icmp slt i128 %part, 0
+  %opposite = sub i128 0, %part
+  %size = select i1 %below, i128 %opposite, i128 %part
+  %size_high = lshr i128 %size, 64
+  %upper = trunc i128 %size_high to i64
+  %lower = trunc i128 %size to i64
+  %leading = and i64 %upper, -2048
+  %trailing = and i64 %upper, 2047
+  %leading_real = uitofp i64 %leading to double
+  %trailing_real = uitofp i64 %trailing to double
+  %lower_real = uitofp i64 %lower to double
+  %a = fmul double %leading_real, 0x3BF0000000000000
+  %b0 = fmul double %lower_real, 0x3BF0000000000000
+  %b1 = fadd double %trailing_real, %b0
+  %b = fmul double %b1, 0x3BF0000000000000
+  %lead = fmul double %a, 0x3FF921FB54442D18
+  %minuslead = fneg double %lead
+  %lost = call double @llvm.fma.f64(double %a, double 0x3FF921FB54442D18, double %minuslead)
+  %lost_more = call double @llvm.fma.f64(double %a, double 0x3C91A62633145C07, double %lost)
+  %tail = call double @llvm.fma.f64(double %b, double 0x3FF921FB54442D18, double %lost_more)
+  %rest = fadd double %lead, %tail
+  %negative = icmp slt i64 %bits, 0
+  %turned = xor i1 %negative, %below
+  %minus = fneg double %rest
+  %minuscount = sub i32 0, %count
+  %r = select i1 %turned, double %minus, double %rest
+  %q = select i1 %negative, i32 %minuscount, i32 %count
+  %infinite = icmp eq i64 %biased, 2047
+  %proper = select i1 %infinite, double 0x7FF8000000000000, double %r
+  %first = insertvalue {double, i32} poison, double %proper, 0
+  %both = insertvalue {double, i32} %first, i32 %q, 1
+  ret {double, i32} %both
+}
+"""
+
+_REDUCTION_F64 = f"""
+define internal {{double, i32}} @kbuild.reduce.f64(double %x) alwaysinline {{
+  %scaled = fmul double %x, 0x3FE45F306DC9C883
+  %turns = call double @llvm.rint.f64(double %scaled)
+  %minus = fneg double %turns
+  %r0 = call double @llvm.fma.f64(double %minus, double 0x3FF921FB54400000, double %x)
+  %r1 = call double @llvm.fma.f64(double %minus, double 0x3DD0B4611A600000, double %r0)
+  %r = call double @llvm.fma.f64(double %minus, double 0x3BA3198A2E037073, double %r1)
+  %whole = fptosi double %turns to i32
+  %q = freeze i32 %whole
+  %first = insertvalue {{double, i32}} poison, double %r, 0
+  %near = insertvalue {{double, i32}} %first, i32 %q, 1
+  %magnitude = call double @llvm.fabs.f64(double %x)
+  %large = fcmp ogt double %magnitude, {_LARGE_F64:e}
+  br i1 %large, label %far, label %done
+far:
+  %distant = call {{double, i32}} @kbuild.reduce_large.f64(double %x)
+  br label %done
+done:
+  %result = phi {{double, i32}} [%near, %0], [%distant, %far]
+  ret {{double, i32}} %result
+}}
+"""
+"""Of the three parts of π/2 the first two have 33 bits: exact products up to 2^20 quarter turns."""
+
+
 def _reduce(m: Real, x: str) -> tuple[str, str]:
     """r and the i32 count q with x = q·π/2 + r."""
-    emit = m.emit
-    if m.double:
-        # Three parts of π/2, of which the first two have 33 bits: exact products up to 2^20 quarter turns.
-        count = m.round(m.mul(x, 2 / math.pi))
-        rest = x
-        for part in (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21):
-            rest = m.fma(count, -part, rest)
-        return rest, emit.instruction(f"freeze i32 {emit.instruction(f'fptosi double {count} to i32')}")
-    _declare_reduction(emit)
-    pair = emit.instruction(f"call {{float, i32}} @kbuild.reduce(float {x})")
-    rest, count = emit.unpack(pair, ["float", "i32"])
+    _declare_reduction(m)
+    name = "kbuild.reduce.f64" if m.double else "kbuild.reduce"
+    pair = m.emit.instruction(f"call {{{m.kind}, i32}} @{name}({m.kind} {x})")
+    rest, count = m.emit.unpack(pair, [m.kind, "i32"])
     return rest, count
 
 
-def _declare_reduction(emit: Emitter) -> None:
-    words = ", ".join(f"i32 {word}" for word in _TWO_OVER_PI)
-    table = f"@kbuild.two_over_pi = internal addrspace(4) constant [{len(_TWO_OVER_PI)} x i32] [{words}]"
-    for text in (table, _LARGE_REDUCTION, _REDUCTION):
-        if text not in emit.globals:
-            emit.globals.append(text)
-    for name, count, kind in (("rint", 1, "float"), ("fma", 3, "float"), ("fabs", 1, "float"), ("fshl", 3, "i32")):
-        full = f"llvm.{name}.{'f32' if kind == 'float' else kind}"
-        emit.declarations[full] = f"declare {kind} @{full}({', '.join([kind] * count)})"
+def _declare_reduction(m: Real) -> None:
+    words, ending = (_TWO_OVER_PI_F64, ".f64") if m.double else (_TWO_OVER_PI, "")
+    values = ", ".join(f"{m.integer} {word}" for word in words)
+    table = f"@kbuild.two_over_pi{ending} = internal addrspace(4) constant [{len(words)} x {m.integer}] [{values}]"
+    functions = (_LARGE_REDUCTION_F64, _REDUCTION_F64) if m.double else (_LARGE_REDUCTION, _REDUCTION)
+    for text in (table, *functions):
+        if text not in m.emit.globals:
+            m.emit.globals.append(text)
+    for name, count, kind in (("rint", 1, m.kind), ("fma", 3, m.kind), ("fabs", 1, m.kind), ("fshl", 3, m.integer)):
+        full = f"llvm.{name}.{m.suffix if kind == m.kind else kind}"
+        m.emit.declarations[full] = f"declare {kind} @{full}({', '.join([kind] * count)})"
 
 
 def _sin_reduced(m: Real, r: str) -> str:
@@ -155,20 +257,20 @@ def _quarter(m: Real, r: str, count: str) -> str:
 
 @function(rows.Sin, f32=2, f64=2)
 def sin(m: Real, x: str) -> str:
-    """Sine; f64 for |x| up to a million."""
+    """Sine."""
     return _quarter(m, *_reduce(m, x))
 
 
 @function(rows.Cos, f32=2, f64=2)
 def cos(m: Real, x: str) -> str:
-    """Cosine; f64 as for sine."""
+    """Cosine."""
     r, count = _reduce(m, x)
     return _quarter(m, r, m.emit.add(count, "1"))
 
 
 @function(rows.Tan, f32=5, f64=4)
 def tan(m: Real, x: str) -> str:
-    """Tangent; f64 as for sine."""
+    """Tangent."""
     r, count = _reduce(m, x)
     sine, cosine = _sin_reduced(m, r), _cos_reduced(m, r)
     odd = m.emit.compare("ne", m.emit.and_(count, "1"), "0")

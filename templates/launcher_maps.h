@@ -69,9 +69,9 @@ static int make_map(const Kernel *kernel, int index, int plan_number, const Valu
         return -1;
     }
     static const uint32_t steps[MAX_MAP_RANK] = { 1, 1, 1, 1, 1 };
-    enum { NO_INTERLEAVE = 0, PROMOTE_128_BYTES = 2, FILL_ZEROS = 0 };
+    enum { NO_INTERLEAVE = 0, PROMOTE_128_BYTES = 2 };
     CUresult code = driver.cuTensorMapEncodeTiled(made, plan->type, (uint32_t)plan->rank, (void *)(uintptr_t)facts[0], sizes, pitches,
-                                                  plan->box, steps, NO_INTERLEAVE, plan->swizzle, PROMOTE_128_BYTES, FILL_ZEROS);
+                                                  plan->box, steps, NO_INTERLEAVE, plan->swizzle, PROMOTE_128_BYTES, plan->fill);
     if (code != CUDA_SUCCESS) {
         driver_fail("cuTensorMapEncodeTiled", code, NULL, index);
         return -1;

@@ -73,7 +73,7 @@ typedef struct {
     int64_t sizes[MAX_MAP_RANK];
     int64_t strides[MAX_MAP_RANK];  /* in elements, of all axes but the first */
     uint32_t box[MAX_MAP_RANK];
-    uint8_t type, element_bytes, swizzle;
+    uint8_t type, element_bytes, swizzle, fill;
 } MapPlan;
 
 typedef struct {

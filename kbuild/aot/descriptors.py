@@ -1,6 +1,7 @@
 """Tensor descriptors as arguments: one in the manifest, a tensor in a call, and to the cubin its address, sizes and strides.
 
     x = "tensordesc<{dtype}[BLOCK, 64]>"        in a manifest
+    x = "tensordesc<{dtype}[BLOCK, 64]:nan>"    the same, with NaN beyond the tensor instead of zero
     tensordesc<fp16[128x64]>                    of a variant: no commas, which separate arguments there
     x: *fp16:16,  x_shape_0: i32, x_shape_1: i32, x_stride_0: i64        what the cubin takes
 """
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-_DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\]>")
+_DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\](:\w+)?>")
 _ELEMENT_BYTES = re.compile(r"(?:fp|bf|i|u)(\d+)")
 
 
@@ -38,10 +39,10 @@ def parts(type_: str) -> tuple[str, tuple[str, ...]] | None:
 
 def resolved(type_: str, values: Mapping[str, object]) -> str:
     """The type of a variant: numbers for the names of compile-time values."""
-    found = parts(type_)
-    assert found is not None
+    found, match = parts(type_), _DESCRIPTOR.fullmatch(type_.strip())
+    assert found is not None and match is not None
     element, sizes = found
-    return f"tensordesc<{element}[{'x'.join(str(values.get(size, size)) for size in sizes)}]>"
+    return f"tensordesc<{element}[{'x'.join(str(values.get(size, size)) for size in sizes)}]{match[3] or ''}>"
 
 
 def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, Extent | None]]:

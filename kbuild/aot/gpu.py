@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kbuild.aot.matrix import Variant
-from kbuild.aot.tensor_maps import SWIZZLES, element_type
+from kbuild.aot.tensor_maps import SWIZZLES, element_type, fill_of
 from kbuild.aot.tune import SECONDS, Device, Program
 from kbuild.aot.turns import in_turns
 from kbuild.aot.verify.cases import Case
@@ -188,7 +188,7 @@ class Gpu:
         box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
         steps = (ctypes.c_uint32 * rank)(*[1] * rank)
         self._call("cuTensorMapEncodeTiled", place, kind, rank, ctypes.c_void_p(given[base]), sizes, pitches, box, steps,
-                   0, SWIZZLES[swizzle], 2, 0)  # fmt: skip
+                   0, SWIZZLES[swizzle], 2, fill_of(element))  # fmt: skip
         return place
 
     def _allocated(self, size: int) -> int:

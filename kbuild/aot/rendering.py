@@ -18,7 +18,7 @@ import jinja2
 from kbuild.aot import expressions, selection
 from kbuild.aot.files import templates_directory
 from kbuild.aot.selection import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
-from kbuild.aot.tensor_maps import SWIZZLES, element_type
+from kbuild.aot.tensor_maps import SWIZZLES, element_type, fill_of
 from kbuild.compiler.backend import ptxas_wheels
 
 FILES = {
@@ -186,7 +186,7 @@ def _map_context(text: str) -> dict[str, Any]:
     # Axes innermost first, as the driver has them; -1 - p for parameter p.
     base, sizes, strides = ([-1 - int(w[1:]) if w[0] == "#" else int(w) for w in part.split(",")[::-1]] for part in sources)
     named = {"base": -1 - base[0], "sizes": sizes, "strides": strides, "box": [int(item) for item in box.split("x")[::-1]]}
-    return {**named, "type": type_, "element_bytes": size, "swizzle": SWIZZLES[swizzle]}
+    return {**named, "type": type_, "element_bytes": size, "swizzle": SWIZZLES[swizzle], "fill": fill_of(element)}
 
 
 def c_string(text: str) -> str:

@@ -27,7 +27,7 @@ from kbuild.compiler.backend.ptxas_wheels import LAST_DRIVER, OLDEST_DRIVER
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
-DESCRIPTOR = r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\]>"
+DESCRIPTOR = r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?>"
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
 FACT = r"\s*(<=|>=|==|!=|<|>|!?%)\s*(-?\d{1,18})\s*"
 """A comparison of a run-time argument with an integer."""

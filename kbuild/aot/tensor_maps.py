@@ -13,4 +13,9 @@ SWIZZLES = {"0": 0, "32": 1, "64": 2, "128": 3}
 
 def element_type(name: str) -> tuple[int, int]:
     """CUtensorMapDataType and bytes of an element, by its name in the compiler; all that are not named here are single bytes."""
-    return _ELEMENTS.get(name, (0, 1))
+    return _ELEMENTS.get(name.partition(":")[0], (0, 1))
+
+
+def fill_of(name: str) -> int:
+    """CUtensorMapFloatOOBfill by the name of an element: zeros, or NaN for `f16:nan`."""
+    return int(name.endswith(":nan"))

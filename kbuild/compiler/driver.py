@@ -56,7 +56,8 @@ class Metadata:
     """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their type tells
     element, sizes of the box, bytes of the swizzle, base of the tensor, its sizes, and its strides but the last, which is 1:
     `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`.  Sizes and strides are names of parameters, or numbers.  The element
-    `tf32` is an f32 that is rounded to tf32 as it is copied, `s32` an i32 with a sign."""
+    `tf32` is an f32 that is rounded to tf32 as it is copied, `s32` an i32 with a sign; that of `f16:nan` fills what lies
+    beyond the tensor with NaN."""
     tma: tuple[str, ...] = ()
     """Which loads of loops the copy engine does, and why not the others."""
     registers: int | None = None
@@ -190,6 +191,7 @@ def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
             box = "x".join(map(str, block.shape))
             sources = re.sub(r"#(\d+)", lambda match: names[int(match[1])], hints["tensor_map"])
             element = hints.get("rounding") or hints.get("element", block.element)
+            element = f"{element}:{hints['fill']}" if "fill" in hints else element
             types[argument.index] = f"{TENSOR_MAP_TYPE} {element} {box} {hints['swizzle']} {sources}"
     return tuple(zip(names, types))
 

@@ -18,8 +18,9 @@ from kbuild.emulator.findings import EmulationError
 from kbuild.emulator.memory import Heap
 
 TENSOR_MAP = "tensormap "
-"""What the type of a parameter begins with that is a tensor map; then come element, sizes of the box, bytes of the swizzle, the
-name of the parameter that is the tensor's base, its sizes, and its strides but the last: names of parameters, or numbers."""
+"""What the type of a parameter begins with that is a tensor map; then come element (`f16:nan` where NaN fills), sizes of the box,
+bytes of the swizzle, the name of the parameter that is the tensor's base, its sizes, and its strides but the last: names of
+parameters, or numbers."""
 
 _ELEMENTS = {
     "f16": ("f16", 2), "bf16": ("bf16", 2), "f32": ("f32", 4), "tf32": ("tf32", 4), "i16": ("u16", 2), "i32": ("u32", 4),
@@ -44,6 +45,8 @@ class TensorMapArgument:
     """Sizes of the tensor; a size of zero is taken for one, for the driver wants none."""
     strides: tuple[int, ...]
     """Elements from one index to the next, along all axes but the last, where they are neighbours."""
+    fill_nan: bool = False
+    """Whether NaN is read beyond the tensor, instead of zero."""
 
     def at(self, address: int) -> TensorMap:
         """The map of an array at an address.  Raises TensorMapError where the driver would refuse it."""
@@ -52,6 +55,7 @@ class TensorMapArgument:
         return TensorMap(
             address, element, tuple(max(extent, 1) for extent in self.shape[::-1]),
             tuple(stride * size for stride in self.strides[::-1]), self.box[::-1], (1,) * len(self.box), mode,
+            self.fill_nan,
         ).check()  # fmt: skip
 
 
@@ -75,9 +79,11 @@ def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any
     def argument(name: str, type_: str) -> Argument:
         if not type_.startswith(TENSOR_MAP):
             return value(name)
-        element, box, swizzle, base, *parts = type_.removeprefix(TENSOR_MAP).split()
+        words, box, swizzle, base, *parts = type_.removeprefix(TENSOR_MAP).split()
+        element, _, fill = words.partition(":")
         shape, strides = (tuple(int(word) if word.isdigit() else int(value(word)) for word in part.split(",")) for part in parts)
-        return TensorMapArgument(element, tuple(map(int, box.split("x"))), int(swizzle), names.index(base), shape, strides)
+        return TensorMapArgument(element, tuple(map(int, box.split("x"))), int(swizzle), names.index(base), shape, strides,
+                                 fill == "nan")  # fmt: skip
 
     return [argument(name, type_) for name, type_ in parameters]
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kbuild.aot import descriptors, rendering
 from kbuild.aot.load import load
 from kbuild.aot.matrix import Variant, expand
 from kbuild.cli import main
-from kbuild.compiler import driver
+from kbuild.compiler import driver, interp
+from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.transforms.gpu.tensor_stores.choice import ELEMENTS
-from kbuild.emulator import TensorMapArgument
+from kbuild.emulator import TensorMapArgument, arguments_of, run
+from kbuild.emulator import load as load_program
 from kbuild.emulator.asyncp import tensor_map
+from kbuild.errors import UsageError
 from tests.aot.test_load import mistakes
 from tests.manifests import package_table
 
@@ -119,3 +124,65 @@ def test_launcher_and_emulator_make_the_same_map_of_an_element(element: str) -> 
     made = rendering._map_context(f"tensormap {element} 16x16 0 #0 #1,#2 #3")
     described = TensorMapArgument(element, (16, 16), 0, 0, (64, 64), (64,)).at(0x1000)
     assert made["type"] == tensor_map.ELEMENTS.index(described.element) and made["element_bytes"] == described.element_bytes
+
+
+NAN_KERNEL = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def columns(a, b, out, K, TILE: tl.constexpr):
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for k in range(0, K, 32):
+        total = tl.dot(a.load([0, k]), b.load([0, k]).T, total)
+    numbers = tl.arange(0, TILE)
+    tl.store(out + numbers[:, None] * TILE + numbers[None, :], total)
+"""
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("type_name", ["fp16", "fp32"])
+def test_nan_lies_beyond_a_tensor_that_asks_for_it(tmp_path: Path, arch: str, stages: int, type_name: str) -> None:
+    """Rows that are there are right; the products of the others with NaN are NaN, in every way a block may be loaded."""
+    (tmp_path / "kernel.py").write_text(NAN_KERNEL)
+    block = f"tensordesc<{type_name}[64x32]"
+    signature = {"a": f"{block}:nan>", "b": f"{block}>", "out": "*fp32:16", "K": "i32"}
+    artifact = driver.compile(f"{tmp_path}/kernel.py:columns", signature=signature, constexprs={"TILE": 64}, target=arch,
+                              num_stages=stages, stop="ptx")  # fmt: skip
+    maps = dict(artifact.metadata.params)
+    if (arch, type_name, stages) == ("sm_90", "fp16", 3):
+        assert maps["a_map"].split()[1] == "f16:nan" and maps["b_map"].split()[1] == "f16"
+        assert rendering._map_context("tensormap f16:nan 64x32 64 #0 #1,#2 #3")["fill"] == 1
+        assert rendering._map_context("tensormap f16 64x32 64 #0 #1,#2 #3")["fill"] == 0
+    generator, rows, size = np.random.default_rng(0), 50, 64
+    a, b = (generator.integers(-2, 3, (64, size)).astype("f2" if type_name == "fp16" else "f4") for _ in "ab")
+    given: dict[str, Any] = {"a": a, "b": b, "out": np.zeros((64, 64), np.float32), "K": size, "a_shape_0": rows, "b_shape_0": 64}
+    given |= {"a_shape_1": size, "b_shape_1": size, "a_stride_0": size, "b_stride_0": size}
+    right = np.where(np.arange(64)[:, None] < rows, a.astype(np.float32) @ b.T.astype(np.float32), np.nan)
+    program, parameters = load_program(artifact.asm["ptx"], artifact.metadata.name), artifact.metadata.params
+    report = run(program, None, (1,), artifact.metadata.warps, artifact.metadata.shared, arguments_of(parameters, given))
+    outputs = {name: output for (name, _), output in zip(parameters, report.check().outputs)}
+    np.testing.assert_array_equal(outputs["out"], right)
+    module = parse_module(driver.compile(f"{tmp_path}/kernel.py:columns", signature=signature, constexprs={"TILE": 64},
+                                         target=arch, num_stages=stages, stop="ttgir").asm["ttgir"])  # fmt: skip
+    interp.run(module, {name: given[name] for name, type_ in parameters if not type_.startswith("tensormap")}, (1,))
+    np.testing.assert_array_equal(given["out"], right)
+
+
+@pytest.mark.parametrize(("type_", "message"), [
+    ("tensordesc<i32[64x32]:nan>", "has no NaN to be padded with"),
+    ("tensordesc<fp16[64x32]:one>", "has the padding 'one'"),
+])  # fmt: skip
+def test_a_padding_that_is_not_there(tmp_path: Path, type_: str, message: str) -> None:
+    (tmp_path / "kernel.py").write_text(NAN_KERNEL)
+    with pytest.raises(UsageError, match=message):
+        driver.compile(f"{tmp_path}/kernel.py:columns", signature={"a": type_, "b": type_, "out": "*fp32", "K": "i32"},
+                       constexprs={"TILE": 64}, stop="ttir")  # fmt: skip
+
+
+def test_a_manifest_may_ask_for_nan(product: Path) -> None:
+    (product / "kernels.toml").write_text(MANIFEST.replace("[TILE, 32]>", "[TILE, 32]:nan>"))
+    variants = expand(load(product / "kernels.toml")).variants
+    assert dict(variants[0].signature)["a"] == "tensordesc<fp16[64x32]:nan>"

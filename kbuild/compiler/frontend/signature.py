@@ -24,7 +24,7 @@ from kbuild.compiler.semantic.types import (
 from kbuild.compiler.semantic.values import Descriptor, Tensor
 from kbuild.errors import Loc, UsageError, nearest
 
-_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:[,x] *\d+ *)*)\]>(?::(\w*))?")
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:[,x] *\d+ *)*)\](?::(\w+))?>(?::(\w*))?")
 DESCRIPTOR_ALIGNMENT = 16
 """Bytes that divide the base and the strides of a tensor descriptor; its block's rows have at least as many."""
 MAX_DESCRIPTOR_RANK = 5
@@ -32,7 +32,7 @@ MAX_DESCRIPTOR_RANK = 5
 
 @dataclass(frozen=True)
 class ArgumentType:
-    """An argument's type: `*fp16:16`, `i32:1`, `fp32`, `tensordesc<fp16[64, 64]>`."""
+    """An argument's type: `*fp16:16`, `i32:1`, `fp32`, `tensordesc<fp16[64, 64]>`, `tensordesc<fp16[64, 64]:nan>`."""
 
     dtype: ScalarType
     divisibility: int | None = None
@@ -42,6 +42,8 @@ class ArgumentType:
     block: BlockType | None = None
     """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last (i64).  The
     promise is of the last size: of whole rows."""
+    padding: str = "zero"
+    """What a block of a tensor descriptor has beyond the tensor: `zero` or `nan`."""
 
     def parameters(self, name: str) -> list[tuple[str, ScalarType, int | None]]:
         """The parameters that the argument becomes: name, type, divisibility."""
@@ -65,7 +67,7 @@ class ArgumentType:
         base = Tensor(values.pop(0), self.dtype)
         sizes = [Tensor(values.pop(0), INT32) for _ in range(rank)]
         strides = [Tensor(values.pop(0), INT64) for _ in range(rank - 1)]
-        return Descriptor.make(self.block, "zero", (base, *sizes, *strides, one))
+        return Descriptor.make(self.block, self.padding, (base, *sizes, *strides, one))
 
 
 def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType:
@@ -75,8 +77,10 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
         element = _element(descriptor.group(1), text, argument, loc)
         shape = tuple(int(size) for size in re.split("[,x]", descriptor.group(2)))
         _check_block(element, shape, text, argument, loc)
-        promise = _promise(descriptor.group(3) or "", text, argument, loc)
-        return ArgumentType(PointerType(element), promise, block=BlockType(element, shape))
+        padding = descriptor.group(3) or "zero"
+        _check_padding(padding, element, text, argument, loc)
+        promise = _promise(descriptor.group(4) or "", text, argument, loc)
+        return ArgumentType(PointerType(element), promise, block=BlockType(element, shape), padding=padding)
     name, _, promise = text.strip().partition(":")
     pointer, const = name.startswith("*"), name.startswith("*k")
     dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument, loc)
@@ -101,6 +105,13 @@ def _check_block(element: DType, shape: tuple[int, ...], text: str, argument: st
                            f"it has up to {MAX_DESCRIPTOR_RANK} dimensions, whose sizes are powers of two")
     if shape[-1] * element.itemsize < DESCRIPTOR_ALIGNMENT or element == INT1:
         raise UsageError(f"argument {argument}: a row of {text!r} has fewer than {DESCRIPTOR_ALIGNMENT} bytes", loc)
+
+
+def _check_padding(padding: str, element: DType, text: str, argument: str, loc: Loc | None) -> None:
+    if padding not in ("zero", "nan"):
+        raise UsageError(f"argument {argument}: {text!r} has the padding {padding!r}", loc, 'it is "zero" or "nan"')
+    if padding == "nan" and not element.is_floating():
+        raise UsageError(f"argument {argument}: {text!r} has no NaN to be padded with", loc, "NaN is for floating-point types")
 
 
 def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:

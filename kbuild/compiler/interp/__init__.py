@@ -77,7 +77,7 @@ def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]
 
     base, sizes, strides = ([number(word) for word in part.split(",")] for part in hints["tensor_map"].split())
     size = bit_width(argument.type.block) // 8
-    return TensorMap(base[0], tuple(sizes), (*(stride * size for stride in strides), size))
+    return TensorMap(base[0], tuple(sizes), (*(stride * size for stride in strides), size), float(hints.get("fill", 0)))
 
 
 def _check_argument(parameter: Value, given: Any) -> None:

@@ -92,6 +92,8 @@ class TensorMap:
     base: int
     shape: tuple[int, ...]
     pitches: tuple[int, ...]
+    fill: float = 0.0
+    """What is read beyond the tensor."""
 
 
 @dataclass
@@ -179,7 +181,7 @@ def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLoc
     tile, type_ = machine[op.dst], op.tile
     addresses, inside = _block(machine, op)
     found = machine.memory.load(addresses[inside], type_.element, op.loc)
-    values = np.zeros(type_.tile_shape, found.dtype)
+    values = np.full(type_.tile_shape, machine[op.desc].fill, found.dtype)
     values[inside] = found
     tile.spoil()
     barrier.copies.append((tile, values))

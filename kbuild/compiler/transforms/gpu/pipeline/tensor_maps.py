@@ -17,7 +17,7 @@ from typing import Any
 
 from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Func, Value
-from kbuild.compiler.ir.types import F32, DescriptorType, MemDescType, TensorType, bit_width, element_of
+from kbuild.compiler.ir.types import BF16, F16, F32, DescriptorType, MemDescType, TensorType, bit_width, element_of, pointee_of
 from kbuild.compiler.layout import wgmma_mode
 from kbuild.compiler.ops.elementwise import Constant, ExtSI
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
@@ -53,12 +53,18 @@ def is_transposed(load: Load) -> bool:
 def _sources(load: Load, func: Func) -> str | None:
     """Base, sizes, and strides but the last: arguments by their numbers, or constants; None where they are neither."""
     make = load.desc.op if load.desc is not None else None
-    if not isinstance(make, MakeTensorDescriptor) or make.padding != "zero" or len(make.shape) < 2:
+    if not isinstance(make, MakeTensorDescriptor) or not _can_pad(make) or len(make.shape) < 2:
         return None
     rank = len(make.shape)
     if sorted(load.axes or range(rank)) != [rank - 2, rank - 1]:
         return None
     return sources_of(make, func)
+
+
+def _can_pad(make: MakeTensorDescriptor) -> bool:
+    """Whether the copy engine can fill what lies beyond the tensor: it has NaN for floats; f8 is bytes to it, and f32
+    may go by as tf32."""
+    return make.padding == "zero" or pointee_of(make.base.type) in (F16, BF16)
 
 
 def sources_of(make: MakeTensorDescriptor, func: Func) -> str | None:
@@ -92,6 +98,9 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType, parts: int = 1) ->
     *outer, rows, columns = block_shape(load)
     box = TensorType((*outer, rows // parts, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
     hints: dict[str, Any] = {"swizzle": mode[0]}
+    assert isinstance(load.desc.op, MakeTensorDescriptor)
+    if load.desc.op.padding == "nan":
+        hints["fill"] = "nan"
     if element_of(load.result.type) == F32 and _is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
     return map_argument(func, sources, box, hints)

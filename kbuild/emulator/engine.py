@@ -114,6 +114,7 @@ class Convoy:
         self.memory: Memory
         self.launch: Run
         self._lanes: dict[int, np.ndarray] = {}
+        self._prepared_for: Run | None = None
         self._ready: list[list[tuple[Callable[..., Any], tuple[Any, ...], Step]] | None] = [None] * len(program.blocks)
 
     @property
@@ -126,6 +127,8 @@ class Convoy:
 
     def begin(self, cta: Cta, stack: list[Entry]) -> None:
         """Take up the work of a CTA's warps."""
+        if cta.launch is not self._prepared_for:  # Another one's observers watch other steps.
+            self._ready, self._prepared_for = [None] * len(self.program.blocks), cta.launch
         self.cta, self.memory, self.launch = cta, cta.memory, cta.launch
         self.stack, self.waiting, self.turns = stack, None, 0
 

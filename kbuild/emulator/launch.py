@@ -128,7 +128,8 @@ class Launch:
         self.symbols = dict(place_globals(program.module, heap) if placed is None else placed)
         self._place_variables(shared_bytes)
         self._place_parameters(arguments)
-        self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]] = []
+        self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]]
+        self._files = program.known.setdefault(f"registers of {self.warps} warps", [])  # Launches take them from one another.
 
     def _check_shape(self) -> None:
         if not 0 < self.threads <= 1024:

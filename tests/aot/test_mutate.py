@@ -41,6 +41,14 @@ def test_mistakes_are_caught(described: Path, capsys: pytest.CaptureFixture[str]
     assert any(result["place"] == "kernels/scale.py:11" and result["kind"] == "address + element" for result in found)
 
 
+def test_it_says_what_it_is_at(described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbuild.aot.progress._SECONDS_OF_SILENCE", 0)
+    monkeypatch.setattr("kbuild.aot.verify.pool._SECONDS_BETWEEN_NOTES", 0)
+    assert main(command(described, "--limit", "1", "--group", "logic")) == 0
+    told = capsys.readouterr().err
+    assert ": what n=16 has to give\n" in told and ": unchanged, on " in told and ": mutant 2 of " in told
+
+
 def test_launches_that_let_mistakes_pass_fail_with_the_survivors(
     described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

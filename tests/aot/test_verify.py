@@ -210,6 +210,17 @@ def test_no_cache_runs_everything_anew(
     assert sorted((tmp_path / "cache").rglob("*")) == before
 
 
+def test_what_takes_long_says_what_it_is_at(
+    verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbuild.aot.progress._SECONDS_OF_SILENCE", 0)
+    monkeypatch.setattr("kbuild.aot.verify.pool._SECONDS_BETWEEN_NOTES", 0)
+    assert main(["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache"]) == 0
+    assert "  … scale.sm_80.fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3: run 2 of 4\n" in capsys.readouterr().err
+    assert main(["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache", "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 NEVER = "\n{\n\t.reg .b32 \t%never<2>;\n\tadd.s32 \t%never1, %never0, 1;"
 
 

@@ -28,7 +28,9 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "shape": self.shape, "typestr": self.dtype.str, "data": (self.pointer, False), "strides": None}
+        # Those of ml_dtypes have letters of their own, which nobody else knows: they are bytes here.
+        kind = self.dtype.str if self.dtype.isbuiltin == 1 else f"<V{self.dtype.itemsize}"
+        return {"version": 3, "shape": self.shape, "typestr": kind, "data": (self.pointer, False), "strides": None}
 
     def copy_to_host(self) -> np.ndarray:
         """Its contents, when all work on the device is done."""

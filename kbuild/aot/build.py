@@ -136,7 +136,8 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
         planned = _plan(options, manifest, expansion, ptxas, directory)
         if options.dry_run:
             return Result(planned.jobs, (), 0, (), expansion)
-        service.expect(_prepare(options, planned, directory))
+        made = _prepare(options, planned, directory)
+        service.expect(len(planned.edges) - len(made))
         service.get_ready()
         program, environment = toolchain.find_ninja(options.environment).path, _environment(options.environment)
 
@@ -147,7 +148,8 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
         if run.code != 0 and not run.failures and ".ninja_log" in run.text:
             (directory / STATE / ".ninja_log").unlink(missing_ok=True)
             run = run_ninja()
-        made = _made(planned, directory)
+        if run.steps or len(made) < len(planned.edges):
+            made = _made(planned, directory)
         if _is_missing(planned, made, run):
             # Steps ended well and left nothing, or something was damaged since: once more, with as little in between as can be.
             service.drop_client()
@@ -265,9 +267,9 @@ def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) ->
     write_if_changed(directory / STATE / "settings.json", canonical_json(settings))
 
 
-def _prepare(options: Options, planned: Plan, directory: Path) -> int:
+def _prepare(options: Options, planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
     """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now, or
-    what is not as it was made.  Gives how many steps ninja is going to take.
+    what is not as it was made.  Gives the records of what need not be made.
     """
     for name, data in planned.files:
         write_if_changed(directory / name, data)
@@ -279,7 +281,7 @@ def _prepare(options: Options, planned: Plan, directory: Path) -> int:
     for edge in planned.edges:
         for output in edge.outputs if edge.record not in made else ():
             (directory / output).unlink(missing_ok=True)
-    return len(planned.edges) - len(made)
+    return made
 
 
 def _made(planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:

@@ -18,12 +18,13 @@ from tests.launcher.example_package import Tensor
 
 POSITIONAL = {
     "vector_add": "ppi", "attention": "pffiii", "softmax": "pii", "copy": "pi", "product": "piii", "blocks": "pii",
-    "choice": "p", "pairs": "pi",
+    "choice": "p", "pairs": "pi", "tiles": "pii",
 }  # fmt: skip
 """Kernels, and the kinds of their arguments: pointer, integer, float."""
+DTYPES = {"attention": "float16", "product": "float16", "blocks": "float16", "tiles": "float16", "copy": "int8"}
 OPTIONS = {
     "vector_add": {"dtype": ["fp32", "fp16"]}, "attention": {"HEAD_DIM": [64, 128], "IS_CAUSAL": [True, False]},
-    "choice": {"SLOPE": [0.5, 1.0], "ACTIVATION": ["", "relu"]},
+    "choice": {"SLOPE": [0.5, 1.0], "ACTIVATION": ["", "relu"]}, "tiles": {"ROWS": [1, 2, 36]},
 }  # fmt: skip
 _INTEGERS = (0, 1, -1, 2, 7, 16, 64, 1000, 4096, -5, 127, -128, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32, 2**63 - 1, 2**63,
              -(2**63), -(2**63) - 1, 2**64 - 1, 2**64, 2**64 + 8, 2**200, -(2**200))  # fmt: skip
@@ -107,7 +108,7 @@ class Hostile:
     def good(self, kind: str, name: str) -> Any:
         """An argument that nothing is wrong with."""
         if kind == "p":
-            dtype = "float16" if name in ("attention", "product", "blocks") else "int8" if name == "copy" else "float32"
+            dtype = DTYPES.get(name, "float32")
             address = 0x100 + 16 * self.chance.randrange(64)
             shape = (500, self.chance.choice([64, 200]))
             if dtype == "float16" and self.chance.random() < 0.5:
@@ -123,7 +124,7 @@ class Hostile:
         if self.chance.random() < 0.08:
             return self.anything()
         if kind == "p":
-            return self.pointer("float16" if name in ("attention", "product", "blocks") else "float32")
+            return self.pointer(DTYPES.get(name, "float32"))
         return self.integer() if kind == "i" else self.chance.choice([0.5, 1, float("nan"), 1e300, 2**2000, True, self.integer()])
 
     def keywords(self, name: str) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Device(Gpu):
         arrays: dict[str, np.ndarray] = {}
         for argument in record.arguments:
             value = given[argument.name] = argument.make(record.seed)
+            given |= dict(argument.companions)
             if argument.size:
                 arrays[argument.name] = value
                 address = given[argument.name] = self._allocated(value.nbytes)

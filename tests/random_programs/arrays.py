@@ -32,10 +32,14 @@ class Argument:
     hint: str = ""
     """What is promised in the signature: `:16` or `:1`."""
     descriptor: str = ""
-    """The type of an argument that is a descriptor made by the host."""
+    """The type of an argument that is a descriptor made by the host, of which the array is the base."""
+    companions: tuple[tuple[str, int], ...] = ()
+    """Its sizes and strides, by the names of the parameters that they become."""
 
     @property
     def signature(self) -> str:
+        if self.descriptor:
+            return self.descriptor
         return f"{'*' if self.size else ''}{self.dtype.signature}{self.hint}"
 
     def make(self, seed: int) -> Any:

@@ -64,7 +64,10 @@ class Kernel:
 
     def make(self) -> dict[str, Any]:
         """Fresh values of the arguments."""
-        return {argument.name: argument.make(self.seed) for argument in self.arguments}
+        values: dict[str, Any] = {}
+        for argument in self.arguments:
+            values |= {argument.name: argument.make(self.seed), **dict(argument.companions)}
+        return values
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from random_programs import dots, memory, reductions, shapes  # noqa: F401  register their producers
+from random_programs import dot_loops, memory, reductions, shapes  # noqa: F401  register their producers
 from random_programs.elementwise import TOLERANCES, inexact, widened
 from random_programs.generator import STATEMENTS, Generator, number, producer, statement, tuple_text
 from random_programs.memory import store

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from random_programs.generator import Generator, statement, tuple_text
+from random_programs.generator import Generator, statement
 from random_programs.memory import store
-from random_programs.nodes import Expr, Line, Statement
+from random_programs.nodes import Expr
 from random_programs.types import BF16, E4M3, E5M2, F16, F32, F64, I8, I32, DType, Type
 
 OPERANDS = (F16, F16, F16, BF16, F32, F32, I8, E4M3, E5M2, F64)
@@ -117,117 +117,3 @@ def _chained(g: Generator, product: Product, first: Expr) -> Expr | None:
     b = operand(g, second, second.b, (second.k, second.n))
     type_ = Type(second.result, (second.m, second.n), -second.step, second.step)
     return g.named(Expr(type_, *second.text(a, b, None)))
-
-
-@statement(1.5)
-def dot_loop(g: Generator, depth: int) -> bool:
-    """Products along K in a loop, whose pointers move, or whose offsets are computed from its counter."""
-    if len(g.blocks) > 2 or g.in_helper:
-        return False
-    rounds = g.pick(0, 1, 2, 3, 4, 5, 6)
-    product = Product(g, rounds + 1)
-    while rounds * product.k * max(product.m, product.n) > 16384 and rounds:
-        rounds -= 1
-    if not product.fits(rounds + 1) or product.k * max(product.m, product.n) > 16384:
-        return False
-    m, n, k = product.m, product.n, product.k
-    trips = _trips(g, rounds)
-    columns = k * max(rounds, 1)
-    a_array, b_array = (g.array(dtype, -product.bound, product.bound, 16384) for dtype in (product.a, product.b))
-    strides = {"a": _strides(g, m, columns), "b": _strides(g, columns, n)}
-    total = product.step * max(rounds, 1)
-    low, high = (-product.step, product.step) if g.chance(0.3) else (0, 0)
-    init = g.whole(product.result, (m, n), low, high, 1) if high else g.constant(product.result, (m, n), 0, 0)
-    acc = g.assign(g.fresh("acc"), init, Type(product.result, (m, n), -total - product.step, total + product.step))
-    names = {side: g.fresh(f"p{side}") for side in "ab"}
-    shapes, arrays = {"a": (m, k), "b": (k, n)}, {"a": a_array, "b": b_array}
-    moves = g.chance(0.6)
-    for side in "ab":
-        rows, cols = strides[side]
-        g.add(f"{names[side]} = {arrays[side].name} + tl.arange(0, {shapes[side][0]})[:, None] * {rows} + "
-              f"tl.arange(0, {shapes[side][1]})[None, :] * {cols}")  # fmt: skip
-    step = {"a": strides["a"][1] * k, "b": strides["b"][0] * k}
-    counter = g.fresh("k")
-    head = Statement(Line(f"for {counter} in {g.pick('range', 'range', 'tl.range')}(0, {trips}):"), body=[])
-    assert head.body is not None
-    with g.nested(head.body, **{counter: Type(I32, (), 0, max(rounds - 1, 0))}):
-        outer, g.trips = g.trips, g.trips * max(rounds, 1)
-        pointers = {side: names[side] if moves else f"{names[side]} + {counter} * {step[side]}" for side in "ab"}
-        values = {side: _piece(g, product, side, pointers[side], shapes[side], counter, k, rounds) for side in "ab"}
-        if g.chance(0.3):
-            g.statement(depth - 1)
-        g.assign(str(acc), Expr(acc.type, *product.text(values["a"], values["b"], acc)), acc.type)
-        if g.chance(0.15):
-            g.statement(depth - 1)
-        for side in "ab" if moves else "":
-            g.add(f"{names[side]} += {step[side]}")
-        g.trips = outer
-    g.blocks[-1].append(head)
-    store(g, _epilogue(g, acc))
-    return True
-
-
-def _trips(g: Generator, rounds: int) -> str:
-    """The number of rounds: of run time, mostly."""
-    known = [name for name, t in g.variables() if (t.dtype, t.shape, t.low, t.high) == (I32, (), rounds, rounds)]
-    if known:
-        return g.pick(*known)
-    if g.chance(0.3):
-        return str(rounds)
-    from random_programs.arrays import Argument
-
-    return g.declare(Argument(g.fresh("n"), I32, value=rounds)).name
-
-
-def _strides(g: Generator, rows: int, columns: int) -> tuple[int, int]:
-    return (columns, 1) if g.chance(0.65) else (1, rows)
-
-
-def _piece(
-    g: Generator, product: Product, side: str, pointer: str, shape: tuple[int, ...], counter: str, k: int, rounds: int
-) -> Expr:
-    """A tile of an operand, loaded, and perhaps computed further."""
-    dtype = product.a if side == "a" else product.b
-    type_ = Type(dtype, shape, -product.bound, product.bound)
-    axis = f"tl.arange(0, {k})[{'None, :' if side == 'a' else ':, None'}]"
-    masked = ""
-    if g.chance(0.4):
-        bound = g.random.randint(0, k * max(rounds, 1))
-        masked = f", mask={axis} < {bound} - {counter} * {k}" + (", other=0.0" if dtype.is_float else ", other=0")
-        if dtype.is_fp8:
-            masked = ""
-    found = Expr(type_, f"tl.load({pointer}{masked})")
-    if g.chance(0.7) or dtype.is_fp8 or product.bound < 2:
-        return g.named(found)
-    form = g.pick("-{}", "{} * -1", "tl.where({c} == 1, {}, -{})", "tl.abs({})", "tl.minimum({}, 1).to(tl.DTYPE)")
-    if "{c}" in form:
-        found = g.named(found)
-    if dtype.is_float:
-        form = form.replace("-1", "-1.0").replace(", 1)", ", 1.0)")
-    form = form.replace("DTYPE", dtype.name)
-    pieces: list[str | Expr] = []
-    for number, text in enumerate(f"({form})".replace("{c}", counter).split("{}")):
-        pieces += ([found] if number else []) + [text]
-    return g.named(Expr(type_, *pieces))
-
-
-def _epilogue(g: Generator, acc: Expr) -> Expr:
-    """The sum, as kernels finish it."""
-    form = g.pick("", "", "rows", "relu", "trans", "cast", "bias")
-    m, n = acc.type.shape
-    dtype = acc.type.dtype
-    if form == "relu":
-        return Expr(acc.type, "tl.maximum(", acc, f", {'0.0' if dtype.is_float else '0'})")
-    if form == "rows" and max(abs(acc.type.low), acc.type.high) * n <= dtype.high:
-        return Expr(acc.type.shaped(m).ranged(acc.type.low * n, acc.type.high * n), "tl.sum(", acc, ", 1)")
-    if form == "trans":
-        return Expr(acc.type.shaped(n, m), "tl.trans(", acc, ")")
-    if form == "cast" and dtype == F32 and acc.type.within(-2048, 2048):
-        return Expr(Type(F16, (m, n), acc.type.low, acc.type.high), acc, ".to(tl.float16)")
-    if form == "bias" and acc.type.high + 8 <= dtype.high:
-        bias = g.whole(dtype, (1, n), -8, 8, 1)
-        return Expr(acc.type.ranged(acc.type.low - 8, acc.type.high + 8), "(", acc, " + ", bias, ")")
-    return acc
-
-
-__all__ = ["tuple_text"]

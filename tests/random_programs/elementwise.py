@@ -99,6 +99,10 @@ def division(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | Non
     one_shape, other_shape = operand_shapes(g, shape)
     b = divisor(g, dtype, other_shape if one_shape == shape else shape, depth)
     a = g.expression(dtype, one_shape if b.type.shape == shape else shape, depth)
+    if g.chance(0.15) and one_shape == shape:  # By anything, where it matters what that gives only if it is defined.
+        b = g.named(g.expression(dtype, shape, depth))
+        sign, bad = g.pick("//", "%"), f"(({b} == 0) | ({b} == -1))" if dtype.is_signed else f"({b} == 0)"
+        return Expr(full(dtype, shape), f"tl.where({bad}, ", g.constant(dtype, shape), ", ", a, f" {sign} {b})")
     return quotient(g, a, b, shape)
 
 
@@ -149,6 +153,9 @@ def bits(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
         other_shape = shape
     if g.chance(0.5) and one_shape == shape:
         amount = g.literal(dtype, 0, dtype.bits - 1)
+    elif g.chance(0.3):  # By more than the width, too.
+        amount = g.expression(dtype, other_shape, depth)
+        return Expr(full(dtype, shape), "(", a, g.pick(" << ", " >> "), amount, ")")
     else:
         number_type = Type(dtype, other_shape, 0, dtype.bits - 1)
         amount = Expr(number_type, "(", g.expression(dtype, other_shape, depth), f" & {dtype.bits - 1})")
@@ -260,7 +267,7 @@ def _cast_type(a: Type, dtype: DType) -> Type | None:
             return full(dtype, shape)
         return Type(dtype, shape, kind=ROUNDED) if dtype in (F32, F64) else None
     if not dtype.is_float:
-        return None
+        return full(dtype, shape) if source in (F32, F64, F16) and a.kind == ANY else None
     narrow = (source, dtype) in ((F64, F32), (F32, F16), (F32, BF16), (F32, E4M3), (F32, E5M2), (F16, E4M3), (F16, E5M2))
     widens = dtype.bits > source.bits
     return Type(dtype, shape, kind=ANY if a.kind == WHOLE else a.kind) if narrow or widens else None

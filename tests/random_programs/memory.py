@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
+from random_programs.arrays import Argument
 from random_programs.elementwise import compared, quotient
 from random_programs.generator import ARRAY, Generator, producer, statement, tuple_text
 from random_programs.nodes import Expr, rigid
@@ -199,6 +202,9 @@ def block(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr
             name = g.fresh("d")
             g.add(f"{name} = tl.make_tensor_descriptor({array.name}, {list(sizes)}, {list(strides)}, {list(shape)})")
             return Expr(type_, f"{name}.load([", *_listed(offsets), "])")
+    if g.chance(0.2) and shape[-1] * dtype.bits >= 128 and max(shape) <= 256 and pitch * dtype.bits % 128 == 0:
+        made = host_descriptor(g, array, sizes, strides, shape)
+        return Expr(type_, f"{made.name}.load([", *_listed(offsets), "])")
     checked = tuple(range(len(shape)))
     order = tuple(reversed(checked))
     name = g.fresh("p")
@@ -208,6 +214,15 @@ def block(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr
     if g.chance(0.4):
         pointer = f"tl.advance({name}, {tuple_text([g.random.randint(-9, 20) for _ in shape])})"
     return Expr(type_, f'tl.load({pointer}, boundary_check={tuple_text(checked)}, padding_option="zero")')
+
+
+def host_descriptor(g: Generator, like: Argument, sizes: Sequence[int], strides: Sequence[int], block: Sequence[int]) -> Argument:
+    """A descriptor that the host has made, of an array of its own."""
+    name = g.fresh("h")
+    companions = [(f"{name}_shape_{axis}", size) for axis, size in enumerate(sizes)]
+    companions += [(f"{name}_stride_{axis}", stride) for axis, stride in enumerate(strides[:-1])]
+    type_ = f"tensordesc<{like.dtype.signature}[{'x'.join(map(str, block))}]>"
+    return g.declare(replace(like, name=name, descriptor=type_, companions=tuple(companions)))
 
 
 def _listed(items: list[Expr]) -> list[str | Expr]:

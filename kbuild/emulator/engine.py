@@ -145,9 +145,9 @@ class Convoy:
 
     def _prepare(self, number: int) -> list[tuple[Callable[..., Any], tuple[Any, ...], Step]]:
         """The steps of a block with their lanes."""
-        prepared = []
+        prepared, known = [], self._lanes
         for step in self.program.blocks[number].steps:
-            lanes = tuple(map(self.lanes, step.slots))
+            lanes = tuple([known[slot] if slot in known else self.lanes(slot) for slot in step.slots])
             function = self.launch.watched(self, step)
             if step.guard is not None:
                 function = _guarded(function, self.lanes(step.guard), step.negated)

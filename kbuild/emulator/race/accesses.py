@@ -113,9 +113,9 @@ class Rules:
 
     def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """Everybody who read must have done so before."""
-        for words in memory.shadow.readers[:, cells]:
-            if words.any():
-                self._check_readers(memory, cells, actor, words)
+        readers = memory.shadow.readers[:, cells]
+        for column in np.flatnonzero(readers.any(1)):
+            self._check_readers(memory, cells, actor, readers[column])
         places, words = memory.shadow.crowd(cells)
         if len(places):
             self._check_readers(memory, cells[places], replace(actor, threads=actor.threads[places]), words)
@@ -158,8 +158,10 @@ class Rules:
 
     def check_unchanging(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """What is loaded as read-only must not have been written in this launch."""
+        if "nc" not in actor.site.instruction.modifiers:
+            return
         written = memory.shadow.writers[cells]
-        if "nc" in actor.site.instruction.modifiers and written.any():
+        if written.any():
             index = int(np.argmax(written != 0))
             other = self.sites.numbered(int(sites_of(written[index])))
             if self.reports.wants("read-only-load", actor.site, other):

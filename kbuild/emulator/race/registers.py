@@ -81,7 +81,8 @@ class ProductRegisters:
         reads, writes = found
         if not reads and not writes:
             return None
-        return lambda where: self._touch(convoy, where, instruction, reads, writes)
+        touched = dict.fromkeys(reads | writes, self.sites.of(instruction))
+        return lambda where: self._touch(convoy, where, touched, reads, writes)
 
     def issued(self, product: Product, warp: int) -> None:
         self._flying.setdefault((id(product.site[0].cta), warp), []).append(product)
@@ -115,15 +116,19 @@ class ProductRegisters:
                     self.reports.add("wgmma-fence", text, site, convoy, (warp,), other)
 
     def _touch(
-        self, convoy: Any, where: Any, instruction: Instruction, reads: frozenset[str], writes: frozenset[str]
+        self, convoy: Any, where: Any, touched: dict[str, Site], reads: frozenset[str], writes: frozenset[str]
     ) -> None:  # fmt: skip
-        site = self.sites.of(instruction)
-        for warp in convoy.warps_in(where):
-            key = (id(convoy.cta), warp)
-            self._unfenced.setdefault(key, {}).update(dict.fromkeys(reads | writes, site))
+        cta = id(convoy.cta)
+        for warp in convoy.warps if where is True else convoy.warps_in(where):
+            key = (cta, warp)
+            unfenced = self._unfenced.get(key)
+            if unfenced is None:
+                unfenced = self._unfenced[key] = {}
+            unfenced.update(touched)
             for product in self._flying.get(key, ()):
                 wrong = (reads & product.names.of_d) | (writes & (product.names.of_d | product.names.of_a))
                 if wrong:
+                    site = next(iter(touched.values()))
                     other, name = self.sites.of(product.site[1]), min(wrong)
                     if self.reports.wants("wgmma-registers", site, other):
                         action = "reads" if name in reads else "writes"

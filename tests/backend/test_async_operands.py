@@ -93,6 +93,7 @@ def test_around_a_loop() -> None:
 
 def test_either_way_of_a_branch() -> None:
     assert found(product(40), branch(1, predicate=0), wait(0), mov(40), EXIT) == [(3, 0, 40)]
+    assert found(product(40), branch(1, predicate=0), mov(40), wait(0), mov(40), EXIT) == [(2, 0, 40)]
     assert found(product(40), branch(1), mov(40), wait(0), EXIT) == [], "no path leads there"
     assert found(product(40), EXIT, mov(40)) == []
 

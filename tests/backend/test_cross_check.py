@@ -125,9 +125,9 @@ def test_operations_have_the_numbers_that_nvdisasm_knows(arch: str, tmp_path: Pa
 
 
 def test_columns_of_products_are_told_apart() -> None:
-    body = wgmmas(0, 1, columns=16) + wgmmas(2, columns=8)
+    body = wgmmas(0, 1, columns=16) + wgmmas(2, columns=8) + wgmmas(3, columns=256)
     assert {str(product): count for product, count in in_code(code_of(cubin_of(kernel(body), "sm_90a"))).items()} == {
-        "HGMMA of 16 columns": 2, "HGMMA of 8 columns": 1,
+        "HGMMA of 16 columns": 2, "HGMMA of 8 columns": 1, "HGMMA of 256 columns": 1,
     }  # fmt: skip
 
 

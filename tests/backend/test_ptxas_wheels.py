@@ -41,6 +41,11 @@ def test_wheels_of_both_layouts_are_found_side_by_side(tmp_path: Path) -> None:
     assert choose(found, min_driver=550).path == choose(found[::-1], "12.9").path == str(old)
 
 
+def test_the_newest_is_the_first_wherever_it_lies(tmp_path: Path) -> None:
+    wheel(tmp_path / "a", "12.9.86"), wheel(tmp_path / "b", "13.5.37"), wheel(tmp_path / "c", "13.0.88")
+    assert [one.name for one in installed(never, [str(tmp_path / name) for name in "abc"])] == ["13.5.37", "13.0.88", "12.9.86"]
+
+
 def test_a_ptxas_that_no_wheel_knows_is_asked(tmp_path: Path) -> None:
     path = wheel(tmp_path, "13.0.88", recorded=False)
     assert installed(ptxas_version, [str(tmp_path)]) == [Installed((13, 0, 88), str(path))]

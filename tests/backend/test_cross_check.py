@@ -14,6 +14,7 @@ from kbuild.compiler.backend.cross_check import require_same
 from kbuild.compiler.backend.cubin import assemble
 from kbuild.compiler.backend.elf import capability, kernels, sections
 from kbuild.compiler.backend.sass import BYTES, OPERATIONS, expected, in_code, in_ptx
+from kbuild.compiler.backend.unused_products import unused
 from kbuild.errors import ToolError
 
 HEADER = ".version 8.4\n.target {arch}\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
@@ -140,6 +141,30 @@ def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
     assert re.search(r"ptxas 1\d\.\d+\.\d+ made a cubin", message) and "kbuild 0.1.0, llvmlite 0." in message
     assert "KBUILD_PTXAS" in caught.value.hint and "[package]" in caught.value.hint
     assert assemble(kernel(wgmmas(0, 1, 2)), "sm_90a")
+
+
+def test_a_product_that_nothing_uses_may_be_left_out() -> None:
+    """A program that uses half of a tile: LLVM keeps both products, for they are asm, and ptxas drops one."""
+    other = WGMMA.format(columns=16, sums=", ".join(f"%f{index}" for index in range(100, 108)), left=3)
+    body = wgmmas(0, 1).replace("wgmma.commit", f"{other}\nwgmma.commit", 1) + "mov.b32 %f120, %f101; mov.b32 %f121, %f120;"
+    ptx = kernel(body)
+    cubin = cubin_of(ptx, "sm_90a")
+    assert len(in_ptx(ptx)) == 3 and sum(in_code(code_of(cubin)).values()) == 2
+    with pytest.raises(ToolError, match="expected 2, found 1"):
+        require_same(ptx, "sm_90a", without(cubin, "HGMMA"), "13.5.37")
+    assert len(unused(ptx)) == 1 and not unused(kernel(body + "st.shared.f32 [shared], %f121;"))
+
+
+@pytest.mark.parametrize("use", [
+    "st.global.b32 [%p], %r1;", "@%r2 st.global.b32 [%p], %p;", "{ L1: atom.add.u32 %r8, [%p], %r2; }", "bar.sync %r3;",
+    "add.u32 %r7, %r0, 1; st.global.b32 [%p], %r7;", "L2:\n@%q mov.b32 %r7, %r2; bra.uni L2; setp.ne.u32 %q, %r7, 0; @%q bra L2;",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r7}, {%r0}, {%r8}, {%r9}; red.add.f32 [%p], %r7;",
+    "ld.global.b32 %r7, [%r1]; call.uni f, (%r7);",
+])  # fmt: skip
+def test_what_comes_to_any_effect_is_used(use: str) -> None:
+    product = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r5}, {%r6};"
+    assert unused(f"{{ {product} {use} }}") == []
+    assert len(unused(f"{{ {product} add.u32 %r9, %r1, %r0; st.global.b32 [%p], %r6; }}")) == 1
 
 
 def without(cubin: bytes, operation: str) -> bytes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import itertools
 import os
+import shutil
 import sys
 import types
 import zipfile
@@ -29,80 +32,87 @@ args = { x = "*fp32", y = "*fp32", out = "*fp32", n = "i64" }
 [[kernel.config]]
 BLOCK = 256
 """
-Launch = Callable[[str], None]
+_numbers = itertools.count()
 
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a project, built once by one of the compilers whose kernels do nothing, with its package in `site`."""
 
-def built(folder: Path, name: str, compiler: str, package_keys: str = "") -> Path:
-    """The folder of a project, built by a compiler whose kernels do nothing, with its package in `site`."""
-    (folder / "kernels").mkdir(parents=True)
-    (folder / "kernels/vectors.py").write_text(VECTORS)
-    (folder / "kernels.toml").write_text(package_table(name, "sm_90").rstrip("\n") + f"\n{package_keys}\n{KERNEL}")
-    compilers = {"compiler": f"tests.driver.noop_compiler:{compiler}", "source_digest": "tests.aot.fake_compiler:source_digest"}
-    result = build(Options(project=folder, environment=dict(os.environ), **compilers), Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder
+    @functools.cache
+    def built(compiler: str) -> Path:
+        folder = tmp_path_factory.mktemp(compiler)
+        (folder / "kernels").mkdir()
+        (folder / "kernels/vectors.py").write_text(VECTORS)
+        (folder / "kernels.toml").write_text(package_table("late", "sm_90") + KERNEL)
+        options = Options(
+            project=folder, environment=dict(os.environ), compiler=f"tests.driver.noop_compiler:{compiler}",
+            source_digest="tests.aot.fake_compiler:source_digest",
+        )  # fmt: skip
+        result = build(options, Progress())
+        assert not result.failures and result.wheel is not None
+        with zipfile.ZipFile(result.wheel) as archive:
+            archive.extractall(folder / "site")
+        return folder
+
+    return built
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], types.ModuleType]]:
-    """Makes a package, of a name of its own, by one of the compilers."""
-    names: list[str] = []
+def machine(
+    builds: Callable[[str], Path], libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, str], tuple[types.ModuleType, StandIn]]]:
+    """Makes a fresh import of a package, by one of the compilers, over a driver for a version of CUDA."""
+    drivers: list[StandIn] = []
+    name = f"late_{next(_numbers)}"
 
-    def make(compiler: str, package_keys: str = "") -> types.ModuleType:
-        names.append(f"late_{len(names)}_{tmp_path.name.replace('-', '_')}")
-        folder = built(tmp_path / names[-1], names[-1], compiler, package_keys)
-        monkeypatch.syspath_prepend(str(folder / "site"))
-        return importlib.import_module(names[-1])
+    def make(compiler: str, version: str) -> tuple[types.ModuleType, StandIn]:
+        folder = builds(compiler)
+        drivers.append(StandIn(["sm_90"], builds=[folder / "build"], folder=libraries, version=version).__enter__())
+        shutil.copytree(folder / "site/late", tmp_path / name)
+        monkeypatch.setenv("KBUILD_LIBCUDA", str(drivers[-1].path))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return importlib.import_module(name), drivers[-1]
 
     yield make
-    for module in [module for module in sys.modules if module.split(".")[0] in names]:
+    for driver in drivers:
+        driver.close()
+    for module in [module for module in sys.modules if module.split(".")[0] == name]:
         del sys.modules[module]
 
 
-def launch(package: types.ModuleType, version: str, libraries: Path, monkeypatch: pytest.MonkeyPatch, fail: int = 0) -> None:
-    """A launch on a machine with a driver for that version of CUDA."""
-    builds = Path(str(package.__file__)).parents[2] / "build"
-    with StandIn(["sm_90"], builds=[builds], folder=libraries, version=version) as driver:
-        monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
-        if fail:
-            driver.fail_next("cuModuleLoadDataEx", Result(fail))
-        x = driver.array(numpy.ones(256, "f4"))
-        package.vector_add(x, x, x, 256)
+def launch(package: types.ModuleType, driver: StandIn) -> None:
+    x = driver.array(numpy.ones(256, "f4"))
+    package.vector_add(x, x, x, 256)
 
 
-def test_an_older_driver_is_told_with_what_the_package_needs(
-    package: Callable[..., types.ModuleType], libraries: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = package("compile_by_ptxas_13")
+Machine = Callable[[str, str], tuple[types.ModuleType, StandIn]]
+
+
+def test_an_older_driver_is_told_with_what_the_package_needs(machine: Machine) -> None:
+    late, driver = machine("compile_by_ptxas_13", "12.2")
     assert late.MIN_DRIVER == 580
     with pytest.raises(late.DriverError) as caught:
-        launch(late, "12.2", libraries, monkeypatch)
+        launch(late, driver)
     assert (caught.value.name, caught.value.driver_version) == ("CUDA_ERROR_INVALID_IMAGE", "12.2")
-    assert (
-        f"the code of {late.__name__} needs a driver 580 or newer (CUDA 13.0), and this machine has 535 (CUDA 12.2): update the "
-        f"driver, or install a build of {late.__name__} for older ones"
-    ) in str(caught.value)
+    advice = (
+        "the code of late needs a driver 580 or newer (CUDA 13.0), and this machine has 535 (CUDA 12.2): update the "
+        "driver, or install a build of late for older ones"
+    )
+    assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize("compiler, version", [("compile_by_ptxas_13", "13.0"), ("compile", "12.2"), ("compile", "12.0")])
-def test_a_driver_that_is_new_enough(
-    package: Callable[..., types.ModuleType], libraries: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, version: str
-) -> None:
-    launch(package(compiler), version, libraries, monkeypatch)
+@pytest.mark.parametrize("compiler, version, needed", [
+    ("compile_by_ptxas_13", "13.0", 580), ("compile", "12.2", 525), ("compile", "12.0", 525),
+])  # fmt: skip
+def test_a_driver_that_is_new_enough(machine: Machine, compiler: str, version: str, needed: int) -> None:
+    late, driver = machine(compiler, version)
+    launch(late, driver)
+    assert late.MIN_DRIVER == needed
 
 
-def test_other_errors_of_old_drivers_are_not_taken_for_this_one(
-    package: Callable[..., types.ModuleType], libraries: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = package("compile_by_ptxas_13")
+def test_other_errors_of_old_drivers_are_not_taken_for_this_one(machine: Machine) -> None:
+    late, driver = machine("compile_by_ptxas_13", "12.2")
+    driver.fail_next("cuModuleLoadDataEx", Result.CUDA_ERROR_OUT_OF_MEMORY)
     with pytest.raises(late.DriverError) as caught:
-        launch(late, "12.2", libraries, monkeypatch, fail=Result.CUDA_ERROR_OUT_OF_MEMORY)
+        launch(late, driver)
     assert "OUT_OF_MEMORY" in str(caught.value) and "580" not in str(caught.value)
-
-
-def test_the_manifest_may_ask_for_a_later_driver_than_the_code_does(
-    package: Callable[..., types.ModuleType], libraries: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert package("compile", "min_driver = 550").MIN_DRIVER == 550

@@ -107,7 +107,7 @@ def test_an_older_driver_is_told_with_what_the_package_needs(machine: Machine) -
 def test_a_driver_that_is_new_enough(machine: Machine, compiler: str, version: str, needed: int) -> None:
     late, driver = machine(compiler, version)
     launch(late, driver)
-    assert late.MIN_DRIVER == needed
+    assert needed == late.MIN_DRIVER
 
 
 def test_other_errors_of_old_drivers_are_not_taken_for_this_one(machine: Machine) -> None:

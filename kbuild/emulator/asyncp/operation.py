@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +19,8 @@ class Extent:
     offsets: np.ndarray
     """int64, into `space.data`."""
     size: int
+    known: dict[int, np.ndarray] = field(default_factory=dict)
+    """The granules that it touches, by their size, where somebody has asked before."""
 
     def check(self) -> None:
         """Raise Fault unless all bytes are aligned and inside live memory."""

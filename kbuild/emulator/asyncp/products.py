@@ -96,6 +96,8 @@ class Products:
         self.queues: list[list[Product]] = [[] for _ in range(warp_count)]
         self.fenced = [False] * warp_count
         """Warps that have executed `wgmma.fence`."""
+        self._extents: dict[tuple[Any, ...], tuple[Extent, ...]] = {}
+        """What products read, by their shape, warp of the warpgroup and descriptors."""
         self.issued: list[list[tuple[Any, ...]]] = [[] for _ in range(warp_count)]
         """What each warp has issued since its warpgroup last agreed."""
 
@@ -204,6 +206,9 @@ class Products:
         return owner
 
     def _reads(self, shape: Shape, warp: int, a: list[np.ndarray] | int, b: int) -> tuple[Extent, ...]:
+        key = (shape, warp, a if isinstance(a, int) else None, b)
+        if key in self._extents:
+            return self._extents[key]
         shared, found = self.memory.spaces["shared"], []
         if isinstance(a, int):
             found.append((_addresses(a, 16 * warp, 16, shape.kind_a, shape.transposed_a), shape.kind_a))
@@ -211,6 +216,7 @@ class Products:
         extents = tuple(Extent(shared, places.ravel(), tensor.ELEMENT_BITS[kind] // 8) for places, kind in found)
         for extent in extents:
             extent.check()
+        self._extents[key] = extents
         return extents
 
     def _compute(self, product: Product) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,14 @@ class ProductRegisters:
             if step.instruction.name.startswith("wgmma.mma_async")
         ]  # fmt: skip
         self.registers = frozenset(name for product in products for name in _own(product))
-        self._touches: dict[int, tuple[frozenset[str], frozenset[str]]] = program.known.setdefault("product registers", {})
-        """For each instruction (by id) those of the registers that it reads, and that it writes."""
+        if "product registers" not in program.known:
+            program.known["product registers"] = _runs(program, self.registers)
+        self._runs: dict[int, list[_Touch]] = program.known["product registers"]
         self._unfenced: dict[tuple[int, int], dict[str, Site]] = {}
         """For each warp of a CTA the registers touched since its last fence, and by what."""
         self._flying: dict[tuple[int, int], list[Product]] = {}
+        self._touched: dict[int, dict[str, Site]] = {}
+        """For each run of instructions (by id) the registers that it touches, and what does last."""
 
     def watch(self, convoy: Any, instruction: Instruction) -> Check | None:
         """What to check before an instruction."""
@@ -74,15 +78,8 @@ class ProductRegisters:
         if instruction.name.startswith("wgmma.mma_async"):
             own = _own(instruction)
             return lambda where: self._begin(convoy, where, instruction, own)
-        found = self._touches.get(id(instruction))
-        if found is None:
-            reads, writes = touched_by(instruction)
-            found = self._touches[id(instruction)] = reads & self.registers, writes & self.registers
-        reads, writes = found
-        if not reads and not writes:
-            return None
-        touched = dict.fromkeys(reads | writes, self.sites.of(instruction))
-        return lambda where: self._touch(convoy, where, touched, reads, writes)
+        run = self._runs.get(id(instruction))
+        return None if run is None else lambda where: self._touch(convoy, where, run)
 
     def issued(self, product: Product, warp: int) -> None:
         self._flying.setdefault((id(product.site[0].cta), warp), []).append(product)
@@ -115,9 +112,10 @@ class ProductRegisters:
                     text = f"warp {warp} uses {name} in a product after another instruction did, with no wgmma.fence between"
                     self.reports.add("wgmma-fence", text, site, convoy, (warp,), other)
 
-    def _touch(
-        self, convoy: Any, where: Any, touched: dict[str, Site], reads: frozenset[str], writes: frozenset[str]
-    ) -> None:  # fmt: skip
+    def _touch(self, convoy: Any, where: Any, run: list[_Touch]) -> None:
+        touched = self._touched.get(id(run))
+        if touched is None:
+            touched = self._touched[id(run)] = {name: self.sites.of(each.instruction) for each in run for name in each.names}
         cta = id(convoy.cta)
         for warp in convoy.warps if where is True else convoy.warps_in(where):
             key = (cta, warp)
@@ -126,14 +124,56 @@ class ProductRegisters:
                 unfenced = self._unfenced[key] = {}
             unfenced.update(touched)
             for product in self._flying.get(key, ()):
-                wrong = (reads & product.names.of_d) | (writes & (product.names.of_d | product.names.of_a))
-                if wrong:
-                    site = next(iter(touched.values()))
-                    other, name = self.sites.of(product.site[1]), min(wrong)
-                    if self.reports.wants("wgmma-registers", site, other):
-                        action = "reads" if name in reads else "writes"
-                        text = f"warp {warp} {action} {name}, which belongs to a product that has not been waited for"
-                        self.reports.add("wgmma-registers", text, site, convoy, (warp,), other)
+                if not touched.keys().isdisjoint(product.names.of_d) or not touched.keys().isdisjoint(product.names.of_a):
+                    self._check_flying(convoy, warp, product, run)
+
+    def _check_flying(self, convoy: Any, warp: int, product: Product, run: list[_Touch]) -> None:
+        """Report what touches registers of a product that is under way."""
+        for each in run:
+            wrong = (each.reads & product.names.of_d) | (each.writes & (product.names.of_d | product.names.of_a))
+            if not wrong:
+                continue
+            site, other, name = self.sites.of(each.instruction), self.sites.of(product.site[1]), min(wrong)
+            if self.reports.wants("wgmma-registers", site, other):
+                action = "reads" if name in each.reads else "writes"
+                text = f"warp {warp} {action} {name}, which belongs to a product that has not been waited for"
+                self.reports.add("wgmma-registers", text, site, convoy, (warp,), other)
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """An instruction with those registers of products that it reads, and those that it writes."""
+
+    instruction: Instruction
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.reads | self.writes
+
+
+def _runs(program: Program, registers: frozenset[str]) -> dict[int, list[_Touch]]:
+    """Instructions that touch registers of products and always run one after the other, with no `wgmma` between; by the id of the
+    first of them, before which all can be looked at."""
+    found: dict[int, list[_Touch]] = {}
+    for block in program.blocks if registers else ():
+        run: list[_Touch] = []
+        for step in block.steps:
+            if step.instruction.opcode == "wgmma":
+                run = []
+                continue
+            reads, writes = (names & registers for names in touched_by(step.instruction))
+            touch = _Touch(step.instruction, reads, writes)
+            if not touch.names:
+                continue
+            if step.guard is not None:
+                found[id(step.instruction)] = [touch]
+                continue
+            if not run:
+                found[id(step.instruction)] = run
+            run.append(touch)
+    return found
 
 
 def _own(product: Instruction) -> frozenset[str]:

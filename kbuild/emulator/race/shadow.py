@@ -94,6 +94,8 @@ class Shadow:
 
     def cells_of(self, extent: Extent) -> np.ndarray:
         """The granules of an operation's bytes, each once."""
+        if self.granule in extent.known:
+            return extent.known[self.granule]
         while True:
             marked = np.zeros(len(self.writers), bool)
             marked[extent.offsets >> self.shift] = True
@@ -103,6 +105,7 @@ class Shadow:
                     marked[np.minimum((extent.offsets >> self.shift) + step, last)] = True
             cells = np.flatnonzero(marked)
             if self.granule <= extent.size or len(cells) << self.shift <= len(extent.offsets) * extent.size:
+                extent.known[self.granule] = cells
                 return cells
             self._split(self.granule // 2)
 

@@ -124,7 +124,8 @@ with StandIn(["sm_90"], builds=["build"]) as driver:
 
 def test_arrays_of_types_that_numpy_lacks(built: Path) -> None:
     pytest.importorskip("ml_dtypes")
-    done = subprocess.run([sys.executable, "-c", NARROW], cwd=built, env=outside(built), capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", NARROW]
+    done = subprocess.run(command, cwd=built, env=outside(built), capture_output=True, text=True, check=False)
     assert done.stdout == "bfloat16 True\nfloat8_e5m2 True\nfloat8_e4m3fn True\n", done.stderr
 
 

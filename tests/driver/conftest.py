@@ -174,14 +174,15 @@ class World:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The wheel, by kbuild's own compiler."""
+    """The wheel, by kbuild's own compiler, with cubins that old drivers load, too."""
     project = tmp_path_factory.mktemp("chain")
     (project / "kernels").mkdir()
     for source in SOURCES:
         shutil.copy(source, project / "kernels")
     (project / "kernels/vectors.py").write_text(VECTORS)
     (project / "kernels.toml").write_text(MANIFEST)
-    result = build(Options(project=project, environment=dict(os.environ)), Progress())
+    options = Options(project=project, environment=dict(os.environ), compiler="tests.driver.older_compiler:compile")
+    result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(project / "site")

@@ -1,0 +1,23 @@
+"""kbuild's compiler, whose cubins are marked as those of ptxas 12: for tests with drivers that load no others.
+
+The stand-in runs the PTX of a cubin, whichever ptxas made it; so these tests need no second one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kbuild.compiler import driver
+from kbuild.compiler.driver import Artifact
+
+_ABI_VERSION = 8
+"""Where an ELF file says which version of its ABI it is in."""
+
+
+def compile(*arguments: Any, **options: Any) -> Artifact:
+    """What kbuild's own gives, in the form that drivers from 525 on load."""
+    made = driver.compile(*arguments, **options)
+    cubin = made.asm["cubin"]
+    older = cubin[:_ABI_VERSION] + b"\x07" + cubin[_ABI_VERSION + 1 :]
+    return Artifact({**made.asm, "cubin": older}, replace(made.metadata, ptxas_version="12.9.86"))

@@ -20,7 +20,10 @@ from kbuild.errors import InternalError
 
 _IDLE_PASSES = "nary-reassociate,load-store-vectorizer"
 """Passes of LLVM's code generator that leave the PTX of all shipped kernels as it is, and take a twentieth of its time."""
-OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}")
+_REUSE = "-enable-poison-reuse-guard=false"
+"""Straight-line strength reduction asks of each pair of sums whether one of them may be poison, which takes most of the time of a
+kernel with thousands of addresses, and keeps it from sharing them: on sums that only LLVM's own findings have marked."""
+OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}", _REUSE)
 """Pointers to shared memory have 32 bits; products and sums contract to fma; wide multiply-adds are used."""
 
 _LOCK = threading.Lock()

@@ -190,8 +190,8 @@ class AxisInfo:
         if rule is None or len(op.results) != 1:
             return unknown(op.results[0].type)
         element = element_of(op.results[0].type)
-        narrow = isinstance(element, IntType) and 1 < element.bits < 32
-        return wrapped(rule(op, self), element.bits) if narrow else rule(op, self)
+        info = rule(op, self)
+        return wrapped(info, element.bits) if isinstance(element, IntType) and 1 < element.bits < 32 else info
 
     def _regions(self, op: Op) -> None:
         match op:

@@ -37,6 +37,15 @@ def test_ptxas_drops_no_dot(name: str, tmp_path: Path) -> None:
     assert written >= 4 and len(instructions(artifact.asm["cubin"], tmp_path)) == written
 
 
+def test_dots_in_flight_at_once_start_from_values_that_were_there_before_the_first() -> None:
+    """Were the second one's written while the first is in flight, ptxas would wait for it (C7517)."""
+    case = CASES["two_dots_add_rows"]
+    signature = case.signature(case.make(np.random.default_rng(0)))
+    artifact = kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, target="sm_90")
+    assert re.findall(r"wgmma\.(commit|wait)_group", artifact.asm["ptx"]) == ["commit", "commit", "wait", "wait"]
+    assert artifact.metadata.serialized == ()
+
+
 def too_large(**options: Any) -> kbuild.Artifact:
     """A dot whose sums alone are 256 registers of a thread, one more than there are."""
     signature = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16"}

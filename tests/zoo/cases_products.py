@@ -41,6 +41,19 @@ def _add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
     )  # fmt: skip
 
 
+def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
+    def expect(a, b, rows, **_):
+        product = numbers(a) @ numbers(b).T
+        return {"c": product + rows[:m, None], "d": product.T + rows[m:, None]}
+
+    return Case(
+        name, "products.py", "two_dots_add_rows",
+        lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, n, k), "rows": small_integers(rng, m + n),
+                     "c": poisoned(m, n), "d": poisoned(n, m), "ldb": k},
+        expect, {"M": m, "N": n, "K": k},
+    )  # fmt: skip
+
+
 def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
     def make(rng):
         return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n), "c": poisoned(m, n),
@@ -218,7 +231,7 @@ CASES = [
     _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"), _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
     _tile("dot_fp8", "fp8e4nv", 32, 32, 64), _tile("dot_fp8_e5m2", "fp8e5", 64, 32, 32),
     _add_rows("dot_add_rows", "float16", 64, 64, 64), _add_rows("dot_add_rows_tf32", "float32", 64, 16, 64),
-    _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64),
+    _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64), _two_dots_add_rows("two_dots_add_rows", "float16", 64, 64, 64),
     Case("dot_transposed", "products.py", "dot_transposed",
          lambda rng: {"a": operand(rng, "float16", 32, 64), "b": operand(rng, "float16", 64, 32), "c": poisoned(64, 64)},
          lambda a, b, c: {"c": numbers(a).T @ numbers(b).T}, {"M": 64, "N": 64, "K": 32}),

@@ -23,6 +23,18 @@ def dot_add_rows(a, b, rows, c, ldb, M: tl.constexpr, N: tl.constexpr, K: tl.con
 
 
 @triton.jit
+def two_dots_add_rows(a, b, rows, c, d, ldb, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A·Bᵀ and (A·Bᵀ)ᵀ, each plus a number for each row: two dots in flight at once, with sums that start from something."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left = tl.load(a + m[:, None] * K + k[None, :])
+    right = tl.load(b + n[:, None] * ldb + k[None, :])
+    one = tl.dot(left, tl.trans(right)) + tl.load(rows + m)[:, None]
+    other = tl.dot(right, tl.trans(left)) + tl.load(rows + M + n)[:, None]
+    tl.store(c + m[:, None] * N + n[None, :], one)
+    tl.store(d + n[:, None] * M + m[None, :], other)
+
+
+@triton.jit
 def dot_transposed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """A is stored K×M and B is stored N×K."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)

@@ -10,6 +10,9 @@ Before:
                                                               %1 = ttng.warp_group_dot_wait %r {pendings = 0}
                                                               %s = arith.truncf %1
 
+What a product starts from is computed before those that are in flight when it is issued, where that can be: ptxas waits for them
+before it lets other instructions write its registers.
+
 A product must have ended before its result is read (to be summed up further in place is no reading), and before its tiles
 are written anew.  A result that is only handed to the next iteration stays in flight until it is needed there, and no
 longer than that iteration; its tiles must lie outside the loop, in buffers of which the loop knows the number.
@@ -22,10 +25,11 @@ from dataclasses import dataclass
 
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Module, Op, Value
+from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import (
     AsyncCopyGlobalToLocal,
     LocalAlloc,
@@ -36,6 +40,7 @@ from kbuild.compiler.ops.gpu import (
     MemDescTrans,
 )
 from kbuild.compiler.ops.nvidia import ArriveBarrier, AsyncTmaCopyGlobalToLocal, WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
 
@@ -90,6 +95,7 @@ class _Waits:
             needed = [flight for flight in flights if self.needs(op, flight)]
             flights = self.wait(op, flights, needed)
             if isinstance(op, WarpGroupDot):
+                _start_early(op, flights)
                 op.is_async = True
                 for flight in flights:
                     if flight.value is op.c:
@@ -165,6 +171,33 @@ class _Waits:
                 slot = self.slots.of(tile.op.index)
             tile = tile.op.src
         return _Place(tile, slot)
+
+
+def _start_early(dot: WarpGroupDot, flights: Sequence[_Flight]) -> None:
+    """Move what computes the value that a product starts from before those of its block that are in flight, if nothing is in the
+    way."""
+    first = next((flight.dot for flight in flights if flight.dot.parent is dot.parent and not flight.earlier), None)
+    if first is None or (isinstance(dot.c.op, Constant) and not dot.c.op.value):
+        return
+    between: list[Op] = []  # The operations after the first product in flight on which the value depends.
+    wanted, is_written = {dot.c}, False
+    op = dot.prev
+    while op is not None and op is not first:
+        if not wanted.isdisjoint(op.results):
+            between.append(op)
+            wanted.update(op.operands)
+        op = op.prev
+    inside = first.next
+    while inside is not None and inside is not dot:
+        can_move = inside.has(Trait.PURE) or (isinstance(inside, Load) and not (is_written or inside.volatile))
+        if inside in between and (inside.regions or not can_move):
+            return
+        is_written |= inside.has(Trait.WRITES) and not isinstance(inside, WarpGroupDot)
+        inside = inside.next
+    if first.result in wanted:
+        return
+    for op in reversed(between):
+        op.move_before(first)
 
 
 def is_handed_on_by(terminator: Op, flight: _Flight) -> bool:

@@ -112,7 +112,7 @@ HOLES: dict[Callable[[Module], None], set[str]] = {
     no_meeting: {"mbarrier-misuse"},
     arrivals_at_home_alone: {"deadlock"},
     nobody_waits_for_the_neighbour: {"race", "mbarrier-misuse"},
-    no_last_wait: {"out-of-bounds"},
+    no_last_wait: {"ended-peer"},
 }
 
 

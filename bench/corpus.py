@@ -6,8 +6,8 @@ Each request is a JSON object of a function, its signature, constants and option
 process of its own, so that nothing it does stops the others.  The outcome is `ok`, `message` (an error for the kernel's
 author) or `crash` (ours: an internal error, an exception, a signal, or too long).  Times are processor seconds.
 
-Each is compiled to its cubin, unless `--stop` says less; then the table says how many have dots that ptxas serializes, or drops
-(fewer of wgmma's instructions than the PTX has, by nvdisasm, where that is installed), and how many spill.
+Each is compiled to its cubin, unless `--stop` says less; then the table says how many have dots that ptxas serializes, how many
+cubins are not what the PTX says (dots dropped, for one; such a request ends in a message), and how many spill.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ import gzip
 import json
 import os
 import pickle
-import re
 import select
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -33,11 +30,12 @@ from typing import Any
 import kbuild
 import kbuild.compiler.driver
 import kbuild.language as tl
-from kbuild.compiler.backend.cubin import find_ptxas
 from kbuild.errors import InternalError, KbuildError
 
 SECONDS = 60
 """The longest a request may take, by the clock."""
+WRONG = "made a cubin that is not the PTX"
+"""What an error says of a ptxas that went wrong."""
 LINE_EVERY = 100
 """Requests after which progress is printed where there is no terminal."""
 DTYPES = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "int32": tl.int32, "int64": tl.int64,
@@ -57,8 +55,6 @@ class Outcome:
     """Processor time in the compiler, ptxas included."""
     notes: tuple[str, ...] = ()
     """The dots that ptxas serializes."""
-    dropped: int = 0
-    """Instructions of wgmma that the PTX has and the cubin lacks."""
     spilled: int = 0
     """Bytes of registers stored in memory."""
 
@@ -160,29 +156,14 @@ def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> 
         chosen = {key: request["options"][key] for key in ("num_warps", "num_stages")}
         made = kbuild.compile(source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen)
         facts = {"notes": made.metadata.serialized, "spilled": made.metadata.spill_stores or 0}
-        spent = os.times()
-        facts["dropped"] = dropped(made.asm["ptx"], made.asm["cubin"]) if stop == "cubin" else 0
     except InternalError as error:
         kind, text = "crash", str(error)
     except KbuildError as error:
         kind, text = "message", str(error)
     except BaseException:
         kind, text = "crash", traceback.format_exc()
-    if kind != "ok":
-        spent = os.times()
+    spent = os.times()
     return Outcome(kind, text, spent.user + spent.system + spent.children_user + spent.children_system, **facts)
-
-
-def dropped(ptx: str, cubin: bytes) -> int:
-    """How many instructions of wgmma the PTX has and the cubin lacks; none where nvdisasm is not installed."""
-    written, tool = ptx.count("wgmma.mma_async"), Path(find_ptxas()).with_name("nvdisasm")
-    if not written or not tool.exists():
-        return 0
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        text = subprocess.run([str(tool), file.name], capture_output=True, text=True, check=True).stdout
-    return max(written - len(re.findall(r"\b[HQI]GMMA\.", text)), 0)
 
 
 def arguments_of(request: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -211,7 +192,7 @@ def value_of(value: Any) -> Any:
 
 def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
     """Print the shares by architecture, by request and by function, the commonest last lines of errors, and the slowest."""
-    columns = f"{'serialized':>11} {'drops':>6} {'spills':>7}"
+    columns = f"{'serialized':>11} {'wrong':>6} {'spills':>7}"
     header = f"{'':8} {'requests':>10} {'ok':>7} {'message':>8} {'crash':>6} {columns}"
     header += f" {'median s':>9} {'p99 s':>7} {'total s':>8}"
     print(f"{header}   functions whose requests all compile")
@@ -221,7 +202,7 @@ def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
         functions: dict[tuple[str, str], set[str]] = defaultdict(set)
         for request, outcome in own:
             functions[request["file"], request["name"]].add(outcome.kind)
-        found = [sum(bool(value) for value in values) for values in zip(*((o.notes, o.dropped, o.spilled) for _, o in own))]
+        found = [sum(map(bool, values)) for values in zip(*((o.notes, WRONG in o.text, o.spilled) for _, o in own))]
         whole = sum(found == {"ok"} for found in functions.values())
         times = sorted(outcome.seconds for _, outcome in own)
         print(
@@ -246,14 +227,12 @@ def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
 
 
 def print_dots(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
-    """Print why ptxas serializes dots, and of which functions, and those of which it drops some."""
+    """Print why ptxas serializes dots, and of which functions."""
     reasons: Counter[str] = Counter()
     for (arch, request), outcome in zip(work, outcomes):
         for note in {note.partition(": ")[2] for note in outcome.notes}:
             reasons[f"{note}   ({arch} {request['name']}, {request['options']['num_warps']} warps)"] += 1
-        if outcome.dropped:
-            reasons[f"{outcome.dropped} instructions dropped   ({arch} {request['name']})"] += 1
-    print("\ndots serialized or dropped by ptxas:")
+    print("\ndots serialized by ptxas:")
     for reason, count in reasons.most_common(60):
         print(f"{count:5}  {reason}")
 

@@ -49,6 +49,20 @@ def test_assertions_are_asked_for_by_an_option_or_triton_s_variable(
         assert capsys.readouterr().out.count("tt.assert") == expected
 
 
+def test_a_dot_that_ptxas_serializes_is_told_and_refused_by_an_option_or_a_variable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [
+        "compile", "tests/zoo/kernels/products.py:dot_tile", "-s", "a=*fp16:16,b=*fp16:16,c=*fp32:16",
+        "-c", "M=128,N=256,K=16,PRECISION=tf32", "-o", str(tmp_path),
+    ]  # fmt: skip
+    for words, value, expected, kind in (([], "", 0, "warning"), (["--strict"], "", 1, "error"), ([], "1", 1, "error")):
+        monkeypatch.setenv("KBUILD_STRICT", value)
+        assert cli.main([*command, *words]) == expected
+        said = capsys.readouterr().err
+        assert "tests/zoo/kernels/products.py:" in said and f"{kind}: " in said and "insufficient register resources" in said
+
+
 def test_a_text_is_printed_and_passes_run_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*VECTOR_ADD, "--emit", "ttir"]) == 0
     text = capsys.readouterr().out

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random_programs import dot_loops, memory, reductions, shapes  # noqa: F401  register their producers
 from random_programs.elementwise import TOLERANCES, inexact, widened
-from random_programs.generator import STATEMENTS, Generator, number, producer, statement, tuple_text
+from random_programs.generator import STATEMENTS, Generator, constant, number, producer, statement, tuple_text
 from random_programs.memory import store
 from random_programs.nodes import Expr, Helper, Line, Statement
-from random_programs.types import I1, I32, INTEGERS, DType, Type, full
+from random_programs.types import F32, I1, I32, INTEGERS, DType, Type, full
 
 MOST_TRIPS = 6
 DEEPEST = 3
@@ -176,6 +176,37 @@ def _rounds(g: Generator, depth: int, trips: int, name: str, type_: Type) -> lis
     found = body(g, depth, **{name: type_})
     g.trips, g.is_dead = outer, was_dead
     return found
+
+
+@statement(1)
+def running(g: Generator, depth: int) -> bool:
+    """A sum or an extreme over what a loop loads row by row, as kernels reduce what does not fit into a tensor."""
+    if g.trips > 8 or g.in_helper:
+        return False
+    dtype = g.pick(I32, F32, F32, *(t for t in g.dtypes if not t.is_fp8 and t.bits >= 32))
+    rows, columns = g.pick(1, 2, 4, 8), g.pick(8, 16, 32, 64)
+    low, high = g.pick((-100, -50), (-8, 8), (3, 50)) if dtype.is_signed else (3, 50)
+    trips, axis = g.pick(0, 1, 2, 3, 5), g.pick(0, 1)
+    shape = (columns,) if axis == 0 else (rows,)
+    array = g.array(dtype, low, high)
+    form = g.pick("sum", "max", "min")
+    size = rows * columns // shape[0] * max(trips, 1)
+    bounds = (low * size - 9, high * size + 9) if form == "sum" else (min(low, -200), max(high, 200))
+    bounds = max(bounds[0], dtype.low), bounds[1]
+    begin = g.random.randint(max(-9, dtype.low), 9) if form == "sum" else bounds[0] if form == "max" else bounds[1]
+    total = g.assign(g.fresh("m"), constant(Type(dtype, shape, begin, begin)), Type(dtype, shape, *bounds))
+    count = next((name for name, t in g.variables() if t == Type(I32, (), trips, trips)), str(trips))
+    name = g.fresh("i")
+    place = f"tl.arange(0, {rows})[:, None] * {columns} + tl.arange(0, {columns})[None, :] + {name} * {g.pick(4, rows * columns)}"
+    head = Statement(Line(f"for {name} in range({count}):"), body=[])
+    assert head.body is not None
+    with g.nested(head.body):
+        piece = Expr(Type(dtype, (rows, columns), low, high), f"tl.load({array.name} + ({place}) % 4096)")
+        part = Expr(Type(dtype, shape, *bounds), f"tl.{form}(", g.named(piece), f", {axis})")
+        parts = ("(", total, " + ", part, ")") if form == "sum" else (f"tl.{form}imum(", total, ", ", part, ")")
+        g.assign(str(total), Expr(total.type, *parts), total.type)
+    hoist(g, head)
+    return True
 
 
 @statement(1.5)

@@ -161,7 +161,11 @@ def dot_loop(g: Generator, depth: int) -> bool:
         a, b = (side.tile(counter) for side in sides)
         if g.chance(0.3):
             g.statement(depth - 1)
-        g.assign(str(acc), Expr(acc.type, *product.text(a, b, acc)), acc.type)
+        if g.chance(0.3):
+            summed = Expr(acc.type, "(", acc, " + ", Expr(acc.type, *product.text(a, b, None)), ")")
+        else:
+            summed = Expr(acc.type, *product.text(a, b, acc))
+        g.assign(str(acc), summed, acc.type)
         if g.chance(0.15):
             g.statement(depth - 1)
         for side in sides:

@@ -98,6 +98,9 @@ def dot(g: Generator, depth: int) -> bool:
         found = _chained(g, product, found) or found
     if g.chance(0.5):
         store(g, found)
+    if g.chance(0.3) and found.type.high + 8 <= found.type.dtype.high:
+        other = g.whole(found.type.dtype, found.type.shape, -8, 8, 1)
+        store(g, Expr(found.type.ranged(found.type.low - 8, found.type.high + 8), "(", found, " + ", other, ")"))
     return True
 
 

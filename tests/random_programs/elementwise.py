@@ -50,6 +50,8 @@ def operand_shapes(g: Generator, shape: Shape) -> tuple[Shape, Shape]:
 
 def narrower(g: Generator, dtype: DType) -> DType:
     """A type that becomes `dtype` where it meets it."""
+    if dtype == BF16:
+        return dtype  # With all others it gives fp32.
     if dtype.is_float:
         return g.pick(*INTEGERS, *((F16, BF16) if dtype.bits > 16 else ()))
     fitting = [other for other in INTEGERS if other.is_signed == dtype.is_signed and other.bits < dtype.bits]

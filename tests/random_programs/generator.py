@@ -53,6 +53,8 @@ class Generator:
         self.helpers: list[Helper] = []
         self.functions: list[tuple[str, Type, Type]] = []
         """Helpers to call with two numbers: name, and the types of parameters and result."""
+        self.ones: set[str] = set()
+        """Arguments that are known to be one while compiling: numbers of Python, which take the types of others."""
         self.body: list[Statement] = []
         self.blocks: list[list[Statement]] = [self.body]
         self.scopes: list[dict[str, Type]] = [{}]
@@ -124,6 +126,8 @@ class Generator:
     def declare(self, argument: Argument) -> Argument:
         """Add an argument to the kernel; a number is a variable of it."""
         self.arguments.append(argument)
+        if argument.hint == ":1":
+            self.ones.add(argument.name)
         if not argument.size and not argument.descriptor:
             self.scopes[0][argument.name] = Type(argument.dtype, (), int(argument.value), int(argument.value))
         return argument
@@ -203,6 +207,7 @@ class Generator:
     def leaf(self, dtype: DType, shape: tuple[int, ...]) -> Expr:
         """A variable, a constant, or something loaded."""
         known = [Expr(t, name) for name, t in self.variables() if (t.dtype, t.shape) == (dtype, shape) and t.kind != "inexact"]
+        known = [value for value in known if str(value) not in self.ones]
         if known and self.chance(0.6):
             return self.pick(*known)
         if dtype.is_bool:

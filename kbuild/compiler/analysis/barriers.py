@@ -240,10 +240,6 @@ class BarrierAnalysis:
             self._use(op, state)
         if op in self.ordered:
             self._order(op, state)
-        if isinstance(op, InitBarrier):  # Its fence shows those before it, too: the same thread makes them.
-            self.first_uses.setdefault(op, set())
-            state.unshown.clear()
-            state.unshown.add(op)
         if isinstance(op, Barrier):
             self._meet(op, state)
         elif isinstance(op, AsyncCommitGroup):
@@ -285,6 +281,11 @@ class BarrierAnalysis:
                 state.write(writes)
             if op in self.landing:
                 _land(state, self.landing[op], all_buffers=isinstance(op, InvalBarrier))
+        if isinstance(op, InitBarrier):
+            # After its checks: a fence and a barrier right before it show nothing of it.  Its own fence shows those before it,
+            # too: the same thread makes them.
+            self.first_uses.setdefault(op, set())
+            state.unshown = {op}
 
     def _visit_replicated(self, op: Op, state: State) -> None:
         """Several warps load, one thread stores: only a load and a store conflict."""

@@ -22,7 +22,7 @@ from kbuild.compiler.ir import passes
 from kbuild.compiler.ops.elementwise import SubI
 
 CHECKER = Checker()
-SEEDS = [seed for seed in range(1000, 1018) if seed not in (1003, 1009)]
+SEEDS = [seed for seed in range(1000, 1018) if seed not in (1004, 1011)]
 
 
 def found(seed: int, checker: Checker = CHECKER) -> Finding | None:

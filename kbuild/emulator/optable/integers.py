@@ -136,6 +136,11 @@ def _dot(form: Form) -> Lanes:
     return function
 
 
+def _extreme(form: Form) -> Lanes:
+    extreme = np.minimum if form.opcode == "min" else np.maximum
+    return (lambda a, b: np.maximum(extreme(a, b), np.zeros((), a.dtype))) if form.has("relu") else extreme
+
+
 ROWS = [
     Row("add{u16|u32|u64|s16|s64}", "t = t t", "sum", _add),
     Row("add[sat].s32", "t = t t", "sum, clamped with .sat", _add),
@@ -161,8 +166,10 @@ ROWS = [
     Row("rem{u16|u32|u64|s16|s32|s64}", "t = t t", "remainder with the dividend's sign", lambda _: remainder),
     Row("abs{s16|s32|s64}", "t = t", "absolute value", lambda _: np.absolute),
     Row("neg{s16|s32|s64}", "t = t", "negative", lambda _: np.negative),
-    Row("min{u16|u32|u64|s16|s32|s64}", "t = t t", "smaller", lambda _: np.minimum),
-    Row("max{u16|u32|u64|s16|s32|s64}", "t = t t", "larger", lambda _: np.maximum),
+    Row("min{u16|u32|u64|s16|s64}", "t = t t", "smaller", lambda _: np.minimum),
+    Row("max{u16|u32|u64|s16|s64}", "t = t t", "larger", lambda _: np.maximum),
+    Row("min[relu].s32", "t = t t", "smaller; with .relu zero for what is negative", _extreme),
+    Row("max[relu].s32", "t = t t", "larger; with .relu zero for what is negative", _extreme),
     Row("min{u16x2|s16x2}", "t = t t", "smaller of both halves", lambda form: packed_halves(np.minimum, form)),
     Row("max{u16x2|s16x2}", "t = t t", "larger of both halves", lambda form: packed_halves(np.maximum, form)),
     Row("sad{u16|u32|u64|s16|s32|s64}", "t = t t t", "absolute difference, plus an addend",

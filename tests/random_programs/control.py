@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random_programs import dot_loops, memory, reductions, shapes  # noqa: F401  register their producers
+from random_programs.arrays import Argument
 from random_programs.elementwise import TOLERANCES, inexact, widened
 from random_programs.generator import STATEMENTS, Generator, constant, number, producer, statement, tuple_text
 from random_programs.memory import store
@@ -231,11 +232,13 @@ def while_loop(g: Generator, depth: int) -> bool:
     return True
 
 
-@statement(1)
+@statement(1.5)
 def guarded(g: Generator, depth: int) -> bool:
     """A quotient by a number that may be zero, where that is not reached when it is: in a branch, or a loop without rounds."""
     zeros = [name for name, t in g.variables() if t == Type(I32, (), 0, 0)]
     others = [name for name, t in g.variables() if t.dtype == I32 and t.shape == () and name[0] in "nwvm"]
+    if not zeros and g.chance(0.7):
+        zeros = [g.declare(Argument(g.fresh("n"), I32)).name]
     if not others and not zeros:
         return False
     name = g.pick(*(zeros or others))

@@ -5,21 +5,26 @@ Few of them here; bench/fuzz_programs.py runs as many as there is time for.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import fuzz_gpu
 import numpy as np
 import pytest
 from random_programs import program
 from random_programs.arrays import decoded, encoded
 from random_programs.campaign import Settings, shrunk
 from random_programs.compare import Checker, Finding, Kernel
+from random_programs.cubins import emit, records
 from random_programs.saved import read, saved
 from random_programs.types import BF16, E4M3, E5M2, F16
 
 from kbuild.compiler.ir import passes
 from kbuild.compiler.ops.elementwise import SubI
+from kbuild.emulator.driver.stand_in import StandIn
 
 CHECKER = Checker()
 SEEDS = [seed for seed in range(1000, 1018) if seed not in (1004, 1011)]
@@ -74,3 +79,22 @@ def test_a_wrong_pass_is_found_named_and_shown_by_a_small_kernel(planted: None) 
     kernel, finding = shrunk(seed, first, Settings(checker, shrink_seconds=1000, shrink_trials=150))
     assert (finding.kind, finding.place) == ("pass", "cse")
     assert len(kernel.source.splitlines()) < 20 and "-" in kernel.source
+
+
+def test_records_are_launched_and_held_against_what_is_right(tmp_path: Path) -> None:
+    emit(2, tmp_path, 1005, 1)
+    some = {record.seed: record for record in records(tmp_path)}
+    told: list[tuple[int, str, str | None]] = []
+    pipe = SimpleNamespace(send=told.append)
+    with StandIn(["sm_90"]) as driver:
+        for seed, record in some.items():
+            ptx = CHECKER.compiled(Kernel.of(program(seed), seed), record.arch).ptx
+            driver.register(zlib.decompress(record.cubin), ptx.replace(".target sm_80", ".target sm_90"))
+        fuzz_gpu.work(pipe, tmp_path, str(driver.path), 0)
+        assert [outcome for _, _, outcome in told] == [None, "", None, "", ""]
+        device = fuzz_gpu.Device(library=str(driver.path))
+        record = some[1005]
+        found = device.outputs(record)
+        name = record.outputs[0][0]
+        found[name].view(np.uint8)[:] ^= 0x3F
+        assert name in fuzz_gpu.wrong(record, found)

@@ -7,6 +7,7 @@ pass, to name the guilty one); the emulator runs the PTX, looks for races, and t
 from __future__ import annotations
 
 import linecache
+import os
 import signal
 import tempfile
 import time
@@ -168,7 +169,7 @@ class Checker:
 
     def built(self, kernel: Kernel) -> Module:
         """The IR as the frontend makes it."""
-        path = self.folder / "kernel.py"
+        path = self.folder / f"kernel_{os.getpid()}.py"  # Processes of a campaign share the folder.
         with self.timed("", "frontend"):
             path.write_text(kernel.source)
             linecache.clearcache()

@@ -14,7 +14,7 @@ from typing import Any
 from kbuild.compiler.analysis.scratch import scratch_bytes
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
-from kbuild.compiler.ops.control import For, If
+from kbuild.compiler.ops.control import For, If, While
 from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, MulI, Select, SubI
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
@@ -65,6 +65,8 @@ class Trace:
             self.time += 1
             if isinstance(op, For):
                 self.loop(op)
+            elif isinstance(op, While):
+                self.while_(op)
             elif isinstance(op, If):
                 results = self.block(op.then_body if self.values[op.condition] else op.else_body)
                 self.values.update(zip(op.results, results))
@@ -78,6 +80,17 @@ class Trace:
         for index in range(lower, upper, step):
             self.values.update(zip(loop.body.arguments, [index, *carried]))
             carried = self.block(loop.body)
+        self.values.update(zip(loop.results, carried))
+
+    def while_(self, loop: While) -> None:
+        carried = [self.values.get(value) for value in loop.init]
+        while True:
+            self.values.update(zip(loop.before.arguments, carried))
+            more, *carried = self.block(loop.before)
+            if not more:
+                break
+            self.values.update(zip(loop.after.arguments, carried))
+            carried = self.block(loop.after)
         self.values.update(zip(loop.results, carried))
 
     def op(self, op: Op) -> None:

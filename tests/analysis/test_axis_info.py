@@ -98,6 +98,66 @@ def test_values_made_later_are_known_when_asked() -> None:
     assert known.get(double.result).divisibility == (16,)
 
 
+WHILE = """\
+tt.func @f(%x: !tt.ptr<f16> {divisibility = 16}, %y: !tt.ptr<f16> {divisibility = 16}, %n: i32 {divisibility = 16}, %m: i32) {
+  %range: tensor<64xi32> = tt.make_range {start = 0, end = 64}
+  %c0: i32 = arith.constant {value = 0}
+  %p_end, %q_end, %i_end: !tt.ptr<f16>, !tt.ptr<f16>, i32 = scf.while %x, %y, %c0
+      before(%p: !tt.ptr<f16>, %q: !tt.ptr<f16>, %i: i32) {
+    %more: i1 = arith.cmpi %i, %m {predicate = "slt"}
+    scf.condition %more, values=[%p, %q, %i]
+  } after(%p_in: !tt.ptr<f16>, %q_in: !tt.ptr<f16>, %i_in: i32) {
+    %ps: tensor<64x!tt.ptr<f16>> = tt.splat %p_in
+    %aligned: tensor<64x!tt.ptr<f16>> = tt.addptr %ps, %range
+    %qs: tensor<64x!tt.ptr<f16>> = tt.splat %q_in
+    %misaligned: tensor<64x!tt.ptr<f16>> = tt.addptr %qs, %range
+    %p_next: !tt.ptr<f16> = tt.addptr %p_in, %n
+    %q_next: !tt.ptr<f16> = tt.addptr %q_in, %m
+    %i_next: i32 = arith.addi %i_in, %n
+    scf.yield %p_next, %q_next, %i_next
+  }
+  tt.return
+}
+"""
+
+
+def test_a_while_keeps_what_every_round_keeps() -> None:
+    known, values = named(WHILE)
+    assert known.get(values["aligned"]) == Info((64,), (16,), (1,))
+    assert known.get(values["misaligned"]) == Info((64,), (2,), (1,))
+    for name in ("p", "p_in", "p_end", "i", "i_in", "i_end"):
+        assert known.get(values[name]).divisibility == (16,), name
+    for name in ("q", "q_in", "q_end"):
+        assert known.get(values[name]).divisibility == (2,), name
+
+
+LOADS = """\
+tt.func @f(%p: !tt.ptr<i32>, %n: i32, %m: i32) {
+  %range: tensor<64xi32> = tt.make_range {start = 0, end = 64}
+  %c8: tensor<64xi32> = arith.constant {value = 8}
+  %c4: tensor<64xi32> = arith.constant {value = 4}
+  %eighths: tensor<64xi32> = arith.divsi %range, %c8
+  %quarters: tensor<64xi32> = arith.divsi %range, %c4
+  %ps: tensor<64x!tt.ptr<i32>> = tt.splat %p
+  %same: tensor<64x!tt.ptr<i32>> = tt.addptr %ps, %eighths
+  %ms: tensor<64xi32> = tt.splat %m
+  %wide: tensor<64xi1> = arith.cmpi %quarters, %ms {predicate = "slt"}
+  %narrow: tensor<64xi1> = arith.cmpi %range, %ms {predicate = "slt"}
+  %plain: tensor<64xi32> = tt.load %same
+  %masked: tensor<64xi32> = tt.load %same, mask=%wide, other=%c8
+  %cut: tensor<64xi32> = tt.load %same, mask=%narrow, other=%c8
+  %filled: tensor<64xi32> = tt.load %same, mask=%wide, other=%range
+  tt.return
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "constancy"), [("plain", 8), ("masked", 4), ("cut", 1), ("filled", 1)])
+def test_loaded_numbers_are_as_constant_as_their_pointers_masks_and_others(name: str, constancy: int) -> None:
+    known, values = named(LOADS)
+    assert known.get(values[name]).constancy == (constancy,)
+
+
 class RandomTensors:
     """Expressions over two scalars, of which one is divisible by 16."""
 

@@ -15,6 +15,7 @@ from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.targets import SM_80
+from kbuild.errors import InternalError
 
 from .programs import matmul
 from .races import races
@@ -64,7 +65,8 @@ class Program:
 
     def statements(self, count: int, depth: int) -> None:
         for _ in range(count):
-            kinds = ["store", "load", "load", "copy", "convert", "alloc"] + (["loop", "loop", "branch"] if depth < 2 else [])
+            control = ["loop", "loop", "rounds", "branch"] if depth < 2 else []
+            kinds = ["store", "load", "load", "copy", "convert", "alloc", *control]
             getattr(self, self.random.choice(kinds))(depth)
 
     def store(self, depth: int) -> None:
@@ -109,6 +111,28 @@ class Program:
         self.write(f"scf.yield {', '.join(following)}")
         self.write("}")
 
+    def rounds(self, depth: int) -> None:
+        """A while that does something before the test, too; what it carries is `n` counting down, and two buffers' numbers."""
+        start = self.random.choice(["%c0", "%c1", "%c2"])
+        before, after, end = ([self.name() for _ in range(3)] for _ in range(3))
+        self.write(f"{', '.join(end)}: i32, i32, i32 = scf.while %n, {start}, %c0")
+        self.write(f"    before({', '.join(f'{name}: i32' for name in before)}) {{")
+        self.slots += before[1:]
+        self.nested(depth, most=2)
+        more = self.name()
+        self.write(f'{more}: i1 = arith.cmpi {before[0]}, %c0 {{predicate = "sgt"}}')
+        self.write(f"scf.condition {more}, values=[{', '.join(before)}]")
+        self.write(f"}} after({', '.join(f'{name}: i32' for name in after)}) {{")
+        self.slots[-2:] = after[1:]
+        less = self.name()
+        self.write(f"{less}: i32 = arith.subi {after[0]}, %c1")
+        following = [self.successor(name) for name in after[1:]]
+        self.slots += following
+        self.nested(depth, most=2)
+        del self.slots[-4:]
+        self.write(f"scf.yield {', '.join([less, *following])}")
+        self.write("}")
+
     def successor(self, slot: str) -> str:
         sum_, inside, result = self.name(), self.name(), self.name()
         self.write(f"{sum_}: i32 = arith.addi {slot}, %c1")
@@ -116,9 +140,9 @@ class Program:
         self.write(f"{result}: i32 = arith.select {inside}, {sum_}, %c0")
         return result
 
-    def nested(self, depth: int) -> None:
+    def nested(self, depth: int, most: int = 4) -> None:
         tiles = len(self.tiles)
-        self.statements(self.random.randint(1, 4), depth + 1)
+        self.statements(self.random.randint(1, most), depth + 1)
         del self.tiles[tiles:]
 
     def text(self) -> str:
@@ -204,3 +228,40 @@ tt.func @f(%x: {TENSOR}, %n: i32) attributes {{num_warps = 4}} {{
     func = compiled(text, "allocate", "barriers")
     for trips in range(7):
         assert not races(func, n=trips)
+
+
+COMMIT = "ttg.async_commit_group"
+
+
+@pytest.mark.parametrize(
+    ("then", "other", "pending", "landed"),
+    [(COMMIT, COMMIT, 0, True), (COMMIT, "", 0, False), ("", COMMIT, 0, False), ("", "", 0, False),
+     (f"{COMMIT}\n{COMMIT}", f"{COMMIT}\n{COMMIT}", 1, True), (f"{COMMIT}\n{COMMIT}", COMMIT, 1, False),
+     (COMMIT, f"{COMMIT}\n{COMMIT}", 1, False)],
+)  # fmt: skip
+def test_a_copy_has_landed_only_where_both_branches_committed_it(then: str, other: str, pending: int, landed: bool) -> None:
+    """Whichever way the program came, the wait covers the copy: it is as young as in the branch that commits less."""
+    text = f"""{LAYOUTS}
+tt.func @f(%p: {POINTERS}, %flag: i1) attributes {{num_warps = 4}} {{
+  %c0: i32 = arith.constant {{value = 0}}
+  %ring: {RING} = ttg.local_alloc
+  %tile: {TILE} = ttg.memdesc_index %ring, %c0
+  ttg.async_copy_global_to_local %p, %tile
+  scf.if %flag then_body() {{
+    {then}
+    scf.yield
+  }} else_body() {{
+    {other}
+    scf.yield
+  }}
+  ttg.async_wait {{num = {pending}}}
+  %y: {TENSOR} = ttg.local_load %tile
+  tt.return
+}}
+"""
+    if landed:
+        func = compiled(text, "allocate", "barriers")
+        assert not races(func, flag=0) and not races(func, flag=1)
+    else:
+        with pytest.raises(InternalError, match="while an asynchronous copy into it is unfinished"):
+            compiled(text, "allocate", "barriers")

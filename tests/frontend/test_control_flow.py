@@ -273,3 +273,19 @@ def test_a_constant_that_a_loop_changes_becomes_a_value():
     out = np.zeros(1, np.int32)
     constant_that_changes.interpret[1](out, 3, 10)
     assert out[0] == 16
+
+
+@kbuild.jit
+def constant_given_again(out, n, width: tl.constexpr):
+    for _ in range(n):
+        width: tl.constexpr = 500 * 2  # another object than what came in
+    while n > 3:
+        width: tl.constexpr = 250 * 4
+        n -= 1
+    tl.store(out + tl.arange(0, width // 250), n)
+
+
+def test_a_constant_that_loops_give_its_value_again_stays_one():
+    out = np.zeros(4, np.int32)
+    constant_given_again.interpret[1](out, 5, int("1000"))
+    assert out.tolist() == [3, 3, 3, 3]

@@ -24,10 +24,11 @@ import triton.language as tl
 from helper import scaled
 import helper
 LIMIT = tl.constexpr(8)
+FACTOR = 2
 
 @triton.autotune(configs=[triton.Config({"B": 16})], key=[])
 @triton.jit
-def k(X, B: tl.constexpr = 4):
+def k(X, B: tl.constexpr = 4, C: tl.constexpr = FACTOR):
     x = tl.load(X + tl.arange(0, B))
     tl.store(X, tl.sum(scaled(x)) + LIMIT)
 
@@ -71,6 +72,7 @@ def test_edits_that_do_not_matter(digest, old, new):
         ("tl.sum", "tl.max"), ("B: tl.constexpr = 4", "B: tl.constexpr = 8"), ("B: tl.constexpr", "B"),
         ("LIMIT = tl.constexpr(8)", "LIMIT = tl.constexpr(9)"), ("SCALE = tl.constexpr(3)", "SCALE = tl.constexpr(3.0)"),
         ("x * SCALE", "x + SCALE"), ("tl.sum(scaled(x))", "tl.sum(helper.unused(x))"), ("tl.load(X +", "tl.load(X -"),
+        ("FACTOR = 2", "FACTOR = 3"),
     ],
 )  # fmt: skip
 def test_edits_that_matter(digest, old, new):

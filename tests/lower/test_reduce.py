@@ -167,12 +167,13 @@ def test_functions_that_do_not_commute(shape, warps):
     source, rng = random.Random(f"{shape}{warps}"), np.random.default_rng(4)
     for _ in range(4):
         layout, axis = bit_permutation(source, shape, warps), source.randrange(len(shape))
-        inputs = operands(layout, [F32, I32], rng)
-        values, (array, indices) = tuple(inputs), inputs.values()
-        indices[...] = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        found = execute(Reduce(values, axis, combine([F32, I32], largest_first)), warps, inputs)[0]
-        np.testing.assert_array_equal(found[0], array.max(axis=axis))
-        np.testing.assert_array_equal(found[1], array.argmax(axis=axis))
+        for types in ([F32, I32], [F64, I64]):
+            inputs = operands(layout, types, rng)
+            values, (array, indices) = tuple(inputs), inputs.values()
+            indices[...] = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+            found = execute(Reduce(values, axis, combine(types, largest_first)), warps, inputs)[0]
+            np.testing.assert_array_equal(found[0], array.max(axis=axis))
+            np.testing.assert_array_equal(found[1], array.argmax(axis=axis))
         inputs = operands(layout, [I32, I32], rng)
         execute(Reduce(tuple(inputs), axis, combine([I32, I32], affine)), warps, inputs)
         for reverse in (False, True):

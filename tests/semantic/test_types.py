@@ -64,6 +64,7 @@ def result(which, x, y):
         # Python numbers take the other's type where their kind allows.
         ("+", "i8", 1, "i8"), ("+", "fp16", 1, "fp16"), ("+", "bf16", 2.5, "bf16"), ("+", "i32", 2.5, "fp32"),
         ("+", "i64", True, "i64"), ("/", "fp16", 2, "fp32"), (" <", "fp16", 0.5, "i1"), ("where", "bf16", 0.0, "bf16"),
+        ("/", "bf16", 2, "fp32"), ("/", "bf16", 0.5, "fp32"), ("%", "bf16", 3.0, "fp32"), ("/", "fp64", 2, "fp64"),
         ("where", "i1", 1, "i32"), ("+", "i1", 1, "i32"),
         # Maximum knows no bf16, and its numbers are fp32 and int32.
         ("max", "bf16", "bf16", "fp32"), ("max", "fp16", 0.0, "fp32"), ("max", "i64", 0, "i64"), ("max", "u8", 5, "i32"),

@@ -67,6 +67,21 @@ def atomic_histogram(x, counts, largest, total, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def all_atomics(x, memory, before, BLOCK: tl.constexpr):
+    """Each kind on a row of its own, and what stood there before."""
+    offsets = tl.arange(0, BLOCK)
+    value = tl.load(x + offsets)
+    tl.store(before + offsets, tl.atomic_max(memory + offsets, value))
+    tl.store(before + BLOCK + offsets, tl.atomic_min(memory + BLOCK + offsets, value))
+    tl.store(before + 2 * BLOCK + offsets, tl.atomic_add(memory + 2 * BLOCK + offsets, value))
+    tl.store(before + 3 * BLOCK + offsets, tl.atomic_xchg(memory + 3 * BLOCK + offsets, value))
+    if value.dtype.is_int():
+        tl.store(before + 4 * BLOCK + offsets, tl.atomic_and(memory + 4 * BLOCK + offsets, value))
+        tl.store(before + 5 * BLOCK + offsets, tl.atomic_or(memory + 5 * BLOCK + offsets, value))
+        tl.store(before + 6 * BLOCK + offsets, tl.atomic_xor(memory + 6 * BLOCK + offsets, value))
+
+
+@triton.jit
 def locked_sum(x, lock, total):
     """Each program adds its element while it holds a lock."""
     value = tl.load(x + tl.program_id(0))

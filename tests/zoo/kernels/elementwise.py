@@ -71,3 +71,10 @@ def bits(x, out, n, BLOCK: tl.constexpr):
     inside = offsets < n
     raw = tl.load(x + offsets, mask=inside).to(tl.int32, bitcast=True)
     tl.store(out + offsets, (raw ^ -2147483648).to(tl.float32, bitcast=True), mask=inside)
+
+
+@triton.jit
+def cut_with_others(x, filler, out, n, BLOCK: tl.constexpr):
+    """Beyond the end stands an element of its own for each place, also within the vector that the end cuts."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n, other=tl.load(filler + offsets)))

@@ -202,3 +202,12 @@ def dot_of_chosen(a, b, out, n, N: tl.constexpr):
     mask = i > n
     chosen = tl.where(mask, tl.load(b + i, mask=mask), tl.full((N, N), 1, b.dtype.element_ty))
     tl.store(out + i, tl.dot(tl.load(a + i), chosen))
+
+
+@triton.jit
+def dot_stored_turned(a, b, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """Neighbours in memory are of one column of the product; the copy engine stores it."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    product = tl.dot(tl.load(a + m[:, None] * K + k), tl.load(b + k[:, None] * N + n))
+    turned = tl.make_tensor_descriptor(out, shape=[N, M], strides=[M, 1], block_shape=[N, M])
+    turned.store([0, 0], product.to(tl.float16).T)

@@ -39,8 +39,8 @@ ARCHS = ("sm_80", "sm_90")
 SCHEDULES = ("reverse", "random(1)", "starve(0)", "round-robin")
 
 HARMLESS = ("uninitialised-register",)
-"""Kinds of findings that count only if they show: LLVM packs one half of a word with an undefined other half, which nothing reads;
-registers begin poisoned, so that a result that depends on one differs."""
+"""Kinds of findings that count only if they show: LLVM packs one half of a word with an undefined other half, which nothing
+reads; registers begin poisoned, so that a result that depends on one differs."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kbuild.compiler.backend.async_operands import overwritten
 from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
+from kbuild.compiler.backend.opaque_predicates import opaque
 from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx
 from kbuild.compiler.backend.unused_products import unused
 from kbuild.errors import ToolError
@@ -25,13 +26,15 @@ _CODE = ".text."
 _WITH_ASYNCHRONOUS_PRODUCTS = 90
 
 
-def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str) -> None:
+def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[[str], bytes]) -> None:
     """Raise `ToolError` unless a cubin is, as far as can be seen, the code of a PTX text for an architecture.
 
-    `ptxas` says which one made it: its version.
+    `ptxas` says which one made it: its version.  `again` has it assemble another text, which is asked for only where there are
+    fewer products of matrices than expected.
     """
     found = sections(cubin)
-    differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin)), *_of_products(ptx, arch, found)]
+    differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin))]
+    differences += _of_products(ptx, arch, found, again)
     if capability(cubin) == _WITH_ASYNCHRONOUS_PRODUCTS:
         differences += _of_operands(found)
     if differences:
@@ -74,21 +77,27 @@ def _kernel(name: str, parameters: str, directives: str) -> Kernel:
     return Kernel(name, sizes, sum(sizes), tuple(int(number or 1) for number in threads.groups()) if threads else ())
 
 
-def _of_products(ptx: str, arch: str, found: list[Section]) -> Iterator[str]:
+def _of_products(ptx: str, arch: str, found: list[Section], again: Callable[[str], bytes]) -> Iterator[str]:
     number = int(re.sub(r"\D", "", arch) or 0)
     names = in_ptx(ptx)
     if not names or number not in CAPABILITIES:
         return
+    needed, made = expected(names, number), _products(found)
+    if needed - made:  # Else there is nothing to excuse.
+        needed -= expected(unused(ptx), number)
+    if needed - made:  # ptxas may know that what has a use for them never happens.
+        made = _products(sections(again(opaque(ptx))))
+    for product, wanted in needed.items():
+        if made[product] < wanted:
+            yield f"products of matrices ({product}): expected {wanted}, found {made[product]}; the results would be wrong"
+
+
+def _products(found: list[Section]) -> Counter[Product]:
     made: Counter[Product] = Counter()
     for section in found:
         if section.name.startswith(_CODE):
             made += in_code(section.data)
-    needed = expected(names, number)
-    if needed - made:  # Else there is nothing to excuse.
-        needed -= expected(unused(ptx), number)
-    for product, wanted in needed.items():
-        if made[product] < wanted:
-            yield f"products of matrices ({product}): expected {wanted}, found {made[product]}; the results would be wrong"
+    return made
 
 
 def _of_operands(found: list[Section]) -> Iterator[str]:

@@ -83,6 +83,15 @@ def assemble(
 
 
 def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, CubinFacts]:
+    cubin, report = _cubin_of(ptx, arch, tool, options)
+    stamp = _STAMP.search(cubin)
+    version = stamp[1].decode() if stamp else ptxas_version(tool)  # Which takes a process of its own.
+    require_same(ptx, arch, cubin, version, lambda text: _cubin_of(text, arch, tool, options)[0])
+    return cubin, _facts(report, version, ptx)
+
+
+def _cubin_of(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, str]:
+    """What ptxas makes of a text, and what it says."""
     with _in_memory("kernel.ptx") as source, _in_memory("kernel.cubin") as output:
         source.write(ptx.encode())
         # By the number of this process: a script in the place of ptxas need not hand on what is open.
@@ -95,10 +104,7 @@ def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> 
     if not cubin:
         raise ToolError(f"ptxas wrote no cubin for {arch}")
     require_elf(cubin)
-    stamp = _STAMP.search(cubin)
-    version = stamp[1].decode() if stamp else ptxas_version(tool)  # Which takes a process of its own.
-    require_same(ptx, arch, cubin, version)
-    return cubin, _facts(report, version, ptx)
+    return cubin, report
 
 
 def _in_memory(name: str) -> FileIO:

@@ -11,12 +11,12 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
-from kbuild.compiler.backend.cubin import CubinFacts, assemble
+from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, keeps_operands
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.frontend import build_module
@@ -124,6 +124,8 @@ def compile(
     `debug` compiles in `assert` and `tl.device_assert`, and with them checks that `+`, `-` and `*` of integers with fewer than
     64 bits do not overflow, as does `debug=True` of the kernel's decorator: where one fails the kernel stops.
     `texts` are the stages that the artifact is to have besides the last: printing others is left out.
+    `ptxas` is the program that assembles the cubin, by default that of NVIDIA's wheels; the stages before it make allowance for
+    its version, also where they stop short of it.
     With `strict` it is an error, and not a warning, that ptxas serializes a dot.
 
     Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
@@ -131,7 +133,7 @@ def compile(
     """
     if stop not in STAGES:
         raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
-    chosen = find_target(target)
+    chosen = target_for(target, ptxas or (find_ptxas() if stop == "cubin" else None))
     require_clusters(cluster_size, chosen)
     run = _Compilation(chosen, num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None, texts, strict)
     start, text = _later_stage(source)
@@ -159,6 +161,17 @@ def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str
         module = read_module(text, file)
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
         return print_module(module)
+
+
+def target_for(arch: str, ptxas: str | None = None) -> Target:
+    """The target of an architecture, for code that a ptxas assembles: a program, or one of the version that is preferred.
+
+    Raises `UsageError` for an architecture that kbuild does not know, `ToolError` for a program that tells no version.
+    """
+    target = find_target(arch)
+    if not target.has("wgmma"):  # The version does not matter, and asking for it may take a process.
+        return target
+    return replace(target, keeps_operands=keeps_operands(ptxas))
 
 
 def code_arch(module: Module, target: Target) -> str:

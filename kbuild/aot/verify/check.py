@@ -72,7 +72,7 @@ def _compile(task: Task) -> driver.Artifact:
     return driver.compile(
         task.source, signature=dict(task.signature), constexprs=dict(task.constexprs), target=task.arch,
         num_warps=task.num_warps, num_stages=task.num_stages, cluster_size=task.cluster_size, debug=task.debug,
-        lineinfo=True, stop="ptx",
+        lineinfo=True, stop="ptx", ptxas=task.ptxas,
     )  # fmt: skip
 
 

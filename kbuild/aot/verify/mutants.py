@@ -129,14 +129,16 @@ NEEDED = {"sync": 0.95, "logic": 0.90}
 
 
 def tried(
-    project: Path, manifest: Manifest, variant: Variant, limit: int | None, group: str, marks: Sequence[Mark]
+    project: Path, manifest: Manifest, variant: Variant, limit: int | None, group: str, marks: Sequence[Mark],
+    ptxas: str | None = None,
 ) -> Outcome:  # fmt: skip
-    """Try the mutants of a variant, at most `limit` of each kind; those of `sync`, of `logic` or of `all`."""
+    """Try the mutants of a variant, at most `limit` of each kind; those of `sync`, of `logic` or of `all`.  The PTX is that for
+    a ptxas, or for the version that is preferred."""
     started = time.monotonic()
     operators = [operator for operator in OPERATORS if group in ("all", operator.group)]
     results: list[Result] = []
     try:
-        made = subject(project, manifest, variant)
+        made = subject(project, manifest, variant, ptxas)
         made.at[0] = f"{variant.name}: unchanged, on {len(made.cases)} launches"
         runs = clean(made)
         count = len(list(spread(mutants(made.program, tuple(operators)), limit)))
@@ -170,7 +172,7 @@ def verdict(outcomes: Sequence[Outcome], marks: Sequence[Mark]) -> Findings:
     return Findings("\n".join([*lines, table(results)]), tuple(problems))
 
 
-def subject(project: Path, manifest: Manifest, variant: Variant) -> _Subject:
+def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | None = None) -> _Subject:
     """A variant with the launches that verify it.  Raises UsageError where there are none, KbuildError as the compiler does."""
     kernel = manifest.kernel(variant.kernel)
     axes = {axis.name for axis in kernel.matrix if axis.is_parameter}
@@ -181,7 +183,7 @@ def subject(project: Path, manifest: Manifest, variant: Variant) -> _Subject:
     artifact = driver.compile(
         str(project / kernel.source) + f":{kernel.function}", signature=dict(variant.signature), constexprs=constexprs,
         target=variant.arch, num_warps=variant.num_warps, num_stages=variant.num_stages, cluster_size=variant.cluster_size,
-        debug=variant.debug, lineinfo=True, stop="ptx",
+        debug=variant.debug, lineinfo=True, stop="ptx", ptxas=ptxas,
     )  # fmt: skip
     module = module_of(artifact.asm["ttir"])
     types = types_of(module)

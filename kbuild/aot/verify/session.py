@@ -45,6 +45,8 @@ class Options:
     """Which runs."""
     lenient: bool = False
     """Whether to leave out races that hardware is known to forgive."""
+    ptxas: str | None = None
+    """The program that assembles what ships, to whose version the PTX is fitted; None for the version that is preferred."""
     note: Callable[[str], None] = lambda text: None
     """Hears what is under way."""
 
@@ -136,7 +138,7 @@ def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, option
 def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], options: Options) -> _Known:
     """What to do for a variant."""
     kernel = manifest.kernel(variant.kernel)
-    job = job_of(kernel, variant, sources, tools, {}, lineinfo=False)
+    job = job_of(kernel, variant, sources, tools, {"ptxas": _fitted_to(options.ptxas)}, lineinfo=False)
     launches = tuple(cases(kernel, variant))
     runs = tuple(options.wanted.of(runs_of(launches)))
     if not launches:
@@ -150,10 +152,17 @@ def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sour
     task = Task(
         f"{project / kernel.source}:{kernel.function}", variant.name, variant.kernel, variant.arch, variant.signature,
         job.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size, variant.debug, launches, runs,
-        kernel.verify is None, job.source_digest, options.lenient, early,
+        kernel.verify is None, job.source_digest, options.lenient, early, options.ptxas,
     )  # fmt: skip
     made = [repr(launch) for launch in launches], [repr(run) for run in runs]
     return _Known(task, digest([job.identity, *made, options.lenient, early]))
+
+
+def _fitted_to(ptxas: str | None) -> str:
+    """What the PTX for a ptxas owes to its version."""
+    from kbuild.compiler.backend.cubin import keeps_operands  # Here, for it brings what runs programs.
+
+    return f"keeps_operands={keeps_operands(ptxas)}"
 
 
 def tools_digest(directory: Path | None) -> str:

@@ -163,3 +163,5 @@ class Task:
     """Whether races are left out that hardware is known to forgive."""
     early: tuple[str, ...] = ()
     """Arrays that a launch before this one may still work on, until the kernel has waited for it."""
+    ptxas: str | None = None
+    """The program that assembles what ships; None for the version that is preferred."""

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     signature, constexprs = signature_of(options), constexprs_of(options)
     dump = options.dump or options.environment.get("KBUILD_DUMP") or None
     stop = max(emitted, key=driver.STAGES.index)
-    ptxas = find_ptxas(options.environment).path if stop == "cubin" else None
+    ptxas = find_ptxas(options.environment).path if stop != "ttir" else None
     source = str(Path(options.directory, options.source))
     if options.dry_run:
         print(f"would compile {source} for {', '.join(options.archs or ['sm_90'])} to {stop}")

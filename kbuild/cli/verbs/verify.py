@@ -18,6 +18,7 @@ from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.matrix import Expansion, Variant
 from kbuild.aot.progress import Bar, Lines, Progress
 from kbuild.aot.reader import suggestion
+from kbuild.aot.toolchain import find_ptxas
 from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
 from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Check, Verdict, Wanted, cause_of
 from kbuild.cli.verbs.show import is_debugging
@@ -43,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     progress = progress_of(options)
     verdicts: list[Verdict] = []
     shown = _Shown(options.verbose, options.lenient)
-    verifying = verify(project, manifest, variants, _how(options, progress))
+    ptxas = find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver).path
+    verifying = verify(project, manifest, variants, _how(options, progress, ptxas))
     with closing(verifying) as found:  # However this ends, the workers end with it.
         for verdict in found:
             verdicts.append(verdict)
@@ -81,14 +83,14 @@ def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
     return chosen
 
 
-def _how(options: argparse.Namespace, progress: Progress) -> Options:
+def _how(options: argparse.Namespace, progress: Progress, ptxas: str) -> Options:
     jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
     cache = None if options.no_cache else cache_directory(options.environment)
     if cache is not None and (why := usable(cache)):
         print(f"warning: verifying without a cache: {why}", file=sys.stderr)
         cache = None
     wanted = Wanted(options.case, options.data, options.schedule, options.timing)
-    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient, progress.busy)
+    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient, ptxas, progress.busy)
 
 
 def progress_of(options: argparse.Namespace) -> Progress:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kbuild.compiler.backend.cross_check import require_same
 from kbuild.compiler.backend.elf import require_elf
 from kbuild.compiler.backend.notes import Note, notes_of
-from kbuild.compiler.backend.ptxas_wheels import choose, installed, recorded_version
+from kbuild.compiler.backend.ptxas_wheels import TESTED, choose, does_keep_operands, installed, recorded_version
 from kbuild.errors import ToolError
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -59,6 +59,12 @@ def ptxas_version(ptxas: str) -> str:
     if found is None:
         raise ToolError(f"{ptxas} --version tells no version")
     return found[1]
+
+
+def keeps_operands(ptxas: str | None) -> bool:
+    """Whether a ptxas, or where none is named the version that is preferred, leaves operands in registers alone while an
+    asynchronous dot may read them."""
+    return does_keep_operands(ptxas_version(ptxas) if ptxas else TESTED[0])
 
 
 def assemble(

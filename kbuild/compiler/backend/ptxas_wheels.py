@@ -19,6 +19,8 @@ TESTED = ("13.5", "12.9")
 OLDEST = (12, 4)
 """The first version that knows the PTX that kbuild writes, 8.4."""
 
+_KEEPS_OPERANDS = (13, 3)
+"""The first version that leaves the registers of A alone while an asynchronous dot reads them (release notes of CUDA 13.3)."""
 _FIRST_DRIVERS = {12: 525, 13: 580}
 """The oldest driver, by its branch, that loads the cubins of each major version of ptxas: those of CUDA's first minor version
 (CUDA Compatibility, "Minor version compatibility")."""
@@ -51,6 +53,11 @@ def parsed(version: str) -> tuple[int, ...]:
     """The numbers of a version; none of what is no version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else ()
+
+
+def does_keep_operands(version: str) -> bool:
+    """Whether a version of ptxas leaves operands in registers alone while an asynchronous dot may read them."""
+    return parsed(version) >= _KEEPS_OPERANDS
 
 
 def driver_of(version: str) -> int:

@@ -16,13 +16,18 @@ before it lets other instructions write its registers.
 A product must have ended before its result is read (to be summed up further in place is no reading), and before its tiles
 are written anew.  A result that is only handed to the next iteration stays in flight until it is needed there, and no
 longer than that iteration; its tiles must lie outside the loop, in buffers of which the loop knows the number.
+
+Where ptxas may overwrite operands in registers (`Target.keeps_operands`), the dots that read some must have ended before the next
+ones are made: it puts what is made for the next dot into the very registers that the one in flight reads, however late the PTX
+copies it there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
+from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
@@ -50,7 +55,7 @@ def overlap_products(module: Module, target: Target) -> None:
     """Make all products of warpgroups asynchronous, and insert the waits."""
     for func in module.functions.values():
         if any(isinstance(op, WarpGroupDot) and not op.is_async for op in func.body.walk()):
-            _Waits().block(func.body, [])
+            _Waits(frozenset() if target.keeps_operands else operand_makers(func)).block(func.body, [])
 
 
 @dataclass
@@ -83,8 +88,10 @@ class _Flight:
 class _Waits:
     """A walk in program order with the products in flight, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, makers: Set[Op]) -> None:
         self.slots = SlotNumbers()
+        self.makers = makers
+        """Operations whose results may take the place of operands that are still read."""
 
     def block(self, block: Block, flights: list[_Flight]) -> list[_Flight]:
         """Walk a block; what is in flight at its end."""
@@ -139,6 +146,8 @@ class _Waits:
     def needs(self, op: Op, flight: _Flight) -> bool:
         """Whether an operation wants a product to have ended.  Operands in registers are in the same ones each time."""
         if op is flight.dot and len(_tiles(flight.dot)) < 2:
+            return True
+        if op in self.makers and _may_make_anew(op, flight.dot):
             return True
         value = flight.value
         if value is not None and value in op.operands:
@@ -208,6 +217,14 @@ def is_handed_on_by(terminator: Op, flight: _Flight) -> bool:
 
 def _tiles(dot: WarpGroupDot) -> list[Value]:
     return [operand for operand in (dot.a, dot.b) if isinstance(operand.type, MemDescType)]
+
+
+def _may_make_anew(maker: Op, dot: WarpGroupDot) -> bool:
+    """Whether a maker of operands may follow a dot that reads one in registers: not inside of a loop that leaves it as it is."""
+    operand, loop = register_operand(dot), dot.parent_op
+    if operand is None:
+        return False
+    return not (isinstance(loop, For) and operand.block is not loop.body and any(op is maker for op in loop.body.walk()))
 
 
 def _position(dot: WarpGroupDot, loop: For) -> int:

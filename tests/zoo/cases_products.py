@@ -55,9 +55,11 @@ def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
 
 
 def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
+    out_type = np.float64 if dtype == "float64" else np.float32
+
     def make(rng):
-        return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n), "c": poisoned(m, n),
-                "K": k, "lda": max(k + pad, 1), "ldb": n, "ldc": n}
+        return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n),
+                "c": poisoned(m, n, dtype=out_type), "K": k, "lda": max(k + pad, 1), "ldb": n, "ldc": n}
 
     return Case(
         name, "products.py", "dot_loop", make,
@@ -237,6 +239,7 @@ CASES = [
          lambda a, b, c: {"c": numbers(a).T @ numbers(b).T}, {"M": 64, "N": 64, "K": 32}),
     *(_loop(f"dot_loop_{k}_stages{stages}", "float16", 64, 64, 32, k, stages=stages)
       for stages in (1, 2, 3, 4) for k in (0, 32, 64, 100, 256)),
+    _loop("dot_loop_fp64", "float64", 32, 32, 16, 70),
     _loop("dot_loop_tf32", "float32", 64, 32, 32, 160), _loop("dot_loop_bf16_8warps", "bf16", 128, 128, 64, 320, 8, 4),
     _loop("dot_loop_unaligned", "float16", 32, 64, 32, 70, pad=1), _loop("dot_loop_int_rows", "float16", 16, 64, 64, 256, 4, 4),
     Case("dot_and_sum_loop", "products.py", "dot_and_sum_loop",

@@ -48,7 +48,7 @@ def dot_loop(a, b, c, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     a_tile = a + m[:, None] * lda + k[None, :]
     b_tile = b + k[:, None] * ldb + n[None, :]
-    total = tl.zeros((M, N), dtype=tl.float32)
+    total = tl.zeros((M, N), dtype=c.dtype.element_ty)
     for start in range(0, K, BLOCK_K):
         left = tl.load(a_tile, mask=k[None, :] < K - start, other=0.0)
         right = tl.load(b_tile, mask=k[:, None] < K - start, other=0.0)

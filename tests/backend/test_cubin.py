@@ -7,8 +7,10 @@ import stat
 import pytest
 
 import kbuild
-from kbuild.compiler.backend.cubin import _facts, assemble, find_ptxas, ptxas_version
+from kbuild.compiler.backend import cubin
+from kbuild.compiler.backend.cubin import CubinFacts, _facts, assemble, find_ptxas, ptxas_version
 from kbuild.compiler.backend.elf import require_elf
+from kbuild.compiler.backend.pressure import live_registers
 from kbuild.errors import ToolError
 
 PTX = """
@@ -123,3 +125,36 @@ def test_notes_on_dots_are_read_from_the_report_with_the_dot_whose_line_they_nam
         ("C7511", "wgmma.mma_async instructions are serialized due to y", None),
         ("C7517", "wgmma.wait_group is injected by compiler to allow z", 0),
     )
+
+
+def test_registers_that_are_live_together_are_counted():
+    assert live_registers("mov %r1, 0; mov %r2, 1; add %r3, %r1, %r2; neg %r4, %r3;") == 3
+    assert live_registers("mov %rd1, 0; mov %rs1, 1; mov %p1, 0; st [%rd1], %rs1;") == 3
+
+
+CROWDED = PTX.replace("ret;", "".join(text % n for text in ("ld.u32 %%r%d, [p];", "st.u32 [p], %%r%d;") for n in range(600)))
+
+
+@pytest.mark.parametrize("text, plain, roomy, asked, best", [
+    (PTX, (40, 0), (40, 0), "p", "p"),
+    (PTX, (255, 64), (255, 32), "p", "p"),  # It has all registers that there are.
+    (PTX, (32, 640), (255, 64), "pr", "r"),
+    (PTX, (32, 64), (255, 64), "pr", "p"),
+    (PTX.replace("32 {", "512 {"), (128, 64), (128, 32), "p", "p"),  # 512 threads cannot have more.
+    (PTX.replace("32 {", "16, 32 {"), (120, 64), (128, 32), "pr", "r"),
+    (PTX.replace(".reqntid 32", ""), (32, 64), (255, 0), "p", "p"),
+    (CROWDED, (32, 640), (255, 64), "r", "r"),
+    (CROWDED, (128, 0), (255, 0), "rp", "p"),
+    (CROWDED, (32, 640), (255, 0), "rp", "r"),
+])  # fmt: skip
+def test_a_kernel_is_assembled_again_only_if_that_may_spare_spills(monkeypatch, text, plain, roomy, asked, best):
+    said = {"p": CubinFacts(plain[0], plain[1], 0, 0, 0, 0, ""), "r": CubinFacts(roomy[0], roomy[1], 0, 0, 0, 0, "")}
+    calls = []
+
+    def once(ptx, *_):
+        calls.append("r" if ".minnctapersm 1" in ptx else "p")
+        return calls[-1].encode(), said[calls[-1]]
+
+    monkeypatch.setattr(cubin, "_assemble_once", once)
+    assert assemble(text, "sm_80", "ptxas") == (best.encode(), said[best])
+    assert "".join(calls) == asked

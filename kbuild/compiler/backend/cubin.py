@@ -7,11 +7,13 @@ import re
 import subprocess
 from functools import lru_cache
 from io import FileIO
+from math import prod
 from typing import NamedTuple
 
 from kbuild.compiler.backend.cross_check import require_same
 from kbuild.compiler.backend.elf import require_elf
 from kbuild.compiler.backend.notes import Note, notes_of
+from kbuild.compiler.backend.pressure import live_registers
 from kbuild.compiler.backend.ptxas_wheels import TESTED, choose, does_keep_operands, installed, recorded_version
 from kbuild.errors import ToolError
 
@@ -21,7 +23,15 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _WARNING = re.compile(r"ptxas\s+warning\s*:", re.IGNORECASE)
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
+_THREADS = re.compile(r"\.reqntid ([\d, ]+)")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
+
+_REGISTER_FILE = 65536
+"""Registers of a multiprocessor, on all architectures that there are targets of."""
+_MOST_REGISTERS = 255
+"""Registers that a thread may have at most."""
+_SURE_TO_SPILL = 2 * _MOST_REGISTERS
+"""`live_registers` of a text that ptxas will not find a way around."""
 
 
 class CubinFacts(NamedTuple):
@@ -76,16 +86,30 @@ def assemble(
     it fails, or writes no proper cubin, or one that is not of this PTX.
     """
     tool = ptxas or find_ptxas()
-    lines = ("-lineinfo",) if lineinfo else ()
-    cubin, facts = _assemble_once(ptx, arch, tool, (*lines, *options))
-    if facts.spill_stores and ".minnctapersm" not in ptx:
-        # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5 KB of
-        # spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.
-        roomy = re.sub(r"(\.reqntid [\d, ]+)", r"\1\n.minnctapersm 1", ptx)
-        again, other = _assemble_once(roomy, arch, tool, (*lines, *options))
-        if other.spill_stores < facts.spill_stores:
-            return again, other
+    flags = (*(("-lineinfo",) if lineinfo else ()), *options)
+    # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5 KB of
+    # spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.  Large kernels take it
+    # seconds: none is assembled twice without need.
+    roomy = _THREADS.sub(r".reqntid \1\n.minnctapersm 1", ptx) if ".minnctapersm" not in ptx else ptx
+    other = None
+    if roomy != ptx and live_registers(ptx) > _SURE_TO_SPILL:
+        other = _assemble_once(roomy, arch, tool, flags)
+        if other[1].spill_stores:
+            return other
+    cubin, facts = _assemble_once(ptx, arch, tool, flags)
+    if facts.spill_stores and roomy != ptx and facts.registers < _registers_for(ptx):
+        other = other or _assemble_once(roomy, arch, tool, flags)
+        if other[1].spill_stores < facts.spill_stores:
+            return other
     return cubin, facts
+
+
+def _registers_for(ptx: str) -> int:
+    """Registers that a thread may have where one program has the multiprocessor to itself."""
+    found = _THREADS.search(ptx)
+    assert found is not None
+    threads = prod(map(int, found[1].split(",")))
+    return min(_MOST_REGISTERS, _REGISTER_FILE // threads // 8 * 8)
 
 
 def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, CubinFacts]:

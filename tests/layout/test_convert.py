@@ -233,6 +233,19 @@ def test_warps_store_what_they_have(shape, warps, bits):
             assert written_by_matrices(each.matrices, source) == written(each.stores, source)
 
 
+@pytest.mark.parametrize(("source", "destination"), [
+    (blocked((64, 128), [1, 4], [1, 32], [1, 1], [1, 0]), blocked((64, 128), [1, 1], [1, 32], [1, 1], [1, 0])),
+    (blocked((32, 32), [1, 4], [4, 8], [1, 1], [1, 0]), blocked((32, 32, 8), [1, 1, 1], [1, 4, 8], [1, 1, 1], [2, 1, 0]).drop(2)),
+], ids=["two bits of many registers", "few registers to many"])  # fmt: skip
+def test_what_takes_hundreds_of_selects_goes_through_memory(source, destination):
+    """Each shuffle of the second fills one of 32 registers, which lane by lane is another."""
+    assert classify(source, destination) == "warp"
+    plan = shared_plan(source, destination, 32)
+    assert through_shared(plan, source, destination) == hold(destination)
+    accesses = sum(len(each.stores.groups) + len(each.loads.groups) for each in plan.rounds)
+    assert accesses <= source.size("register") // 4 + destination.size("register")
+
+
 def test_warps_with_the_same_elements_have_no_memory_of_their_own():
     """Two warps would write the same places, and each in its own time."""
     rows = [64 * 8, 64 * 16, 64 * 32]

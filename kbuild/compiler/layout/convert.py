@@ -26,9 +26,8 @@ from kbuild.compiler.layout.shared import (
 from kbuild.errors import InternalError
 
 Kind = Literal["same", "registers", "shuffle", "warp", "shared"]
-_MOST_SHUFFLED_BITS = 2
-"""Bits that may change between register and lane numbers by shuffles, for many registers: each doubles the selects."""
-_MANY_REGISTERS = 32
+_MOST_SHUFFLE_INSTRUCTIONS = 511
+"""Shuffles and selects of one conversion; memory takes fewer where there would be more."""
 _WARP_SCRATCH_BYTES = 4096
 """Of a conversion within warps; more is done in several rounds, which cost a warp little."""
 
@@ -45,8 +44,7 @@ def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
     chosen_by_thread = any(any(conversion.part(dim, "register")) for dim in ("lane", "warp", "block"))
     if conversion.keeps("lane") and not chosen_by_thread:
         return "registers"
-    changing = sum(map(bool, conversion.part("lane", "register")))
-    many = changing > _MOST_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS
+    many = _shuffle_instructions(source, destination) > _MOST_SHUFFLE_INSTRUCTIONS
     return "warp" if many and warps_are_apart(source) else "shuffle"
 
 
@@ -126,6 +124,21 @@ def shuffle_plan(source: LinearLayout, destination: LinearLayout, vector_limit: 
     one lane only (it can offer one register at a time), and so that lanes read themselves as often as possible: a bit
     that moves from the register to the lane number then costs half a round per register.
     """
+    own, reads, vector_bits = _shuffle_reads(source, destination, vector_limit)
+    rounds = (each for start in _step_sums(own) for each in reads.rounds(start))
+    return ShufflePlan(1 << vector_bits, tuple(rounds))
+
+
+def _shuffle_instructions(source: LinearLayout, destination: LinearLayout) -> int:
+    """About how many instructions the rounds take, were each register a word of its own: every round chooses what to offer,
+    shuffles, and puts the offer into each of the registers that some lane keeps it in."""
+    own, reads, _ = _shuffle_reads(source, destination, 1)
+    rounds = 1 << len(own) + len(f2.independent(reads.skip))
+    return rounds * ((1 << len(f2.independent(reads.offer))) + (1 << len(f2.independent(reads.destination))))
+
+
+def _shuffle_reads(source: LinearLayout, destination: LinearLayout, vector_limit: int) -> tuple[list[_Step], _Reads, int]:
+    """The steps between the destination registers, who reads whom, and the bits of registers that travel together."""
     conversion = source.solve(destination)
     if not (conversion.keeps("warp") and conversion.keeps("block")):
         raise InternalError("this conversion moves elements between warps")
@@ -139,9 +152,7 @@ def shuffle_plan(source: LinearLayout, destination: LinearLayout, vector_limit: 
         )
         if bit >= vector_bits and not free >> bit & 1
     ]
-    reads = _Reads(conversion, _choose_reads(conversion, [*own, *steps]))
-    rounds = (each for start in _step_sums(own) for each in reads.rounds(start))
-    return ShufflePlan(1 << vector_bits, tuple(rounds))
+    return own, _Reads(conversion, _choose_reads(conversion, [*own, *steps])), vector_bits
 
 
 def _replications(source: LinearLayout) -> list[_Step]:

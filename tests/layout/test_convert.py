@@ -234,10 +234,10 @@ def test_warps_store_what_they_have(shape, warps, bits):
 
 
 @pytest.mark.parametrize(("source", "destination"), [
-    (blocked((64, 128), [1, 4], [1, 32], [1, 1], [1, 0]), blocked((64, 128), [1, 1], [1, 32], [1, 1], [1, 0])),
+    (blocked((64, 256), [1, 4], [1, 32], [1, 1], [1, 0]), blocked((64, 256), [1, 1], [1, 32], [1, 1], [1, 0])),
     (blocked((32, 32), [1, 4], [4, 8], [1, 1], [1, 0]), blocked((32, 32, 8), [1, 1, 1], [1, 4, 8], [1, 1, 1], [2, 1, 0]).drop(2)),
 ], ids=["two bits of many registers", "few registers to many"])  # fmt: skip
-def test_what_takes_hundreds_of_selects_goes_through_memory(source, destination):
+def test_what_takes_thousands_of_selects_goes_through_memory(source, destination):
     """Each shuffle of the second fills one of 32 registers, which lane by lane is another."""
     assert classify(source, destination) == "warp"
     plan = shared_plan(source, destination, 32)

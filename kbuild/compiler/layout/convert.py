@@ -26,8 +26,11 @@ from kbuild.compiler.layout.shared import (
 from kbuild.errors import InternalError
 
 Kind = Literal["same", "registers", "shuffle", "warp", "shared"]
-_MOST_SHUFFLE_INSTRUCTIONS = 511
-"""Shuffles and selects of one conversion; memory takes fewer where there would be more."""
+_MOST_SHUFFLED_BITS = 2
+"""Bits that may change between register and lane numbers by shuffles, for many registers: each doubles the selects."""
+_MANY_REGISTERS = 32
+_MOST_SHUFFLE_INSTRUCTIONS = 1024
+"""Shuffles and selects of one conversion, whatever its bits: memory takes a fraction of more."""
 _WARP_SCRATCH_BYTES = 4096
 """Of a conversion within warps; more is done in several rounds, which cost a warp little."""
 
@@ -44,7 +47,9 @@ def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
     chosen_by_thread = any(any(conversion.part(dim, "register")) for dim in ("lane", "warp", "block"))
     if conversion.keeps("lane") and not chosen_by_thread:
         return "registers"
-    many = _shuffle_instructions(source, destination) > _MOST_SHUFFLE_INSTRUCTIONS
+    changing = sum(map(bool, conversion.part("lane", "register")))
+    many = changing > _MOST_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS
+    many = many or _shuffle_instructions(source, destination) > _MOST_SHUFFLE_INSTRUCTIONS
     return "warp" if many and warps_are_apart(source) else "shuffle"
 
 

@@ -19,6 +19,14 @@ def permute(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
+def repeat_elements(x, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """Each element K times in a row."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    values = tl.load(x + m[:, None] * N + n[None, :])
+    tl.store(out + m[:, None, None] * (N * K) + n[None, :, None] * K + k[None, None, :], values[:, :, None])
+
+
+@triton.jit
 def reshape(x, out, M: tl.constexpr, N: tl.constexpr):
     values = tl.load(x + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :])
     flat = tl.reshape(values, (M * N,))

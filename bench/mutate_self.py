@@ -30,7 +30,7 @@ import tomli
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from self_mutants import Mutant, of_c, of_python
+from self_mutants import Mutant, of_c, of_python, parses
 
 ROOT = Path(__file__).parents[1]
 MARKS = Path(__file__).with_suffix(".marks.toml")
@@ -156,17 +156,19 @@ def chosen(root: Path, areas: dict[str, Area], count: int, seed: int, marks: Ite
                 line = lines[mutant.line - 1]
                 if (file, line.strip(), mutant.changed(line).strip()) not in marked:
                     kinds[mutant.kind].append(Planted(name, file, line, mutant, tests))
-        picked += _spread(kinds, share, random.Random(f"{seed} {name}"))
+        picked += _spread(root, kinds, share, random.Random(f"{seed} {name}"))
     return picked
 
 
-def _spread(kinds: dict[str, list[Planted]], count: int, rng: random.Random) -> list[Planted]:
+def _spread(root: Path, kinds: dict[str, list[Planted]], count: int, rng: random.Random) -> list[Planted]:
     found: dict[tuple[str, int], Planted] = {}
     left = {kind: rng.sample(all_, len(all_)) for kind, all_ in sorted(kinds.items())}
     while len(found) < count and left:
         kind = rng.choice(sorted(left))
         planted = left[kind].pop()
-        found.setdefault((planted.file, planted.mutant.line), planted)
+        text = planted.mutant.planted((root / planted.file).read_text())
+        if not planted.file.endswith(".py") or parses(text):
+            found.setdefault((planted.file, planted.mutant.line), planted)
         if not left[kind]:
             del left[kind]
     return [found[key] for key in sorted(found)]

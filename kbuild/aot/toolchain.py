@@ -54,6 +54,17 @@ def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int
     return Tool("ptxas", chosen.path, f"nvidia-cuda-nvcc {chosen.name}")
 
 
+def ptxas_of_code(environment: Mapping[str, str], series: str = "", min_driver: int = 0) -> str | None:
+    """The ptxas that PTX is made for where it need not be there: None stands for the preferred version, where there is none and
+    nobody asks for one.  Arguments and errors else as for `find_ptxas`."""
+    try:
+        return find_ptxas(environment, series, min_driver).path
+    except ToolError:
+        if series or min_driver or environment.get("KBUILD_PTXAS") or environment.get("TRITON_PTXAS_PATH"):
+            raise
+        return None
+
+
 def installed_ptxas() -> list[ptxas_wheels.Installed]:
     """Every ptxas of NVIDIA's wheels, the newest first."""
     return ptxas_wheels.installed(_ptxas_version)

@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from kbuild.aot.toolchain import find_ptxas
+from kbuild.aot.toolchain import find_ptxas, ptxas_of_code
 from kbuild.cli.verbs.show import is_debugging, is_strict, write
 from kbuild.compiler import driver
 from kbuild.errors import ErrorGroup, KbuildError, UsageError
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     signature, constexprs = signature_of(options), constexprs_of(options)
     dump = options.dump or options.environment.get("KBUILD_DUMP") or None
     stop = max(emitted, key=driver.STAGES.index)
-    ptxas = find_ptxas(options.environment).path if stop != "ttir" else None
+    ptxas = find_ptxas(options.environment).path if stop == "cubin" else ptxas_of_code(options.environment)
     source = str(Path(options.directory, options.source))
     if options.dry_run:
         print(f"would compile {source} for {', '.join(options.archs or ['sm_90'])} to {stop}")

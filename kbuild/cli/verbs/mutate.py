@@ -13,7 +13,7 @@ from pathlib import Path
 from kbuild.aot.build import load_variants
 from kbuild.aot.environment import number
 from kbuild.aot.matrix import Variant
-from kbuild.aot.toolchain import find_ptxas
+from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.pool import Crash, run_jobs
 from kbuild.cli.verbs.show import is_debugging
 from kbuild.cli.verbs.verify import progress_of
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))
         return 0
-    ptxas = find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver).path
+    ptxas = ptxas_of_code(options.environment, manifest.package.ptxas, manifest.package.min_driver)
     marks = marks_of(Path(options.directory, options.marks)) if options.marks else ()
     jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
 

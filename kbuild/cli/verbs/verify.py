@@ -18,7 +18,7 @@ from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.matrix import Expansion, Variant
 from kbuild.aot.progress import Bar, Lines, Progress
 from kbuild.aot.reader import suggestion
-from kbuild.aot.toolchain import find_ptxas
+from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
 from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Check, Verdict, Wanted, cause_of
 from kbuild.cli.verbs.show import is_debugging
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     progress = progress_of(options)
     verdicts: list[Verdict] = []
     shown = _Shown(options.verbose, options.lenient)
-    ptxas = find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver).path
+    ptxas = ptxas_of_code(options.environment, manifest.package.ptxas, manifest.package.min_driver)
     verifying = verify(project, manifest, variants, _how(options, progress, ptxas))
     with closing(verifying) as found:  # However this ends, the workers end with it.
         for verdict in found:
@@ -83,7 +83,7 @@ def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
     return chosen
 
 
-def _how(options: argparse.Namespace, progress: Progress, ptxas: str) -> Options:
+def _how(options: argparse.Namespace, progress: Progress, ptxas: str | None) -> Options:
     jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
     cache = None if options.no_cache else cache_directory(options.environment)
     if cache is not None and (why := usable(cache)):

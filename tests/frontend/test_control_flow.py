@@ -289,3 +289,15 @@ def test_a_constant_that_loops_give_its_value_again_stays_one():
     out = np.zeros(4, np.int32)
     constant_given_again.interpret[1](out, 5, int("1000"))
     assert out.tolist() == [3, 3, 3, 3]
+
+
+@kbuild.jit
+def methods_of_constants(out, name: tl.constexpr, sizes: tl.constexpr):
+    if name.endswith("_sum") and name.upper() == "ROW_SUM" and name.replace("_", "-").startswith("row-"):
+        tl.store(out, sizes.count(4) * 10 + sizes.index(8) + name.count("r"))
+
+
+def test_methods_of_strings_and_tuples_are_called_while_compiling():
+    out = np.zeros(1, np.int32)
+    methods_of_constants.interpret[1](out, "row_sum", (4, 4, 8))
+    assert out[0] == 23

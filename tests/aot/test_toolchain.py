@@ -70,3 +70,31 @@ def test_a_build_by_another_ptxas_is_another_build(site: Path, project: Path) ->
     elsewhere = replace(options, environment={**options.environment, "KBUILD_PTXAS": str(site / "nvidia/cuda_nvcc/bin/ptxas")})
     manifest.write_text(before)
     assert {job.identity for job in build(elsewhere, Progress()).jobs} == older
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_c_compiler_is_that_of_CC_with_its_words_or_the_first_on_the_path(tmp_path: Path) -> None:
+    gcc, clang = program(tmp_path / "one/gcc"), program(tmp_path / "two/clang")
+    path = f"{clang.parent}{os.pathsep}{gcc.parent}"
+    assert toolchain.find_cc({"PATH": path}) == toolchain.Tool("cc", str(gcc), "PATH"), "gcc goes before clang"
+    named = toolchain.find_cc({"PATH": path, "CC": "clang -m64 '-I a b'"})
+    assert named == toolchain.Tool("cc", str(clang), "CC", ("-m64", "-I a b"))
+    with pytest.raises(ToolError, match="CC is icc, which is no program"):
+        toolchain.find_cc({"PATH": path, "CC": "icc -O2"})
+    with pytest.raises(ToolError, match="no C compiler is to be found"):
+        toolchain.find_cc({"PATH": str(tmp_path)})
+
+
+def test_ninja_is_that_of_its_package_or_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert toolchain.find_ninja({}).origin == "ninja package"
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    ninja = program(tmp_path / "bin/ninja")
+    assert toolchain.find_ninja({"PATH": str(ninja.parent)}) == toolchain.Tool("ninja", str(ninja), "PATH")
+    with pytest.raises(ToolError, match="ninja is not to be found"):
+        toolchain.find_ninja({"PATH": str(tmp_path)})

@@ -196,7 +196,7 @@ class Tree:
 
     def tested(self, tests: Sequence[str], limit: float) -> tuple[int | None, str, float]:
         """Exit status of pytest (None: no end within the limit), what it printed, and the seconds."""
-        scratch = self.folder / "scratch"
+        scratch = self.folder.with_name(f"{self.folder.name}.scratch")  # beside: messages shorten paths below the current folder
         scratch.mkdir()
         own = {"PYTHONPATH": str(self.folder), "KBUILD_CACHE_DIR": f"{scratch}/cache", "TMPDIR": str(scratch)}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", *tests]

@@ -304,3 +304,15 @@ def test_facts_hold_of_runs_on_both_sides_of_zero(start: int, narrow: IntType | 
     build.add(Return(()))
     for scalars in ((48, 5), (-16, -5)):
         assert_facts(function, [np.int32(number) for number in scalars])
+
+
+@pytest.mark.parametrize("size", [128, 256, 512])
+def test_runs_end_where_a_narrow_type_does(size: int) -> None:
+    """127 is followed by -128: what is extended again runs on for half of the type's numbers at most."""
+    function = Func("f", Block([]), {}, ())
+    build, wide = Builder(function.body), TensorType((size,), I32)
+    short = build.add(TruncI(build.add(MakeRange(0, size, wide)).result, TensorType((size,), I8))).result
+    run = build.add(ExtSI(short, wide)).result
+    build.add(Return(()))
+    assert AxisInfo(function).get(run).contiguity == (128,)
+    assert_facts(function, [])

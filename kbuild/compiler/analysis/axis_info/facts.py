@@ -109,8 +109,10 @@ def uniform(shape: Sequence[int], divisor: int, constant: int | None = None) -> 
 
 
 def aligned(info: Info, most: int = MAX_DIVISOR) -> Info:
-    """The same with runs that begin at multiples of their own length, and so pass by no greater power of two."""
-    return info._replace(contiguity=tuple(map(gcd, info.contiguity, info.divisibility, (most,) * len(info.contiguity))))
+    """The same with runs of integers that begin at multiples of their own length, and so pass by no greater power of two."""
+    contiguity = tuple(map(gcd, info.contiguity, info.divisibility, (most,) * len(info.contiguity)))
+    divisibility = tuple(info.divisibility_at(axis, group, 1) for axis, group in enumerate(contiguity))
+    return info._replace(contiguity=contiguity, divisibility=divisibility)
 
 
 def wrapped(info: Info, bits: int) -> Info:

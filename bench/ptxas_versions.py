@@ -3,6 +3,9 @@
     python bench/ptxas_versions.py                            every version that is installed, on the PTX of the last build
     python bench/ptxas_versions.py --ptx FOLDER 12.9 /opt/cuda/bin/ptxas
 
+The PTX is that for the ptxas of the build: what is made for versions from 13.3 on is refused by earlier ones where they overwrite
+operands, and what is made for those (`KBUILD_PTXAS=… kbuild build`) by none.
+
 Registers are means of the variants that all versions make code for; spilled bytes, instructions, seconds, and variants that are
 refused (a cubin that does not fit its PTX, for one) are sums.  What a version does to the time on a GPU takes a wheel of each:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import time
@@ -24,9 +25,12 @@ from kbuild.aot.verify.reference import reference
 from kbuild.aot.verify.verdict import ADVERSE, Run, Wanted, runs_of
 from kbuild.cli import main
 from kbuild.compiler import driver
+from kbuild.compiler.backend.cubin import ptxas_version
+from kbuild.compiler.backend.ptxas_wheels import choose, installed
 from kbuild.compiler.interp.loaded import module_of, pointee_of
 from tests.aot.processes import wait_until_gone, written_number
 from tests.aot.test_load import mistakes
+from tests.manifests import package_table
 
 TABLE = """
 [kernel.verify]
@@ -136,6 +140,77 @@ def test_right_kernels_pass_and_cost_nothing_the_second_time(
     second = json.loads(capsys.readouterr().out)
     assert all(verdict["cached"] for verdict in second)
     assert [verdict["checks"] for verdict in second] == [verdict["checks"] for verdict in first]
+
+
+DOT = """
+import triton, triton.language as tl
+
+@triton.jit
+def dot_kernel(a, b, c, K, T: tl.constexpr):
+    m, n, k = tl.arange(0, 64), tl.arange(0, 64), tl.arange(0, T)
+    acc = tl.zeros((64, 64), tl.float32)
+    for start in range(0, K, T):
+        left = tl.load(a + m[:, None] * K + (start + k)[None, :])
+        acc = tl.dot(left + 1, tl.load(b + (start + k)[:, None] * 64 + n[None, :]), acc)
+    tl.store(c + m[:, None] * 64 + n[None, :], acc)
+"""
+DOTS = package_table("dots", "sm_90", version="1") + """
+[[kernel]]
+name = "dot"
+source = "kernels/dot.py"
+grid = ["1"]
+[kernel.args]
+a = "*fp16:16"
+b = "*fp16:16"
+c = "*fp32:16"
+K = "i32:16"
+[[kernel.config]]
+T = 32
+[kernel.verify]
+sizes = { a = "64 * K", b = "64 * K", c = "4096" }
+values = [{ K = 96 }]
+"""
+
+
+def test_the_ptx_is_that_for_the_ptxas_of_the_build(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which waits for more where it has to; what was found of the one says nothing of the other."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/dot.py").write_text(DOT)
+    (tmp_path / "kernels.toml").write_text(DOTS)
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("KBUILD_PTXAS", raising=False)
+    command = ["verify", "-C", str(tmp_path), "-j", "1", "--json"]
+
+    made, compile_ = tmp_path / "made.ptx", driver.compile
+
+    def compile_and_show(*args: Any, **options: Any) -> driver.Artifact:
+        artifact = compile_(*args, **options)
+        made.write_text(re.sub(r"\s*\.loc.*", "", artifact.asm["ptx"]))
+        return artifact
+
+    monkeypatch.setattr(driver, "compile", compile_and_show)
+
+    def verified_ptx() -> str:
+        """The PTX of the variant, which is right; none where that was known."""
+        made.unlink(missing_ok=True)
+        assert main(command) == 0
+        (verdict,) = json.loads(capsys.readouterr().out)
+        assert verdict["state"] == "ok" and verdict["cached"] != made.exists()
+        return made.read_text() if made.exists() else ""
+
+    default = verified_ptx()
+    assert re.search(r"ldmatrix[^$]*wgmma\.wait_group[^$]*wgmma\.mma_async", default) and not verified_ptx()
+    (tmp_path / "kernels.toml").write_text(DOTS.replace('version = "1"', 'version = "1"\nptxas = "12.9"'))
+    old = verified_ptx()
+    assert re.search(r"wgmma\.wait_group[^$]*ldmatrix[^$]*wgmma\.mma_async", old) and old != default and not verified_ptx()
+    (tmp_path / "kernels.toml").write_text(DOTS)
+    assert not verified_ptx()
+    monkeypatch.setenv("KBUILD_PTXAS", choose(installed(ptxas_version), "12.9").path)
+    assert not verified_ptx()
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "another"))
+    assert verified_ptx() == old
 
 
 def test_without_a_table_launches_are_guessed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,8 +44,8 @@ _OPERATORS: dict[type[ast.operator], tuple[str, str]] = {
     ast.BitXor: ("^", "|"),
 }  # fmt: skip
 _ORDER_IS_ALL_THE_SAME = {
-    "min", "max", "gcd", "lcm", "isinstance", "zip", "and_", "or_", "xor", "add", "multiply", "maximum", "minimum", "fmax", "fmin",
-    "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor", "equal", "not_equal", "array_equal",
+    "min", "max", "gcd", "lcm", "isinstance", "zip", "and_", "or_", "xor", "add", "multiply", "maximum", "minimum",
+    "fmax", "fmin", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor", "equal", "not_equal", "array_equal",
 }  # fmt: skip
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 

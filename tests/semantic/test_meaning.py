@@ -275,3 +275,17 @@ def test_products(name, dtype, result):
                                      "out": "*fp32" if result is np.float32 else "*i32"}, {"M": 16, "N": 8, "K": 32})  # fmt: skip
     interp.run(module, [a, b, c, out])
     np.testing.assert_array_equal(out, a.astype(np.int64) @ b.T.astype(np.int64) + c)
+
+
+@kbuild.jit
+def to_floats(x, out, N: tl.constexpr):
+    o = tl.arange(0, N)
+    tl.store(out + o, tl.load(x + o).to(tl.float32))
+
+
+def test_integers_of_64_bits_are_rounded_once():
+    """A bit above the tie counts, also where doubles have no place for it."""
+    x = np.array([(1 << 60) + (1 << 36) + 1, (1 << 60) + (1 << 36), -(1 << 60) - (1 << 36) - 1, 3], np.int64)
+    out = np.zeros(4, np.float32)
+    to_floats.interpret[1](x, out, N=4)
+    assert out.tolist() == [2.0**60 + 2.0**37, 2.0**60, -(2.0**60) - 2.0**37, 3.0]

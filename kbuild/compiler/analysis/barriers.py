@@ -285,7 +285,8 @@ class BarrierAnalysis:
             # After its checks: a fence and a barrier right before it show nothing of it.  Its own fence shows those before it,
             # too: the same thread makes them.
             self.first_uses.setdefault(op, set())
-            state.unshown = {op}
+            state.unshown.clear()
+            state.unshown.add(op)
 
     def _visit_replicated(self, op: Op, state: State) -> None:
         """Several warps load, one thread stores: only a load and a store conflict."""

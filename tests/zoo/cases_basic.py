@@ -212,6 +212,8 @@ CASES = [
          lambda rng: {"x": small_integers(rng, 64), "y": small_integers(rng, 64), "out": poisoned(320)},
          lambda x, y, out: {"out": np.concatenate([np.stack([x, y], 1).ravel(), x - y, np.stack([x, y], 1).ravel()])},
          {"BLOCK": 64}),
+    Case("join_columns", "shapes.py", "join_columns", lambda rng: {"out": poisoned(256, dtype=np.int32), "n": 7},
+         lambda out, n: {"out": np.concatenate([np.arange(128) % n, np.arange(128) - n])}, {"BLOCK": 128}, num_warps=1),
     Case("outer", "shapes.py", "outer",
          lambda rng: {"x": small_integers(rng, 32), "y": small_integers(rng, 64), "out": poisoned(32, 64)},
          lambda x, y, out: {"out": np.outer(x, y) + x[0]}, {"M": 32, "N": 64}),

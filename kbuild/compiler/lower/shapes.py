@@ -23,6 +23,7 @@ from kbuild.compiler.ops.tensor import (
     Split,
     Trans,
     Unsplat,
+    joined_layout,
 )
 from kbuild.errors import InternalError
 
@@ -111,21 +112,18 @@ def lower_reshape(emit: Emitter, op: Reshape) -> Sequence[str]:
 
 @lower(Join)
 def lower_join(emit: Emitter, op: Join) -> Sequence[str]:
-    """The new dimension is the lowest register bit."""
+    """Any register bit may choose the half: which one does is up to the result's layout."""
     halves = emit.registers(op.lhs), emit.registers(op.rhs)
-    return emit.lazy(2 * len(halves[0]), lambda index: halves[index & 1][index >> 1])
+    moves = register_moves(joined_layout(layout(op.lhs.type)), layout(op.results[0].type))
+    return emit.lazy(len(moves), lambda index: halves[moves[index] & 1][moves[index] >> 1])
 
 
 @lower(Split)
 def lower_split(emit: Emitter, op: Split) -> Results:
     """One register bit chooses the half."""
-    source, bases = emit.registers(op.src), layout(op.src.type).bases_of("register")
-    if 1 not in bases:
-        raise InternalError(f"{op.op_name}: the halves are not in one thread's registers", op.loc)
-    bit = bases.index(1)
-    below = (1 << bit) - 1
-    places = [(index & ~below) << 1 | index & below for index in range(len(source) // 2)]
-    return Results([chosen(emit, source, places), chosen(emit, source, [place | 1 << bit for place in places])])
+    source, halves = emit.registers(op.src), joined_layout(layout(op.results[0].type))
+    moves = register_moves(layout(op.src.type), halves)
+    return Results([chosen(emit, source, moves[half::2]) for half in (0, 1)])
 
 
 @lower(Cat)

@@ -44,6 +44,14 @@ def join_and_split(x, y, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def join_columns(out, n, BLOCK: tl.constexpr):
+    """The pairs as two columns: what is next to a number in memory is not its other half."""
+    offsets = tl.arange(0, BLOCK)
+    joined = tl.join(offsets % n, offsets - n)
+    tl.store(out + offsets[:, None] + tl.arange(0, 2)[None, :] * BLOCK, joined)
+
+
+@triton.jit
 def outer(x, y, out, M: tl.constexpr, N: tl.constexpr):
     rows, columns = tl.arange(0, M), tl.arange(0, N)
     product = tl.load(x + rows)[:, None] * tl.load(y + columns)[None, :]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.core import Op, Value
-from kbuild.compiler.ir.types import IntType, PointerType, TensorType, element_of
+from kbuild.compiler.ir.types import IntType, PointerType, TensorType, bit_width, element_of
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, RemSI, ShLI, SubI
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, RemSI, ShLI, SubI, unsigned
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Splat, Trans
 
 MAX_TERMS = 32
@@ -185,8 +185,9 @@ class Polynomials:
             case AddI() | SubI() | MulI() | AddPtr():
                 return self._sum(op)
             case ShLI() if isinstance(op.rhs.op, Constant):
-                shifted = self.of(op.lhs)
-                return shifted.scaled(1 << int(op.rhs.op.value)) if shifted is not None else None
+                shifted, bits = self.of(op.lhs), bit_width(op.lhs.type)
+                count = unsigned(int(op.rhs.op.value), bits)
+                return shifted.scaled(1 << count if count < bits else 0) if shifted is not None else None
             case RemSI() if isinstance(op.result.type, TensorType):
                 inner, modulus = self.of(op.lhs), self.of(op.rhs)
                 if inner is None or modulus is None or modulus.axes:

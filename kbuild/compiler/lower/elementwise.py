@@ -181,7 +181,8 @@ def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: s
 @form(rows.ShLI, rows.ShRUI, rows.ShRSI)
 def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
     """PTX clamps the count to the width, LLVM gives poison for one that reaches it.  The back end knows the choice for the two
-    forms that fill with zeros in 32 and 64 bits, and takes one instruction; of the others LLVM is told to conclude nothing."""
+    forms that fill with zeros in 32 and 64 bits, and takes one instruction; of the counts of others, of which it would conclude
+    that they are small, LLVM gets opaque copies.  8 bits shift in 16, as in the hardware."""
     assert isinstance(element, IntType)
     bits, kind, arithmetic = element.bits, llvm_type(element), isinstance(op, rows.ShRSI)
     if b[0] != "%":
@@ -189,9 +190,13 @@ def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str
         if count >= bits and not arithmetic:
             return "0"
         return emit.instruction(f"{op.llvm} {kind} {a}, {min(count, bits - 1)}")
-    shifted = emit.instruction(f"{op.llvm} {kind} {a}, {b}")
+    if bits < 16:
+        wide = emit.instruction(f"{'sext' if arithmetic else 'zext'} {kind} {a} to i16")
+        shifted = _shift(emit, op, I16, wide, emit.instruction(f"zext {kind} {b} to i16"))
+        return emit.instruction(f"trunc i16 {shifted} to {kind}")
     if arithmetic or bits < 32:
-        return emit.instruction(f"freeze {kind} {shifted}")
+        return emit.instruction(f"{op.llvm} {kind} {a}, {emit.opaque(b, kind)}")
+    shifted = emit.instruction(f"{op.llvm} {kind} {a}, {b}")
     return emit.select(emit.compare("ult", b, str(bits), kind), shifted, "0", kind)
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import I32, I64, IntType, PointerType, TensorType, element_of
+from kbuild.compiler.ir.types import I32, I64, IntType, PointerType, TensorType, bit_width, element_of
 from kbuild.compiler.lower.emit import Emitter, LazyRegisters
 from kbuild.compiler.lower.index import coordinate
 from kbuild.compiler.lower.literals import GLOBAL_POINTER, memory_bits, memory_type
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shapes import View, layout, source_registers
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI, unsigned
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
 
 VIEW_DEPTH = 48
@@ -101,7 +101,9 @@ def _scaled(emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: in
     if isinstance(op, ShLI):
         if second[0] != "0":
             return None
-        second = "0", 1 << (second[1] & 63)
+        bits = bit_width(lhs.type)
+        count = unsigned(second[1], bits)
+        second = "0", 1 << count if count < bits else 0
     if first[0] == "0":
         first, second = second, first
     if second[0] != "0":

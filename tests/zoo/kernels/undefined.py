@@ -56,6 +56,17 @@ def shifts(x, counts, lefts, rights, logical):
 
 
 @triton.jit
+def shifts_beyond(x, out, n):
+    """Counts of which only zeros remain if they are within the width, and constants below zero, in addresses, too."""
+    r = tl.arange(0, 128)
+    below = tl.full((128,), -64, tl.int32)
+    tl.store(out + r, (r - 64) >> (n << 21))
+    tl.store(out + 128 + r, (r - 64).to(tl.int8) >> (n << 4).to(tl.int8))
+    tl.store(out + 256 + r, tl.load(x + (r << below)))
+    tl.store(out + 384 + r, tl.load(x + (r >> below)))
+
+
+@triton.jit
 def to_integers(x, out):
     r = tl.arange(0, 64)
     tl.store(out + r, tl.load(x + r).to(out.dtype.element_ty))

@@ -300,8 +300,9 @@ def shift_right(op: ShRSI | ShRUI, known: AxisInfo) -> Info:
 
 
 def _shift(amount: Info, op: Binary) -> int:
-    """The bits of a shift, as far as they are known."""
-    return min(max(amount.constant or 0, 0), bit_width(op.lhs.type) - 1)
+    """The bits of a shift, as far as they are known; the count has no sign, and beyond the width there is nothing left to shift."""
+    bits = bit_width(op.lhs.type)
+    return min(unsigned(amount.constant or 0, bits), bits - 1)
 
 
 @transfer(AndI)

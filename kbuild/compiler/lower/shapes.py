@@ -112,7 +112,7 @@ def lower_reshape(emit: Emitter, op: Reshape) -> Sequence[str]:
 
 @lower(Join)
 def lower_join(emit: Emitter, op: Join) -> Sequence[str]:
-    """Any register bit may choose the half: which one does is up to the result's layout."""
+    """One register bit chooses the half, as the result's layout says."""
     halves = emit.registers(op.lhs), emit.registers(op.rhs)
     moves = register_moves(joined_layout(layout(op.lhs.type)), layout(op.results[0].type))
     return emit.lazy(len(moves), lambda index: halves[moves[index] & 1][moves[index] >> 1])

@@ -108,7 +108,8 @@ def operand_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | N
     if isinstance(op, Trans):
         return _transpose(layout, tuple(op.order.index(axis) for axis in range(len(op.order))))
     if isinstance(op, Join):
-        return _split(layout)
+        half = _split(layout)
+        return half if half is not None and _joined(half) == layout else None  # The lowest register bit chooses the half.
     if isinstance(op, Split):
         return _joined(layout)
     if isinstance(op, Cat):

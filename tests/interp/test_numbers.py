@@ -110,6 +110,23 @@ def test_rounding_is_noticed_where_values_are_wide(element: Type, values: list[f
     assert value_dtype(F32) is np.float32
 
 
+def test_only_conversions_of_numbers_to_f8_saturate() -> None:
+    """A bitcast brings infinities into f8E5M2, and `select` hands them on."""
+    source = """tt.func @f(%p: !tt.ptr<f8E4M3FN>, %q: !tt.ptr<f8E5M2>, %x: f32, %c: i1) {
+  %v: f8E4M3FN = tt.load %p
+  %w: f8E5M2 = tt.bitcast %v
+  %n: f8E5M2 = arith.truncf %x
+  %r: f8E5M2 = arith.select %c, %w, %n
+  tt.store %q, %r
+  tt.return
+}
+"""
+    for bits, condition, right in ((0x7C, 1, 0x7C), (0xFC, 1, 0xFC), (0x7C, 0, 0x7B)):
+        out = np.zeros(1, np.uint8)
+        interp.run(parse_module(source), [np.uint8([bits]), out, float("inf"), condition])
+        assert out[0] == right
+
+
 def test_fma_rounds_once() -> None:
     """What the product or the sum of doubles would have lost decides."""
     third, tiny = 1 + 2.0**-30, 2.0**-60

@@ -19,11 +19,13 @@ from kbuild.compiler.ir.types import (
     element_of,
     shape_of,
 )
-from kbuild.compiler.ops.elementwise import Constant, Elementwise, TruncF
+from kbuild.compiler.ops.elementwise import Bitcast, Constant, Elementwise, Select, TruncF
 
 _TABLE: dict[str, Callable[..., Array]] = {}
 _ARITHMETIC = ("add", "subtract", "multiply", "divide", "fma")
 """Functions that are to be computed without rounding where values are wide."""
+_EXACT = (Bitcast, Select, TruncF)
+"""Operations whose function gives numbers of the result's type: to round those would make numbers of f8's infinities."""
 
 
 def _named(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -48,7 +50,7 @@ def elementwise(machine: Machine, op: Elementwise) -> Array:
     if op.numpy in _ARITHMETIC:
         operands = [widened(operand) for operand in operands]
     result = np.asarray(function(op, *operands))
-    if isinstance(type_, FloatType) and not isinstance(op, TruncF):
+    if isinstance(type_, FloatType) and not isinstance(op, _EXACT):
         return round_to(result, type_)
     return result.astype(value_dtype(type_), copy=False)
 

@@ -172,6 +172,24 @@ def test_a_product_whose_only_use_never_happens_may_be_left_out() -> None:
         require_same(alive, "sm_80", without(cubin, "HMMA"), "13.5.37", lambda _: without(cubin, "HMMA"))
 
 
+DOUBLES = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{%d{0}, %d{1}}}, {{%d2}}, {{%d3}}, {{%d0, %d1}};"
+HALVES = f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f100, %f101, %f102, %f103}}, {A4}, {B2}, {F32};"
+
+
+@pytest.mark.parametrize("body, arch, operation", [
+    (DOUBLES.format(4, 5) + DOUBLES.format(6, 7) + "add.f64 %d0, %d4, %d7;", "sm_90", "DMMA"),
+    (HALVES + "st.global.f32 [%p], %f100; st.global.f32 [%p], %f0;", "sm_80", "HMMA"),
+    (HALVES + "shr.u32 %r14, %t, 7; neg.s32 %r14, %r14; and.b32 %f100, %f100, %r14; st.global.b32 [%p], %f100;", "sm_80", "HMMA"),
+], ids=["equal to another", "overwritten", "masked by the number of the thread"])  # fmt: skip
+def test_a_product_that_ptxas_proves_needless_may_be_left_out(body: str, arch: str, operation: str) -> None:
+    ptx = kernel(body, arch)
+    cubin = cubin_of(ptx, arch)
+    assert expected(in_ptx(ptx), capability(cubin)) - in_code(code_of(cubin)) and not unused(ptx)
+    damaged = without(cubin_of(opaque(ptx), arch), operation)
+    with pytest.raises(ToolError, match="the results would be wrong"):
+        require_same(ptx, arch, cubin, "13.5.37", lambda _: damaged)
+
+
 @pytest.mark.parametrize("use", [
     "st.global.b32 [%p], %r1;", "@%r2 st.global.b32 [%p], %p;", "{ L1: atom.add.u32 %r8, [%p], %r2; }", "bar.sync %r3;",
     "add.u32 %r7, %r0, 1; st.global.b32 [%p], %r7;", "L2:\n@%q mov.b32 %r7, %r2; bra.uni L2; setp.ne.u32 %q, %r7, 0; @%q bra L2;",

@@ -1,10 +1,14 @@
-"""A PTX text whose conditions ptxas cannot know: what it leaves out of this one, it drops without a reason.
+"""A PTX text about which ptxas can prove nothing: what it leaves out of this one, it drops without a reason.
 
     setp.lt.s32 %p1, %r1, 8;           setp.lt.s32 %p1, %r1, 8;  xor.pred %p1, %p1, %opaque;
-    @%p2 st.global.b32 [%rd1], %r2;    xor.pred %guarded1, %p2, %other;  @%guarded1 st.global.b32 [%rd1], %r2;
+    @%p2 st.global.b32 [%rd1], %r2;    xor.pred %guarded1, %p2, %other;  @%guarded1 st.volatile.global.b32 [%rd1], %r2;
+    mov.u32 %r1, %tid.x;               mov.u32 %r1, %clock;
+    mma.sync… {%r3, …}, {%r4, …}, …;   mov.u32 %read32_1, %clock;  xor.b32 %read32_1, %read32_1, %r4;
+                                       mma.sync… {%r3, …}, {%read32_1, …}, …;
 
-Where ptxas proves that a store never happens it leaves out, rightly, the products that only this store has a use for.  The text
-made here is never run: it is assembled to count what comes of its products.
+Where ptxas proves that a store never happens, or is overwritten, it leaves out, rightly, the products that only this store has a
+use for; of equal `mma` (where one is made of several instructions: of equal parts of them) it keeps one.  The text made here is
+never run: it is assembled to count what comes of its products.
 """
 
 from __future__ import annotations
@@ -14,13 +18,18 @@ from itertools import count
 
 _SETP = re.compile(r"(?m)^(.*?\bsetp\.[\w.]+\s+([%$\w]+)(?:\s*\|\s*([%$\w]+))?\s*,[^;]*;)")
 _GUARD = re.compile(r"@(!?)([%$\w]+)(?=\s)")
+_STORE = re.compile(r"(?<![\w.])st\.(?=(?:global|shared)(?:\.v[248])?\.[bfsu]\d+\b)")
+"""Those that may be volatile: without a cache operator or the like."""
+_THREAD = re.compile(r"%tid\.[xyz]\b")
+_MMA = re.compile(r"(?<![\w.])(mma\.[\w.:]+\s*(?:\{[^}]*\}|[^,{]*),\s*\{?\s*)([%$\w]+)")
+"""An `mma`, and the first register of A."""
 _BODY = re.compile(r"\.entry\b[^{]*\{")
 _CLOCK = "mov.u32 %ticks, %clock;\nsetp.eq.b32 %opaque, %ticks, 12345;\nsetp.eq.b32 %other, %ticks, 54321;\n"
 """Conditions that hold once in a while: the clock is no constant.  There are two, for one would undo itself."""
 
 
 def opaque(ptx: str) -> str:
-    """The text with every condition a matter of the clock."""
+    """The text with every condition, and the factors of every `mma`, a matter of the clock."""
     numbers = count()
 
     def hidden(found: re.Match[str]) -> str:
@@ -31,6 +40,13 @@ def opaque(ptx: str) -> str:
         name = f"%guarded{next(numbers)}"
         return f"xor.pred {name}, {found[2]}, %other; @{found[1]}{name}"
 
+    def distinct(found: re.Match[str]) -> str:
+        bits, clock = (64, "%clock64") if ".f64" in found[1] else (32, "%clock")
+        name = f"%read{bits}_{next(numbers)}"
+        return f"mov.u{bits} {name}, {clock}; xor.b{bits} {name}, {name}, {found[2]}; {found[1]}{name}"
+
     text = _GUARD.sub(guarded, _SETP.sub(hidden, ptx))
-    made = f"\n.reg .b32 %ticks;\n.reg .pred %opaque, %other, %guarded<{next(numbers) + 1}>;\n{_CLOCK}"
-    return _BODY.sub(lambda found: found[0] + made, text)
+    text = _MMA.sub(distinct, _STORE.sub("st.volatile.", _THREAD.sub("%clock", text)))
+    names = f"<{next(numbers) + 1}>"
+    registers = f".reg .b32 %ticks, %read32_{names};\n.reg .b64 %read64_{names};\n.reg .pred %opaque, %other, %guarded{names};\n"
+    return _BODY.sub(lambda found: f"{found[0]}\n{registers}{_CLOCK}", text)

@@ -301,3 +301,23 @@ def test_methods_of_strings_and_tuples_are_called_while_compiling():
     out = np.zeros(1, np.int32)
     methods_of_constants.interpret[1](out, "row_sum", (4, 4, 8))
     assert out[0] == 23
+
+
+@kbuild.jit
+def largest_of(row, one):
+    row = tl.maximum(row, tl.broadcast_to(one, row.shape))
+    return tl.max(row, 0) + (one + 1)
+
+
+@kbuild.jit
+def spread_constants(out):
+    pair = (tl.full((), 5, tl.int32), tl.full((), 7, tl.int32))
+    wide = tl.broadcast_to(pair[1], (4,))
+    tl.store(out, largest_of(tl.arange(0, 8), tl.full((), 9, tl.int32)))
+    tl.store(out + 1, tl.max(wide, 0) + (pair[0] + 1) * (pair[1] + 1))
+
+
+def test_a_constant_that_was_spread_over_a_tensor_can_be_used_again():
+    out = np.zeros(2, np.int32)
+    spread_constants.interpret[1](out)
+    assert out.tolist() == [19, 55]

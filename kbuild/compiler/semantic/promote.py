@@ -171,11 +171,8 @@ def splat(ctx: Context, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
         return scalar
     target = BlockType(scalar.dtype, shape).ir
     op = scalar.value.op
-    if isinstance(op, Constant):
-        filled = Constant(op.value, target)
-        if not scalar.value.users and not scalar.value.hint and op is ctx.builder.block.last:  # nobody else has it
-            op.erase()
-        return ctx.tensor(filled, scalar.dtype, shape)
+    if isinstance(op, Constant):  # Which stays, used or not: a name, a parameter or a tuple may hold it.
+        return ctx.tensor(Constant(op.value, target), scalar.dtype, shape)
     return ctx.tensor(Splat(scalar.value, target), scalar.dtype, shape)
 
 

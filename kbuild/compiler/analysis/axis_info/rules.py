@@ -300,7 +300,7 @@ def shift_right(op: ShRSI | ShRUI, known: AxisInfo) -> Info:
 
 
 def _shift(amount: Info, op: Binary) -> int:
-    """The bits of a shift, as far as they are known; the count has no sign, and beyond the width there is nothing left to shift."""
+    """The bits of a shift, as far as they are known; counts have no sign, and beyond the width nothing is left to shift."""
     bits = bit_width(op.lhs.type)
     return min(unsigned(amount.constant or 0, bits), bits - 1)
 

@@ -23,7 +23,7 @@ def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | B
 def _tile(
     name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")
 ) -> Case:
-    out_type = {"int8": np.int32, "float64": np.float64}.get(dtype, np.float32)
+    out_type = np.int32 if dtype == "int8" else np.float32
     return Case(
         name, "products.py", "dot_tile",
         lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, k, n), "c": poisoned(m, n, dtype=out_type)},
@@ -231,8 +231,6 @@ CASES = [
     _tile("dot_int8", "int8", 32, 32, 64), _tile("dot_fp16_small", "float16", 16, 16, 16, 1),
     _tile("dot_fp16_wide", "float16", 16, 256, 64, 8), _tile("dot_fp16_tall", "float16", 256, 16, 16, 4),
     _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"), _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
-    _tile("dot_fp64", "float64", 32, 64, 32), _tile("dot_fp64_flat", "float64", 8, 32, 16, 2),
-    _tile("dot_fp64_few_columns", "float64", 16, 4, 16, 1),
     _tile("dot_fp8", "fp8e4nv", 32, 32, 64), _tile("dot_fp8_e5m2", "fp8e5", 64, 32, 32),
     _add_rows("dot_add_rows", "float16", 64, 64, 64), _add_rows("dot_add_rows_tf32", "float32", 64, 16, 64),
     _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64), _two_dots_add_rows("two_dots_add_rows", "float16", 64, 64, 64),

@@ -85,8 +85,6 @@ def _operand(
     emit: Emitter, atom: MmaAtom, type_: Type, registers: Sequence[str], where: dict[Coordinates, int],
     elements: Sequence[Sequence[Coordinates]],
 ) -> list[str]:  # fmt: skip
-    if atom.operand_register == "double":
-        return [registers[where[element]] for (element,) in elements]
     words = [to_word(emit, [registers[where[element]] for element in word], type_) for word in elements]
     if atom.operand_register == "i32":
         return words

@@ -1,15 +1,15 @@
 """The warp-level tensor-core instructions `mma.sync`, as data.
 
-PTX ISA, "Matrix fragments for mma": with g = lane / 4 and t = lane % 4, a register of A holds `k_width` elements of row g
-(+8 for odd registers; a tile of 8 rows has one) from column k_width·t on, and so on; `layout.dot_operand` and
-`layout.mma_accumulator` are those formulas, with `k_width` and the tile's rows and columns as the only parameters.
+PTX ISA, "Matrix fragments for mma": with g = lane / 4 and t = lane % 4, a 32-bit register of A holds `k_width` elements
+of row g (+8 for odd registers) from column k_width·t on, and so on; `layout.dot_operand` and `layout.mma_accumulator` are
+those formulas, with `k_width` as the only parameter.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, Type, bit_width
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, Type, bit_width
 
 
 class MmaAtom(NamedTuple):
@@ -23,27 +23,27 @@ class MmaAtom(NamedTuple):
     b: Type
     accumulator: Type
     k_width: int
-    """Elements of A and B per register, along k: registers have 32 bits, or hold one f64."""
+    """Elements of A and B per 32-bit register, along k."""
     intrinsic: str
     """LLVM intrinsic; takes and returns registers as its own types."""
     operand_register: str
-    """LLVM type of an operand register: `<2 x half>`, `i32` or `double`."""
+    """LLVM type of an operand register: `<2 x half>` or `i32`."""
     tf32: bool = False
     """The operands are f32 registers, of which the instruction reads 19 bits."""
 
     @property
     def a_registers(self) -> int:
-        """Registers of A per thread."""
+        """32-bit registers of A per thread."""
         return self.m * self.k // 32 // self.k_width
 
     @property
     def b_registers(self) -> int:
-        """Registers of B per thread."""
+        """32-bit registers of B per thread."""
         return self.n * self.k // 32 // self.k_width
 
     @property
     def accumulator_registers(self) -> int:
-        """Registers of C and D per thread, one element each."""
+        """Registers of C and D per thread, 32 bits each."""
         return self.m * self.n // 32
 
 
@@ -54,16 +54,11 @@ def _atom(name: str, k: int, operands: tuple[Type, Type], accumulator: Type, int
     )
 
 
-def _double(m: int, k: int) -> MmaAtom:
-    return MmaAtom(f"m{m}n8k{k}.f64", m, 8, k, F64, F64, F64, 1, f"llvm.nvvm.mma.m{m}n8k{k}.row.col.f64", "double")
-
-
 MMA_SYNC_SM80 = (
     _atom("m16n8k16.f16", 16, (F16, F16), F32, "m16n8k16.row.col.f32.f32", "<2 x half>"),
     _atom("m16n8k16.bf16", 16, (BF16, BF16), F32, "m16n8k16.row.col.bf16"),
     _atom("m16n8k8.tf32", 8, (F32, F32), F32, "m16n8k8.row.col.tf32"),
     _atom("m16n8k32.s8", 32, (I8, I8), I32, "m16n8k32.row.col.satfinite.s8"),
-    _double(8, 4),
 )
 
 MMA_SYNC_SM89 = (
@@ -72,5 +67,3 @@ MMA_SYNC_SM89 = (
     _atom("m16n8k32.e5m2.e4m3", 32, (F8E5M2, F8E4M3FN), F32, "m16n8k32.row.col.f32.e5m2.e4m3.f32"),
     _atom("m16n8k32.e5m2", 32, (F8E5M2, F8E5M2), F32, "m16n8k32.row.col.f32.e5m2.e5m2.f32"),
 )
-
-MMA_SYNC_SM90 = (_double(16, 16),)

@@ -1,6 +1,6 @@
 """Hopper: H100, H200, GH200."""
 
-from kbuild.compiler.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89, MMA_SYNC_SM90
+from kbuild.compiler.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
 from kbuild.compiler.targets.sm_80 import GPU_PIPELINE, SM_80, TENSOR_PIPELINE
 from kbuild.compiler.targets.target import Target, register_target
 from kbuild.compiler.targets.wgmma import WGMMA
@@ -12,7 +12,7 @@ SM_90 = register_target(
         ptx_feature="ptx84",
         shared_bytes=232448,
         max_registers=255,
-        atoms=MMA_SYNC_SM90 + MMA_SYNC_SM80 + MMA_SYNC_SM89,
+        atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
         wgmma_atoms=WGMMA,
         accelerated_arch="sm_90a",
         features=frozenset({"wgmma", "tma", "clusters", "griddepcontrol", "bf16_arithmetic", "fp8_conversion", "stmatrix"})

@@ -11,7 +11,7 @@ After:
 
 Where four warps together can do it (wgmma), the product becomes `ttng.warp_group_dot`; see `warp_groups`.  A product of f32
 at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.  What is left
-(`ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole rows of A and columns of B.
+(f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole rows of A and columns of B.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ir.types import F16, F32, F64, I32, IntType, TensorType, Type, bit_width, element_of, like
+from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
 from kbuild.compiler.layout import LinearLayout, blocked, dot_operand, mma_accumulator, thread_grid
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import AddF, AndI, Bitcast, CmpF, Constant, ExtF, ExtSI, Select, SubF, TruncF, TruncI
@@ -71,15 +71,12 @@ def find_chained(dots: list[Dot]) -> dict[Dot, None]:
     return chained
 
 
-def choose_atom(
-    target: Target, a: Type, b: Type, accumulator: Type, precision: str, tile: tuple[int, int, int]
-) -> MmaAtom | None:
-    """The first instruction of the target for some element types whose tile is not larger than m × n × k, the product's."""
+def choose_atom(target: Target, a: Type, b: Type, accumulator: Type, precision: str) -> MmaAtom | None:
+    """The first instruction of the target for some element types."""
     if a == F32 and precision == "ieee":
         return None
-    wide = I32 if isinstance(accumulator, IntType) else accumulator if accumulator == F64 else F32
-    fitting = (atom for atom in target.atoms if all(own <= size for own, size in zip((atom.m, atom.n, atom.k), tile)))
-    return next((atom for atom in fitting if (atom.a, atom.b, atom.accumulator) == (a, b, wide)), None)
+    wide = I32 if isinstance(accumulator, IntType) else F32
+    return next((atom for atom in target.atoms if (atom.a, atom.b, atom.accumulator) == (a, b, wide)), None)
 
 
 def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained: bool) -> tuple[int, ...]:
@@ -166,10 +163,10 @@ class _Product:
 
     def atom(self, a: Value, b: Value) -> MmaAtom | None:
         """The instruction for two operands, if their tile is not smaller than its own."""
+        atom = choose_atom(self.target, element_of(a.type), element_of(b.type), self.type.element, self.dot.input_precision)
         assert isinstance(a.type, TensorType)
         m, n, k = *self.type.shape[-2:], a.type.shape[-1]
-        types = element_of(a.type), element_of(b.type), self.type.element
-        return choose_atom(self.target, *types, self.dot.input_precision, (m, n, k))
+        return atom if atom is not None and m >= atom.m and n >= atom.n and k >= atom.k else None
 
     def plain(self, value: Value) -> Value:
         while isinstance(value.op, ConvertLayout):
@@ -214,8 +211,8 @@ class _Product:
     def tensor_core(self, a: Value, b: Value, c: Value, atom: MmaAtom, chained: bool) -> Value:
         assert isinstance(a.type, TensorType) and isinstance(b.type, TensorType)
         warps = spread_warps(self.type.shape, atom, self.num_warps, chained)
-        a = converted(self.builder, a, dot_operand(a.type.shape, warps, 0, atom.k_width, (atom.m, atom.n)))
-        b = converted(self.builder, b, dot_operand(b.type.shape, warps, 1, atom.k_width, (atom.m, atom.n)))
+        a = converted(self.builder, a, dot_operand(a.type.shape, warps, 0, atom.k_width))
+        b = converted(self.builder, b, dot_operand(b.type.shape, warps, 1, atom.k_width))
         c = converted(self.builder, c, mma_accumulator(self.type.shape, warps, (atom.m, atom.n)))
         if atom.tf32 and self.dot.input_precision == "tf32x3":
             return self.three_products(a, b, c, atom)

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from random_programs.arrays import Argument, difference
 from random_programs.cubins import Record, digest, records
 
-from kbuild.aot.gpu import _SCALARS, Gpu
+from kbuild.aot.gpu import SCALARS, Gpu
 from kbuild.errors import ToolError
 
 PATIENCE = 30
@@ -78,7 +78,7 @@ class Device(Gpu):
             return self._tensor_map(type_, values)
         if argument is None or argument.size:
             return ctypes.c_uint64(given or 0)
-        return _SCALARS[argument.dtype.signature](given)
+        return SCALARS[argument.dtype.signature](given)
 
 
 def wrong(record: Record, found: dict[str, np.ndarray]) -> str:

@@ -39,9 +39,10 @@ _ALIGNMENT = 256
 _TRIAL = 3
 """Launches by which a candidate is judged at first."""
 _NOT_READY = 600
-_SCALARS = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
-            "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
-            "fp32": ctypes.c_float, "fp64": ctypes.c_double}  # fmt: skip
+SCALARS = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
+           "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
+           "fp32": ctypes.c_float, "fp64": ctypes.c_double}  # fmt: skip
+"""How a number of each type is handed to a kernel."""
 
 
 class Gpu:
@@ -169,8 +170,8 @@ class Gpu:
         own = types.get(name, "*")
         if own.startswith("*"):
             return ctypes.c_uint64(given.get(name, 0))
-        if own in _SCALARS:
-            return _SCALARS[own](given[name])
+        if own in SCALARS:
+            return SCALARS[own](given[name])
         bits = encode(np.array([given[name]], np.float64), element_named(own))
         return (ctypes.c_uint8 * bits.nbytes).from_buffer_copy(bits.tobytes())
 

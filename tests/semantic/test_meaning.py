@@ -7,6 +7,8 @@ import kbuild
 import kbuild.language as tl
 from kbuild.compiler import interp
 from kbuild.compiler.frontend import build_module
+from kbuild.compiler.ir.types import F32
+from kbuild.compiler.ops.tensor import Reduce
 
 RNG = np.random.default_rng(7)
 
@@ -98,6 +100,35 @@ def test_reductions_and_ties():
     np.testing.assert_array_equal(values[:4], [x.max(1), x.sum(1), x.min(1), x.sum() + x.max(1)])
     np.testing.assert_array_equal(places[:2], [x.argmax(1), x.argmin(1)])
     assert (values[4, 0], places[2, 0]) == (x.max(), x.argmax())
+
+
+@kbuild.jit
+def sum_of_halves(x, out, N: tl.constexpr):
+    total = tl.sum(tl.load(x + tl.arange(0, N)))
+    tl.static_assert(total.dtype == tl.float16)
+    tl.store(out, total)
+
+
+def test_halves_are_added_in_float32():
+    x, out = np.full(512, 0.1, np.float16), np.zeros(1, np.float16)
+    sum_of_halves.interpret[1](x, out, N=512)
+    assert out[0] == np.float16(x.astype(np.float64).sum()) == 51.1875
+    module = build_module(sum_of_halves, {"x": "*fp16", "out": "*fp16"}, {"N": 512})
+    (reduction,) = (op for op in module.kernel.walk() if isinstance(op, Reduce))
+    assert reduction.srcs[0].type.element == F32, "additions in float16 would give 51.125 to 51.25, by their order"
+
+
+@kbuild.jit
+def subscripts_of_a_number(x, out):
+    n = tl.load(x)
+    tl.static_assert(n[:, None].shape == [1] and n[None, :].shape == [1] and n[:, None, None].shape == [1, 1])
+    tl.store(out + tl.arange(0, 4), tl.arange(0, 4) + n[:, None])
+
+
+def test_colons_beyond_the_last_dimension_keep_nothing():
+    out = np.zeros(4, np.int32)
+    subscripts_of_a_number.interpret[1](np.array([5], np.int32), out)
+    assert out.tolist() == [5, 6, 7, 8]
 
 
 @kbuild.jit

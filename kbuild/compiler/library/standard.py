@@ -133,7 +133,7 @@ def _widened(x):
 
 @kbuild.jit
 def _summable(x, dtype: tl.constexpr):
-    """`x` in the type in which it is summed: `dtype`, or without one, integers below 32 bits in 32 of the same sign."""
+    """`x` in the type of its sum: `dtype`, or without one, integers below 32 bits in 32 of the same sign."""
     if dtype is not None:
         return x.to(dtype)
     elif x.dtype.is_int() and x.dtype.primitive_bitwidth < 32:
@@ -144,8 +144,14 @@ def _summable(x, dtype: tl.constexpr):
 
 @kbuild.jit
 def sum(input, axis=None, keep_dims=False, dtype: tl.constexpr = None):
-    """The sum along `axis`, or of all elements; integers below 32 bits sum in 32 bits unless `dtype` says otherwise."""
-    return tl.reduce(_summable(input, dtype), axis, _add, keep_dims)
+    """The sum along `axis`, or of all elements; integers below 32 bits sum in 32 bits unless `dtype` says otherwise.
+
+    Floats below 32 bits are added in float32 and the sum is rounded once, so that it does not depend on the order."""
+    x = _summable(input, dtype)
+    if x.dtype.is_floating():
+        return tl.reduce(_widened(x), axis, _add, keep_dims).to(x.dtype)
+    else:
+        return tl.reduce(x, axis, _add, keep_dims)
 
 
 @kbuild.jit

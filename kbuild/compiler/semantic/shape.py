@@ -246,7 +246,7 @@ def split(ctx: Context, a):
 
 
 def subscript(ctx: Context, x: Tensor, index: Any) -> Tensor:
-    """`x[:, None]`: dimensions kept with `:` and inserted with `None`."""
+    """`x[:, None]`: dimensions kept with `:` and inserted with `None`; as in Triton, `:` beyond the last one keep nothing."""
     items = index if isinstance(index, tuple) else (index,)
     kept = sum(isinstance(entry, slice) for entry in items)
     if items.count(Ellipsis) == 1:
@@ -254,12 +254,10 @@ def subscript(ctx: Context, x: Tensor, index: Any) -> Tensor:
         items = (*items[:place], *(slice(None),) * (len(x.shape) - kept), *items[place + 1 :])
     for axis, entry in enumerate(items):
         if entry is None:
-            x = expand(ctx, x, axis)
+            x = expand(ctx, x, min(axis, len(x.shape)))
         elif entry != slice(None):
             ctx.error(f"a tensor is indexed with `:` and `None` alone, not with {_index_text(entry)}",
                       hint="select elements with tl.where and tl.sum, tl.gather, or by loading them")  # fmt: skip
-        elif axis >= len(x.shape):
-            ctx.error(f"the index has more `:` than the tensor has dimensions; its shape is {shape_text(x.shape)}")
     return x
 
 

@@ -2,6 +2,7 @@
 
     python bench/fuzz_programs.py --count 1000 --jobs 2           seeds 0 to 999
     python bench/fuzz_programs.py --seed 5000 --minutes 30        seeds from 5000 on, for half an hour
+    python bench/fuzz_programs.py --count 100000 --jobs 16 --drawn    each on one of the architectures
     python bench/fuzz_programs.py --repeat FILE|SEED              one program, with the guilty pass
     python bench/fuzz_programs.py --emit 5000 DIR --jobs 2        cubins, for
     python bench/fuzz_gpu.py DIR                                  on a machine with a GPU
@@ -27,7 +28,7 @@ from random_programs.saved import read, saved
 
 def main() -> int:
     options = arguments().parse_args()
-    checker = Checker(tuple(options.arch or ARCHS), every_pass=options.every_pass)
+    checker = Checker(tuple(options.arch or ARCHS), every_pass=options.every_pass, drawn=options.drawn)
     if options.show is not None:
         print(saved(Kernel.of(program(options.show), options.show)))
         return 0
@@ -55,6 +56,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--arch", action="append", choices=ARCHS, help="may be given more than once; both if not given")
+    parser.add_argument("--drawn", action="store_true", help="each program on one architecture, drawn by its seed: half the time")
     parser.add_argument("--every-pass", action="store_true", help="interpret after every pass instead of after the last")
     parser.add_argument("--limit", type=float, default=60, help="seconds for one program")
     parser.add_argument("--shrink", type=float, default=120, help="seconds to shrink one finding; 0 for none")

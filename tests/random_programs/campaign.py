@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import multiprocessing.connection
 import re
@@ -216,7 +217,9 @@ class _Worker:
 
 
 def _work(pipe: multiprocessing.connection.Connection, settings: Settings) -> None:
-    """What a process does."""
+    """What a process does.  Garbage is collected between batches: within a program that takes a third of the time."""
+    gc.freeze()
+    gc.disable()
     while True:
         try:
             tasks = pipe.recv()
@@ -228,3 +231,4 @@ def _work(pipe: multiprocessing.connection.Connection, settings: Settings) -> No
             except Exception:
                 outcome = Finding("invalid", "", "checker", traceback.format_exc(limit=-4))
             pipe.send(outcome)
+        gc.collect()

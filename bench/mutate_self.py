@@ -1,6 +1,6 @@
 """Plants mistakes in kbuild's own modules, one at a time, in a copy of the tree, and runs the tests that lie beside the module.
 
-    python bench/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--jobs 2] [--timeout 600] [--list]
+    python bench/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--part 1/3] [--jobs 2] [--timeout 600] [--list]
 
 A mistake is an edit of one line (`self_mutants.py`); which ones are planted follows from the seed, as many in each area.  It is
 caught when a test fails that passes without it, or when tests do not end within --timeout that do without it.  Survivors are
@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
@@ -229,11 +229,10 @@ class Campaign:
 
     def run(self, mutants: Sequence[Planted], report: Callable[[Outcome], None]) -> list[Outcome]:
         with ThreadPoolExecutor(self.jobs) as pool:
-            outcomes = []
-            for outcome in pool.map(self.outcome, mutants):
-                report(outcome)
-                outcomes.append(outcome)
-            return outcomes
+            tasks = [pool.submit(self.outcome, planted) for planted in mutants]
+            for task in as_completed(tasks):
+                report(task.result())
+            return [task.result() for task in tasks]
 
     def outcome(self, planted: Planted) -> Outcome:
         tree = self.trees.get()
@@ -289,11 +288,19 @@ def read_marks(path: Path = MARKS) -> list[dict]:
     return tomli.loads(path.read_text()).get("mark", []) if path.exists() else []
 
 
+def _part(text: str) -> tuple[int, int]:
+    part, parts = (int(number) for number in text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError
+    return part, parts
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300, help="mistakes, in all areas together (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--area", choices=AREAS, action="append", help="only there; may be given again")
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="I/N", help="every N-th of them from the I-th on, for N machines")
     parser.add_argument("--file", default="", help="only in files whose path holds this")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds that the tests of a mistake may take (%(default)s)")
@@ -303,7 +310,8 @@ def main() -> int:
     if options.file:
         held = {name: tuple(file for file in files_of(ROOT, area) if options.file in file) for name, area in areas.items()}
         areas = {name: areas[name]._replace(files=files) for name, files in held.items() if files}
-    mutants = chosen(ROOT, areas, options.count, options.seed, read_marks())
+    part, parts = options.part
+    mutants = chosen(ROOT, areas, options.count, options.seed, read_marks())[part - 1 :: parts]
     if options.list:
         print("\n".join(f"{planted}\n    tests: {' '.join(planted.tests)}" for planted in mutants))
         return 0

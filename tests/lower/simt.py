@@ -127,7 +127,7 @@ class Machine:
         return self.value(match[2], match[1])[:, int(match[3])]
 
     def do_getelementptr(self, text: str) -> np.ndarray:
-        match = matched(rf"getelementptr i8, {TYPE} (\S+), i32 (\S+)", text)
+        match = matched(rf"getelementptr i8, {TYPE} (\S+), (?:i32|i64) (\S+)", text)
         return self.value(match[2], match[1]) + self.value(match[3], "i32")
 
     def places(self, pointer: str, size: int, align: int) -> np.ndarray:

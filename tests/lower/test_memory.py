@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from kbuild.compiler.lower.emit import LAZY_DEPTH
 from tests.lower.kernels import RANGE, assert_in_order, llir, pointers, ptx
 
 X = "%x: !tt.ptr<f32> {divisibility = 16}"
@@ -50,6 +55,35 @@ def test_narrow_offsets_are_extended():
       tt.store %p, %v
     """
     assert "cvt.s64.s8" in ptx(store, X) or "cvt.s32.s8" in ptx(store, X)
+
+
+@pytest.mark.parametrize("offset", [-1034879398, 1 << 30, -1 << 29])
+def test_constant_offsets_beyond_32_bits_are_kept(offset):
+    store = RANGE + f"""
+      %c: tensor<1024xi32, #b> = arith.constant {{value = {offset}}}
+      %o: tensor<1024xi32, #b> = arith.addi %r, %c
+      %s: tensor<1024x!tt.ptr<f32>, #b> = tt.splat %x
+      %p: tensor<1024x!tt.ptr<f32>, #b> = tt.addptr %s, %o
+      %v: tensor<1024xf32, #b> = arith.constant {{value = 1.0}}
+      tt.store %p, %v
+    """
+    text = ptx(store, X)
+    assert offset * 4 in {int(number) for number in re.findall(r"-?\d+", text)}
+    assert all(-1 << 31 <= int(number) < 1 << 31 for number in re.findall(r"\+(-?\d+)\]", text))
+
+
+@pytest.mark.parametrize("length", range(LAZY_DEPTH - 4, LAZY_DEPTH + 1))
+def test_pointers_behind_a_chain_of_any_length_are_written(length):
+    chain = "\n".join(f"%c{i + 1}: tensor<1024xi32, #b> = arith.xori %c{i}, %r" for i in range(length))
+    store = RANGE + f"""
+      %c0: tensor<1024xi32, #b> = arith.addi %r, %r
+      {chain}
+      %s: tensor<1024x!tt.ptr<f32>, #b> = tt.splat %x
+      %p: tensor<1024x!tt.ptr<f32>, #b> = tt.addptr %s, %c{length}
+      %v: tensor<1024xf32, #b> = arith.constant {{value = 1.0}}
+      tt.store %p, %v
+    """
+    assert "st.global" in ptx(store, X)
 
 
 def test_the_end_of_a_tensor_is_accessed_element_by_element_the_rest_in_vectors():

@@ -137,11 +137,11 @@ class Emitter:
 
     def bind(self, value: Value, registers: Sequence[str], depth: int = 0) -> None:
         """Say what the registers of a value are."""
+        self.values[value] = registers
         if isinstance(registers, LazyRegisters):
             registers.depth = depth
-            if depth >= LAZY_DEPTH:
-                registers = registers[:]
-        self.values[value] = registers
+            if depth >= LAZY_DEPTH:  # What writes them may ask for the value itself.
+                self.values[value] = registers[:]
 
     def depth(self, values: Sequence[Value]) -> int:
         """The longest chain of unwritten registers behind some values."""
@@ -381,7 +381,8 @@ class Emitter:
         """A pointer moved by bytes, a number or an i32 register."""
         if offset in (0, "0"):
             return pointer
-        return self.instruction(f"getelementptr i8, {type_} {pointer}, i32 {offset}")
+        width = "i32" if str(offset).startswith("%") else "i64"
+        return self.instruction(f"getelementptr i8, {type_} {pointer}, {width} {offset}")
 
     def finish(self) -> list[str]:
         """Write what remains, and give all lines of the body in order."""

@@ -2,26 +2,36 @@
 
     python bench/fuzz_planted.py [--count 300] [--jobs 2] [NAME ...]
 
-For each mistake programs are checked until the first finding, at most --count of them.  Seeds that the compiler as it is does not
-pass are left out.  The exit status is 1 when one of the mistakes was not found, or is not there to be planted any more.
+For each mistake programs are drawn until the first finding, at most --count of them; only those of which the mistake makes other
+code are run.  The exit status is 1 when one of the mistakes was not found, or is not there to be planted any more.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import multiprocessing
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from random_programs.campaign import FAULTS
+from random_programs.compare import ARCHS, Checker, Kernel, TimeIsUp, limited
+from random_programs.generator import program
+
+from kbuild.compiler.lower import lower_module
+from kbuild.compiler.targets import find_target
+
 ROOT = Path(__file__).parents[1]
-_FOUND = re.compile(r"^seed (\d+): (.*)", re.MULTILINE)
-_LISTED = re.compile(r"seeds ([\d, ]+)$", re.MULTILINE)
 
 
 class Plant(NamedTuple):
@@ -86,58 +96,121 @@ PLANTS = (
 )  # fmt: skip
 
 
+class Outcome(NamedTuple):
+    """What programs say of a compiler with a mistake."""
+
+    tried: int = 0
+    """Programs, the one that finds it among them."""
+    reached: int = 0
+    """Those that the mistake makes something else of."""
+    seed: int = -1
+    finding: str = ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those to plant")
     parser.add_argument("--count", type=int, default=300, help="programs for each")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="mistakes at a time")
+    parser.add_argument("--within", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    seeds = range(options.seed, options.seed + options.count)
+    if options.within:
+        print(json.dumps(found(seeds, json.loads(options.within.read_text()))))
+        return 0
     chosen = [plant for plant in PLANTS if not options.names or any(name in plant.name for name in options.names)]
-    folder = Path(tempfile.mkdtemp(prefix="planted_"))
-    for name in ("kbuild", "bench", "tests/random_programs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    text, seconds = checked(folder, options, None)
-    skipped = sorted({int(seed) for found in _LISTED.findall(text) for seed in found.split(",")})
-    print(f"as it is: {options.count} programs in {seconds:.0f} s, left out: {skipped or 'none'}", flush=True)
-    missed = 0
-    for plant in chosen:
-        outcome = planted(folder, plant, options, skipped)
-        missed += "seed" not in outcome
-        print(f"{plant.name:60} {outcome}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="planted_") as folder:
+        texts = Path(folder) / "texts.json"
+        started = time.monotonic()
+        texts.write_text(json.dumps(right_texts(seeds, options.jobs)))
+        print(f"{options.count} programs compiled in {time.monotonic() - started:.0f} s", flush=True)
+        with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
+            tasks = [(Path(folder) / str(number), plant, texts, seeds) for number, plant in enumerate(chosen)]
+            outcomes = list(pool.imap(_reported, tasks))
+    missed = sum(outcome is None or outcome.seed < 0 for outcome in outcomes)
     print(f"{len(chosen) - missed} of {len(chosen)} found")
-    shutil.rmtree(folder)
     return int(missed > 0)
 
 
-def planted(folder: Path, plant: Plant, options: argparse.Namespace, skipped: list[int]) -> str:
-    """What programs say of a compiler with a mistake."""
-    path = folder / "kbuild/compiler" / plant.file
-    source = path.read_text()
+def _reported(task: tuple[Path, Plant, Path, range]) -> Outcome | None:
+    plant, started = task[1], time.monotonic()
+    outcome = planted(*task)
+    seconds = time.monotonic() - started
+    if outcome is None:
+        text = "is not there to be planted"
+    elif outcome.seed < 0:
+        text = f"NOT FOUND in {outcome.tried} programs, {seconds:.0f} s; {outcome.reached} were compiled differently"
+    else:
+        text = f"{outcome.tried:4} programs, {outcome.reached:3} differ, {seconds:3.0f} s: seed {outcome.seed} {outcome.finding}"
+    print(f"{plant.name:52} {text[:180]}", flush=True)
+    return outcome
+
+
+def planted(folder: Path, plant: Plant, texts: Path, seeds: range) -> Outcome | None:
+    """What programs say of a copy of the compiler with a mistake in it; None if it does not stand there to be exchanged."""
+    source = (ROOT / "kbuild/compiler" / plant.file).read_text()
     if source.count(plant.right) != 1:
-        return "is not there to be planted"
-    path.write_text(source.replace(plant.right, plant.wrong))
-    try:
-        text, seconds = checked(folder, options, skipped)
-    finally:
-        path.write_text(source)
-    found = _FOUND.search(text)
-    return f"seed {found[1]}, {seconds:.0f} s: {found[2][:90]}" if found else f"not found in {seconds:.0f} s"
-
-
-def checked(folder: Path, options: argparse.Namespace, skipped: list[int] | None) -> tuple[str, float]:
-    """What fuzz_programs.py prints over a folder's compiler, and how long it takes: up to the first finding of seeds that are not
-    skipped, or to the end where it is not known yet which ones to skip."""
-    command = [sys.executable, str(folder / "bench/fuzz_programs.py"), "--seed", str(options.seed), "--count", str(options.count)]
-    command += ["--jobs", str(options.jobs), "--shrink", "0"]
-    if skipped is not None:
-        command += ["--first", "--skip", ",".join(map(str, skipped))]
+        return None
+    for name in ("kbuild", "bench", "tests/random_programs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "kbuild/compiler" / plant.file).write_text(source.replace(plant.right, plant.wrong))
+    command = [sys.executable, str(folder / "bench/fuzz_planted.py"), "--within", str(texts)]
+    command += ["--seed", str(seeds.start), "--count", str(len(seeds))]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    started = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
-    if done.returncode not in (0, 1):
+    shutil.rmtree(folder)
+    if done.returncode:
         raise SystemExit(done.stderr)
-    return done.stdout, time.monotonic() - started
+    outcome = Outcome(*json.loads(done.stdout))
+    if outcome.seed >= 0 and (blamed := Checker().check(kernel(outcome.seed))) is not None:
+        raise SystemExit(f"seed {outcome.seed} fails without a mistake, too: {blamed}; begin beyond it")
+    return outcome
+
+
+def right_texts(seeds: range, jobs: int) -> dict[str, str]:
+    """Digests of what the compiler as it is makes of programs."""
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        return dict(pool.imap_unordered(_texts, seeds, chunksize=4))
+
+
+def _texts(seed: int) -> tuple[str, str]:
+    return str(seed), " ".join(text(kernel(seed), arch) for arch in ARCHS)
+
+
+def found(seeds: Iterable[int], right: dict[str, str]) -> Outcome:
+    """The first difference that this compiler shows.  Only programs of which it makes something else can show one."""
+    checker, reached, number = Checker(), 0, 0
+    for number, seed in enumerate(seeds, 1):
+        tried = kernel(seed)
+        if _texts(seed)[1] == right[str(seed)]:
+            continue
+        reached += 1
+        finding = checker.check(tried, 120)
+        if finding is not None and finding.kind in FAULTS:
+            return Outcome(number, reached, seed, " ".join(str(finding).split()))
+    return Outcome(number, reached)
+
+
+def kernel(seed: int) -> Kernel:
+    return Kernel.of(program(seed), seed)
+
+
+def text(tried: Kernel, arch: str) -> str:
+    """A digest of a program's code for LLVM, or of why there is none."""
+    checker, target = Checker((arch,)), find_target(arch)
+    try:
+        with limited(60):
+            module = checker.built(tried)
+            checker.passes(tried, module, target, None)
+            made = lower_module(module, target)
+    except TimeIsUp:
+        made = "too slow"
+    except Exception as error:
+        made = f"{type(error).__name__}: {error}"
+    finally:
+        shutil.rmtree(checker.folder)
+    return hashlib.blake2b(made.encode(), digest_size=8).hexdigest()
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ PLANTS = (
     Plant("(x + a) + b = x + b", "transforms/common/fold.py", "op.fold(first, outer), op.lhs.type", "outer, op.lhs.type"),
     Plant("x - x = 1", "transforms/common/fold.py", "Constant.of(0, op.lhs.type) if op.lhs is op.rhs",
           "Constant.of(1, op.lhs.type) if op.lhs is op.rhs"),
-    Plant("the sum after a dot that has other users goes into it", "transforms/tensor/combine.py",
-          "not is_constant(dot.c, 0) or len(product.users) != 1", "not is_constant(dot.c, 0)"),
+    Plant("the sum after a dot takes the place of its start value", "transforms/tensor/combine.py",
+          "not is_constant(dot.c, 0) or len(product.users) != 1", "len(product.users) != 1"),
     Plant("an unrolled loop repeats its rest", "transforms/common/loop_unroll.py", "middle, tuple(loop.results)",
           "loop.lower, tuple(loop.results)"),
     Plant("operations that depend on an inner block leave the loop", "transforms/common/licm.py",
@@ -101,8 +101,8 @@ class Outcome(NamedTuple):
 
     tried: int = 0
     """Programs, the one that finds it among them."""
-    reached: int = 0
-    """Those that the mistake makes something else of."""
+    reached: tuple[int, ...] = ()
+    """The seeds that the mistake makes something else of."""
     seed: int = -1
     finding: str = ""
 
@@ -140,9 +140,10 @@ def _reported(task: tuple[Path, Plant, Path, range]) -> Outcome | None:
     if outcome is None:
         text = "is not there to be planted"
     elif outcome.seed < 0:
-        text = f"NOT FOUND in {outcome.tried} programs, {seconds:.0f} s; {outcome.reached} were compiled differently"
+        few = ", ".join(map(str, outcome.reached[:8]))
+        text = f"NOT FOUND in {outcome.tried} programs, {seconds:.0f} s; {len(outcome.reached)} differ: {few}"
     else:
-        text = f"{outcome.tried:4} programs, {outcome.reached:3} differ, {seconds:3.0f} s: seed {outcome.seed} {outcome.finding}"
+        text = f"{outcome.tried:4} programs, {len(outcome.reached):3} differ, {seconds:3.0f} s: seed {outcome.seed} {outcome.finding}"
     print(f"{plant.name:52} {text[:180]}", flush=True)
     return outcome
 
@@ -180,16 +181,17 @@ def _texts(seed: int) -> tuple[str, str]:
 
 def found(seeds: Iterable[int], right: dict[str, str]) -> Outcome:
     """The first difference that this compiler shows.  Only programs of which it makes something else can show one."""
-    checker, reached, number = Checker(), 0, 0
+    checker, number = Checker(), 0
+    reached: list[int] = []
     for number, seed in enumerate(seeds, 1):
         tried = kernel(seed)
         if _texts(seed)[1] == right[str(seed)]:
             continue
-        reached += 1
+        reached.append(seed)
         finding = checker.check(tried, 120)
         if finding is not None and finding.kind in FAULTS:
-            return Outcome(number, reached, seed, " ".join(str(finding).split()))
-    return Outcome(number, reached)
+            return Outcome(number, tuple(reached), seed, " ".join(str(finding).split()))
+    return Outcome(number, tuple(reached))
 
 
 def kernel(seed: int) -> Kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random_programs import dot_loops, memory, reductions, shapes  # noqa: F401  register their producers
 from random_programs.arrays import Argument
 from random_programs.elementwise import TOLERANCES, inexact, widened
-from random_programs.generator import STATEMENTS, Generator, constant, number, producer, statement, tuple_text
+from random_programs.generator import LOOP_OPTIONS, STATEMENTS, Generator, constant, number, producer, statement, tuple_text
 from random_programs.memory import store
 from random_programs.nodes import Expr, Helper, Line, Statement
 from random_programs.types import F32, I1, I32, INTEGERS, DType, Type, full
@@ -143,7 +143,7 @@ def for_loop(g: Generator, depth: int) -> bool:
     trips = max(high.type.high - low.type.low, 0)
     if form == "up" and g.chance(0.5):
         inside, trips = Type(I32, (), 0, max(high.type.high - 1, 0)), high.type.high
-        text = [g.pick("range(", "tl.range("), high, ")"]
+        text = ["range(", high, ")"]
     elif form == "down":
         step = g.pick(-1, -2)
         inside = Type(I32, (), min(low.type.low + 1, high.type.high), max(high.type.high, low.type.low))
@@ -161,9 +161,8 @@ def for_loop(g: Generator, depth: int) -> bool:
         head.body += _rounds(g, depth, trips, inner, known)
         hoist(g, head)
         return True
-    if text[0] == "tl.range(" and g.chance(0.6):
-        option = g.pick("num_stages=2", "num_stages=4", "loop_unroll_factor=2", "loop_unroll_factor=3", "disable_licm=True")
-        text[-1] = f", {option})"
+    if g.chance(0.4):
+        text[0], text[-1] = "tl.range(", f"{text[-1][:-1]}, {g.pick(*LOOP_OPTIONS)})"
     head = Statement(Line(f"for {name} in ", *text, ":"), body=[])
     head.body = _rounds(g, depth, trips, name, inside)
     hoist(g, head)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from random_programs.arrays import Argument
-from random_programs.dots import Product
+from random_programs.dots import Product, start
 from random_programs.elementwise import widened
-from random_programs.generator import Generator, statement
+from random_programs.generator import LOOP_OPTIONS, Generator, statement
 from random_programs.memory import host_descriptor, store
 from random_programs.nodes import Expr, Line, Statement
 from random_programs.types import F16, F32, I32, DType, Type
@@ -150,15 +150,16 @@ def dot_loop(g: Generator, depth: int) -> bool:
     trips = _trips(g, rounds)
     shape, total = (product.m, product.n), product.step * max(rounds, 1)
     low, high = (-product.step, product.step) if g.chance(0.3) else (0, 0)
-    init = g.whole(product.result, shape, low, high, 1) if high else g.constant(product.result, shape, 0, 0)
+    init = start(g, product.result, shape, low, high) if high else g.constant(product.result, shape, 0, 0)
     acc = g.assign(g.fresh("acc"), init, Type(product.result, shape, -total - product.step, total + product.step))
     sides = [Side(g, product, side, rounds) for side in "ab"]
+    fixed = {side: side.tile("0") for side in sides if g.chance(0.15)}
     counter = g.fresh("k")
-    head = Statement(Line(f"for {counter} in {g.pick('range', 'range', 'tl.range')}(0, {trips}):"), body=[])
+    head = _head(g, counter, trips)
     assert head.body is not None
     with g.nested(head.body, **{counter: Type(I32, (), 0, max(rounds - 1, 0))}):
         outer, g.trips = g.trips, g.trips * max(rounds, 1)
-        a, b = (side.tile(counter) for side in sides)
+        a, b = (fixed.get(side) or side.tile(counter) for side in sides)
         if g.chance(0.3):
             g.statement(depth - 1)
         if g.chance(0.3):
@@ -168,12 +169,27 @@ def dot_loop(g: Generator, depth: int) -> bool:
         g.assign(str(acc), summed, acc.type)
         if g.chance(0.15):
             g.statement(depth - 1)
+        if g.chance(0.15):
+            store(g, _rows(g, acc))
         for side in sides:
-            side.move()
+            if side not in fixed:
+                side.move()
+        if str(head.head).startswith("while"):
+            head.body.append(Statement(Line(f"{counter} += 1"), is_fixed=True))
         g.trips = outer
     g.blocks[-1].append(head)
     store(g, _epilogue(g, acc))
     return True
+
+
+def _head(g: Generator, counter: str, trips: str) -> Statement:
+    """The head of a loop that counts rounds from zero on."""
+    form = g.pick("range", "range", "range", "tl.range", "tl.range", "while")
+    if form == "while":
+        g.add(f"{counter} = {g.pick('0', 'tl.full((), 0, tl.int32)')}")
+        return Statement(Line(f"while {counter} < {trips}:"), body=[])
+    option = f", {g.pick(*LOOP_OPTIONS)}" if form == "tl.range" and g.chance(0.6) else ""
+    return Statement(Line(f"for {counter} in {form}(0, {trips}{option}):"), body=[])
 
 
 def _trips(g: Generator, rounds: int) -> str:
@@ -184,6 +200,15 @@ def _trips(g: Generator, rounds: int) -> str:
     return str(rounds) if g.chance(0.3) else g.declare(Argument(g.fresh("n"), I32, value=rounds)).name
 
 
+def _rows(g: Generator, acc: Expr) -> Expr:
+    """One number of each row: its sum where that is exact, or its maximum."""
+    m, n = acc.type.shape
+    if max(abs(acc.type.low), acc.type.high) * n <= acc.type.dtype.high and g.chance(0.5):
+        return Expr(acc.type.shaped(m).ranged(acc.type.low * n, acc.type.high * n), "tl.sum(", acc, ", 1)")
+    back = ".to(tl.float16)" if acc.type.dtype == F16 else ""
+    return Expr(acc.type.shaped(m), "tl.max(", acc, f", 1){back}")
+
+
 def _epilogue(g: Generator, acc: Expr) -> Expr:
     """The sum, as kernels finish it."""
     form = g.pick("", "", "rows", "relu", "trans", "cast", "bias")
@@ -191,8 +216,8 @@ def _epilogue(g: Generator, acc: Expr) -> Expr:
     dtype = acc.type.dtype
     if form == "relu":
         return Expr(acc.type, "tl.maximum(", acc, f", {'0.0' if dtype.is_float else '0'})", widened(dtype))
-    if form == "rows" and max(abs(acc.type.low), acc.type.high) * n <= dtype.high:
-        return Expr(acc.type.shaped(m).ranged(acc.type.low * n, acc.type.high * n), "tl.sum(", acc, ", 1)")
+    if form == "rows":
+        return _rows(g, acc)
     if form == "trans":
         return Expr(acc.type.shaped(n, m), "tl.trans(", acc, ")")
     if form == "cast" and dtype == F32 and acc.type.within(-2048, 2048):

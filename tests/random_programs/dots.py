@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from random_programs.generator import Generator, statement
+from random_programs.generator import Generator, statement, tuple_text
 from random_programs.memory import store
 from random_programs.nodes import Expr
 from random_programs.types import BF16, E4M3, E5M2, F16, F32, F64, I8, I32, DType, Type
@@ -28,9 +28,11 @@ class Product:
         self.m, self.n, self.k = g.pick(*sizes), g.pick(*sizes), g.pick(*sizes)
         if self.a.bits == 8:
             self.k = max(self.k, 32)
-        most = g.pick(14, 14, 15, 16, 18)
+        most, halved = g.pick(14, 14, 15, 16, 17), "mnk"
+        if g.num_warps >= 4 and self.a != F64 and g.chance(0.4):  # Rows for a warpgroup.
+            self.m, most, halved = 64, max(most, 15), "nk"
         while self.m * self.n * self.k > 1 << most or self.m * self.n > 1 << 13:
-            name = max("mnk", key=lambda letter: getattr(self, letter))
+            name = max(halved, key=lambda letter: getattr(self, letter))
             setattr(self, name, getattr(self, name) // 2)
         self.limit = _FP8_SUMS if self.a.is_fp8 else _SUMS[self.result]
         self.bound = 8
@@ -66,6 +68,19 @@ def operand(g: Generator, product: Product, dtype: DType, shape: tuple[int, ...]
     return g.whole(dtype, shape, -bound, bound, 2)
 
 
+def start(g: Generator, dtype: DType, shape: tuple[int, ...], low: int, high: int) -> Expr:
+    """What a sum of products begins with: numbers of any origin, or the same in all elements, as a bias is in all rows."""
+    if g.chance(0.4):
+        return g.whole(dtype, shape, low, high, 2)
+    form = g.pick("constant", "scalar", "row", "column")
+    if form == "constant":
+        return g.constant(dtype, shape, low, high)
+    ones = (1,) * (len(shape) - 2)
+    small = {"scalar": (), "row": (*ones, 1, shape[-1]), "column": (*ones, shape[-2], 1)}[form]
+    value = g.whole(dtype, small, low, high, 1)
+    return Expr(value.type.shaped(*shape), "tl.broadcast_to(", value, f", {tuple_text(shape)})")
+
+
 def grid_text(g: Generator, shape: tuple[int, ...]) -> str:
     """Offsets of a matrix of at most 16384 elements, in rows or columns."""
     strides = [1] * len(shape)
@@ -90,7 +105,8 @@ def dot(g: Generator, depth: int) -> bool:
     a = operand(g, product, product.a, (*batch, product.m, product.k))
     b = operand(g, product, product.b, (*batch, product.k, product.n))
     shape = (*batch, product.m, product.n)
-    acc = g.whole(product.result, shape, -product.limit // 4, product.limit // 4, 2) if g.chance(0.5) else None
+    bound = product.limit // 4
+    acc = start(g, product.result, shape, -bound, bound) if g.chance(0.5) else None
     extra = max(abs(acc.type.low), abs(acc.type.high)) if acc else 0
     type_ = Type(product.result, shape, -product.step - extra, product.step + extra)
     found = g.named(Expr(type_, *product.text(a, b, acc)))

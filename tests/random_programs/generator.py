@@ -6,6 +6,7 @@ registered with a weight and return None where they do not apply.  Statements ar
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,10 @@ from random_programs.types import ANY, F16, F32, FP8, I1, I32, INTEGERS, NUMBERS
 
 ARRAY = 4096
 """Elements of an input."""
+LOOP_OPTIONS = ("num_stages=2", "num_stages=4", "loop_unroll_factor=2", "loop_unroll_factor=3", "disable_licm=True")
+"""Wishes that `tl.range` takes."""
+MOST_WARPS = 8
+"""Of all programs of a launch together: more of them take time and show nothing new."""
 Producer = Callable[["Generator", DType, tuple[int, ...], int], Expr | None]
 StatementMaker = Callable[["Generator", int], bool]
 PRODUCERS: list[tuple[float, Producer]] = []
@@ -67,12 +72,13 @@ class Generator:
         self.budget = self.pick(10, 20, 30, 60)
         """Expressions left to be made of others."""
         pick = self.pick
-        self.num_warps = pick(1, 2, 4, 4, 8)
+        self.num_warps = pick(1, 1, 2, 4, 4, 8)
         self.num_stages = pick(1, 2, 3, 3, 4, 5)
-        self.grid = pick((1,), (1,), (2,), (3,), (2, 2))
+        grids = ((1,), (1,), (2,), (3,), (2, 2))
+        self.grid = pick(*(grid for grid in grids if math.prod(grid) * self.num_warps <= MOST_WARPS))
         self.dtypes: tuple[DType, ...] = (I32, *self.random.sample(NUMBERS, 3), *self.random.sample((F32, F16, *FP8), 1))
         """The element types that this program uses most."""
-        self.most = pick(128, 256, 256, 512, 512, 1024, 4096)
+        self.most = min(pick(128, 256, 256, 512, 512, 1024, 4096), self.num_warps * pick(256, 256, 512))
         """Elements of a tensor at most; products may have more."""
         a, b = pick(*pow2(64)), pick(2, 4, 8, 16, 32, 32, 64, 128)
         while a * b > self.most:

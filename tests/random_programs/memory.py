@@ -44,12 +44,23 @@ def index(g: Generator, shape: Shape, depth: int = 2) -> Expr:
     if not shape:
         return g.scalar(-64, 64)
     kind = g.random.random()
-    if kind < 0.5 or depth == 0:
+    if kind < 0.12:
+        return wrapped(g, shape)
+    if kind < 0.55 or depth == 0:
         found = row_major(shape) if g.chance(0.6) else _strided(g, shape)
         if g.chance(0.4):
             found = _added(found, g.scalar(-32, 256), shape)
         return found
     return _transformed(g, index(g, shape, depth - 1), shape)
+
+
+def wrapped(g: Generator, shape: Shape) -> Expr:
+    """Quotients and remainders of numbers that begin below zero, as windows around a place and circular buffers have them."""
+    begin = g.pick(-8, -16, -32, -64, -3) if g.chance(0.7) else g.scalar(-64, 16)
+    begin = Expr(Type(I32, (), begin, begin), str(begin)) if isinstance(begin, int) else begin
+    divisor = g.pick(4, 8, 16, 16, 32, 64, 3)
+    numbers = _added(row_major(shape), begin, shape)
+    return quotient(g, numbers, Expr(Type(I32, (), divisor, divisor), str(divisor)), shape) or numbers
 
 
 def _strided(g: Generator, shape: Shape) -> Expr:
@@ -105,7 +116,7 @@ def _transformed(g: Generator, a: Expr, shape: Shape) -> Expr:
 def condition(g: Generator, a: Expr, shape: Shape) -> Expr:
     """A mask over numbers of elements."""
     if g.chance(0.4):
-        a = _transformed(g, a, shape)
+        a = _transformed(g, a, shape) if g.chance(0.8) or not shape else wrapped(g, shape)
     middle = g.random.randint(min(a.type.low, 0), max(a.type.high, 1))
     bound = g.literal(I32, middle, middle) if g.chance(0.6) else g.scalar(-(1 << 12), 1 << 12)
     sign = g.pick("<", "<", "<", "<=", ">", ">=", "!=", "==")
@@ -118,8 +129,10 @@ def within(g: Generator, a: Expr, size: int) -> tuple[Expr, Expr | None]:
     low, high = a.type.low, a.type.high
     if low >= 0 and high < size:
         return a, None
-    if high - low < size and low > -(1 << 30) and g.chance(0.6):
-        return Expr(Type(I32, shape, 0, high - low), "(", a, f" + {-low})"), None
+    step = g.pick(1, 16, 16)
+    shift = -(low // step) * step
+    if high + shift < size and low > -(1 << 30) and g.chance(0.6):
+        return Expr(Type(I32, shape, low + shift, high + shift), "(", a, f" + {shift})"), None
     if not shape or g.chance(0.5):
         return Expr(Type(I32, shape, 0, size - 1), "(", a, f" & {size - 1})"), None
     a = g.named(a)

@@ -16,7 +16,7 @@ DEEPEST = 3
 
 def finish(g: Generator) -> None:
     """Draw the statements of a program, and store what is left."""
-    if g.chance(0.35):
+    for _ in range(g.pick(0, 0, 0, 1, 1, 2)):
         helper(g)
     if g.programs > 1 and g.chance(0.15):
         early_return(g)
@@ -295,21 +295,25 @@ def helper(g: Generator) -> None:
     scopes, budget = g.scopes, g.budget
     g.scopes, g.in_helper, g.budget = [{}], True, 12
     with g.nested(block, a=type_, b=type_):
-        value = g.whole(dtype, (), -64 if dtype.low < 0 else 0, 64, 3)
+        values = [g.whole(dtype, (), -64 if dtype.low < 0 else 0, 64, 3) for _ in range(g.pick(1, 1, 2))]
     g.scopes, g.in_helper, g.budget = scopes, False, budget
-    g.helpers.append(Helper(name, (("a", type_), ("b", type_)), block, Line(value)))
-    g.functions.append((name, type_, value.type))
+    g.helpers.append(
+        Helper(name, (("a", type_), ("b", type_)), block, Line(values[0], *(part for v in values[1:] for part in (", ", v))))
+    )
+    g.functions.append((name, type_, tuple(value.type for value in values)))
 
 
 @producer(1)
 def called(g: Generator, dtype: DType, shape: tuple[int, ...], depth: int) -> Expr | None:
     """A call of a function of the program, with scalars."""
     known = [call for call in g.functions if call[1].dtype == dtype]
-    if not known or shape or g.in_helper:
+    if not known or shape:
         return None
-    name, parameter, found = g.pick(*known)
+    name, parameter, results = g.pick(*known)
     a, b = (g.whole(dtype, (), parameter.low, parameter.high, depth) for _ in range(2))
-    return Expr(found, f"{name}(", a, ", ", b, ")")
+    if len(results) > 1:
+        return g.pick(*g.unpacked(results, f"{name}(", a, ", ", b, ")"))
+    return Expr(results[0], f"{name}(", a, ", ", b, ")")
 
 
 Generator.statement = draw_statement  # type: ignore[attr-defined]

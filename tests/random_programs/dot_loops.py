@@ -36,6 +36,10 @@ class Side:
         if aligned:
             argument = Argument(g.fresh("x"), self.dtype, _SIZE, -self.bound, self.bound, hint=":16")
             return argument if self.form == "host" else g.declare(argument)
+        if g.chance(0.5):  # It ends where the last tile does.
+            return g.declare(
+                Argument(g.fresh("x"), self.dtype, self.sizes[0] * self.sizes[1], -self.bound, self.bound, hint=":16")
+            )
         return g.array(self.dtype, -self.bound, self.bound, _SIZE)
 
     # What stands before the loop

@@ -121,18 +121,26 @@ def dot(g: Generator, depth: int) -> bool:
 
 
 def _chained(g: Generator, product: Product, first: Expr) -> Expr | None:
-    """A second product that takes the first as its operand."""
+    """A second product that takes the first as one of its operands, as it is or transposed."""
     second = Product(g, 1)
     second.a = second.b = product.a
     second.result, second.precision, second.limit = product.result, product.precision, product.limit
-    second.m, second.k, second.n = product.m, product.n, min(second.n, 32)
+    shape, is_transposed, is_right = (product.m, product.n), g.chance(0.4), g.chance(0.4)
+    rows, columns = shape[::-1] if is_transposed else shape
+    other = g.pick(16, 32, max(second.m, 16))
+    second.m, second.k, second.n = (other, rows, columns) if is_right else (rows, columns, min(other, 32))
     second.bound = 2
-    if not second.fits(1):
+    if not second.fits(1) or second.k < (32 if product.a.bits == 8 else 16) or second.m * second.n * second.k > 1 << 16:
         return None
     fitted = g.fitted(first, -2, 2)
     if fitted is None:
         return None
-    a = Expr(Type(second.a, fitted.type.shape, fitted.type.low, fitted.type.high), fitted, f".to(tl.{second.a.name})")
-    b = operand(g, second, second.b, (second.k, second.n))
+    a = Expr(Type(second.a, shape, fitted.type.low, fitted.type.high), fitted, f".to(tl.{second.a.name})")
+    if is_transposed:
+        a = Expr(a.type.shaped(rows, columns), "tl.trans(", a, ")")
+    if is_right:
+        a, b = operand(g, second, second.a, (second.m, second.k)), a
+    else:
+        b = operand(g, second, second.b, (second.k, second.n))
     type_ = Type(second.result, (second.m, second.n), -second.step, second.step)
     return g.named(Expr(type_, *second.text(a, b, None)))

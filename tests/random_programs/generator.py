@@ -56,8 +56,8 @@ class Generator:
         self.random = random.Random(seed)
         self.arguments: list[Argument] = []
         self.helpers: list[Helper] = []
-        self.functions: list[tuple[str, Type, Type]] = []
-        """Helpers to call with two numbers: name, and the types of parameters and result."""
+        self.functions: list[tuple[str, Type, tuple[Type, ...]]] = []
+        """Helpers to call with two numbers: name, type of the parameters, and those of the results."""
         self.ones: set[str] = set()
         """Arguments that are known to be one while compiling: numbers of Python, which take the types of others."""
         self.body: list[Statement] = []

@@ -46,6 +46,8 @@ def index(g: Generator, shape: Shape, depth: int = 2) -> Expr:
     kind = g.random.random()
     if kind < 0.12:
         return wrapped(g, shape)
+    if kind < 0.17 and not g.in_helper:
+        return _paged(g, shape)
     if kind < 0.55 or depth == 0:
         found = row_major(shape) if g.chance(0.6) else _strided(g, shape)
         if g.chance(0.4):
@@ -61,6 +63,18 @@ def wrapped(g: Generator, shape: Shape) -> Expr:
     divisor = g.pick(4, 8, 16, 16, 32, 64, 3)
     numbers = _added(row_major(shape), begin, shape)
     return quotient(g, numbers, Expr(Type(I32, (), divisor, divisor), str(divisor)), shape) or numbers
+
+
+def _paged(g: Generator, shape: Shape) -> Expr:
+    """Numbers whose pages a table names, as caches are laid out."""
+    page, rows = g.pick(4, 8, 16), row_major(shape)
+    table = g.array(I32, 0, 31)
+    place = Expr(Type(I32, shape, 0, rows.type.high // page), "(", rows, f" // {page})")
+    parts: list[str | Expr] = [f"tl.load({table.name} + ", place]
+    if g.chance(0.5):
+        other = g.literal(I32, 0, 31) if g.chance(0.4) else Expr(Type(I32, shape, 0, 31), "(", rows, " & 31)")
+        parts += [", mask=", condition(g, g.pick(place, place, rows), shape), ", other=", other]
+    return Expr(Type(I32, shape, 0, 31 * page + page - 1), "(", *parts, f") * {page} + ", rows, f" % {page})")
 
 
 def _strided(g: Generator, shape: Shape) -> Expr:
@@ -139,6 +153,15 @@ def within(g: Generator, a: Expr, size: int) -> tuple[Expr, Expr | None]:
     return a, Expr(Type(I1, shape, 0, 1), "((", a, " >= 0) & (", a, f" < {size}))")
 
 
+def addressed(g: Generator, offsets: Expr) -> Expr:
+    """Offsets in any type that holds them."""
+    if g.chance(0.8):
+        return offsets
+    fitting = [dtype for dtype in INTEGERS if offsets.type.within(dtype.low, dtype.high)]
+    dtype = g.pick(I64, *fitting)
+    return Expr(Type(dtype, offsets.type.shape, offsets.type.low, offsets.type.high), "tl.cast(", offsets, f", tl.{dtype.name})")
+
+
 def load(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr:
     """Something from an array of numbers of a range; arbitrary ones where both ends are zero."""
     if g.chance(0.12) and len(shape) in (1, 2) and not dtype.is_bool and min(shape, default=0) > 1:
@@ -154,6 +177,7 @@ def load(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr:
     offsets, mask = within(g, offsets, array.size)
     if mask is None and shape and g.chance(0.4):
         mask = condition(g, offsets, shape) if g.chance(0.7) else compared(g, shape, 1)
+    offsets = addressed(g, offsets)
     if mask is None:
         return Expr(type_, f"tl.load({array.name} + ", offsets, ")")
     if g.chance(0.8) and not dtype.is_fp8:
@@ -273,10 +297,10 @@ def store(g: Generator, value: Expr, tolerance: float = 0.0) -> None:
     offsets = _places(g, shape)
     output = g.output(dtype, span * g.programs * 2, tolerance=tolerance)
     base = f"{program_number(g)} * {span}" if g.programs > 1 else "0"
-    if len(shape) in (1, 2) and g.chance(0.1) and min(shape) > 1:
-        _store_block(g, output.name, value, base)
+    if len(shape) in (1, 2) and g.chance(0.15) and min(shape) > 1:
+        _store_block(g, output, value, base)
         return
-    parts: list[str | Expr] = [f"tl.store({output.name} + {base} + {offsets}, ", value]
+    parts: list[str | Expr] = [f"tl.store({output.name} + {base} + ", addressed(g, offsets), ", ", value]
     if shape and g.chance(0.25):
         parts += [", mask=", condition(g, row_major(shape), shape)]
     g.add(*parts, ")")
@@ -296,14 +320,20 @@ def _places(g: Generator, shape: Shape) -> Expr:
     return Expr(Type(I32, shape, 0, math.prod(shape) - 1), f"({' + '.join(parts)})")
 
 
-def _store_block(g: Generator, output: str, value: Expr, base: str) -> None:
+def _store_block(g: Generator, output: Argument, value: Expr, base: str) -> None:
     """A store by a block pointer or a descriptor, cut at the edges."""
     shape = value.type.shape
     sizes = tuple(size - g.pick(0, 0, 1) for size in shape)
     strides = (shape[1], 1) if len(shape) == 2 else (1,)
+    bits = value.type.dtype.bits
+    if shape[-1] * bits >= 128 and max(shape) <= 256 and output.hint == ":16" and g.chance(0.6):
+        name = g.fresh("d")
+        g.add(f"{name} = tl.make_tensor_descriptor({output.name} + {base}, {list(sizes)}, {list(strides)}, {list(shape)})")
+        g.add(f"{name}.store({[0] * len(shape)}, ", value, ")")
+        return
     name = g.fresh("p")
     checked = tuple(range(len(shape)))
-    g.add(f"{name} = tl.make_block_ptr({output} + {base}, {tuple_text(sizes)}, {tuple_text(strides)}, "
+    g.add(f"{name} = tl.make_block_ptr({output.name} + {base}, {tuple_text(sizes)}, {tuple_text(strides)}, "
           f"{tuple_text([0] * len(shape))}, {tuple_text(shape)}, {tuple_text(checked[::-1])})")  # fmt: skip
     g.add(f"tl.store({name}, ", value, f", boundary_check={tuple_text(checked)})")
 
@@ -315,11 +345,12 @@ def atomic(g: Generator, depth: int) -> bool:
     operation = g.pick("add", "max", "min", "and", "or", "xor", "xchg", "cas")
     dtype = g.pick(I32, I32, U32, I64, U64, *((F32, F16, F64) if operation == "add" else ()))
     low, high = (-8, 8) if dtype.is_signed else (0, 8)
+    is_any = not dtype.is_float and operation != "cas" and g.chance(0.5)
     shared = operation not in ("xchg", "cas") and g.chance(0.5)
     size = 64 if shared else max(math.prod(shape), 1) * g.programs
-    output = g.output(dtype, size, low, high)
+    output = g.output(dtype, size, *((0, 0) if is_any else (low, high)))
     bound = 1 if dtype == F16 else 4
-    value = g.whole(dtype, shape, -bound if dtype.is_signed else 0, bound, 1)
+    value = g.expression(dtype, shape, 2) if is_any else g.whole(dtype, shape, -bound if dtype.is_signed else 0, bound, 1)
     if shared:
         if dtype.is_float and math.prod(shape) * g.programs * bound * g.trips > dtype.limit // 2:
             value = g.constant(dtype, shape, 0, 0)
@@ -341,6 +372,25 @@ def atomic(g: Generator, depth: int) -> bool:
     else:
         store(g, g.assign(g.fresh("v"), Expr(full(dtype, shape), *parts)))
     return True
+
+
+@statement(0.5)
+def round_trip(g: Generator, depth: int) -> bool:
+    """What was written is read by other threads, behind a barrier."""
+    shape = g.shape()
+    if len(g.blocks) > 1 or not shape:
+        return False
+    value = g.expression(g.number_dtype(), shape, 2)
+    dtype, span = value.type.dtype, math.prod(shape)
+    output = g.output(dtype, span * g.programs)
+    base = f"{output.name} + {program_number(g)} * {span}" if g.programs > 1 else output.name
+    g.add(f"tl.store({base} + {row_major(shape)}, ", value, ")")
+    g.add("tl.debug_barrier()")
+    place = index(g, shape)
+    place = Expr(Type(I32, shape, 0, span - 1), "(", place, f" & {span - 1})")
+    found = g.assign(g.fresh("m"), Expr(value.type, f"tl.load({base} + ", place, ")"))
+    g.add("tl.debug_barrier()")
+    return bool(str(found))
 
 
 Generator.loaded = loaded  # type: ignore[method-assign]

@@ -25,6 +25,40 @@ def combine(g: Generator, name: str) -> str:
     return function
 
 
+PAIRS = {
+    "best": ("tl.where((a > c) | ((a == c) & (b < d)), a, c)", "tl.where((a > c) | ((a == c) & (b < d)), b, d)"),
+    "segments": ("tl.where(d != 0, c, a ^ c)", "b | d"),
+    "affine": ("a * c", "b * c + d"),
+    "both": ("tl.maximum(a, c)", "b ^ d"),
+}
+"""Associative functions of two pairs (a, b) and (c, d); the second and the third do not commute."""
+
+
+def combine_pairs(g: Generator, name: str) -> str:
+    """The name of the helper that combines two pairs."""
+    function = f"combine_{name}"
+    if not any(helper.name == function for helper in g.helpers):
+        first, second = PAIRS[name]
+        g.helpers.append(Helper(function, tuple((letter, Type(I32)) for letter in "abcd"), [], Line(f"{first}, {second}")))
+    return function
+
+
+@producer(0.7)
+def of_pairs(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
+    """One half of what tuples are reduced to, or scanned."""
+    if dtype not in (I32, I64, U32, U64) or len(shape) > 3:
+        return None
+    scans = len(shape) > 0 and g.chance(0.5)
+    axis, _, before = (g.random.randrange(len(shape)), 0, shape) if scans else _inner(g, shape, 128)
+    name = g.pick(*PAIRS)
+    a, b = (g.expression(dtype, before, depth) for _ in range(2))
+    if name == "both" and dtype not in (I32, I64):
+        return None
+    verb, end = ("associative_scan", g.pick("", ", reverse=True")) if scans else ("reduce", "")
+    halves = g.unpacked([full(dtype, shape)] * 2, f"tl.{verb}((", a, ", ", b, f"), {axis}, {combine_pairs(g, name)}{end})")
+    return g.pick(*halves)
+
+
 def _inner(g: Generator, shape: Shape, most: int = 256) -> tuple[int, int, Shape]:
     """An axis to reduce, its size, and the shape with it."""
     axis = g.random.randint(0, len(shape))

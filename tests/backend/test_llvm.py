@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import POINTER, c_char_p, c_void_p
+from pathlib import Path
 
 import pytest
 from llvmlite import binding
 
+import kbuild
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.llvm_library import DECLARATIONS
 from kbuild.compiler.lower.function import DATA_LAYOUT, TRIPLE
@@ -51,6 +54,44 @@ def test_functions_are_declared_as_llvmlite_declares_them(name):
         assert [kind(argument) for argument in theirs.argtypes] == list(arguments)
     if result is not None:
         assert kind(theirs.restype) is result
+
+
+ROWS = """
+import kbuild, kbuild.language as tl
+
+@kbuild.jit
+def add_columns(x, out, n, row_stride, stride, ROWS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    columns = tl.arange(0, 32)[None, :]
+    pointers = x + rows * row_stride + columns * stride
+    sums = tl.zeros((ROWS, 32), tl.float32)
+    for start in range(0, n, 32):
+        sums += tl.load(pointers, mask=columns < n - start, other=0.0)
+        pointers += 32 * stride
+    tl.store(out + rows * 32 + columns, sums)
+"""
+"""A warp adds up columns of a matrix with any strides: each thread has an address in each row."""
+
+
+def _rows(path: Path, count: int) -> str:
+    """The LLVM text for so many rows."""
+    path.write_text(ROWS)
+    signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "row_stride": "i32", "stride": "i32"}
+    made = kbuild.compile(
+        f"{path}:add_columns", signature=signature, constexprs={"ROWS": count}, num_warps=1, target="sm_80", stop="llir"
+    )
+    return made.asm["llir"]
+
+
+def test_addresses_of_ordinary_kernels_do_not_wait_for_each_other_and_those_of_giant_ones_are_shared(tmp_path):
+    target = find_target("sm_80")
+    few, many = (_rows(tmp_path / "rows.py", count) for count in (32, 256))
+    apart, shared = to_ptx(few, target), to_ptx(many, target)
+    # A product in each row of its own, or the stride added to the row before.
+    assert apart.count(".wide.") >= 32 and shared.count(".wide.") < 16
+    with ThreadPoolExecutor(2) as pool:  # Options are those of the process: no thread may see another's.
+        again = pool.map(lambda text: to_ptx(text, target), [many, few, few, few])
+    assert list(again) == [shared, apart, apart, apart]
 
 
 def test_wrong_text_is_told_with_its_line():

@@ -20,14 +20,19 @@ from kbuild.errors import InternalError
 
 _IDLE_PASSES = "nary-reassociate,load-store-vectorizer"
 """Passes of LLVM's code generator that leave the PTX of all shipped kernels as it is, and take a twentieth of its time."""
-_REUSE = "-enable-poison-reuse-guard=false"
-"""Straight-line strength reduction asks of each pair of sums whether one of them may be poison, which takes most of the time of a
-kernel with thousands of addresses, and keeps it from sharing them: on sums that only LLVM's own findings have marked."""
-OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}", _REUSE)
+OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}")
 """Pointers to shared memory have 32 bits; products and sums contract to fma; wide multiply-adds are used."""
+_GUARD = "-enable-poison-reuse-guard"
+"""Straight-line strength reduction asks of each pair of sums whether one of them may be poison before one is made of the other.
+Sums here carry no marks of the lowering's, only such as LLVM itself has proved, so the question is one of cost: not asked, all
+addresses of a tile become one chain of sums, which is short to write, but of which each waits for the one before, and the loop
+behind it begins with copies of them; asked, it takes time that grows with the square of the number of sums."""
+_MOST_GUARDED = 512
+"""Sums, products and addresses of a module for which it is asked: 400 take LLVM a tenth of a second more, 1,500 three seconds."""
+_SUM = re.compile(r" = (?:add|mul|getelementptr) ")
 
 _LOCK = threading.Lock()
-"""A machine serves one thread at a time."""
+"""A machine serves one thread at a time, and options are those of the process."""
 
 
 @lru_cache(maxsize=1)
@@ -37,9 +42,14 @@ def _initialize() -> None:
     llvm.LLVMPY_InitializeAllTargets()
     llvm.LLVMPY_InitializeAllTargetMCs()
     llvm.LLVMPY_InitializeAllAsmPrinters()
-    # Options are global to the process, and must be set before a data layout is read.
+    # These must be set before a data layout is read.
     for option in OPTIONS:
-        llvm.LLVMPY_SetCommandLine(b"kbuild", option.encode())
+        _set_option(option)
+
+
+def _set_option(option: str) -> None:
+    """Set an option of LLVM for all that the process does from now on."""
+    library().LLVMPY_SetCommandLine(b"kbuild", option.encode())
 
 
 @lru_cache(maxsize=8)
@@ -61,6 +71,7 @@ def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | No
     """
     with _LOCK:
         machine = _machine(arch or target.arch, feature or target.ptx_feature)
+        _set_option(f"{_GUARD}={'true' if len(_SUM.findall(text)) <= _MOST_GUARDED else 'false'}")
         with _parsed(text) as module:
             _optimize(module, machine)
             ptx = _emit(module, machine)

@@ -70,6 +70,12 @@ def _integer_case(name: str, source: type, result: type) -> Case:
     )  # fmt: skip
 
 
+def _narrow_offsets(table, out, n):
+    r = np.arange(128) + n
+    wrapped = table[(r + 128) % 256]
+    return {"out": np.concatenate([wrapped, wrapped, wrapped, wrapped[:4]])}
+
+
 def _below_zero(x, out, shift):
     r = np.arange(128)
     quotient, rest = np.trunc((r - shift) / 16).astype(int), np.fmod(r - shift, 16)
@@ -84,6 +90,9 @@ CASES = [
     Case("shifts_beyond", "undefined.py", "shifts_beyond",
          lambda rng: {"x": rng.permutation(128).astype(np.int32), "out": poisoned(4, 128, dtype=np.int32), "n": 3},
          lambda x, out, n: {"out": np.repeat(np.stack([[-1, 0], [-1, 0], [x[0]] * 2, [x[0]] * 2]), 64, axis=1)}, num_warps=1),
+    Case("narrow_offsets", "undefined.py", "narrow_offsets",
+         lambda rng: {"table": rng.permutation(256).astype(np.int32), "out": poisoned(388, dtype=np.int32), "n": 126},
+         _narrow_offsets, num_warps=1, aligned=False),
     _integer_case("halves_to_int8", np.float16, np.int8),
     _integer_case("floats_to_uint16", np.float32, np.uint16),
     _integer_case("floats_to_int32", np.float32, np.int32),

@@ -100,6 +100,8 @@ class Emitter:
         """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
         """Registers of offsets and pointers as a base plus a constant."""
+        self.narrow: dict[Value, bool] = {}
+        """Of offsets of pointers, whether numbers of less than 32 bits may be in them."""
         self.views: dict[Op, Sequence[int]] = {}
         """Of operations that only reorder registers, how."""
         self.accumulators: dict[Op, Any] = {}

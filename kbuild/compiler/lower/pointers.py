@@ -132,6 +132,8 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                 size = memory_bits(pointee.pointee) // 8
                 if moved != "0":
                     kind = memory_type(pointee.pointee)
+                    if _may_wrap(emit, offset):
+                        moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
                 return base, constant + more * size
             case Splat() | Hint():
@@ -152,6 +154,25 @@ def _wide_offset(emit: Emitter, offset: Value, register: int) -> Parts:
         found = emit.registers(offset)[register]
         base, constant = (found, 0) if found[0] == "%" else ("0", int(found))
     return _extended(emit, base, kind), constant
+
+
+def _may_wrap(emit: Emitter, offset: Value, depth: int = 0) -> bool:
+    """Whether an offset is a number of less than 32 bits, or may be a sum or product of some.  Where LLVM's strength reduction
+    makes one address of another, it takes the difference of their indices before these are extended (it looks through the
+    `sext` of a GEP's index), which is wrong where one of them has wrapped around."""
+    if offset not in emit.narrow:
+        op = offset.op
+        match op:
+            case _ if bit_width(offset.type) < 32 or depth == VIEW_DEPTH:
+                found = True
+            case (
+                AddI() | SubI() | MulI() | ShLI() | ExtSI() | Splat() | Hint() | Broadcast() | ExpandDims() | Reshape() | Trans()
+            ):
+                found = any(_may_wrap(emit, operand, depth + 1) for operand in op.operands)
+            case _:
+                found = False
+        emit.narrow[offset] = found
+    return emit.narrow[offset]
 
 
 @lower(AddPtr)

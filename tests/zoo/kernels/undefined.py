@@ -81,3 +81,16 @@ def below_zero(x, out, shift):
     i = (r - shift) % 16
     tl.store(out + 256 + r, tl.load(x + tl.where(i < 0, i + 16, i)))
     tl.store(out + 384 + r, tl.load(x + 32 + (r - shift) // 16))
+
+
+@triton.jit
+def narrow_offsets(table, out, n):
+    """Offsets of 8 and 16 bits wrap around, each for itself, also as 64-bit numbers."""
+    r = tl.arange(0, 128) + n
+    short = (r * 256).to(tl.int16)
+    first = n.to(tl.int8)
+    tl.store(out + r - n, tl.load(table + 128 + r.to(tl.int8)))
+    tl.store(out + 128 + r - n, tl.load(table + 128 + r.to(tl.int8).to(tl.int64)))
+    tl.store(out + 256 + r - n, tl.load(table + 128 + short // 256))
+    for i in tl.static_range(4):
+        tl.store(out + 384 + i, tl.load(table + 128 + (first + i)))

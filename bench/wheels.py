@@ -1,4 +1,5 @@
-"""Built packages against each other on a GPU, in turns, on the rows of gpu.py: whether a change makes a shipped kernel slower.
+"""Built packages against each other on a GPU, in turns, on the rows of gpu.py, and on products whose pointers are one element
+off: whether a change makes a shipped kernel slower.
 
     python bench/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128'] [--json out.json]
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import re
 import statistics
@@ -37,7 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheels", nargs="+", metavar="WHEEL", help="two or more builds of the package, the baseline first")
     parser.add_argument("--name", default="kbuild_kernels", help="import name of the packages")
-    parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,persistent,fp8,attention")
+    parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,unaligned,persistent,fp8,attention")
     parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
     parser.add_argument("--seconds", type=float, default=turns.SECONDS, help="of device time for each row (%(default)s)")
     parser.add_argument("--bound", type=float, default=0.0, help="least ratio that is no failure: 0.99 allows 1 %% more time")
@@ -52,9 +54,35 @@ def main() -> int:
     torch.manual_seed(0)
     for group in options.only.split(","):
         started = time.time()
-        gpu.GROUPS[group]()
+        GROUPS[group]()
         print(f"== {group}: {time.time() - started:.0f} s", flush=True)
     return table.close()
+
+
+def unaligned() -> None:
+    """Products that only the variants for any pointers and strides take."""
+    shapes, types = ((16, 8192, 8192), (1024,) * 3, (4096,) * 3), (gpu.HALF, gpu.BRAIN, gpu.SINGLE)
+    for (m, n, k), dtype in [*itertools.product(shapes, types), ((4096,) * 3, torch.float8_e4m3fn)]:
+        shape = f"{m}x{n}x{k} {gpu.name_of(dtype)}, unaligned"
+        if not gpu.asked_for.search(shape):
+            continue
+        is_fp8 = dtype.itemsize == 1
+        a, b = map(one_off, gpu.operands(m, n, k, dtype, is_fp8))
+        c = one_off(torch.empty((m, n), device="cuda", dtype=gpu.HALF if is_fp8 else dtype))
+        arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
+        name = "matmul_fp8" if is_fp8 else "matmul"
+        right = a.double() @ b.double()
+        gpu.row("matmul", shape, lambda: getattr(gpu.package, name)(*arguments), c, lambda found: gpu.error_of(found, right),
+                2 * m * n * k, "TFLOP/s", {}, {}, 1e-3 if dtype == gpu.SINGLE else 3e-3)  # fmt: skip
+
+
+def one_off(matrix: torch.Tensor) -> torch.Tensor:
+    """A copy that begins one element behind where memory was allocated, which is a multiple of 16 bytes."""
+    memory = torch.empty(matrix.numel() + 1, device=matrix.device, dtype=matrix.dtype)
+    return memory[1:].as_strided(matrix.shape, matrix.stride()).copy_(matrix)
+
+
+GROUPS = {**gpu.GROUPS, "unaligned": unaligned}
 
 
 def load(wheel: str, name: str, index: int) -> ModuleType:

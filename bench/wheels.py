@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -90,9 +91,23 @@ def load(wheel: str, name: str, index: int) -> ModuleType:
     folder = Path(tempfile.mkdtemp())
     with zipfile.ZipFile(wheel) as file:
         file.extractall(folder)
+    print(f"{wheel}: by ptxas {', '.join(ptxas_of(folder / name))}", flush=True)
     (folder / name).rename(folder / f"{name}_{index}")
     sys.path.insert(0, str(folder))
     return importlib.import_module(f"{name}_{index}")
+
+
+def ptxas_of(package: Path) -> list[str]:
+    """The versions of ptxas that a package's cubins name: of one PTX they make code whose speed differs by some per cent."""
+    found: set[str] = set()
+    for path in (package / "cubins").glob("*.kbz"):  # kbuild/aot/archive.py says what is in there.
+        data = path.read_bytes()
+        start = 40 + int.from_bytes(data[4:8], "little")
+        entry = json.loads(data[40:start])["entries"][0]
+        blob = data[start + entry["offset"] :][: entry["stored"]]
+        cubin = zlib.decompress(blob) if entry["compression"] == "zlib" else blob
+        found.update(version.decode() for version in re.findall(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)", cubin))
+    return sorted(found) or ["of an unknown version (before 13)"]
 
 
 class Table:

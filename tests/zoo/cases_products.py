@@ -23,12 +23,40 @@ def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | B
 def _tile(
     name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")
 ) -> Case:
-    out_type = np.int32 if dtype == "int8" else np.float32
+    out_type = {"int8": np.int32, "float64": np.float64}.get(dtype, np.float32)
     return Case(
         name, "products.py", "dot_tile",
         lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, k, n), "c": poisoned(m, n, dtype=out_type)},
         lambda a, b, c: {"c": numbers(a) @ numbers(b)},
         {"M": m, "N": n, "K": k, "PRECISION": precision}, num_warps=warps, archs=archs,
+    )  # fmt: skip
+
+
+def _chain(name: str, dtype: str) -> Case:
+    return Case(
+        name, "products.py", "dot_chain",
+        lambda rng: {"a": operand(rng, dtype, 64, 32), "b": operand(rng, dtype, 32, 64), "c": operand(rng, dtype, 64, 32),
+                     "out": poisoned(64, 32, dtype=np.float64 if dtype == "float64" else np.float32)},
+        lambda a, b, c, out: {"out": numbers(a) @ numbers(b) @ numbers(c)}, {"M": 64, "N": 64, "K": 32},
+    )  # fmt: skip
+
+
+def _batch(name: str, dtype: str, b: int, m: int, n: int, k: int, warps: int = 4) -> Case:
+    out_type = np.float64 if dtype == "float64" else np.float32
+    return Case(
+        name, "products.py", "dot_batch",
+        lambda rng: {"a": operand(rng, dtype, b, m, k), "b": operand(rng, dtype, b, k, n),
+                     "c": poisoned(b, m, n, dtype=out_type)},
+        lambda a, b, c: {"c": numbers(a) @ numbers(b)}, {"B": b, "M": m, "N": n, "K": k}, num_warps=warps,
+    )  # fmt: skip
+
+
+def _transposed(name: str, dtype: str) -> Case:
+    out_type = np.float64 if dtype == "float64" else np.float32
+    return Case(
+        name, "products.py", "dot_transposed",
+        lambda rng: {"a": operand(rng, dtype, 32, 64), "b": operand(rng, dtype, 64, 32), "c": poisoned(64, 64, dtype=out_type)},
+        lambda a, b, c: {"c": numbers(a).T @ numbers(b).T}, {"M": 64, "N": 64, "K": 32},
     )  # fmt: skip
 
 
@@ -231,15 +259,15 @@ CASES = [
     _tile("dot_int8", "int8", 32, 32, 64), _tile("dot_fp16_small", "float16", 16, 16, 16, 1),
     _tile("dot_fp16_wide", "float16", 16, 256, 64, 8), _tile("dot_fp16_tall", "float16", 256, 16, 16, 4),
     _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"), _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
+    _tile("dot_ieee_long", "float32", 64, 64, 64, 2, "ieee"), _tile("dot_fp64", "float64", 64, 32, 64),
+    _tile("dot_int8_flat", "int8", 8, 64, 64, 1),
     _tile("dot_fp8", "fp8e4nv", 32, 32, 64), _tile("dot_fp8_e5m2", "fp8e5", 64, 32, 32),
     _add_rows("dot_add_rows", "float16", 64, 64, 64), _add_rows("dot_add_rows_tf32", "float32", 64, 16, 64),
     _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64), _two_dots_add_rows("two_dots_add_rows", "float16", 64, 64, 64),
-    Case("dot_transposed", "products.py", "dot_transposed",
-         lambda rng: {"a": operand(rng, "float16", 32, 64), "b": operand(rng, "float16", 64, 32), "c": poisoned(64, 64)},
-         lambda a, b, c: {"c": numbers(a).T @ numbers(b).T}, {"M": 64, "N": 64, "K": 32}),
+    _transposed("dot_transposed", "float16"), _transposed("dot_transposed_fp64", "float64"),
     *(_loop(f"dot_loop_{k}_stages{stages}", "float16", 64, 64, 32, k, stages=stages)
       for stages in (1, 2, 3, 4) for k in (0, 32, 64, 100, 256)),
-    _loop("dot_loop_fp64", "float64", 32, 32, 16, 70),
+    _loop("dot_loop_fp64", "float64", 32, 32, 16, 70), _loop("dot_loop_fp64_long", "float64", 32, 64, 32, 70, 2),
     _loop("dot_loop_tf32", "float32", 64, 32, 32, 160), _loop("dot_loop_bf16_8warps", "bf16", 128, 128, 64, 320, 8, 4),
     _loop("dot_loop_unaligned", "float16", 32, 64, 32, 70, pad=1), _loop("dot_loop_int_rows", "float16", 16, 64, 64, 256, 4, 4),
     Case("dot_and_sum_loop", "products.py", "dot_and_sum_loop",
@@ -247,13 +275,8 @@ CASES = [
                       "sums": poisoned(64), "K": 256, "lda": 256, "ldb": 64, "ldc": 64},
          lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
          {"M": 64, "N": 64, "BLOCK_K": 32}),
-    Case("dot_chain", "products.py", "dot_chain",
-         lambda rng: {"a": operand(rng, "float16", 64, 32), "b": operand(rng, "float16", 32, 64),
-                      "c": operand(rng, "float16", 64, 32), "out": poisoned(64, 32)},
-         lambda a, b, c, out: {"out": numbers(a) @ numbers(b) @ numbers(c)}, {"M": 64, "N": 64, "K": 32}),
-    Case("dot_batch", "products.py", "dot_batch",
-         lambda rng: {"a": operand(rng, "float16", 4, 16, 16), "b": operand(rng, "float16", 4, 16, 32), "c": poisoned(4, 16, 32)},
-         lambda a, b, c: {"c": numbers(a) @ numbers(b)}, {"B": 4, "M": 16, "N": 32, "K": 16}),
+    _chain("dot_chain", "float16"), _chain("dot_chain_fp64", "float64"),
+    _batch("dot_batch", "float16", 4, 16, 32, 16), _batch("dot_batch_fp64", "float64", 4, 32, 16, 16, 1),
     _block_pointers("block_pointers", 128, 128, 64), _block_pointers("block_pointers_ragged", 100, 90, 50),
     _descriptors("descriptors", 128, 64, 224, 224, (64, 64, 32)),
     _descriptors("descriptors_ragged", 100, 83, 141, 168, (64, 64, 32)),

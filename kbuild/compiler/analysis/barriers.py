@@ -35,6 +35,7 @@ from kbuild.compiler.ops.gpu import (
     AsyncWait,
     LocalAlloc,
     LocalDealloc,
+    LocalDot,
     LocalLoad,
     LocalStore,
     MemDescIndex,
@@ -61,7 +62,7 @@ _MARKED = (Barrier, AsyncWait, AsyncCommitGroup, WarpGroupDotWait, ArriveBarrier
 """Operations that the walk stops at though they touch no memory that has to be noted."""
 _USES = (ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
 """What uses barriers in shared memory."""
-_LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalLoad, LocalStore, AsyncCommitGroup)
+_LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, AsyncCommitGroup)
 """What has an effect, but none on global memory."""
 MAX_AGE = 32
 """Groups older than this are not told apart; waits count far fewer."""
@@ -135,7 +136,7 @@ class BarrierAnalysis:
 
     def _touched(self, user: Op, view: Value) -> dict[Op, list[Access]] | None:
         """Where to note what a use of shared memory touches; None for uses that touch nothing."""
-        if isinstance(user, LocalLoad | WarpGroupDot | AsyncTmaCopyLocalToGlobal | TmaStoreWait):
+        if isinstance(user, LocalDot | LocalLoad | WarpGroupDot | AsyncTmaCopyLocalToGlobal | TmaStoreWait):
             return self.reads
         if isinstance(user, LocalStore | AsyncCopyGlobalToLocal | InitBarrier | BarrierExpect):
             return self.writes
@@ -269,7 +270,7 @@ class BarrierAnalysis:
                 self._fence(op, reads, (state.unfenced,))
             elif isinstance(op, WarpGroupDot):
                 self._issue(op, reads, state)
-            elif isinstance(op, LocalLoad):
+            elif isinstance(op, LocalDot | LocalLoad):
                 state.load(reads)
             else:
                 state.reads.update(reads)

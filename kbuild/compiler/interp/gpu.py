@@ -11,7 +11,7 @@ import numpy as np
 from kbuild.compiler.interp.formats import Array
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.interp.memory import Tile
-from kbuild.compiler.interp.tensor import masked_load
+from kbuild.compiler.interp.tensor import masked_load, matrix_product
 from kbuild.compiler.ir.types import MemDescType, like
 from kbuild.compiler.ops.gpu import (
     Again,
@@ -21,6 +21,7 @@ from kbuild.compiler.ops.gpu import (
     ConvertLayout,
     LocalAlloc,
     LocalDealloc,
+    LocalDot,
     LocalLoad,
     LocalStore,
     MemDescIndex,
@@ -65,6 +66,11 @@ def local_load(machine: Machine, op: LocalLoad) -> Array:
 @means(LocalStore)
 def local_store(machine: Machine, op: LocalStore) -> None:
     machine[op.dst].write(machine[op.value])
+
+
+@means(LocalDot)
+def local_dot(machine: Machine, op: LocalDot) -> Array:
+    return matrix_product(machine[op.a].read(), machine[op.b].read(), machine[op.c], op.c.type)
 
 
 @means(MemDescIndex)

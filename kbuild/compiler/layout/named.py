@@ -143,6 +143,15 @@ def slice_of(layout: LinearLayout, axis: int) -> LinearLayout:
     return layout.drop(axis, compress=True)
 
 
+@lru_cache(maxsize=1024)
+def fma_operand(result: LinearLayout, index: int, k: int) -> LinearLayout:
+    """The layout of A (index 0) or B (index 1) of a dot by scalar fma whose result has layout `result`: each thread holds
+    all `k` elements of its rows or columns."""
+    axis = result.rank - 1 - index
+    shape = (*result.shape[:axis], k, *result.shape[axis + 1 :])
+    return slice_of(result, axis).expand_dims(axis).broadcast(shape)
+
+
 def mma_accumulator(
     shape: Sequence[int], warps: Sequence[int], instruction: tuple[int, int] = (16, 8)
 ) -> LinearLayout:

@@ -98,11 +98,35 @@ def _operands(emit: Emitter, values: Sequence[Value]) -> list[Sequence[str]]:
     return [emit.registers(value) for value in values]
 
 
-def _unroll_disabled(emit: Emitter) -> str:
+def unroll_disabled(emit: Emitter) -> str:
     """Metadata that keeps LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done already."""
     number = len(emit.metadata)
     emit.metadata += [f"distinct !{{!{number}, !{number + 1}}}", '!{!"llvm.loop.unroll.disable"}']
     return f", !llvm.loop !{number}"
+
+
+def counted_loop(
+    emit: Emitter, end: int, step: int, init: Sequence[str], kind: str, body: Callable[[str, Sequence[str]], list[str]]
+) -> list[str]:
+    """`for i in range(0, end, step)` with `end` > 0, and no loop where there is one round alone.  `body` takes i (i32) and the
+    carried registers, all of the LLVM type `kind`, and gives those of the next round; those of the last one come back."""
+    if step >= end:
+        return body("0", init)
+    head, after, before = emit.new_label("loop"), emit.new_label("done"), emit.chunk.label
+    emit.branch(head)
+    with emit.scope():
+        phis = emit.start_block(head)
+        emit.new_chunk()
+        registers = [emit.fresh() for _ in range(1 + len(init))]
+        following = body(registers[0], registers[1:])
+        number = emit.instruction(f"add nuw nsw i32 {registers[0]}, {step}")
+        again, latch = emit.compare("ult", number, str(end)), emit.chunk.label
+        emit.branch(head, again, after, unroll_disabled(emit))
+    types = ["i32", *(kind for _ in init)]
+    for register, type_, first, last in zip(registers, types, ["0", *init], [number, *following]):
+        phis.lines.append(f"  {register} = phi {type_} [{first}, %{before}], [{last}, %{latch}]")
+    emit.start_block(after)
+    return following
 
 
 @lower(For)
@@ -125,7 +149,7 @@ def lower_for(emit: Emitter, op: For) -> Results:
         following = emit.instruction(f"add nsw {type_} {emit.scalar(op.induction)}, {step}")
         again = emit.compare("slt", following, upper, type_)
         following_carried = _handed(emit, op.carried, yielded)
-        emit.branch(head, again, after, _unroll_disabled(emit))
+        emit.branch(head, again, after, unroll_disabled(emit))
     _bring(emit, [induction, *carried], guard, [[lower_bound], *entering])
     _bring(emit, [induction, *carried], latch, [[following], *following_carried])
     emit.start_block(after)
@@ -158,7 +182,7 @@ def lower_while(emit: Emitter, op: While) -> Results:
         lower_block(emit, op.after)
         yielded = _handed(emit, op.before.arguments, _operands(emit, op.after.terminator.operands))
         latch = emit.chunk.label
-        emit.branch(head, metadata=_unroll_disabled(emit))
+        emit.branch(head, metadata=unroll_disabled(emit))
     _bring(emit, carried, before, init)
     _bring(emit, carried, latch, yielded)
     emit.start_block(after)

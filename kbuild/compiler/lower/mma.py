@@ -114,7 +114,7 @@ def _by_fma(emit: Emitter, op: Dot) -> Sequence[str]:
             except KeyError:
                 raise InternalError("tt.dot without an instruction: a thread lacks operands of its results", op.loc) from None
             x, y = _widened(emit, x, op.a.type, target), _widened(emit, y, op.b.type, target)
-            sums[register] = _multiply_add(emit, x, y, sums[register], target)
+            sums[register] = multiply_add(emit, x, y, sums[register], target)
     return [sums[first] for first in result.representatives()]
 
 
@@ -132,7 +132,7 @@ def _widened(emit: Emitter, register: str, type_: Type, target: Type) -> str:
     return emit.instruction(f"{operation} {llvm_type(source)} {register} to {llvm_type(target)}")
 
 
-def _multiply_add(emit: Emitter, x: str, y: str, total: str, target: Type) -> str:
+def multiply_add(emit: Emitter, x: str, y: str, total: str, target: Type) -> str:
     kind = llvm_type(target)
     if is_float(target):
         name = {"double": "f64", "float": "f32", "half": "f16", "bfloat": "bf16"}[kind]

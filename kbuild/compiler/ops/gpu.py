@@ -59,6 +59,18 @@ class LocalStore(Op, name="ttg.local_store", traits=WRITES):
     dst: Value
 
 
+class LocalDot(Op, name="ttg.local_dot", traits=READS):
+    """a·b + c by scalar fma, summed in the order of k.  `a` and `b` are in shared memory, of which a thread reads what its
+    elements of the result need, for a few values of k at a time."""
+
+    a: Value
+    b: Value
+    c: Value
+
+    def infer(self) -> list[Type]:
+        return [self.c.type]
+
+
 class MemDescIndex(Op, name="ttg.memdesc_index", traits=PURE):
     """Buffer number `index` of an allocation of several."""
 

@@ -32,6 +32,7 @@ GPU_PIPELINE = (
     "canonicalize",
     "cse",
     "reorder",
+    "local_dots",
     "prefetch",
     "overlap_products",
     "tensor_stores",

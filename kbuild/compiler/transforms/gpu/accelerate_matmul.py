@@ -11,7 +11,8 @@ After:
 
 Where four warps together can do it (wgmma), the product becomes `ttng.warp_group_dot`; see `warp_groups`.  A product of f32
 at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.  What is left
-(f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole rows of A and columns of B.
+(f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole rows of A and columns of B,
+or reading them piece by piece where they are long; see `local_dots`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
-from kbuild.compiler.layout import LinearLayout, blocked, dot_operand, mma_accumulator, thread_grid
+from kbuild.compiler.layout import LinearLayout, blocked, dot_operand, fma_operand, mma_accumulator, thread_grid
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import AddF, AndI, Bitcast, CmpF, Constant, ExtF, ExtSI, Select, SubF, TruncF, TruncI
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.mma_sync import MmaAtom
-from kbuild.compiler.transforms.gpu.layout_flow import converted, fma_operand, tensor_operands, tensor_type
+from kbuild.compiler.transforms.gpu.layout_flow import converted, tensor_operands, tensor_type
 from kbuild.compiler.transforms.gpu.warp_groups import (
     WarpGroupProducts,
     WarpGroups,

@@ -150,15 +150,6 @@ def halved_layout(layout: LinearLayout) -> LinearLayout | None:
     return LinearLayout.make((layout.shape[0] // 2, *layout.shape[1:]), **bases)
 
 
-@lru_cache(maxsize=1024)
-def fma_operand(result: LinearLayout, index: int, k: int) -> LinearLayout:
-    """The layout of A (index 0) or B (index 1) of a scalar product whose result has layout `result`: each thread holds
-    all `k` elements of its rows or columns."""
-    axis = result.rank - 1 - index
-    shape = (*result.shape[:axis], k, *result.shape[axis + 1 :])
-    return slice_of(result, axis).expand_dims(axis).broadcast(shape)
-
-
 @lru_cache(maxsize=4096)
 def minor_axis(layout: LinearLayout) -> int:
     """The axis along which neighbouring registers, or else neighbouring lanes, follow each other."""

@@ -23,7 +23,16 @@ from kbuild.compiler.ir.core import Block, Func, Module, Op, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, If
-from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalStore, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.gpu import (
+    ConvertLayout,
+    LocalAlloc,
+    LocalDot,
+    LocalLoad,
+    LocalStore,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Store
 from kbuild.compiler.targets import Target
@@ -45,7 +54,7 @@ def reorder(module: Module, target: Target) -> None:
         sunk: set[Op] = set()
         for op in reversed(movable):
             place = _place(op.parent_block, op, list(op.results[0].users), target)
-            if place is not None and (not isinstance(op, LocalLoad) or _may_move(op, place)):
+            if place is not None and (not isinstance(op, LocalLoad) or may_move(op, place)):
                 # Those for the same use stay in their order.
                 while place.prev in sunk:
                     place = place.prev
@@ -146,7 +155,7 @@ def _pressure(loop: For, operand: LocalLoad) -> float:
     return carried + max((words([product]) for product in products), default=0) + words([operand.result])
 
 
-def _may_move(load: LocalLoad, place: Op) -> bool:
+def may_move(load: LocalLoad, place: Op) -> bool:
     """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or nothing
     with an effect on shared memory lies between."""
     root = _root(load)
@@ -164,7 +173,7 @@ def _may_move(load: LocalLoad, place: Op) -> bool:
 
 def _is_written(memory: Value) -> bool:
     for user in memory.users:
-        if isinstance(user, LocalLoad | WarpGroupDot):
+        if isinstance(user, LocalDot | LocalLoad | WarpGroupDot):
             continue
         if isinstance(user, LocalStore) or not isinstance(user, _VIEWS):
             return True

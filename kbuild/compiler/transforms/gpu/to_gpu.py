@@ -19,11 +19,10 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import TensorType
-from kbuild.compiler.layout import LinearLayout, default_blocked
+from kbuild.compiler.layout import LinearLayout, default_blocked, fma_operand
 from kbuild.compiler.ops.tensor import Broadcast, Cat, Dot, ExpandDims, Join, Reduce, Reshape, Split, Trans
 from kbuild.compiler.transforms.gpu.layout_flow import (
     converted,
-    fma_operand,
     held_layout,
     operand_layout,
     result_layout,

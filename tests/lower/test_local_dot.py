@@ -1,0 +1,56 @@
+"""Dots by scalar fma of operands in shared memory: the code stays small, and each sum is right."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from zoo.case import KERNELS
+
+import kbuild
+from kbuild.compiler.driver import Artifact
+from kbuild.compiler.lower.local_dot import tiles
+from kbuild.emulator import arguments_of, load, run
+
+
+def compiled(kernel: str, type_name: str, num_warps: int, **constexprs: object) -> Artifact:
+    signature = dict.fromkeys("abc", f"*{type_name}:16")
+    source = f"{KERNELS}/products.py:{kernel}"
+    return kbuild.compile(source, signature=signature, constexprs=constexprs, target="sm_90", num_warps=num_warps, stop="ptx")
+
+
+@pytest.mark.parametrize("type_name, most", [("fp64", 4 * 512), ("fp32", 2 * 512)])
+def test_code_does_not_grow_with_the_sums(type_name: str, most: int) -> None:
+    """256 sums of a thread over k = 32 and 64, in tiles of 64 (f64) or 128 (f32), each with 512 multiply-adds written out."""
+    for k in (32, 64):
+        made = compiled("dot_tile", type_name, 1, M=64, N=128, K=k, PRECISION="ieee")
+        assert len(re.findall(r"fma\.rn\.f(?:32|64)", made.asm["ptx"])) == most
+
+
+def test_few_multiply_adds_are_written_out() -> None:
+    made = compiled("dot_tile", "fp32", 4, M=32, N=32, K=64, PRECISION="ieee")
+    assert "local_dot" not in made.asm["ttgir"] and len(re.findall(r"fma\.rn\.f32", made.asm["ptx"])) == 512
+
+
+@pytest.mark.parametrize("shape", [(8, 16, 32, 16), (2, 64, 32, 16), (4, 64, 16, 16)])
+def test_every_tile_has_its_own_rows_columns_and_batches(shape: tuple[int, ...]) -> None:
+    """Of the 128 sums of a thread at most 64 at a time: other batches, other rows."""
+    batches, m, n, k = shape
+    made = compiled("dot_batch", "fp64", 1, **dict(zip("BMNK", shape)))
+    assert made.asm["ptx"].count('.pragma "nounroll"') == 2
+    rng = np.random.default_rng(0)
+    given = {"a": rng.integers(-8, 9, (batches, m, k)).astype(float), "b": rng.integers(-8, 9, (batches, k, n)).astype(float),
+             "c": np.zeros((batches, m, n))}  # fmt: skip
+    metadata = made.metadata
+    program = load(made.asm["ptx"], metadata.name)
+    report = run(program, None, (1,), metadata.warps, metadata.shared, arguments_of(metadata.params, given), checks="strict")
+    assert np.array_equal(np.reshape(report.check().outputs[2], (batches, m, n)), given["a"] @ given["b"])
+
+
+def test_tiles_are_as_square_as_can_be() -> None:
+    elements = [(batch, row, column) for batch in range(2) for row in (0, 1, 16, 17) for column in (0, 1, 2, 3, 32, 33, 34, 35)]
+    assert [len(tile) for tile in tiles(elements, 64)] == [64]
+    assert [len({at[0] for at in tile}) for tile in tiles(elements, 32)] == [1, 1]
+    assert {at[2] for at in tiles(elements, 16)[0]} == {0, 1, 2, 3} and len(tiles(elements, 16)) == 4
+    assert {at[1:] for at in tiles(elements, 8)[0]} == {(row, column) for row in (0, 1) for column in (0, 1, 2, 3)}

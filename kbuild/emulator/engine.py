@@ -113,7 +113,7 @@ class Convoy:
         self.cta: Cta
         self.memory: Memory
         self.launch: Run
-        self._lanes: dict[int, np.ndarray] = {}
+        self._lanes: dict[int, Any] = {}
         self._prepared_for: Run | None = None
         self._ready: list[list[tuple[Callable[..., Any], tuple[Any, ...], Step]] | None] = [None] * len(program.blocks)
 
@@ -136,7 +136,7 @@ class Convoy:
         """The warps that have a lane in a mask."""
         return lanes_to_warps(where, self.first, self.count)
 
-    def lanes(self, slot: int) -> np.ndarray:
+    def lanes(self, slot: int) -> Any:
         """The convoy's lanes of a slot."""
         found = self._lanes.get(slot)
         if found is None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.optable import View
+from kbuild.emulator.optable import Fragment, View
 from kbuild.emulator.optable.row import TYPES
 from kbuild.emulator.ptx import Address, Immediate, Not, PtxError, Register, Special, Symbol
+from kbuild.emulator.register_block import RegisterBlock
 
 WIDTHS = (0, 1, 2, 4, 8)
 """Bytes of the classes of rows; 0 stands for predicates."""
@@ -31,12 +33,20 @@ class Slot:
     parts: int = 1
 
 
+@dataclass(frozen=True)
+class BlockSlot:
+    """Several rows of the file of one width."""
+
+    width: int
+    rows: tuple[int, ...]
+
+
 class Rows:
     """Gives rows to operands; what a launch must put into them is listed in `constants` and `named`."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self.counts: dict[int, int] = dict.fromkeys(WIDTHS, 0)
-        self.slots: list[Slot] = []
+        self.slots: list[Slot | BlockSlot] = []
         self.constants: list[tuple[int, int, int]] = []
         """Width, row and bits of each literal."""
         self.named: list[tuple[int, int, Special | Symbol | Address]] = []
@@ -48,16 +58,24 @@ class Rows:
         self.address_width = 8
         self._types = types
         self._rows: dict[tuple, tuple[int, int]] = {}
-        self._slot_numbers: dict[Slot, int] = {}
+        self._slot_numbers: dict[Slot | BlockSlot, int] = {}
 
-    def slot(self, view: View) -> int:
+    def slot(self, view: View | Fragment) -> int:
         """The number of the slot for a view.  Raises PtxError where the register does not fit the type."""
+        if isinstance(view, Fragment):
+            found = [self._slot(each) for each in view.views]
+            return self._number(BlockSlot(found[0].width, tuple(slot.row for slot in found)))
+        return self._number(self._slot(view))
+
+    def _slot(self, view: View) -> Slot:
         operand = view.operand
         if isinstance(operand, Register):
             width, row = self._register(operand.name)
         else:
             width, row = self._other(view)
-        slot = Slot(width, row, self._dtype(view, width), view.part, view.parts)
+        return Slot(width, row, self._dtype(view, width), view.part, view.parts)
+
+    def _number(self, slot: Slot | BlockSlot) -> int:
         number = self._slot_numbers.get(slot)
         if number is None:
             number = self._slot_numbers[slot] = len(self.slots)
@@ -161,9 +179,11 @@ class RegisterFile:
         """Fill a row, with one value per thread or one for all."""
         self.arrays[width][row] = values
 
-    def lanes(self, number: int, first: int, last: int) -> np.ndarray:
+    def lanes(self, number: int, first: int, last: int) -> Any:
         """The lanes of threads `first` to `last` (exclusive) of a slot."""
         slot = self.rows.slots[number]
+        if isinstance(slot, BlockSlot):
+            return RegisterBlock(self.arrays[slot.width][:, first:last], slot.rows)
         lanes = self.arrays[slot.width][slot.row, first:last]
         size = slot.dtype.itemsize
         if slot.width in (0, size):

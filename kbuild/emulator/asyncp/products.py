@@ -17,6 +17,7 @@ from kbuild.emulator.asyncp.operation import Extent, Operation, hears, tell
 from kbuild.emulator.asyncp.timing import Timing
 from kbuild.emulator.findings import Fault
 from kbuild.emulator.memory import Memory
+from kbuild.emulator.register_block import RegisterBlock
 from kbuild.emulator.tensor.descriptor import DescriptorError
 from kbuild.emulator.tensor.wgmma import DEPTH_BYTES
 
@@ -72,14 +73,15 @@ class Product(Operation):
     names: Registers
     warps: tuple[int, ...]
     """Numbers in the warpgroup, 0 to 3, in order."""
-    d: list[np.ndarray]
-    a: list[np.ndarray] | int
+    d: RegisterBlock
+    a: RegisterBlock | int
     """Registers of A, or its descriptor."""
     b: int
     """Descriptor of B."""
     before: np.ndarray | Product | None = None
-    """The accumulator: uint32 [registers, warps, 32], the product under way that makes it, or None for zero."""
+    """The accumulator: bits [registers, lanes], the product under way that makes it, or None for zero."""
     result: np.ndarray | None = None
+    """Bits of the elements of D, [rows, columns]."""
     spread: bool = False
     """Whether the registers hold the result already."""
     group: int = 0
@@ -98,32 +100,34 @@ class Products:
         """Warps that have executed `wgmma.fence`."""
         self._extents: dict[tuple[Any, ...], tuple[Extent, ...]] = {}
         """What products read, by their shape, warp of the warpgroup and descriptors."""
+        self._places: dict[tuple[Any, ...], tuple[np.ndarray, np.ndarray]] = {}
+        """Offsets of operands in shared memory, and the numbers of their elements there, once they have been checked."""
         self.issued: list[list[tuple[Any, ...]]] = [[] for _ in range(warp_count)]
         """What each warp has issued since its warpgroup last agreed."""
 
     def issue(
-        self, site: Any, first: int, shape: Shape, names: Registers, d: list[np.ndarray], a: list[np.ndarray] | int, b: int,
+        self, site: Any, first: int, shape: Shape, names: Registers, d: RegisterBlock, a: RegisterBlock | int, b: int,
         accumulates: bool,
     ) -> None:  # fmt: skip
         """Begin the product of consecutive warps of one warpgroup, from warp `first` of the CTA on."""
-        count = len(d[0]) // 32
+        count = len(d) // 32
         if not all(self.fenced[first : first + count]):
             raise Fault("wgmma-registers", "the first wgmma.mma_async of a warp without wgmma.fence before it")
         self._agree(site, first, count, (shape, a if isinstance(a, int) else "registers", b, accumulates))
         if not self.timing.adversarial and not hears(self.memory.observers, "issued"):
             inner = tuple((first + index) % 4 for index in range(count))
-            product = Product("product", site, (), (), shape, names, inner, d, a, b, _stack(d) if accumulates else None)
+            product = Product("product", site, (), (), shape, names, inner, d, a, b, d.read() if accumulates else None)
             self._compute(product)
-            _spread(product.result, d)
+            _spread(product)
             return
         for index in range(count):
-            lanes = slice(32 * index, 32 * index + 32)
-            own = [view[lanes] for view in d]
-            left = a if isinstance(a, int) else [view[lanes] for view in a]
-            self._issue_one((site[0], site[1], site[2][lanes]), first + index, shape, names, own, left, b, accumulates)
+            lanes = 32 * index, 32 * index + 32
+            left = a if isinstance(a, int) else a.part(*lanes)
+            own = site[0], site[1], site[2][slice(*lanes)]
+            self._issue_one(own, first + index, shape, names, d.part(*lanes), left, b, accumulates)
 
     def _issue_one(
-        self, site: Any, warp: int, shape: Shape, names: Registers, d: list[np.ndarray], a: list[np.ndarray] | int, b: int,
+        self, site: Any, warp: int, shape: Shape, names: Registers, d: RegisterBlock, a: RegisterBlock | int, b: int,
         accumulates: bool,
     ) -> None:  # fmt: skip
         queue = self.queues[warp]
@@ -131,16 +135,15 @@ class Products:
         product.group = self.committed[warp]
         owner = self._owner(queue, names)
         if accumulates:
-            product.before = _stack(d) if owner is None else owner
+            product.before = d.read().copy() if owner is None else owner
         tell(self.memory.observers, "issued", product)
         queue.append(product)
         if self.timing.lands_at_issue() and all(other.result is not None for other in queue[:-1]):
             self._compute(product)
-            _spread(product.result, d)
+            _spread(product)
             product.spread = True
         elif self.timing.adversarial:
-            for view in d:
-                view[:] = view.dtype.type(0xFFFFFFFF)
+            d.write(0xFFFFFFFF)
 
     def fence(self, warps: list[int]) -> None:
         """`wgmma.fence`."""
@@ -161,7 +164,7 @@ class Products:
                 self._compute(product)
                 del queue[0]
                 if not product.spread and not any(product.names.d == other.names.d for other in queue):
-                    _spread(product.result, product.d)
+                    _spread(product)
                 tell(self.memory.observers, "awaited", product, 32 * warp + np.arange(32), False, site)
 
     def finish(self) -> None:
@@ -205,7 +208,7 @@ class Products:
                 )
         return owner
 
-    def _reads(self, shape: Shape, warp: int, a: list[np.ndarray] | int, b: int) -> tuple[Extent, ...]:
+    def _reads(self, shape: Shape, warp: int, a: RegisterBlock | int, b: int) -> tuple[Extent, ...]:
         key = (shape, warp, a if isinstance(a, int) else None, b)
         if key in self._extents:
             return self._extents[key]
@@ -228,32 +231,39 @@ class Products:
             first, extent = 16 * product.warps[0], 16 * len(product.warps)
             left = self._operand(product, product.a, first, extent, shape.kind_a, shape.transposed_a)
         else:
-            left = tensor.operand_of_registers(_stack(product.a), shape.kind_a)
+            left = tensor.operand_of_registers(_by_warp(product.a.read()), shape.kind_a)
         right = self._operand(product, product.b, 0, shape.columns, shape.kind_b, shape.transposed_b)
-        before = product.before.result if isinstance(product.before, Product) else product.before
-        c = None if before is None else tensor.accumulator(before, shape.kind_d)
+        before, c = product.before, None
+        if isinstance(before, Product):
+            assert before.result is not None
+            c = tensor.elements(before.result, shape.kind_d)
+        elif before is not None:
+            c = tensor.accumulator(_by_warp(before), shape.kind_d)
         total = tensor.multiply(left, right, c, shape.scale_a, shape.scale_b)
-        product.result = tensor.accumulator_registers(tensor.finish(total, shape.kind_d, shape.saturate), shape.kind_d)
+        product.result = tensor.finish(total, shape.kind_d, shape.saturate)
         product.before = None
 
     def _operand(self, product: Product, bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
         """Elements of an operand in shared memory, float64 [extent, k]."""
-        places = _addresses(bits, first, extent, kind, transposed)
         shared, size = self.memory.spaces["shared"], tensor.ELEMENT_BITS[kind] // 8
-        flat = places.ravel()
-        shared.check(flat, size)
+        found = self._places.get((bits, first, extent, kind, transposed))
+        if found is None:
+            places = _addresses(bits, first, extent, kind, transposed)
+            shared.check(places.ravel(), size)
+            found = self._places[bits, first, extent, kind, transposed] = places.ravel(), places // size
+        offsets, elements = found
         for observer in self.memory.observers:
-            observer.accessed("load", shared, flat, size, np.zeros(len(flat), np.int64), None, product.site)
-        return tensor.elements(shared.view(size)[places // size], kind)
+            observer.accessed("load", shared, offsets, size, np.zeros(len(offsets), np.int64), None, product.site)
+        return tensor.elements(shared.view(size).take(elements), kind)
 
 
-def _stack(views: list[np.ndarray]) -> np.ndarray:
-    """Lanes of registers as uint32 [registers, warps, 32]."""
-    return np.stack([view.view(np.uint32) for view in views]).reshape(len(views), -1, 32)
+def _by_warp(registers: np.ndarray) -> np.ndarray:
+    """Bits [registers, lanes] as [registers, warps, 32]."""
+    return registers.reshape(len(registers), -1, 32)
 
 
-def _spread(registers: np.ndarray | None, views: list[np.ndarray]) -> None:
-    """Write registers [registers, warps, 32] to their lanes."""
-    assert registers is not None
-    for view, values in zip(views, registers.reshape(len(views), -1)):
-        view[:] = values.view(view.dtype)
+def _spread(product: Product) -> None:
+    """Put a result into its registers."""
+    assert product.result is not None
+    registers = tensor.accumulator_registers(product.result, product.shape.kind_d)
+    product.d.write(registers.reshape(len(registers), -1))

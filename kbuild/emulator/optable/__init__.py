@@ -24,10 +24,10 @@ from kbuild.emulator.optable import (
     wgmma_rows,
     wmma_rows,
 )
-from kbuild.emulator.optable.row import Bound, Effects, Form, Lanes, Row, View
+from kbuild.emulator.optable.row import Bound, Effects, Form, Fragment, Lanes, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError
 
-__all__ = ["SECTIONS", "TABLE", "Bound", "Effects", "Form", "Lanes", "Row", "View", "form_of"]
+__all__ = ["SECTIONS", "TABLE", "Bound", "Effects", "Form", "Fragment", "Lanes", "Row", "View", "form_of"]
 
 SECTIONS = (
     integers, bits, floats, convert, moves, access, collectives, control, tensor_rows, sparse_rows, wmma_rows, async_rows,

@@ -204,6 +204,13 @@ class View:
 
 
 @dataclass(frozen=True)
+class Fragment:
+    """The lanes of several registers of one width, as one: what a warp holds of a matrix.  A step gets a `RegisterBlock`."""
+
+    views: tuple[View, ...]
+
+
+@dataclass(frozen=True)
 class Bound:
     """A handler made ready for one instruction."""
 
@@ -212,5 +219,5 @@ class Bound:
 
     A result other than None is something to wait for: it has `ready()` and `describe()`.
     """
-    views: tuple[View, ...] = ()
+    views: tuple[View | Fragment, ...] = ()
     wants_warps: bool = True

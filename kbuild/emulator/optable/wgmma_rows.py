@@ -12,8 +12,9 @@ from kbuild.emulator.asyncp.products import Products, Registers, Shape
 from kbuild.emulator.findings import Fault
 from kbuild.emulator.optable.collectives import whole_warps
 from kbuild.emulator.optable.places import number
-from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
+from kbuild.emulator.optable.row import Bound, Effects, Form, Fragment, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError, Vector
+from kbuild.emulator.register_block import RegisterBlock
 from kbuild.emulator.tensor import ELEMENT_BITS
 from kbuild.emulator.tensor.mma import shape_of
 
@@ -43,26 +44,37 @@ def _multiply(form: Form, instruction: Instruction) -> Bound:
         raise PtxError(f"{instruction.name} needs the registers of D")
     shape = _shape(form, instruction, isinstance(a, Vector))
     count = shape.columns // (4 if shape.kind_d == "f16" else 2)
-    left = tuple(View(item, "b32") for item in a.items) if isinstance(a, Vector) else (View(a, "b64"),)
-    if len(d.items) != count or len(left) not in (1, 4):
+    if len(d.items) != count or (isinstance(a, Vector) and len(a.items) != 4):
         raise PtxError(f"{instruction.name} needs {count} registers for D and 4 for A")
+    left = _fragment(a) if isinstance(a, Vector) else View(a, "b64")
     names = Registers(tuple(map(str, d.items)), tuple(map(str, a.items)) if isinstance(a, Vector) else ())
-    views = (*(View(item, "b32") for item in d.items), *left, View(b, "b64"), View(scale, "pred"))
 
-    def function(warps: Any, *lanes: np.ndarray, where: Any = True) -> None:
+    def function(
+        warps: Any, of_d: RegisterBlock, of_a: Any, of_b: np.ndarray, scales: np.ndarray, where: Any = True
+    ) -> None:  # fmt: skip
         products = agent_of(warps.cta).products
         for first, last in _segments(warps, where):
-            own = [view[32 * first : 32 * last] for view in lanes]
-            right, accumulates = _uniform(own[-2], "descriptor of B"), bool(_uniform(own[-1], "scale-d"))
-            operand = own[count:-2] if len(left) == 4 else _uniform(own[count], "descriptor of A")
+            lanes = slice(32 * first, 32 * last)
+            right, accumulates = _uniform(of_b[lanes], "descriptor of B"), bool(_uniform(scales[lanes], "scale-d"))
+            if isinstance(of_a, RegisterBlock):
+                operand = of_a.part(lanes.start, lanes.stop)
+            else:
+                operand = _uniform(of_a[lanes], "descriptor of A")
             site = (warps, instruction, np.arange(32 * first, 32 * last))
-            products.issue(site, warps.first + first, shape, names, own[:count], operand, right, accumulates)
+            target = of_d.part(lanes.start, lanes.stop)
+            products.issue(site, warps.first + first, shape, names, target, operand, right, accumulates)
 
-    return Bound(function, views)
+    return Bound(function, (_fragment(d), left, View(b, "b64"), View(scale, "pred")))
+
+
+def _fragment(registers: Vector) -> Fragment:
+    return Fragment(tuple(View(item, "b32") for item in registers.items))
 
 
 def _segments(warps: Any, where: Any) -> list[tuple[int, int]]:
     """Runs of whole warps (first, behind the last; counted in the convoy) that take part, none of two warpgroups."""
+    if where is True and warps.count == 1:
+        return [(0, 1)]
     taking = np.flatnonzero(whole_warps(warps.size, where)).tolist()
     found: list[tuple[int, int]] = []
     for warp in taking:

@@ -10,7 +10,7 @@ import numpy as np
 from kbuild.emulator.memory import Space
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Row
 from kbuild.emulator.race.reports import Reports
-from kbuild.emulator.race.shadow import PENDING, Shadow, agents_of, clocks_of, pack, sites_of
+from kbuild.emulator.race.shadow import PENDING, Shadow, agent_of, agents_of, clock_of, clocks_of, pack, site_of, sites_of
 from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, Site, Sites
 
 
@@ -40,10 +40,11 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Actor:
-    """Who accesses: threads of a cluster, one entry per granule, seen with what they know."""
+    """Who accesses: threads of a cluster, seen with what they know."""
 
     clocks: Clocks
     threads: np.ndarray
+    """One per granule, or one for all."""
     site: Site
     convoy: Any
     together: Row | None = None
@@ -57,6 +58,21 @@ class Actor:
         if memory.shared:
             return self.clocks.knows(self.threads, agents, clocks, plane)
         return self.clocks.knows_any(self.threads, agents, clocks, plane)
+
+    def knows_all(self, memory: Memory, word: int, plane: int) -> bool:
+        """As `knows`, for one word and a thread or warp that stands for all granules."""
+        agent, clock = agent_of(word), clock_of(word)
+        if self.together is not None:
+            return bool(self.together.clocks[plane, agent] >= clock)
+        return memory.shared and bool(self.clocks.rows[plane, self.threads[0], agent] >= clock)
+
+    def thread(self, index: int) -> int:
+        """The thread of a granule."""
+        return int(self.threads[index if len(self.threads) > 1 else 0])
+
+    def of(self, places: np.ndarray) -> Actor:
+        """The same with the threads of some granules."""
+        return replace(self, threads=self.threads[places]) if len(self.threads) > 1 else self
 
     def knows_own(self, memory: Memory, words: np.ndarray) -> np.ndarray:
         """Whether what words tell of is of this cluster, and comes before this."""
@@ -85,6 +101,20 @@ class Rules:
     def words(self, memory: Memory, actor: Actor, clocks: np.ndarray | int) -> np.ndarray:
         """What is noted of an access."""
         return pack(actor.site.number, actor.threads + (0 if memory.shared else actor.clocks.base), clocks)
+
+    def is_known_writer(self, memory: Memory, cells: np.ndarray, actor: Actor) -> bool:
+        """Whether one thread or copy wrote all of these, and did so before, for the proxy that the actor uses.
+
+        Then nothing else that a read checks can be wrong: a short way for reads of whole tiles, of which True alone tells
+        anything.
+        """
+        words = memory.shadow.writers.take(cells)
+        word = int(words[0])
+        if actor.site.strong or word == 0 or np.count_nonzero(words == word) != len(words):
+            return False
+        if not actor.knows_all(memory, word, KNOWN):
+            return False
+        return not (actor.site.async_proxy and self.sites.generic[site_of(word)]) or actor.knows_all(memory, word, memory.fenced)
 
     def check_writers(self, memory: Memory, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None) -> None:
         """Everybody who wrote must have done so before; `benign` are granules that get the bytes they hold."""
@@ -118,7 +148,7 @@ class Rules:
             self._check_readers(memory, cells, actor, readers[column])
         places, words = memory.shadow.crowd(cells)
         if len(places):
-            self._check_readers(memory, cells[places], replace(actor, threads=actor.threads[places]), words)
+            self._check_readers(memory, cells[places], actor.of(places), words)
 
     def _check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
         """As `check_readers`, of one reader for each granule."""
@@ -279,7 +309,7 @@ class Rules:
         self._add(kind, message, actor, index, other)
 
     def _who(self, actor: Actor, index: int) -> str:
-        return self._name_of(actor, int(actor.threads[index]), actor.site)
+        return self._name_of(actor, actor.thread(index), actor.site)
 
     def _name_of(self, actor: Actor, agent: int, site: Site) -> str:
         """An agent, numbered from the first of the actor's cluster on, in words."""
@@ -296,5 +326,5 @@ class Rules:
         return f"warp {thread >> 5}, lane {thread & 31}{where}"
 
     def _add(self, kind: str, message: str, actor: Actor, index: int, other: Site | None = None) -> None:
-        warps = (int(actor.threads[index]) % (32 * actor.convoy.cta.warp_count) >> 5,)
+        warps = (actor.thread(index) % (32 * actor.convoy.cta.warp_count) >> 5,)
         self.reports.add(kind, message, actor.site, actor.convoy, warps, other)

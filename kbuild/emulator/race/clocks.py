@@ -26,7 +26,7 @@ MBARRIERS = 1024
 """Numbers kept for mbarriers, and for the products of warps, beside those of a cluster's threads."""
 PRODUCTS, LAUNCHES = -1, -2
 """What stands for the space in the key of the column of a warp's products, and of that for the launches before this one."""
-_GROWTH = 8
+_GROWTH = 64
 KNOWN, FENCED, FENCED_GLOBAL, RELEASED, SEQUENCED, OBSERVED = range(6)
 """The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy too, what is
 released to the proxy of tensor maps, and the two of fences in sequence."""
@@ -63,10 +63,15 @@ class Clocks:
         """The number of the first thread among those of all clusters."""
         self.rows = np.zeros((planes, threads, threads), np.int32)
         self._all = np.arange(threads)
-        self.rows[KNOWN, self._all, self._all] = 1
+        self._diagonal = self._own_clocks()
+        """What each thread knows of itself, in `rows`."""
+        self._diagonal[:] = 1
         self._foreign: list[Mapping[int, np.ndarray]] = [{}] * threads
+        self._knows_foreign = False
         self._columns: dict[tuple[int, int], int] = {}
         self._used = threads
+        self._warp_rows: dict[int, Row] = {}
+        """What each warp knows together, where nobody has learnt anything since somebody asked."""
 
     def numbers(self, threads: Threads) -> np.ndarray:
         """The numbers of some threads."""
@@ -74,17 +79,17 @@ class Clocks:
 
     def own(self, threads: Threads) -> np.ndarray:
         """The clocks of some threads themselves."""
-        chosen = self._all[threads]
-        return self.rows[KNOWN, chosen, chosen]
+        return self._diagonal[threads]
 
     def tick(self, threads: Threads) -> None:
         """What these threads do from now on is not what they handed on before."""
-        chosen = self._all[threads]
-        self.rows[KNOWN, chosen, chosen] += 1
+        self._warp_rows.clear()
+        self._diagonal[threads] += 1
 
     def fence(self, threads: Threads, planes: Sequence[int]) -> None:
         """All that these threads know comes before another proxy's accesses that come after this."""
         if len(self.rows) > 1:
+            self._warp_rows.clear()
             for plane in planes:
                 self.rows[plane, threads] = self.rows[KNOWN, threads]
             self.tick(threads)
@@ -96,6 +101,7 @@ class Clocks:
 
     def fence_in_sequence(self, threads: np.ndarray) -> None:
         """`fence.sc`: these threads know what came before the fences that theirs follow."""
+        self._warp_rows.clear()
         known = np.maximum(self.rows[KNOWN, threads], self.rows[OBSERVED, threads])
         self.rows[KNOWN, threads] = self.rows[SEQUENCED, threads] = known
         for thread in threads.tolist():
@@ -112,24 +118,38 @@ class Clocks:
 
     def row(self, threads: Threads) -> Row:
         """What these threads know together."""
-        dictionaries = {id(self._foreign[thread]): self._foreign[thread] for thread in self._all[threads].tolist()}
         foreign: Mapping[int, np.ndarray] = {}
-        for each in dictionaries.values():
-            foreign = _merged(foreign, each.items())
+        if self._knows_foreign:
+            dictionaries = {id(self._foreign[thread]): self._foreign[thread] for thread in self._all[threads].tolist()}
+            for each in dictionaries.values():
+                foreign = _merged(foreign, each.items())
         return Row(self.number, self.rows[:, threads].max(1), foreign)
+
+    def row_of_warp(self, warp: int) -> Row:
+        """What the threads of a warp know together."""
+        found = self._warp_rows.get(warp)
+        if found is None:
+            found = self._warp_rows[warp] = self.row(slice(32 * warp, 32 * warp + 32))
+        return found
 
     def learn(self, threads: Threads, row: Row) -> None:
         """Let these threads know what a row says."""
+        self._warp_rows.clear()
         others = []
         for number, clocks in ((row.number, row.clocks), *row.foreign.items()):
             if number == self.number:
                 width = clocks.shape[1]
                 self._fit(width)
-                self.rows[:, threads, :width] = np.maximum(self.rows[:, threads, :width], clocks[:, None])
+                known = self.rows[:, threads, :width]
+                if isinstance(threads, slice):  # `known` is part of the rows.
+                    np.maximum(known, clocks[:, None], out=known)
+                else:
+                    self.rows[:, threads, :width] = np.maximum(known, clocks[:, None])
             else:
                 others.append((number, clocks))
         if not others:
             return
+        self._knows_foreign = True
         done: dict[int, Mapping[int, np.ndarray]] = {}
         for thread in self._all[threads].tolist():
             old = self._foreign[thread]
@@ -145,8 +165,7 @@ class Clocks:
 
     def waited_for_launches(self, threads: Threads) -> None:
         """`griddepcontrol.wait`: these threads know that the launches before this one have ended."""
-        column = self.column((LAUNCHES, 0))
-        self.rows[:, threads, column] = 1
+        self._raise_to(threads, self.column((LAUNCHES, 0)), 1)
 
     def know_launches(self, threads: Threads) -> np.ndarray:
         """For each thread whether it knows the launches before this one to have ended."""
@@ -156,14 +175,31 @@ class Clocks:
     def column(self, barrier: tuple[int, int], fresh: bool = False) -> int:
         """The column of an mbarrier (space, offset), or of products (`PRODUCTS`, warp); a `fresh` one is unknown to everybody."""
         if fresh or barrier not in self._columns:
+            self._warp_rows.clear()
             self._columns[barrier] = self.threads + (self._used - self.threads) % MBARRIERS
             self._used += 1
             self._fit(self._columns[barrier] + 1)
             self.rows[:, :, self._columns[barrier]] = 0
         return self._columns[barrier]
 
+    def see(self, threads: Threads, barrier: tuple[int, int], phases: int) -> None:
+        """These threads have seen so many phases of an mbarrier complete."""
+        column = self.column(barrier)
+        self._raise_to(threads, column, np.maximum(self.rows[:, threads, column], phases))
+
+    def see_product_end(self, threads: slice) -> tuple[int, int]:
+        """The threads of a warp have waited for one more of its products; the column of these, and how many it were."""
+        column = self.column((PRODUCTS, threads.start >> 5))
+        count = int(self.rows[KNOWN, threads, column].max()) + 1
+        self._raise_to(threads, column, count)
+        return column, count
+
+    def _raise_to(self, threads: Threads, column: int, clocks: np.ndarray | int) -> None:
+        self._warp_rows.clear()
+        self.rows[:, threads, column] = clocks
+
     def knows(self, threads: np.ndarray, agents: np.ndarray, clocks: np.ndarray, plane: int) -> np.ndarray:
-        """For each thread whether it knows an agent of this cluster up to a clock."""
+        """For each thread, or the only one, whether it knows agents of this cluster up to clocks."""
         rows = self.rows[plane]
         return rows.take(threads * rows.shape[1] + agents) >= clocks
 
@@ -174,7 +210,7 @@ class Clocks:
         known = self.knows(threads, np.where(inside, local, 0), clocks, plane) & inside
         unsure = ~known & (clocks > 0) & ~inside
         if unsure.any():
-            size = self.threads + MBARRIERS
+            size, threads = self.threads + MBARRIERS, np.broadcast_to(threads, agents.shape)
             for index in np.flatnonzero(unsure).tolist():
                 number, agent = divmod(int(agents[index]), size)
                 row = self._foreign[int(threads[index])].get(number)
@@ -188,6 +224,10 @@ class Clocks:
         if missing > 0:
             more = np.zeros((*self.rows.shape[:2], -(-missing // _GROWTH) * _GROWTH), np.int32)
             self.rows = np.concatenate([self.rows, more], axis=2)
+            self._diagonal = self._own_clocks()
+
+    def _own_clocks(self) -> np.ndarray:
+        return self.rows[KNOWN].reshape(-1)[:: self.rows.shape[2] + 1][: self.threads]
 
 
 def _larger(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -160,7 +160,7 @@ class RaceDetector:
             memories = (self._memory(operation.reads[0].space, convoy.cta), self._memory(operation.writes[0].space, convoy.cta))
             cluster.flights.copy(operation, Actor(cluster.clocks, threads, site, convoy), memories)
         elif operation.kind == "product":
-            actor = Actor(cluster.clocks, threads[:1], site, convoy, cluster.clocks.row(threads))
+            actor = Actor(cluster.clocks, threads[:1], site, convoy, cluster.clocks.row_of_warp(int(threads[0]) >> 5))
             cluster.flights.product(operation, actor, self._memory(convoy.cta.shared, convoy.cta))
             if isinstance(operation, Product):
                 self._products.issued(operation, convoy.first + int(lanes[0]) // 32)

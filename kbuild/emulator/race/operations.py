@@ -10,7 +10,7 @@ import numpy as np
 from kbuild.emulator.asyncp.cp_async import Copy
 from kbuild.emulator.asyncp.operation import Extent, Operation
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
-from kbuild.emulator.race.clocks import PRODUCTS, Clocks
+from kbuild.emulator.race.clocks import Clocks
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, pack
 
@@ -22,6 +22,7 @@ class Noted:
     memory: Memory
     cells: np.ndarray
     words: np.ndarray
+    """One for each granule, or one for all; so are the threads."""
     threads: np.ndarray
     """The thread of the cluster that each granule counts for."""
     granule: int
@@ -33,10 +34,13 @@ class Noted:
         self.follow()
         shadow = self.memory.shadow
         old = shadow.writers if self.column is None else shadow.readers[self.column]
-        same = old[self.cells] == self.words
+        same = old.take(self.cells) == self.words
         if chosen is not None:
             same &= chosen if len(chosen) == len(same) else np.repeat(chosen, len(same) // len(chosen))
-        new = np.broadcast_to(pack(site, agents, clocks), chosen.shape if chosen is not None else same.shape)
+        new = pack(site, agents, clocks)
+        if new.size == 1:
+            old[self.cells[same] if np.count_nonzero(same) < len(same) else self.cells] = new
+            return
         if len(new) != len(same):
             new = np.repeat(new, len(same) // len(new))
         old[self.cells[same]] = new[same]
@@ -53,7 +57,8 @@ class Noted:
         count = self.granule // self.memory.shadow.granule
         if count > 1:
             self.cells = (self.cells[:, None] * count + np.arange(count)).ravel()
-            self.words, self.threads = np.repeat(self.words, count), np.repeat(self.threads, count)
+            if len(self.words) > 1:
+                self.words, self.threads = np.repeat(self.words, count), np.repeat(self.threads, count)
             self.granule = self.memory.shadow.granule
 
 
@@ -105,7 +110,7 @@ class Flights:
             if len(extent.offsets):
                 memory = memory_of(extent.space)
                 cells = memory.shadow.cells_of(extent)
-                self._write(flight, memory, cells, replace(actor, threads=np.full(len(cells), actor.threads[0])))
+                self._write(flight, memory, cells, actor)
 
     def product(self, operation: Operation, actor: Actor, memory: Memory) -> None:
         """A product of one warp; `actor` has its first thread."""
@@ -131,9 +136,8 @@ class Flights:
 
     def _ended(self, product: Operation, flight: Flight, threads: np.ndarray) -> None:
         """The threads of a warp have waited for its product: one more has ended."""
-        column = self.clocks.column((PRODUCTS, int(flight.actor.threads[0]) >> 5))
-        count = self.clocks.rows[0, threads, column].max() + 1
-        self.clocks.rows[:, threads, column] = count
+        first = int(threads[0])
+        column, count = self.clocks.see_product_end(slice(first, first + len(threads)))
         for noted in flight.reads:
             noted.settle(column, count, flight.actor.site.number)
         del self.flights[id(product)]
@@ -186,7 +190,7 @@ class Flights:
             threads = np.repeat(actor.threads, count)
         else:
             cells = memory.shadow.cells_of(extent)
-            threads = np.full(len(cells), actor.threads[0])
+            threads = actor.threads[:1]
         actor = replace(actor, threads=threads)
         self.rules.check_earlier(memory, cells, actor, "reads")
         self.rules.check_writers(memory, cells, actor, "reads", None)
@@ -194,9 +198,9 @@ class Flights:
         self.rules.note_read(memory, cells, actor)
 
     def _read(self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor, column: tuple[str, int]) -> None:
-        actor = replace(actor, threads=np.full(len(cells), actor.threads[0]))
-        self.rules.check_writers(memory, cells, actor, "reads", None)
-        self.rules.check_written(memory, cells, actor)
+        if not self.rules.is_known_writer(memory, cells, actor):
+            self.rules.check_writers(memory, cells, actor, "reads", None)
+            self.rules.check_written(memory, cells, actor)
         number = memory.shadow.column(*column)
         words = self.rules.words(memory, actor, PENDING + self._count)
         memory.shadow.readers[number, cells] = words

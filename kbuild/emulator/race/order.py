@@ -122,8 +122,7 @@ class Order:
             before = [number for number in phases.get(barrier, {}) if number <= phase]
             if before:
                 self.clocks.learn(threads, phases[barrier][max(before)])
-        column = self.clocks.column(barrier)
-        self.clocks.rows[:, threads, column] = np.maximum(self.clocks.rows[:, threads, column], phase + 1)
+        self.clocks.see(threads, barrier, phase + 1)
 
     def begun(self, barrier: tuple[int, int], thread: int) -> None:
         """A thread makes an mbarrier: what an older one at the same place meant is over."""

@@ -43,6 +43,18 @@ def sites_of(words: np.ndarray) -> np.ndarray:
     return words >> (CLOCK_BITS + AGENT_BITS)
 
 
+def clock_of(word: int) -> int:
+    return word & _CLOCK
+
+
+def agent_of(word: int) -> int:
+    return word >> CLOCK_BITS & _AGENT
+
+
+def site_of(word: int) -> int:
+    return word >> (CLOCK_BITS + AGENT_BITS)
+
+
 class Shadow:
     """The last writer of each granule, and its readers: one column for each reader that is kept apart."""
 
@@ -50,7 +62,8 @@ class Shadow:
         self.granule, self.shift = LARGEST_GRANULE, 4
         self.size = size
         self.writers = np.zeros(-(-size // LARGEST_GRANULE), np.int64)
-        self.readers = np.zeros((columns, len(self.writers)), np.int64)
+        self.readers = self._room = np.zeros((columns, len(self.writers)), np.int64)
+        """The columns, and as many as there is room for."""
         self.covered: np.ndarray | None = None
         """Where an atomic operation was the last writer, the last one that was none; None: nowhere."""
         self._columns: dict[tuple[str, int], int] = {}
@@ -68,7 +81,7 @@ class Shadow:
         self.readers[columns, cells] = words
         beside = self.readers[columns, cells] != words
         if beside.any():
-            self._crowd.add(cells[beside], words[beside])
+            self._crowd.add(cells[beside], np.broadcast_to(words, beside.shape)[beside])
 
     def crowd(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The readers of granules that stand in no column: for each its place in `cells`, and its word."""
@@ -114,7 +127,10 @@ class Shadow:
         found = self._columns.get((kind, number))
         if found is None:
             found = self._columns[kind, number] = len(self.readers)
-            self.readers = np.concatenate([self.readers, np.zeros((1, len(self.writers)), np.int64)])
+            if found == len(self._room):
+                self._room = np.zeros((2 * found, len(self.writers)), np.int64)
+                self._room[:found] = self.readers
+            self.readers = self._room[: found + 1]
         return found
 
     def cover(self, cells: np.ndarray, words: np.ndarray) -> None:
@@ -127,7 +143,7 @@ class Shadow:
         count = self.granule // granule
         self.granule, self.shift = granule, granule.bit_length() - 1
         self.writers = np.repeat(self.writers, count)
-        self.readers = np.repeat(self.readers, count, axis=1)
+        self.readers = self._room = np.repeat(self.readers, count, axis=1)
         self.covered = None if self.covered is None else np.repeat(self.covered, count)
         self._crowd.split(count)
 

@@ -118,6 +118,7 @@ class CaseItem(pytest.Item):
         after = self.module(case.source)
         try:
             run_pipeline(after, find_target(case.target), case.passes)
+            assert_nothing_hangs(after)
             actual = print_module(after).strip() + "\n"
         except CompileError as error:
             actual = f"error: {error.message}\n"
@@ -151,6 +152,14 @@ class CaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.case.first, f"case: {self.name}"
+
+
+def assert_nothing_hangs(module: Module) -> None:
+    """Assert that whatever uses a value is in the module: an operation that a pass made and left counts as a user."""
+    inside = {op for function in module.functions.values() for op in function.body.walk()}
+    for op in inside:
+        for result in op.results:
+            assert inside.issuperset(result.users), f"an operation outside of all blocks uses {result} of {op.op_name}"
 
 
 def difference(expected: str, actual: str) -> str:

@@ -34,7 +34,7 @@ from kbuild.compiler.layout import LinearLayout, blocked, default_blocked
 from kbuild.compiler.lower import lower_module
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.lowering import lower_block
-from kbuild.compiler.lower.partials import commutes
+from kbuild.compiler.ir.commutes import commutes
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.ops.tensor import Gather, Histogram, Load, Reduce, ReduceReturn, Scan, Splat, Store

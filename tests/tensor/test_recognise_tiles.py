@@ -7,6 +7,7 @@ import pytest
 from zoo.cases_tiles import FORMS, tile_case
 
 import kbuild
+import kbuild.language as tl
 
 BOTH = ("left: by a_map", "right: by b_map")
 MAPS = {"a_map": "tensormap f16 64x32 64 a M,K lda", "b_map": "tensormap f16 32x32 64 b K,N ldb"}
@@ -61,3 +62,22 @@ def test_promises_that_are_missing(changed: dict[str, str], reason: str) -> None
 def test_every_form_is_one_or_the_other() -> None:
     possible = {"masked", "wrapped", "heads", "batch", "blocks", "constant_stride", "second_half", "above", "sums"}
     assert {*FORMS, "in_place"} == possible | {*REFUSED}
+
+
+@kbuild.jit
+def from_the_outer_loops_on(x, out, K):
+    rows, columns = tl.arange(0, 64)[:, None], tl.arange(0, 32)[None, :]
+    total = tl.zeros((64, 32), tl.float32)
+    for outermost in range(0, K, 32):
+        for outer in range(outermost, K, 32):
+            for inner in range(outer, K, 32):
+                for k in range(inner, K, 32):
+                    place = tl.make_block_ptr(x, (64, K), (K, 1), (0, k), (64, 32), (1, 0))
+                    left = tl.load(place, boundary_check=(0, 1), padding_option="zero")
+                    total = tl.dot(left, tl.full((32, 32), 1, tl.float16), total)
+    tl.store(out + rows * 32 + columns, total)
+
+
+def test_loops_may_begin_where_outer_ones_are() -> None:
+    signature = {"x": "*fp16:16", "out": "*fp32:16", "K": "i32:16"}
+    assert "left: by x_map" in kbuild.compile(from_the_outer_loops_on, signature=signature, stop="ttgir").metadata.tma

@@ -6,10 +6,11 @@ associative; whether it also commutes is found out by comparing what it computes
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from kbuild.compiler.analysis.scratch import Exchange, storage_bytes
-from kbuild.compiler.ir.core import Block, Op, Trait, Value
+from kbuild.compiler.ir.commutes import commutes
+from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.types import Type, element_of
 from kbuild.compiler.lower.convert_layout import shuffle
 from kbuild.compiler.lower.emit import Emitter
@@ -46,31 +47,6 @@ class Combine:
     def select(self, condition: str, left: Partial, right: Partial) -> Partial:
         """`left` where an i1 register holds, else `right`."""
         return tuple(self.emit.select(condition, a, b, llvm_type(t)) for a, b, t in zip(left, right, self.types))
-
-
-def commutes(block: Block) -> bool:
-    """Whether a combine function visibly gives the same when its arguments are swapped."""
-    count = len(block.arguments) // 2
-    swapped = [*block.arguments[count:], *block.arguments[:count]]
-    numbers: dict[Hashable, int] = {}
-    straight, crossed = _expressions(block, block.arguments, numbers), _expressions(block, swapped, numbers)
-    return straight == crossed
-
-
-def _expressions(block: Block, arguments: Sequence[Value], numbers: dict[Hashable, int]) -> list[int]:
-    """The results as numbers, equal for equal expressions of `arguments`; commuting operations take theirs in any order."""
-    known = {argument: numbers.setdefault(index, len(numbers)) for index, argument in enumerate(arguments)}
-    for op in block:
-        operands = [known[value] if value in known else numbers.setdefault(value, len(numbers)) for value in op.operands]
-        if op is block.last:
-            return operands
-        if op.has(Trait.COMMUTES):
-            operands.sort()
-        plain = op.has(Trait.PURE) and not op.regions
-        key = (op.op_name, repr(op.attributes), tuple(operands)) if plain else op
-        for value in op.results:
-            known[value] = numbers.setdefault((key, value.index, str(value.type)), len(numbers))
-    return []
 
 
 def only_op(block: Block) -> Op | None:

@@ -366,11 +366,13 @@ class ReduceReturn(Op, name="tt.reduce.return", traits=Trait.TERMINATOR):
 
 
 class Reduce(Op, name="tt.reduce", traits=PURE):
-    """Tensors combined along `axis` by an associative function of scalars: `combine(a…, b…)`."""
+    """Tensors combined along `axis` by an associative function of scalars: `combine(a…, b…)`, in the order of the axis."""
 
     srcs: tuple[Value, ...]
     axis: int
     combine: Block
+    any_order: bool = False
+    """Whether the function is known to give the same in any order though it does not show it: the best of values with places."""
     scratch: int | None = None
 
     def infer(self) -> list[Type]:

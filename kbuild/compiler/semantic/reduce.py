@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.ir.commutes import commutes
 from kbuild.compiler.ir.core import Block
 from kbuild.compiler.ops.tensor import Gather, Histogram, Reduce, ReduceReturn, Scan
 from kbuild.compiler.semantic.context import Context
@@ -49,18 +50,24 @@ def _combine_block(ctx: Context, function: Any, inputs: tuple[Tensor, ...]) -> B
 @builtin(method=True)
 def reduce(ctx: Context, input, axis, combine_fn, keep_dims=False):
     """A tensor, or tuple of tensors, combined along `axis` (all dimensions if None) by an associative function of two
-    scalars (of two groups of scalars for a tuple).  `keep_dims` keeps the dimension with size one."""
+    scalars (of two groups of scalars for a tuple), in the order of the elements.  `keep_dims` keeps the dimension with size
+    one."""
+    return _reduced(ctx, input, axis, combine_fn, keep_dims)
+
+
+def _reduced(ctx: Context, input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, any_order: bool = False) -> Any:
     inputs = _inputs(ctx, input, "tl.reduce")
     rank = len(inputs[0].shape)
     if not rank:
         ctx.error(f"{ctx.name('input')} is {describe(input)}, there is nothing to reduce", "input")
+    combine = _combine_block(ctx, combine_fn, inputs)
     if axis is None:
-        place = 0
-        inputs = tuple(reshape_to(ctx, item, (item.numel,), can_reorder=True) for item in inputs)
+        place, can_reorder = 0, any_order or commutes(combine)
+        inputs = tuple(reshape_to(ctx, item, (item.numel,), can_reorder=can_reorder) for item in inputs)
     else:
         place = wrap_axis(ctx, axis, rank)
     shape = inputs[0].shape
-    op = ctx.add(Reduce(tuple(item.value for item in inputs), place, _combine_block(ctx, combine_fn, inputs)))
+    op = ctx.add(Reduce(tuple(item.value for item in inputs), place, combine, any_order))
     rest = (*shape[:place], *shape[place + 1 :])
     results = tuple(Tensor(result, item.dtype, rest) for result, item in zip(op.results, inputs))
     if keep_dims:
@@ -72,7 +79,8 @@ def reduce(ctx: Context, input, axis, combine_fn, keep_dims=False):
 
 @builtin()
 def _reduce_with_indices(ctx: Context, input, axis, combine_fn, keep_dims=False):
-    """A reduction over pairs of value and index; along all dimensions if `axis` is None, with flat indices."""
+    """A reduction over pairs of value and index to the best of them, in any order; along all dimensions if `axis` is None, with
+    flat indices."""
     (input,) = _inputs(ctx, input, "the reduction")
     if axis is None:
         rank, input = len(input.shape), reshape_to(ctx, input, (input.numel,))
@@ -87,7 +95,7 @@ def _reduce_with_indices(ctx: Context, input, axis, combine_fn, keep_dims=False)
         if position != place:
             index = expand(ctx, index, position)
     index = broadcast_shape(ctx, index, input.shape)
-    return reduce(ctx, (input, index), axis, combine_fn, keep_dims)
+    return _reduced(ctx, (input, index), axis, combine_fn, keep_dims, any_order=True)
 
 
 @builtin(method=True)

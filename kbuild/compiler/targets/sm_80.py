@@ -24,6 +24,7 @@ GPU_PIPELINE = (
     "accelerate_matmul",
     "remove_conversions",
     "thread_locality",
+    "ordered_reductions",
     "optimize_dot_operands",
     "cse",
     "licm",

@@ -65,18 +65,22 @@ def broadcasts(op: Elementwise) -> Op | None:
     if small is None or not isinstance(type_, TensorType):
         return None
     assert isinstance(small, TensorType)
+    inners = [operand.owner for operand in op.operands]
+    shapes = [TensorType(small.shape, _element(operand), small.layout) for operand in op.operands]
+    if not all(
+        isinstance(inner, Splat | Constant) or (isinstance(inner, Broadcast) and inner.src.type == shape)
+        for inner, shape in zip(inners, shapes)
+    ):
+        return None
     operands: list[Value] = []
-    for operand in op.operands:
-        inner = operand.owner
-        shape = TensorType(small.shape, _element(operand), small.layout)
-        if isinstance(inner, Broadcast) and inner.src.type == shape:
-            operands.append(inner.src)
-        elif isinstance(inner, Splat):
-            operands.append(Splat(inner.src, shape).result)
-        elif isinstance(inner, Constant):
-            operands.append(Constant(inner.value, shape).result)
-        else:
-            return None
+    for inner, shape in zip(inners, shapes):
+        match inner:
+            case Broadcast():
+                operands.append(inner.src)
+            case Splat():
+                operands.append(Splat(inner.src, shape).result)
+            case Constant():
+                operands.append(Constant(inner.value, shape).result)
     result = TensorType(small.shape, type_.element, small.layout)
     return Broadcast(rebuild(op, operands, result).result, type_)
 

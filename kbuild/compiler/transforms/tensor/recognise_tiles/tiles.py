@@ -341,9 +341,9 @@ def _is_zero(value: Value | None) -> bool:
 
 def trips_replaced(form: Polynomial, forms: Polynomials) -> Polynomial:
     """A polynomial with induction variables for counts of iterations.  Raises `Refusal` where that does not go."""
-    for symbol in form.symbols:
-        if isinstance(symbol, Trip):
-            form = _replaced(form, symbol, forms)
+    # The start of an inner loop may count the iterations of outer ones.
+    while (trip := next((symbol for symbol in form.symbols if isinstance(symbol, Trip)), None)) is not None:
+        form = _replaced(form, trip, forms)
     return form
 
 

@@ -1,11 +1,13 @@
 """Brings the operands of reductions whose function need not commute into layouts that can be combined in the order of the axis.
 
-Before, with elements 0 and 32 in the first thread, which combines its own before it asks others:
+Before:
     #a = blocked{sizePerThread=[1], threadsPerWarp=[32], warpsPerCTA=[1], order=[0]}
-    %r: f32 = tt.reduce %x {axis = 0} combine(…)                   %x: tensor<64xf32, #a>
-After, with elements 0 and 1 there:
+    %x: tensor<64xf32, #a> = tt.load %p                          elements 0 and 32 in the first thread
+    %r: f32 = tt.reduce %x {axis = 0} combine(…)
+After:
     #b = blocked{sizePerThread=[2], threadsPerWarp=[32], warpsPerCTA=[1], order=[0]}
-    %1: tensor<64xf32, #b> = ttg.convert_layout %x
+    %x: tensor<64xf32, #a> = tt.load %p
+    %1: tensor<64xf32, #b> = ttg.convert_layout %x               elements 0 and 1 in the first thread
     %r: f32 = tt.reduce %1 {axis = 0} combine(…)
 
 A thread's elements are combined first, then a warp's, then all.  So the lowest bits of the axis have to belong to registers, the

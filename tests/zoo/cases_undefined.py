@@ -73,7 +73,7 @@ def _integer_case(name: str, source: type, result: type) -> Case:
 def _narrow_offsets(table, out, n):
     r = np.arange(128) + n
     wrapped = table[(r + 128) % 256]
-    return {"out": np.concatenate([wrapped, wrapped, wrapped, wrapped[:4]])}
+    return {"out": np.concatenate([wrapped, wrapped, wrapped, wrapped[:4], wrapped[:4]])}
 
 
 def _below_zero(x, out, shift):
@@ -91,7 +91,7 @@ CASES = [
          lambda rng: {"x": rng.permutation(128).astype(np.int32), "out": poisoned(4, 128, dtype=np.int32), "n": 3},
          lambda x, out, n: {"out": np.repeat(np.stack([[-1, 0], [-1, 0], [x[0]] * 2, [x[0]] * 2]), 64, axis=1)}, num_warps=1),
     Case("narrow_offsets", "undefined.py", "narrow_offsets",
-         lambda rng: {"table": rng.permutation(256).astype(np.int32), "out": poisoned(388, dtype=np.int32), "n": 126},
+         lambda rng: {"table": rng.permutation(256).astype(np.int32), "out": poisoned(392, dtype=np.int32), "n": 126},
          _narrow_offsets, num_warps=1, aligned=False),
     _integer_case("halves_to_int8", np.float16, np.int8),
     _integer_case("floats_to_uint16", np.float32, np.uint16),

@@ -101,7 +101,7 @@ class Emitter:
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
         """Registers of offsets and pointers as a base plus a constant."""
         self.narrow: dict[Value, bool] = {}
-        """Of offsets of pointers, whether numbers of less than 32 bits may be in them."""
+        """Of offsets of pointers, whether they may be made of integers of 8 or 16 bits."""
         self.views: dict[Op, Sequence[int]] = {}
         """Of operations that only reorder registers, how."""
         self.accumulators: dict[Op, Any] = {}

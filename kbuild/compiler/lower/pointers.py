@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import I32, I64, IntType, PointerType, TensorType, bit_width, element_of
+from kbuild.compiler.ir.types import I1, I32, I64, IntType, PointerType, TensorType, bit_width, element_of
 from kbuild.compiler.lower.emit import Emitter, LazyRegisters
 from kbuild.compiler.lower.index import coordinate
 from kbuild.compiler.lower.literals import GLOBAL_POINTER, memory_bits, memory_type
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shapes import View, layout, source_registers
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI, unsigned
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, Elementwise, ExtSI, ExtUI, MulI, ShLI, SubI, unsigned
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
 
 VIEW_DEPTH = 48
@@ -157,20 +157,19 @@ def _wide_offset(emit: Emitter, offset: Value, register: int) -> Parts:
 
 
 def _may_wrap(emit: Emitter, offset: Value, depth: int = 0) -> bool:
-    """Whether an offset is a number of less than 32 bits, or may be a sum or product of some.  Where LLVM's strength reduction
-    makes one address of another, it takes the difference of their indices before these are extended (it looks through the
-    `sext` of a GEP's index), which is wrong where one of them has wrapped around."""
+    """Whether an offset is made, or may be, of integers of 8 or 16 bits.  Where LLVM's strength reduction makes one address of
+    another, it takes the difference of their indices before these are extended (it looks through the `sext` of a GEP's index),
+    which is wrong where one of them has wrapped around."""
     if offset not in emit.narrow:
-        op = offset.op
-        match op:
-            case _ if bit_width(offset.type) < 32 or depth == VIEW_DEPTH:
-                found = True
-            case (
-                AddI() | SubI() | MulI() | ShLI() | ExtSI() | Splat() | Hint() | Broadcast() | ExpandDims() | Reshape() | Trans()
-            ):
-                found = any(_may_wrap(emit, operand, depth + 1) for operand in op.operands)
-            case _:
-                found = False
+        element, op = element_of(offset.type), offset.op
+        if not isinstance(element, IntType) or element == I1:
+            found = False
+        elif element.bits < 32 or depth == VIEW_DEPTH:
+            found = True
+        elif isinstance(op, Elementwise | Splat | Hint | View) and not isinstance(op, ExtUI):
+            found = any(_may_wrap(emit, operand, depth + 1) for operand in op.operands)
+        else:
+            found = False
         emit.narrow[offset] = found
     return emit.narrow[offset]
 

@@ -94,3 +94,5 @@ def narrow_offsets(table, out, n):
     tl.store(out + 256 + r - n, tl.load(table + 128 + short // 256))
     for i in tl.static_range(4):
         tl.store(out + 384 + i, tl.load(table + 128 + (first + i)))
+        either = tl.where(n > 99, (first + i).to(tl.int32), (first + i + 7).to(tl.int32))
+        tl.store(out + 388 + i, tl.load(table + 128 + either))

@@ -24,12 +24,12 @@ OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2", "-nvptx-mad-wide-opt", f"-o
 """Pointers to shared memory have 32 bits; products and sums contract to fma; wide multiply-adds are used."""
 _GUARD = "-enable-poison-reuse-guard"
 """Straight-line strength reduction asks of each pair of sums whether one of them may be poison before one is made of the other.
-Sums here carry no marks of the lowering's, only such as LLVM itself has proved, so the question is one of cost: not asked, all
-addresses of a tile become one chain of sums, which is short to write, but of which each waits for the one before, and the loop
-behind it begins with copies of them; asked, it takes time that grows with the square of the number of sums."""
-_MOST_GUARDED = 512
-"""Sums, products and addresses of a module for which it is asked: 400 take LLVM a tenth of a second more, 1,500 three seconds."""
-_SUM = re.compile(r" = (?:add|mul|getelementptr) ")
+Sums here carry no marks of the lowering's, only such as LLVM itself has proved, so the question is one of cost.  Not asked, all
+addresses of a tile become one chain of sums, which is the shortest code; but each waits for the one before, and the loop behind
+a long chain begins with copies of it.  Asked, it takes time that grows with the square of their number."""
+_GUARDED = range(48, 129)
+"""Addresses in global memory for which it is asked: for 100 of them that takes a tenth of a second, for 400 three seconds."""
+_ADDRESS = re.compile(r" = getelementptr [^,]+, ptr addrspace\(1\) ")
 
 _LOCK = threading.Lock()
 """A machine serves one thread at a time, and options are those of the process."""
@@ -71,7 +71,7 @@ def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | No
     """
     with _LOCK:
         machine = _machine(arch or target.arch, feature or target.ptx_feature)
-        _set_option(f"{_GUARD}={'true' if len(_SUM.findall(text)) <= _MOST_GUARDED else 'false'}")
+        _set_option(f"{_GUARD}={'true' if len(_ADDRESS.findall(text)) in _GUARDED else 'false'}")
         with _parsed(text) as module:
             _optimize(module, machine)
             ptx = _emit(module, machine)

@@ -20,7 +20,7 @@ def finish(g: Generator) -> None:
         helper(g)
     if g.programs > 1 and g.chance(0.15):
         early_return(g)
-    for _ in range(g.pick(1, 2, 2, 3, 4, 5)):
+    for _ in range(g.pick(1, 2, 2, 3, 3, 4)):
         g.statement(DEEPEST)
     if g.chance(0.2):
         value = inexact(g, g.shape(), 1)
@@ -138,7 +138,7 @@ def for_loop(g: Generator, depth: int) -> bool:
         assignment(g, depth)
     name = g.fresh("i")
     form = g.pick("up", "up", "up", "down", "step", "static", "nested")
-    low, high = g.scalar(-3, 3), g.scalar(0, 4)
+    low, high = g.scalar(-3, 3) if g.chance(0.4) else g.literal(I32, -2, 0), g.scalar(0, 4)
     inside, text = Type(I32, (), low.type.low, max(high.type.high - 1, low.type.low)), ["range(", low, ", ", high, ")"]
     trips = max(high.type.high - low.type.low, 0)
     if form == "up" and g.chance(0.5):

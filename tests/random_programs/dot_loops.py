@@ -157,7 +157,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
     init = start(g, product.result, shape, low, high) if high else g.constant(product.result, shape, 0, 0)
     acc = g.assign(g.fresh("acc"), init, Type(product.result, shape, -total - product.step, total + product.step))
     sides = [Side(g, product, side, rounds) for side in "ab"]
-    fixed = {side: side.tile("0") for side in sides if g.chance(0.15)}
+    fixed = {side: side.tile("0") for side in sides if g.chance(0.2)}
     counter = g.fresh("k")
     head = _head(g, counter, trips)
     assert head.body is not None
@@ -173,7 +173,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
         g.assign(str(acc), summed, acc.type)
         if g.chance(0.15):
             g.statement(depth - 1)
-        if g.chance(0.15):
+        if g.chance(0.2):
             store(g, _rows(g, acc))
         for side in sides:
             if side not in fixed:
@@ -188,7 +188,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
 
 def _head(g: Generator, counter: str, trips: str) -> Statement:
     """The head of a loop that counts rounds from zero on."""
-    form = g.pick("range", "range", "range", "tl.range", "tl.range", "while")
+    form = g.pick("range", "range", "range", "tl.range", "tl.range", "while", "while")
     if form == "while":
         g.add(f"{counter} = {g.pick('0', 'tl.full((), 0, tl.int32)')}")
         return Statement(Line(f"while {counter} < {trips}:"), body=[])

@@ -29,7 +29,7 @@ class Product:
         if self.a.bits == 8:
             self.k = max(self.k, 32)
         most, halved = g.pick(14, 14, 15, 16, 17), "mnk"
-        if g.num_warps >= 4 and self.a != F64 and g.chance(0.4):  # Rows for a warpgroup.
+        if g.num_warps >= 4 and self.a != F64 and g.chance(0.6):  # Rows for a warpgroup.
             self.m, most, halved = 64, max(most, 15), "nk"
         while self.m * self.n * self.k > 1 << most or self.m * self.n > 1 << 13:
             name = max(halved, key=lambda letter: getattr(self, letter))
@@ -59,6 +59,9 @@ class Product:
 def operand(g: Generator, product: Product, dtype: DType, shape: tuple[int, ...]) -> Expr:
     """A matrix of small numbers: loaded, or computed."""
     bound = product.bound
+    known = [Expr(t, name) for name, t in g.variables() if (t.dtype, t.shape) == (dtype, shape) and t.within(-bound, bound)]
+    if known and g.chance(0.5):
+        return g.pick(*known)
     if g.chance(0.25):
         found = g.whole(dtype, shape[::-1] if len(shape) == 2 else shape, -bound, bound, 1)
         return Expr(found.type.shaped(*shape), "tl.trans(", found, ")") if len(shape) == 2 else found
@@ -95,7 +98,7 @@ def grid_text(g: Generator, shape: tuple[int, ...]) -> str:
     return " + ".join(parts)
 
 
-@statement(1.5)
+@statement(2)
 def dot(g: Generator, depth: int) -> bool:
     """A product, perhaps with a start value, perhaps as the operand of another."""
     product = Product(g, 1)
@@ -104,13 +107,14 @@ def dot(g: Generator, depth: int) -> bool:
     batch = (g.pick(2, 4),) if g.chance(0.15) and product.m * product.n * product.k <= 1 << 14 else ()
     a = operand(g, product, product.a, (*batch, product.m, product.k))
     b = operand(g, product, product.b, (*batch, product.k, product.n))
+    a, b = (g.named(value) if g.chance(0.5) else value for value in (a, b))
     shape = (*batch, product.m, product.n)
     bound = product.limit // 4
-    acc = start(g, product.result, shape, -bound, bound) if g.chance(0.5) else None
+    acc = start(g, product.result, shape, -bound, bound) if g.chance(0.65) else None
     extra = max(abs(acc.type.low), abs(acc.type.high)) if acc else 0
     type_ = Type(product.result, shape, -product.step - extra, product.step + extra)
     found = g.named(Expr(type_, *product.text(a, b, acc)))
-    if g.chance(0.3) and not batch and product.a not in (E4M3, E5M2, BF16) and product.n >= (32 if product.a == I8 else 16):
+    if g.chance(0.4) and not batch and not product.a.is_fp8 and product.n >= (32 if product.a == I8 else 16):
         found = _chained(g, product, found) or found
     if g.chance(0.5):
         store(g, found)

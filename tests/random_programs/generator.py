@@ -119,7 +119,7 @@ class Generator:
     def declare_scalars(self) -> None:
         """Numbers handed to the kernel: trip counts, divisors, sizes."""
         for _ in range(3):
-            value = self.pick(0, 0, 1, 2, 3, 5, 16, 32, -1, -7)
+            value = self.pick(0, 0, 1, 2, 2, 3, 3, 5, 16, 32, -1, -7)
             hint = ":1" if value == 1 and self.chance(0.5) else ":16" if value % 16 == 0 and self.chance(0.5) else ""
             self.declare(Argument(self.fresh("n"), I32, value=value, hint=hint))
         if self.chance(0.4):

@@ -137,6 +137,24 @@ def condition(g: Generator, a: Expr, shape: Shape) -> Expr:
     return Expr(Type(I1, shape, 0, 1), "(", a, f" {sign} ", bound, ")")
 
 
+def _mask(g: Generator, numbers: Expr, shape: Shape) -> Expr:
+    return condition(g, numbers, shape) if g.chance(0.5) else _edges(g, shape)
+
+
+def _edges(g: Generator, shape: Shape) -> Expr:
+    """The mask of a block that lies across the edges of a matrix."""
+    parts: list[str | Expr] = []
+    for axis, size in enumerate(shape):
+        if axis + 1 < len(shape) and g.chance(0.5):
+            continue
+        numbers = f"tl.arange(0, {size})"
+        if len(shape) > 1:
+            numbers += f"[{', '.join(':' if number == axis else 'None' for number in range(len(shape)))}]"
+        bound = g.literal(I32, 0, size) if g.chance(0.6) else g.scalar(-3, size + 3)
+        parts += [" & " if parts else "(", f"({numbers} < ", bound, ")"]
+    return Expr(Type(I1, shape, 0, 1), *parts, ")")
+
+
 def within(g: Generator, a: Expr, size: int) -> tuple[Expr, Expr | None]:
     """An index brought into an array, or a mask that says where it is inside."""
     shape = a.type.shape
@@ -176,7 +194,7 @@ def load(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr:
         offsets = g.expression(I32, shape, 1)
     offsets, mask = within(g, offsets, array.size)
     if mask is None and shape and g.chance(0.4):
-        mask = condition(g, offsets, shape) if g.chance(0.7) else compared(g, shape, 1)
+        mask = _mask(g, offsets, shape) if g.chance(0.7) else compared(g, shape, 1)
     offsets = addressed(g, offsets)
     if mask is None:
         return Expr(type_, f"tl.load({array.name} + ", offsets, ")")
@@ -195,7 +213,7 @@ def _other(g: Generator, dtype: DType, shape: Shape, like: Type) -> Expr:
     low, high = (max(like.low, -9), min(like.high, 9)) if like.is_whole else (-9, 9)
     if low > high:
         low = high = like.low
-    return g.literal(dtype, low, high) if g.chance(0.6) else g.whole(dtype, shape, low, high, 1)
+    return g.literal(dtype, low, high) if g.chance(0.4) else g.whole(dtype, shape, low, high, 1)
 
 
 def loaded(g: Generator, dtype: DType, shape: Shape) -> Expr:
@@ -302,7 +320,7 @@ def store(g: Generator, value: Expr, tolerance: float = 0.0) -> None:
         return
     parts: list[str | Expr] = [f"tl.store({output.name} + {base} + ", addressed(g, offsets), ", ", value]
     if shape and g.chance(0.25):
-        parts += [", mask=", condition(g, row_major(shape), shape)]
+        parts += [", mask=", _mask(g, row_major(shape), shape)]
     g.add(*parts, ")")
 
 
@@ -338,11 +356,11 @@ def _store_block(g: Generator, output: Argument, value: Expr, base: str) -> None
     g.add(f"tl.store({name}, ", value, f", boundary_check={tuple_text(checked)})")
 
 
-@statement(1)
+@statement(1.5)
 def atomic(g: Generator, depth: int) -> bool:
     """An atomic operation whose result does not depend on the order."""
     shape = g.shape()
-    operation = g.pick("add", "max", "min", "and", "or", "xor", "xchg", "cas")
+    operation = g.pick("add", "max", "max", "min", "min", "and", "or", "xor", "xchg", "cas")
     dtype = g.pick(I32, I32, U32, I64, U64, *((F32, F16, F64) if operation == "add" else ()))
     low, high = (-8, 8) if dtype.is_signed else (0, 8)
     is_any = not dtype.is_float and operation != "cas" and g.chance(0.5)

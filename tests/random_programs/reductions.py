@@ -11,9 +11,10 @@ from random_programs.types import BF16, F32, F64, I32, I64, INTEGERS, U32, U64, 
 Shape = tuple[int, ...]
 COMBINES = {
     "add": "a + b", "mul": "a * b", "xor": "a ^ b", "and": "a & b", "or": "a | b",
-    "max": "tl.where(a > b, a, b)", "min": "tl.minimum(a, b)", "first": "a", "last": "b", "gcd_mask": "(a | b) & 255",
+    "max": "tl.where(a > b, a, b)", "min": "tl.minimum(a, b)", "gcd_mask": "(a | b) & 255",
+    "first": "a", "last": "b", "filled": "tl.where(b != 0, b, a)",
 }  # fmt: skip
-"""Associative functions of two numbers; `first` and `last` do not commute."""
+"""Associative functions of two numbers; `first`, `last` and `filled`, the last one that is not zero, do not commute."""
 
 
 def combine(g: Generator, name: str) -> str:
@@ -110,13 +111,13 @@ def reduced(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
 
 def _custom(g: Generator, a: Expr, axis: int, shape: Shape, dtype: DType) -> Expr | None:
     """A reduction by a function of the program's own."""
-    names = ["add", "max", "min", "first", "last"] if dtype.is_float else list(COMBINES)
+    names = ["add", "max", "min", "first", "last", "filled"] if dtype.is_float else list(COMBINES)
     if dtype.bits == 8:
         names.remove("gcd_mask") if "gcd_mask" in names else None
     if dtype == BF16:
-        names = ["max", "first", "last"]  # The others give fp32.
+        names = ["max", "first", "last", "filled"]  # The others give fp32.
     name = g.pick(*names)
-    if name in ("max", "min", "first", "last"):
+    if name in ("max", "min", "first", "last", "filled"):
         found: Type | None = a.type.shaped(*shape)
     elif name == "add":
         size = a.type.shape[axis]
@@ -148,8 +149,10 @@ def scanned(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
         if dtype.is_float and (dtype not in (F32, F64) or most > dtype.limit):
             return None
         return found and Expr(found, "tl.cumsum(", a, f", {axis}{reverse})")
-    name = g.pick("max", "min" if dtype != BF16 else "max", "first", *(() if dtype.is_float else ("add", "xor", "or", "mul")))
-    found = a.type if name in ("max", "min", "first") else full(dtype, shape)
+    name = g.pick(
+        "max", "min" if dtype != BF16 else "max", "first", "filled", *(() if dtype.is_float else ("add", "xor", "or", "mul"))
+    )
+    found = a.type if name in ("max", "min", "first", "filled") else full(dtype, shape)
     return Expr(found, "tl.associative_scan(", a, f", {axis}, {combine(g, name)}{reverse})")
 
 

@@ -31,6 +31,8 @@ class Product:
         most, halved = g.pick(14, 14, 15, 16, 17), "mnk"
         if g.num_warps >= 4 and self.a != F64 and g.chance(0.6):  # Rows for a warpgroup.
             self.m, most, halved = 64, max(most, 15), "nk"
+        if self.a in (F32, F64):  # Perhaps by scalar instructions, which are many where there are few threads.
+            most = min(most, 12 + g.num_warps.bit_length())
         while self.m * self.n * self.k > 1 << most or self.m * self.n > 1 << 13:
             name = max(halved, key=lambda letter: getattr(self, letter))
             setattr(self, name, getattr(self, name) // 2)

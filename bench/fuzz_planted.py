@@ -143,7 +143,8 @@ def _reported(task: tuple[Path, Plant, Path, range]) -> Outcome | None:
         few = ", ".join(map(str, outcome.reached[:8]))
         text = f"NOT FOUND in {outcome.tried} programs, {seconds:.0f} s; {len(outcome.reached)} differ: {few}"
     else:
-        text = f"{outcome.tried:4} programs, {len(outcome.reached):3} differ, {seconds:3.0f} s: seed {outcome.seed} {outcome.finding}"
+        differ = len(outcome.reached)
+        text = f"{outcome.tried:4} programs, {differ:3} differ, {seconds:3.0f} s: seed {outcome.seed} {outcome.finding}"
     print(f"{plant.name:52} {text[:180]}", flush=True)
     return outcome
 

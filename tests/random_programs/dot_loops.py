@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from random_programs.arrays import Argument
-from random_programs.dots import Product, start
-from random_programs.elementwise import widened
+from random_programs.dots import Product, finished, rows, start
 from random_programs.generator import LOOP_OPTIONS, Generator, statement
 from random_programs.memory import host_descriptor, store
 from random_programs.nodes import Expr, Line, Statement
-from random_programs.types import F16, F32, I32, DType, Type
+from random_programs.types import I32, DType, Type
 
 _SIZE = 16384
 """Elements of an operand's array."""
@@ -174,7 +173,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
         if g.chance(0.15):
             g.statement(depth - 1)
         if g.chance(0.2):
-            store(g, _rows(g, acc))
+            store(g, rows(g, acc))
         for side in sides:
             if side not in fixed:
                 side.move()
@@ -182,7 +181,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
             head.body.append(Statement(Line(f"{counter} += 1"), is_fixed=True))
         g.trips = outer
     g.blocks[-1].append(head)
-    store(g, _epilogue(g, acc))
+    store(g, finished(g, acc))
     return True
 
 
@@ -202,31 +201,3 @@ def _trips(g: Generator, rounds: int) -> str:
     if known:
         return g.pick(*known)
     return str(rounds) if g.chance(0.3) else g.declare(Argument(g.fresh("n"), I32, value=rounds)).name
-
-
-def _rows(g: Generator, acc: Expr) -> Expr:
-    """One number of each row: its sum where that is exact, or its maximum."""
-    m, n = acc.type.shape
-    if max(abs(acc.type.low), acc.type.high) * n <= acc.type.dtype.high and g.chance(0.5):
-        return Expr(acc.type.shaped(m).ranged(acc.type.low * n, acc.type.high * n), "tl.sum(", acc, ", 1)")
-    back = ".to(tl.float16)" if acc.type.dtype == F16 else ""
-    return Expr(acc.type.shaped(m), "tl.max(", acc, f", 1){back}")
-
-
-def _epilogue(g: Generator, acc: Expr) -> Expr:
-    """The sum, as kernels finish it."""
-    form = g.pick("", "", "rows", "relu", "trans", "cast", "bias")
-    m, n = acc.type.shape
-    dtype = acc.type.dtype
-    if form == "relu":
-        return Expr(acc.type, "tl.maximum(", acc, f", {'0.0' if dtype.is_float else '0'})", widened(dtype))
-    if form == "rows":
-        return _rows(g, acc)
-    if form == "trans":
-        return Expr(acc.type.shaped(n, m), "tl.trans(", acc, ")")
-    if form == "cast" and dtype == F32 and acc.type.within(-2048, 2048):
-        return Expr(Type(F16, (m, n), acc.type.low, acc.type.high), acc, ".to(tl.float16)")
-    if form == "bias" and acc.type.high + 8 <= dtype.high:
-        bias = g.whole(dtype, (1, n), -8, 8, 1)
-        return Expr(acc.type.ranged(acc.type.low - 8, acc.type.high + 8), "(", acc, " + ", bias, ")")
-    return acc

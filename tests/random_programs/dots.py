@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from random_programs.generator import Generator, statement, tuple_text
+from random_programs.elementwise import widened
+from random_programs.generator import Generator, number, statement, tuple_text
 from random_programs.memory import store
 from random_programs.nodes import Expr
-from random_programs.types import BF16, E4M3, E5M2, F16, F32, F64, I8, I32, DType, Type
+from random_programs.types import ANY, BF16, E4M3, E5M2, F16, F32, F64, I8, I32, DType, Type
 
 OPERANDS = (F16, F16, F16, BF16, F32, F32, I8, E4M3, E5M2, F64)
 _SUMS = {F32: 1 << 20, F16: 2048, I32: 1 << 30, F64: 1 << 40}
@@ -86,6 +87,42 @@ def start(g: Generator, dtype: DType, shape: tuple[int, ...], low: int, high: in
     return Expr(value.type.shaped(*shape), "tl.broadcast_to(", value, f", {tuple_text(shape)})")
 
 
+def finished(g: Generator, sums: Expr) -> Expr:
+    """Sums of products, as kernels finish them."""
+    for _ in range(g.pick(0, 1, 1, 2)):
+        sums = _step(g, sums) if len(sums.type.shape) == 2 else sums
+    return sums
+
+
+def _step(g: Generator, sums: Expr) -> Expr:
+    form, (m, n), dtype = g.pick("rows", "relu", "trans", "trans", "cast", "cast", "bias"), sums.type.shape, sums.type.dtype
+    if form == "relu":
+        type_ = sums.type.ranged(max(sums.type.low, 0), max(sums.type.high, 0)) if sums.type.is_whole else sums.type
+        return Expr(type_, "tl.maximum(", sums, f", {number(0, dtype)})", widened(dtype))
+    if form == "trans":
+        return Expr(sums.type.shaped(n, m), "tl.trans(", sums, ")")
+    if form == "cast" and dtype == F32:
+        narrow = g.pick(F16, F16, BF16)
+        is_exact = sums.type.within(-narrow.limit, narrow.limit)
+        type_ = Type(narrow, (m, n), sums.type.low, sums.type.high) if is_exact else Type(narrow, (m, n), kind=ANY)
+        return Expr(type_, sums, f".to(tl.{narrow.name})")
+    if form == "rows" and sums.type.is_whole and dtype != BF16:
+        return rows(g, sums)
+    if form == "bias" and sums.type.is_whole and sums.type.high + 8 <= dtype.high:
+        bias = g.whole(dtype, (1, n), -8, 8, 1)
+        return Expr(sums.type.ranged(sums.type.low - 8, sums.type.high + 8), "(", sums, " + ", bias, ")")
+    return sums
+
+
+def rows(g: Generator, sums: Expr) -> Expr:
+    """One number of each row: its sum where that is exact, or its maximum."""
+    m, n = sums.type.shape
+    if max(abs(sums.type.low), sums.type.high) * n <= sums.type.dtype.high and g.chance(0.5):
+        return Expr(sums.type.shaped(m).ranged(sums.type.low * n, sums.type.high * n), "tl.sum(", sums, ", 1)")
+    back = ".to(tl.float16)" if sums.type.dtype == F16 else ""
+    return Expr(sums.type.shaped(m), "tl.max(", sums, f", 1){back}")
+
+
 def grid_text(g: Generator, shape: tuple[int, ...]) -> str:
     """Offsets of a matrix of at most 16384 elements, in rows or columns."""
     strides = [1] * len(shape)
@@ -118,8 +155,8 @@ def dot(g: Generator, depth: int) -> bool:
     found = g.named(Expr(type_, *product.text(a, b, acc)))
     if g.chance(0.4) and not batch and not product.a.is_fp8 and product.n >= (32 if product.a == I8 else 16):
         found = _chained(g, product, found) or found
-    if g.chance(0.5):
-        store(g, found)
+    if g.chance(0.7):
+        store(g, finished(g, found))
     if g.chance(0.3) and found.type.high + 8 <= found.type.dtype.high:
         other = g.whole(found.type.dtype, found.type.shape, -8, 8, 1)
         store(g, Expr(found.type.ranged(found.type.low - 8, found.type.high + 8), "(", found, " + ", other, ")"))

@@ -151,8 +151,8 @@ def _edges(g: Generator, shape: Shape) -> Expr:
         if len(shape) > 1:
             numbers += f"[{', '.join(':' if number == axis else 'None' for number in range(len(shape)))}]"
         bound = g.literal(I32, 0, size) if g.chance(0.6) else g.scalar(-3, size + 3)
-        parts += [" & " if parts else "(", f"({numbers} < ", bound, ")"]
-    return Expr(Type(I1, shape, 0, 1), *parts, ")")
+        parts += [" & " if parts else "", f"({numbers} < ", bound, ")"]
+    return Expr(Type(I1, shape, 0, 1), "tl.broadcast_to(", *parts, f", {tuple_text(shape)})")
 
 
 def within(g: Generator, a: Expr, size: int) -> tuple[Expr, Expr | None]:

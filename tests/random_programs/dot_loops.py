@@ -156,7 +156,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
     init = start(g, product.result, shape, low, high) if high else g.constant(product.result, shape, 0, 0)
     acc = g.assign(g.fresh("acc"), init, Type(product.result, shape, -total - product.step, total + product.step))
     sides = [Side(g, product, side, rounds) for side in "ab"]
-    fixed = {side: side.tile("0") for side in sides if g.chance(0.2)}
+    fixed = {side: side.tile("0") for side in sides if g.chance(0.3)}
     counter = g.fresh("k")
     head = _head(g, counter, trips)
     assert head.body is not None
@@ -172,7 +172,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
         g.assign(str(acc), summed, acc.type)
         if g.chance(0.15):
             g.statement(depth - 1)
-        if g.chance(0.2):
+        if g.chance(0.25):
             store(g, rows(g, acc))
         for side in sides:
             if side not in fixed:

@@ -30,7 +30,7 @@ class Product:
         if self.a.bits == 8:
             self.k = max(self.k, 32)
         most, halved = g.pick(14, 14, 15, 16, 17), "mnk"
-        if g.num_warps >= 4 and self.a != F64 and g.chance(0.6):  # Rows for a warpgroup.
+        if g.num_warps >= 4 and self.a != F64 and g.chance(0.7):  # Rows for a warpgroup.
             self.m, most, halved = 64, max(most, 15), "nk"
         if self.a in (F32, F64):  # Perhaps by scalar instructions, which are many where there are few threads.
             most = min(most, 12 + g.num_warps.bit_length())
@@ -115,12 +115,14 @@ def _step(g: Generator, sums: Expr) -> Expr:
 
 
 def rows(g: Generator, sums: Expr) -> Expr:
-    """One number of each row: its sum where that is exact, or its maximum."""
+    """One number of each row or column: its sum where that is exact, or its maximum."""
     m, n = sums.type.shape
-    if max(abs(sums.type.low), sums.type.high) * n <= sums.type.dtype.high and g.chance(0.5):
-        return Expr(sums.type.shaped(m).ranged(sums.type.low * n, sums.type.high * n), "tl.sum(", sums, ", 1)")
+    axis = g.pick(0, 1)
+    left, gone = (n, m) if axis == 0 else (m, n)
+    if max(abs(sums.type.low), sums.type.high) * gone <= sums.type.dtype.high and g.chance(0.5):
+        return Expr(sums.type.shaped(left).ranged(sums.type.low * gone, sums.type.high * gone), "tl.sum(", sums, f", {axis})")
     back = ".to(tl.float16)" if sums.type.dtype == F16 else ""
-    return Expr(sums.type.shaped(m), "tl.max(", sums, f", 1){back}")
+    return Expr(sums.type.shaped(left), "tl.max(", sums, f", {axis}){back}")
 
 
 def grid_text(g: Generator, shape: tuple[int, ...]) -> str:

@@ -280,6 +280,15 @@ def barrier(g: Generator, depth: int) -> bool:
     return True
 
 
+@statement(0.3)
+def returned(g: Generator, depth: int) -> bool:
+    """The end for programs that find it so."""
+    if len(g.blocks) > 1:
+        return False
+    hoist(g, Statement(Line("if ", g.comparison((), 1), ":"), body=[Statement(Line("return"))]))
+    return True
+
+
 def early_return(g: Generator) -> None:
     """Some programs end at once."""
     hoist(g, Statement(Line(f"if tl.program_id(0) {g.pick('==', '>')} {g.pick(0, 1)}:"), body=[Statement(Line("return"))]))

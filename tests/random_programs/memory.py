@@ -327,8 +327,9 @@ def store(g: Generator, value: Expr, tolerance: float = 0.0) -> None:
 def _places(g: Generator, shape: Shape) -> Expr:
     """A place of its own for each element."""
     if len(shape) < 2 or g.chance(0.7):
-        found = row_major(shape)
-        return Expr(found.type, f"({found} ^ {g.pick(1, 4, 16) % math.prod(shape)})") if shape and g.chance(0.1) else found
+        found, last = row_major(shape), math.prod(shape) - 1
+        form = g.pick(f"({found} ^ {g.pick(1, 4, 16) & last})", f"({last} - {found})", f"({found} * {g.pick(3, 5, 33)} & {last})")
+        return Expr(found.type, form) if shape and g.chance(0.2) else found
     order = g.random.sample(range(len(shape)), len(shape))
     strides, stride = [0] * len(shape), 1
     for axis in order:

@@ -114,7 +114,7 @@ def gather(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
     return Expr(a.type.shaped(*shape), "tl.gather(", a, ", ", places, f", {axis})")
 
 
-@producer(0.5)
+@producer(1.5)
 def histogram(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
     """How often each number occurs."""
     if dtype != I32 or len(shape) != 1 or not 2 <= shape[0] <= 256:

@@ -27,6 +27,10 @@ Mask = Any
 """True for all lanes, or a bool per lane."""
 
 
+_Ready = tuple[Callable[..., Any], tuple[Any, ...], Step]
+"""A step with its lanes, and its function with what is to happen before."""
+
+
 class Waiting(Protocol):
     """What a convoy waits for."""
 
@@ -79,6 +83,8 @@ class Run(Protocol):
 
     def watched(self, convoy: Convoy, step: Step) -> Callable[..., Any]: ...
 
+    def watched_among(self, convoy: Convoy, steps: tuple[Step, ...]) -> tuple[int, ...]: ...
+
     def wait_for_earlier(self) -> None: ...
 
 
@@ -115,7 +121,10 @@ class Convoy:
         self.launch: Run
         self._lanes: dict[int, Any] = {}
         self._prepared_for: Run | None = None
-        self._ready: list[list[tuple[Callable[..., Any], tuple[Any, ...], Step]] | None] = [None] * len(program.blocks)
+        self._ready: dict[tuple[int, bool], list[_Ready]] = {}
+        """For each block, with all lanes or some: its steps with what watches them in this launch."""
+        self._plain: dict[tuple[int, bool], tuple[tuple[Step, ...], list[_Ready]]] = {}
+        """The same without it, for all launches."""
 
     @property
     def warps(self) -> range:
@@ -128,7 +137,7 @@ class Convoy:
     def begin(self, cta: Cta, stack: list[Entry]) -> None:
         """Take up the work of a CTA's warps."""
         if cta.launch is not self._prepared_for:  # Another one's observers watch other steps.
-            self._ready, self._prepared_for = [None] * len(self.program.blocks), cta.launch
+            self._ready, self._prepared_for = {}, cta.launch
         self.cta, self.memory, self.launch = cta, cta.memory, cta.launch
         self.stack, self.waiting, self.turns = stack, None, 0
 
@@ -143,29 +152,39 @@ class Convoy:
             found = self._lanes[slot] = self.file.lanes(slot, self.first_thread, self.first_thread + self.size)
         return found
 
-    def _prepare(self, number: int) -> list[tuple[Callable[..., Any], tuple[Any, ...], Step]]:
-        """The steps of a block with their lanes."""
-        prepared, known = [], self._lanes
-        for step in self.program.blocks[number].steps:
-            lanes = tuple([known[slot] if slot in known else self.lanes(slot) for slot in step.slots])
-            function = self.launch.watched(self, step)
-            if step.guard is not None:
-                function = _guarded(function, self.lanes(step.guard), step.negated)
-            prepared.append((function, (self, *lanes) if step.wants_warps else lanes, step))
-        self._ready[number] = prepared
-        return prepared
+    def _prepare(self, number: int, whole: bool) -> list[_Ready]:
+        """The steps of a block with their lanes, for all lanes (`whole`) or some."""
+        steps, key = self.program.steps_of(number, whole), (number, whole)
+        if key not in self._plain or self._plain[key][0] is not steps:
+            self._plain[key] = steps, [self._with_lanes(step, step.function) for step in steps]
+        ready = self._plain[key][1]
+        watched = self.launch.watched_among(self, steps)
+        if watched:
+            ready = ready.copy()
+            for place in watched:
+                ready[place] = self._with_lanes(steps[place], self.launch.watched(self, steps[place]))
+        self._ready[key] = ready
+        return ready
+
+    def _with_lanes(self, step: Step, function: Callable[..., Any]) -> _Ready:
+        known = self._lanes
+        lanes = tuple([known[slot] if slot in known else self.lanes(slot) for slot in step.slots])
+        if step.guard is not None:
+            function = _guarded(function, self.lanes(step.guard), step.negated)
+        return function, (self, *lanes) if step.wants_warps else lanes, step
 
     def run(self, blocks: int) -> None:
         """Run up to `blocks` blocks, or until the convoy waits, parts or ends.  Raises Stop."""
-        launch = self.launch
+        launch, ready = self.launch, self._ready
         self.turns += 1
         for _ in range(blocks):
             entry = self.stack[-1]
             block = self.program.blocks[entry.block]
             if self.count > 1 and self._parts_before(block, entry):
                 return
-            steps = self._ready[entry.block] or self._prepare(entry.block)
-            launch.steps += len(steps) + 1
+            key = entry.block, entry.mask is True
+            steps = ready.get(key) or self._prepare(*key)
+            launch.steps += len(block.steps) + 1
             waiting = self._execute(steps, entry.mask)
             if launch.steps > launch.step_budget:
                 last = block.branch or (block.steps[-1].instruction if block.steps else None)
@@ -180,15 +199,12 @@ class Convoy:
             if block.spins:
                 return
 
-    def _execute(self, steps: list[tuple[Callable[..., Any], tuple[Any, ...], Step]], mask: Mask) -> Waiting | None:
+    def _execute(self, steps: list[_Ready], mask: Mask) -> Waiting | None:
         waiting, step = None, None
+        masked = {} if mask is True else {"where": mask}
         try:
-            if mask is True:
-                for function, lanes, step in steps:  # noqa: B007
-                    waiting = function(*lanes)
-            else:
-                for function, lanes, step in steps:  # noqa: B007
-                    waiting = function(*lanes, where=mask)
+            for function, lanes, step in steps:  # noqa: B007
+                waiting = function(*lanes, **masked)
         except Fault as fault:
             raise Stop(self.finding(fault.kind, fault.message, step.instruction if step else None)) from None
         return waiting if step is not None and step.effects.waits else None
@@ -252,8 +268,7 @@ class Convoy:
         """
         while self.stack and self.stack[-1].block == len(self.program.blocks):
             self.stack.pop()
-        if self.stack:
-            self._join()
+        self._join()
         self.cta.lanes_ended()
 
     # Parting and joining

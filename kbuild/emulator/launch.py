@@ -128,6 +128,8 @@ class Launch:
         self.symbols = dict(place_globals(program.module, heap) if placed is None else placed)
         self._place_variables(shared_bytes)
         self._place_parameters(arguments)
+        self._watched: dict[int, tuple[tuple[Step, ...], tuple[int, ...]]] = {}
+        """Of tuples of steps (by id): these, and the places of those that observers want to know of."""
         self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]]
         self._files = program.known.setdefault(f"registers of {self.warps} warps", [])  # Launches take them from one another.
 
@@ -320,14 +322,25 @@ class Launch:
             found[f"%cluster_ctaid.{letter}"], found[f"%cluster_nctaid.{letter}"] = within[axis], self.cluster_shape[axis]
         return found
 
+    def watched_among(self, convoy: Convoy, steps: tuple[Step, ...]) -> tuple[int, ...]:
+        """The places of those steps that observers have asked for; these are the same for all convoys."""
+        found = self._watched.get(id(steps))
+        if found is None:
+            places = [place for place, step in enumerate(steps) if self.watched(convoy, step) is not step.function]
+            found = self._watched[id(steps)] = steps, tuple(places)
+        return found[1]
+
     def watched(self, convoy: Convoy, step: Step) -> Callable[..., Any]:
         """A step's function, with calls before it that observers have asked for."""
         function = step.function
         for observer in self.observers:
             watch = getattr(observer, "watch", None)
-            call = watch(convoy, step) if watch is not None else None
-            if call is not None:
-                function = _after(call, function)
+            if watch is None:
+                continue
+            for member in reversed(step.members or (step,)):
+                call = watch(convoy, member)
+                if call is not None:
+                    function = _after(call, function)
         return function
 
 
@@ -336,7 +349,7 @@ def _after(call: Callable[[Any], None], function: Callable[..., Any]) -> Callabl
 
     def run(*lanes: Any, where: Any = True) -> Any:
         call(where)
-        return function(*lanes, where=where)
+        return function(*lanes) if where is True else function(*lanes, where=where)
 
     return run
 

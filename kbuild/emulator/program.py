@@ -16,10 +16,22 @@ from kbuild.emulator.optable.bits import opposite
 from kbuild.emulator.optable.row import Lanes
 from kbuild.emulator.ptx import Function, Instruction, Module, Operand, Pair, PtxError, Register, Sink, Variable
 from kbuild.emulator.ptx_parse import parse
+from kbuild.emulator.register_block import RegisterBlock
 from kbuild.emulator.registers import Rows
 from kbuild.errors import Loc
 
 _CARRY = Register("%carry")
+
+
+@dataclass(frozen=True)
+class Several:
+    """How several steps like one can be done at once; see `Bound`."""
+
+    of: Callable[..., Any]
+    """The step's own function: a step with another does something else."""
+    function: Callable[..., Any]
+    results: int
+    key: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,11 @@ class Step:
     negated: bool
     instruction: Instruction
     effects: Effects
+    is_pure: bool = False
+    """Whether it only computes, from registers to registers."""
+    several: Several | None = None
+    members: tuple[Step, ...] = ()
+    """Of a step that does several at once: these; its instruction is that of the first."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,19 @@ class Program:
     def known(self) -> dict[str, Any]:
         """What observers have found out about the code, by a name of theirs, so that the next launch need not."""
         return {}
+
+    def steps_of(self, number: int, whole: bool) -> tuple[Step, ...]:
+        """The steps of a block, as they are to run: from the second time on, with all lanes (`whole`), like ones at once."""
+        from kbuild.emulator.fuse import fused  # It needs what this module has.
+
+        plans: dict[int, tuple[Step, ...] | None] = self.known.setdefault("plans", {})
+        if not whole or number not in plans:
+            plans.setdefault(number, None)
+            return self.blocks[number].steps
+        found = plans[number]
+        if found is None:
+            found = plans[number] = fused(self, number)
+        return found
 
     @property
     def required_threads(self) -> tuple[int, int, int] | None:
@@ -152,7 +182,8 @@ class _Decoder:
         return Step(
             bound.function, tuple(self.rows.slot(view) for view in bound.views), bound.wants_warps,
             None if guard is None else self.rows.slot(View(guard.register, "pred")), guard is not None and guard.negated,
-            instruction, form.effects,
+            instruction, form.effects, form.row.meaning is not None and instruction.opcode != "call",
+            None if bound.several is None else Several(bound.function, bound.several, bound.results, bound.key),
         )  # fmt: skip
 
 
@@ -179,12 +210,17 @@ def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
     source_views = [View(operand, _type(form, key), fit="low" if converts else "") for operand, key in zip(given, sources)]
     kept = [index for index, operand in enumerate(targets) if not isinstance(operand, Sink)]
     target_views = [View(targets[index], _type(form, result_keys[index]), fit="extend" if converts else "") for index in kept]
-    if isinstance(function, np.ufunc) and len(targets) == len(kept) == 1:
-        if function in (np.maximum, np.minimum):  # these want their result by keyword
-            return Bound(_into(function), (*source_views, *target_views), wants_warps=False)
-        return Bound(function, (*source_views, *target_views), wants_warps=False)
+    views = (*source_views, *target_views)
+    one = len(targets) == len(kept) == 1
+    if isinstance(function, np.ufunc) and one:
+        # Maximum and minimum want their result by keyword.
+        plain = _into(function) if function in (np.maximum, np.minimum) else function
+        return Bound(plain, views, False, _at_once(function), 1)
     several = len(targets) > 1 or result_keys[-1] == "cc?" or "cc?" in results
-    return Bound(_storing(function, len(source_views), kept, several), (*source_views, *target_views), wants_warps=False)
+    if several or not one:
+        return Bound(_storing(function, len(source_views), kept, several), views, wants_warps=False)
+    uniform = tuple(given[3:]) if form.opcode == "lop3" else ()  # One table for all.
+    return Bound(_storing(function, len(source_views), kept, several), views, False, _at_once(function), 1, uniform)
 
 
 def _type(form: Form, key: str) -> str:
@@ -194,6 +230,17 @@ def _type(form: Form, key: str) -> str:
 def _into(function: np.ufunc) -> Callable[..., None]:
     def store(a: np.ndarray, b: np.ndarray, target: np.ndarray, where: Any = True) -> None:
         function(a, b, out=target, where=where)
+
+    return store
+
+
+def _at_once(function: Lanes) -> Callable[..., None]:
+    """A function of lanes for several instructions, whose lanes lie one after the other."""
+
+    def store(*blocks: RegisterBlock) -> None:
+        target = blocks[-1]
+        result = function(*[block.read().reshape(-1) for block in blocks[:-1]])
+        target.write(result.reshape(-1, len(target)))
 
     return store
 

@@ -39,6 +39,7 @@ class BlockSlot:
 
     width: int
     rows: tuple[int, ...]
+    dtype: np.dtype
 
 
 class Rows:
@@ -64,8 +65,8 @@ class Rows:
         """The number of the slot for a view.  Raises PtxError where the register does not fit the type."""
         if isinstance(view, Fragment):
             found = [self._slot(each) for each in view.views]
-            return self._number(BlockSlot(found[0].width, tuple(slot.row for slot in found)))
-        return self._number(self._slot(view))
+            return self.number(BlockSlot(found[0].width, tuple(slot.row for slot in found), _bits(found[0].width)))
+        return self.number(self._slot(view))
 
     def _slot(self, view: View) -> Slot:
         operand = view.operand
@@ -75,7 +76,8 @@ class Rows:
             width, row = self._other(view)
         return Slot(width, row, self._dtype(view, width), view.part, view.parts)
 
-    def _number(self, slot: Slot | BlockSlot) -> int:
+    def number(self, slot: Slot | BlockSlot) -> int:
+        """The number of a slot."""
         number = self._slot_numbers.get(slot)
         if number is None:
             number = self._slot_numbers[slot] = len(self.slots)
@@ -159,13 +161,17 @@ class Rows:
         raise PtxError(f"{view.operand} is {kind} and cannot be used as .{view.type}")
 
 
+def _bits(width: int) -> np.dtype:
+    return np.dtype(f"u{width}" if width else bool)
+
+
 class RegisterFile:
     """The rows of one CTA."""
 
     def __init__(self, rows: Rows, threads: int) -> None:
         self.rows = rows
         self.threads = threads
-        self.arrays = {width: np.empty((rows.counts[width], threads), f"u{width}" if width else bool) for width in WIDTHS}
+        self.arrays = {width: np.empty((rows.counts[width], threads), _bits(width)) for width in WIDTHS}
         self.clear()
 
     def clear(self) -> None:
@@ -183,7 +189,7 @@ class RegisterFile:
         """The lanes of threads `first` to `last` (exclusive) of a slot."""
         slot = self.rows.slots[number]
         if isinstance(slot, BlockSlot):
-            return RegisterBlock(self.arrays[slot.width][:, first:last], slot.rows)
+            return RegisterBlock(self.arrays[slot.width].view(slot.dtype)[:, first:last], slot.rows)
         lanes = self.arrays[slot.width][slot.row, first:last]
         size = slot.dtype.itemsize
         if slot.width in (0, size):

@@ -15,6 +15,7 @@ from kbuild.emulator.findings import Fault
 from kbuild.emulator.optable.moves import move
 from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
 from kbuild.emulator.ptx import Immediate, Instruction, Operand, Pair, Sink
+from kbuild.emulator.register_block import RegisterBlock
 
 _LANE = np.arange(32)
 _WARP = Effects(collective="warp")
@@ -82,7 +83,15 @@ def _shuffle(form: Form, instruction: Instruction) -> Bound:
         for (_, kind), view in zip(kinds, out):
             np.copyto(view, result if kind == "b32" else valid, where=where)
 
-    return Bound(function, (*views, *(View(item, kind) for item, kind in kinds)), wants_warps=False)
+    def several(values: RegisterBlock, b: RegisterBlock, c: RegisterBlock, members: RegisterBlock, *out: RegisterBlock) -> None:
+        check_members(members.read()[0], True)  # The same for all.
+        source, valid = _shuffle_lanes(mode, b.read().reshape(-1, 32), c.read().reshape(-1, 32))
+        result = values.read().reshape(-1)[source]
+        for (_, kind), block in zip(kinds, out):
+            block.write((result if kind == "b32" else valid).reshape(-1, len(block)))
+
+    given = (*views, *(View(item, kind) for item, kind in kinds))
+    return Bound(function, given, False, several, len(kinds), (str(sources[-1]),))
 
 
 def _shuffle_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ import numpy as np
 from kbuild.emulator import memory
 from kbuild.emulator.optable.row import TYPES, Bound, Form, Row, View
 from kbuild.emulator.ptx import Instruction, PtxError, Sink, Vector
+from kbuild.emulator.register_block import RegisterBlock
 
 _WINDOWS = {
     "shared": memory.SHARED_WINDOW,
@@ -23,6 +24,10 @@ def move(source: np.ndarray, target: np.ndarray, where: Any = True) -> None:
     np.copyto(target, source, where=where, casting="unsafe")
 
 
+def _move_block(source: RegisterBlock, target: RegisterBlock) -> None:
+    target.write(source.read())
+
+
 def _move_all(*views: np.ndarray, where: Any = True) -> None:
     half = len(views) // 2
     for source, target in zip(views[:half], views[half:]):
@@ -34,7 +39,7 @@ def _mov(form: Form, instruction: Instruction) -> Bound:
     if form.type == "b128":
         return _mov_halves(instruction)
     if not isinstance(target, Vector) and not isinstance(source, Vector):
-        return Bound(move, (View(source, form.type), View(target, form.type)), wants_warps=False)
+        return Bound(move, (View(source, form.type), View(target, form.type)), False, _move_block, 1)
     vector = target if isinstance(target, Vector) else source
     assert isinstance(vector, Vector)
     count = len(vector.items)

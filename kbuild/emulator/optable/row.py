@@ -221,3 +221,10 @@ class Bound:
     """
     views: tuple[View | Fragment, ...] = ()
     wants_warps: bool = True
+    several: Callable[..., Any] | None = None
+    """What `function` does with all lanes, for several such instructions at once: it gets a `RegisterBlock` for each view, which
+    has a row for each instruction (for a `Fragment` all first registers come first).  None: it cannot."""
+    results: int = 0
+    """The views at the end that are written, where there is `several`; the others are read."""
+    key: tuple[Any, ...] = ()
+    """What must be the same of instructions that are done at once, beside their names."""

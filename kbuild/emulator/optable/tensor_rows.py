@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy as np
 from kbuild.emulator import tensor
 from kbuild.emulator.optable.access import address_of, offset_by
 from kbuild.emulator.optable.collectives import whole_warps
-from kbuild.emulator.optable.row import Bound, Effects, Form, Row, View
+from kbuild.emulator.optable.row import Bound, Effects, Form, Fragment, Row, View
 from kbuild.emulator.ptx import Instruction, Operand, PtxError, Vector
+from kbuild.emulator.register_block import RegisterBlock
 
 ELEMENT = re.compile(r"(f16|bf16|tf32|f32|f64|e4m3|e5m2|[su](4|8|32)|b1)$")
 """Types of elements of matrices."""
@@ -35,20 +35,18 @@ def _product(form: Form, instruction: Instruction) -> Bound:
     lists = [_registers(operand) for operand in instruction.operands]
     if len(lists) != 4:
         raise PtxError(f"{form.name} takes four lists of registers")
-    starts = np.cumsum([0] + [len(items) for items in (*lists[1:], lists[0])]).tolist()
+    counts = tuple(map(len, lists))
 
-    def function(*views: np.ndarray, where: Any = True) -> None:
-        warps = whole_warps(len(views[0]), where)
-        fragments = [
-            np.concatenate(views[first:last]).reshape(last - first, len(warps), 32) for first, last in pairwise(starts[:4])
-        ]
+    def function(of_a: RegisterBlock, of_b: RegisterBlock, of_c: RegisterBlock, of_d: RegisterBlock, where: Any = True) -> None:
+        whole_warps(len(of_a), where)
+        # Several instructions at once are as one of more warps.
+        fragments = [block.read().reshape(count, -1, 32) for block, count in zip((of_a, of_b, of_c), counts[1:])]
         results = tensor.mma_sync(shape, (d, a, b, c), *fragments, saturate=form.has("satfinite"), operation=operation)
-        for view, result in zip(views[starts[3] :], results):
-            np.copyto(view, result.ravel(), where=where)
+        of_d.write(results.reshape(-1, len(of_d)), where)
 
-    _check_counts(form.name, shape, (d, a, b, c), tuple(map(len, lists)), operation)
-    views = tuple(View(item, word) for items in (*lists[1:], lists[0]) for item in items)
-    return Bound(function, views, wants_warps=False)
+    _check_counts(form.name, shape, (d, a, b, c), counts, operation)
+    views = tuple(Fragment(tuple(View(item, word) for item in items)) for items in (*lists[1:], lists[0]))
+    return Bound(function, views, False, function, 1)
 
 
 @lru_cache

@@ -237,6 +237,23 @@ def test_boxes_of_every_rank_match_a_loop_over_their_elements(rank: int, swizzle
             assert found.places[number] == plain ^ ((plain >> 7 & mask) << 4)
 
 
+@pytest.mark.parametrize("columns, corner, unit, size", [
+    (64, 0, 1, 16), (64, -8, 1, 16), (64, 56, 1, 16), (40, 32, 1, 16),  # 16 bytes lie together, inside or outside.
+    (37, 32, 16, 16), (37, 32, 1, 2), (64, 3, 1, 2),  # The array ends within 16 bytes, or the box begins there.
+])  # fmt: skip
+@pytest.mark.parametrize("swizzle", [0, 1, 2, 3])
+def test_a_wide_box_has_the_bytes_of_its_elements(swizzle: int, columns: int, corner: int, unit: int, size: int) -> None:
+    tensor_map = TensorMap(0x8000, "u16", (columns, 6), (144,), (16, 4), (1, 2), swizzle).check()
+    wide, plain = (box_at(tensor_map, (corner, 1), 0x400, unit, wide) for wide in (True, False))
+    assert (wide.size, plain.size) == (size, 2)
+    for box_bytes in ("places", "sources"):
+        of_wide, of_plain = (
+            (getattr(box, box_bytes)[box.inside][:, None] + np.arange(box.size)).ravel() for box in (wide, plain)
+        )  # fmt: skip
+        np.testing.assert_array_equal(of_wide, of_plain)
+    np.testing.assert_array_equal(np.repeat(wide.inside, size // 2), plain.inside)
+
+
 def test_boxes_refuse_wrong_coordinates_and_places() -> None:
     with pytest.raises(Fault, match="3 coordinates for a tensor map of rank 2"):
         box_at(example(), (0, 0, 0), 0)

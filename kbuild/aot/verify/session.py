@@ -119,6 +119,8 @@ def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, option
                 remember(cache, known.key, result.checks)
             yield result
 
+    # What takes long begins early, lest one process is left with it when the others have nothing more to do.
+    groups = sorted(groups, key=_size, reverse=True)
     # Where launches are guessed, one variant says whether they can be: what is in vain is not done for all of them.
     guessed = {group[0].task.kernel: place for place, group in reversed(list(enumerate(groups))) if group[0].task.guessed}
     first = [groups[place][:1] for place in guessed.values()]
@@ -133,6 +135,13 @@ def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, option
         why = f"its launch is not tried: that of {in_vain[task.kernel]} was guessed in vain"
         yield Verdict(task.name, task.kernel, task.arch, problem=why, unguessed=True)
     yield from results([group for group in left if group[0].task.kernel not in in_vain])
+
+
+def _size(group: Sequence[_Known]) -> int:
+    """The elements that the runs of variants have in their arrays, which says how long they take, about."""
+    task = group[0].task
+    sizes = [sum(size for _, size in case.sizes or ()) for case in task.cases]
+    return sum(sizes[run.case - 1] for run in task.runs)
 
 
 def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], options: Options) -> _Known:

@@ -32,6 +32,11 @@ class Copy(Operation):
     awaited: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     """Where the thread has waited for it."""
 
+    def __post_init__(self) -> None:
+        self.first, self.last = int(self.threads[0]), int(self.threads[-1])
+        self.open = True
+        """Whether a thread has not waited for it."""
+
 
 class CopyGroups:
     """The copies of the threads of one CTA."""
@@ -51,14 +56,18 @@ class CopyGroups:
         """Begin copies of `size` (4, 8 or 16) bytes.  Raises Fault for addresses out of bounds or misaligned."""
         shared = Extent(self.memory.spaces["shared"], destinations.astype(np.int64), size)
         heap = self.memory.spaces["global"]
-        reading = amounts > 0
         offsets = sources.astype(np.int64) - heap.base
-        source = Extent(heap, offsets[reading], size)
         shared.check()
-        if (amounts[reading] == size).all():
+        if np.count_nonzero(amounts == size) == len(amounts):
+            source = Extent(heap, offsets, size)
             source.check()
         else:
-            source = _partial(heap, offsets[reading], amounts[reading], size)
+            reading = amounts > 0
+            source = Extent(heap, offsets[reading], size)
+            if (amounts[reading] == size).all():
+                source.check()
+            else:
+                source = _partial(heap, offsets[reading], amounts[reading], size)
         count = len(threads)
         copy = Copy(
             "copy", site, (source,), (shared,), threads, destinations, sources, size, amounts, self.committed[threads],
@@ -83,13 +92,17 @@ class CopyGroups:
             return
         limit = np.full(len(self.committed), -1, np.int64)
         limit[threads] = self.committed[threads] + 1 if allowed is None else self.committed[threads] - allowed
+        first, last = int(threads[0]), int(threads[-1])
         for copy in self.pending:
+            if copy.last < first or last < copy.first:
+                continue
             due = ~copy.awaited & (copy.groups < limit[copy.threads])
             if due.any():
                 self._land(copy, due & copy.flying)
                 copy.awaited |= due
+                copy.open = not copy.awaited.all()
                 tell(self.memory.observers, "awaited", copy, copy.threads[due], False, site)
-        self.pending = [copy for copy in self.pending if not copy.awaited.all()]
+        self.pending = [copy for copy in self.pending if copy.open]
         self._arrive()
 
     def when_landed(self, thread: int, action: Callable[[], None]) -> None:
@@ -122,6 +135,10 @@ class CopyGroups:
         copy.flying &= ~due
         convoy, instruction, lanes = copy.site[0], copy.site[1], copy.site[2][due]
         size, amounts, sources = copy.size, copy.amounts[due], copy.sources[due]
+        if np.count_nonzero(amounts == size) == len(amounts):
+            values = self.memory.load("global", sources, size, True, (convoy, instruction, lanes))
+            self.memory.store("shared", copy.destinations[due], values, size, True, (convoy, instruction, lanes))
+            return
         data = np.zeros((len(lanes), size), np.uint8)
 
         def fetch(which: np.ndarray, first: int, width: int) -> None:

@@ -33,7 +33,7 @@ class Extent:
 
     def poison(self) -> None:
         """Make the bytes what nobody may rely on while the operation is under way."""
-        self.space.data[self.bytes()] = POISON
+        self.space.data.reshape(-1, self.size)[self.offsets // self.size] = POISON
 
 
 @dataclass(eq=False)

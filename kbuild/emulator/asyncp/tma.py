@@ -12,10 +12,14 @@ from kbuild.emulator.asyncp.tensor_map import SWIZZLES, TensorMap
 from kbuild.emulator.findings import Fault
 from kbuild.emulator.tensor.swizzle import swizzle
 
+_CHUNK = 16
+"""Bytes that a swizzle keeps together; addresses and strides are multiples of them, and so are the rows of a box."""
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The elements of one box, in the order of shared memory before the swizzle; arrays are int64, one entry per element."""
+    """The elements of one box, in the order of shared memory before the swizzle; arrays are int64, one entry per element, or per
+    16 bytes of them."""
 
     inside: np.ndarray
     """Which lie inside the array."""
@@ -24,12 +28,13 @@ class Box:
     places: np.ndarray
     """Address in shared memory."""
     size: int
-    """Bytes per element."""
+    """Bytes per entry."""
 
 
-def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit: int = 1) -> Box:
+def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit: int = 1, wide: bool = False) -> Box:
     """The box that begins at some coordinates (innermost first, possibly outside) with its bytes at a shared-memory address.
-    What is inside ends with a whole `unit` of bytes along the innermost dimension.
+    What is inside ends with a whole `unit` of bytes along the innermost dimension.  Where 16 bytes always lie together, inside or
+    outside, a `wide` box has entries of so many.
 
     Raises Fault for another number of coordinates than dimensions, and for an address that is not a multiple of 128.
     """
@@ -37,21 +42,22 @@ def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit:
         raise Fault("tma-misuse", f"{len(coordinates)} coordinates for a tensor map of rank {tensor_map.rank}")
     if shared % 128:
         raise Fault("misaligned", f"the box lies at shared address {shared:#x}, which is no multiple of 128")
-    shape = tensor_map.moved[::-1]  # outermost first, as numpy counts
+    element = tensor_map.element_bytes
+    first, end = coordinates[0] * element, -(-tensor_map.sizes[0] * element // unit) * unit
+    size = _CHUNK if wide and first % _CHUNK == end % _CHUNK == 0 else element
+    moved = (tensor_map.moved[0] * element // size, *tensor_map.moved[1:])
+    shape = moved[::-1]  # outermost first, as numpy counts
     inside = np.ones(shape, bool)
     sources = np.full(shape, tensor_map.address, np.int64)
     for dimension in range(tensor_map.rank):
         step = tensor_map.steps[dimension] if dimension else 1
-        stride = tensor_map.strides[dimension - 1] if dimension else tensor_map.element_bytes
-        along = coordinates[dimension] + step * np.arange(tensor_map.moved[dimension])
-        view = along.reshape((-1,) + (1,) * dimension)
-        end = tensor_map.sizes[dimension]
-        if dimension == 0:
-            end = -(-end * tensor_map.element_bytes // unit) * unit // tensor_map.element_bytes
-        inside &= (view >= 0) & (view < end)
+        stride = tensor_map.strides[dimension - 1] if dimension else size
+        start, last = (coordinates[dimension], tensor_map.sizes[dimension]) if dimension else (first // size, end // size)
+        view = (start + step * np.arange(moved[dimension])).reshape((-1,) + (1,) * dimension)
+        inside &= (view >= 0) & (view < last)
         sources += view * stride
-    places = shared + np.arange(inside.size, dtype=np.int64) * tensor_map.element_bytes
-    return Box(inside.ravel(), sources.ravel(), swizzle(places, SWIZZLES[tensor_map.swizzle]), tensor_map.element_bytes)
+    places = shared + np.arange(inside.size, dtype=np.int64) * size
+    return Box(inside.ravel(), sources.ravel(), swizzle(places, SWIZZLES[tensor_map.swizzle]), size)
 
 
 def fill_bits(tensor_map: TensorMap) -> int:

@@ -142,7 +142,9 @@ class Transfers:
         self._tell_access("load", source, None, transfer)
         found = rounded(transfer.element, source.space.view(source.size)[source.offsets // source.size])
         if transfer.inside is not None:
-            whole = np.full(len(transfer.inside), transfer.fill, found.dtype)
+            whole = np.zeros(len(transfer.inside), found.dtype)
+            if transfer.fill:
+                whole[:] = transfer.fill
             whole[transfer.inside] = found
             found = whole
         transfer.data = found

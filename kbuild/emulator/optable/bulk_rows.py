@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -39,9 +41,46 @@ def read_map(warps: Any, address: int, lane: int, instruction: Instruction) -> T
     site = (warps, instruction, np.full(16, lane))
     data = warps.memory.load("generic", np.uint64(address) + _MAP_WORDS.astype(np.uint64), 8, True, site)
     try:
-        return TensorMap.decode(data.tobytes())
+        return _decoded(data.tobytes())
     except TensorMapError as error:
         raise Fault("tensor-map", error.message) from None
+
+
+@lru_cache(maxsize=64)
+def _decoded(data: bytes) -> TensorMap:
+    return TensorMap.decode(data)
+
+
+def _load_of(warps: Any, site: Any, tensor_map: TensorMap, corner: list[int], targets: list[tuple[Any, int, int]],
+             wide: bool) -> Transfer:  # fmt: skip
+    """The copy of a box to all its destinations."""
+    box, heap = box_at(tensor_map, corner, targets[0][1], wide=wide), warps.memory.heap
+    return Transfer(
+        "load", site, (Extent(heap, box.sources[box.inside] - heap.base, box.size),),
+        tuple(Extent(agent.cta.shared, box.places, box.size) for agent, _, _ in targets),
+        box.inside, fill_bits(tensor_map), tensor_map.element, tuple((agent.barriers, signal) for agent, _, signal in targets),
+    )  # fmt: skip
+
+
+def _store_of(warps: Any, site: Any, tensor_map: TensorMap, corner: list[int], source: tuple[Any, int], reduction: str,
+              wide: bool) -> Transfer:  # fmt: skip
+    """The copy of a box from the shared memory of a CTA (agent, offset)."""
+    box, heap = box_at(tensor_map, corner, source[1], STORED_UNIT, wide), warps.memory.heap
+    return Transfer(
+        "reduce" if reduction else "store", site, (Extent(source[0].cta.shared, box.places[box.inside], box.size),),
+        (Extent(heap, box.sources[box.inside] - heap.base, box.size),),
+        reduction=(reduction, tensor_map.element) if reduction else None, thread=warps.first_thread + int(site[2][0]),
+    )  # fmt: skip
+
+
+def _widest(make: Callable[[bool], Transfer]) -> Transfer:
+    """A copy in entries as large as can be; of elements where something is wrong, for reports count in these."""
+    wide = make(True)
+    try:
+        wide.check()
+    except Fault:
+        return make(False)
+    return wide
 
 
 def _targets(warps: Any, form: Form, address: int, barrier: int, mask: int | None) -> list[tuple[Any, int, int]]:
@@ -72,14 +111,11 @@ def _tensor_load(form: Form, instruction: Instruction) -> Bound:
             tensor_map = read_map(warps, int(maps[lane]) + map_offset, lane, instruction)
             mask = int(views[-1][lane]) if mask_views else None
             targets = _targets(warps, form, int(start[lane]) + to_offset, int(bar[lane]) + signal_offset, mask)
-            box = box_at(tensor_map, [int(view[lane]) for view in views[: len(coordinates)]], targets[0][1])
-            agent_of(warps.cta).transfers.load(Transfer(
-                "load", (warps, instruction, np.array([lane])),
-                (Extent(warps.memory.heap, box.sources[box.inside] - warps.memory.heap.base, box.size),),
-                tuple(Extent(agent.cta.shared, box.places, box.size) for agent, _, _ in targets),
-                box.inside, fill_bits(tensor_map), tensor_map.element,
-                tuple((agent.barriers, signal) for agent, _, signal in targets),
-            ))  # fmt: skip
+            corner = [int(view[lane]) for view in views[: len(coordinates)]]
+            site = warps, instruction, np.array([lane])
+            plain = tensor_map.element != "tf32" and not fill_bits(tensor_map)
+            make = partial(_load_of, warps, site, tensor_map, corner, targets)
+            agent_of(warps.cta).transfers.load(_widest(make) if plain else make(False))
 
     return Bound(function, (to, signal, map_view, *coordinates, *mask_views))
 
@@ -99,13 +135,9 @@ def _tensor_store(form: Form, instruction: Instruction) -> Bound:
             if corner[0] * tensor_map.element_bytes % STORED_UNIT:
                 raise Fault("tma-misuse", f"a box is written from element {corner[0]} of rows on, which is no multiple of "
                             f"{STORED_UNIT} bytes: an illegal instruction")  # fmt: skip
-            box = box_at(tensor_map, corner, place, STORED_UNIT)
-            agent.transfers.store(Transfer(
-                "reduce" if reduction else "store", (warps, instruction, np.array([lane])),
-                (Extent(agent.cta.shared, box.places[box.inside], box.size),),
-                (Extent(warps.memory.heap, box.sources[box.inside] - warps.memory.heap.base, box.size),),
-                reduction=(reduction, tensor_map.element) if reduction else None, thread=warps.first_thread + lane,
-            ))  # fmt: skip
+            site = warps, instruction, np.array([lane])
+            make = partial(_store_of, warps, site, tensor_map, corner, (agent, place), reduction)
+            agent.transfers.store(make(False) if reduction else _widest(make))
 
     return Bound(function, (origin, map_view, *coordinates))
 

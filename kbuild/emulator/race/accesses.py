@@ -10,7 +10,7 @@ import numpy as np
 from kbuild.emulator.memory import Space
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Row
 from kbuild.emulator.race.reports import Reports
-from kbuild.emulator.race.shadow import PENDING, Shadow, agent_of, agents_of, clock_of, clocks_of, pack, site_of, sites_of
+from kbuild.emulator.race.shadow import PENDING, Shadow, agent_of, agents_of, clock_of, clocks_of, pack, site_of, sites_of, some
 from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, Site, Sites
 
 
@@ -116,11 +116,22 @@ class Rules:
             return False
         return not (actor.site.async_proxy and self.sites.generic[site_of(word)]) or actor.knows_all(memory, word, memory.fenced)
 
+    def is_sound_read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> bool:
+        """Whether a plain read is of what others wrote before, or of global memory that nobody wrote: a short way for most reads,
+        of which True alone tells anything."""
+        words = memory.shadow.writers.take(cells)
+        if actor.site.strong or actor.site.async_proxy or memory.earlier is not None:
+            return False
+        if not memory.shared:
+            return memory.unwritten is None and not some(words)
+        written = np.count_nonzero(words) == len(words)
+        return written and np.count_nonzero(actor.knows(memory, words, KNOWN)) == len(words)
+
     def check_writers(self, memory: Memory, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None) -> None:
         """Everybody who wrote must have done so before; `benign` are granules that get the bytes they hold."""
-        words = memory.shadow.writers[cells]
+        words = memory.shadow.writers.take(cells)
         bad = ~actor.knows(memory, words, KNOWN)
-        if bad.any():
+        if some(bad):
             if actor.site.strong:
                 bad &= ~self._competing(memory, words, actor)
             if benign is not None:
@@ -144,8 +155,9 @@ class Rules:
     def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """Everybody who read must have done so before."""
         readers = memory.shadow.readers[:, cells]
-        for column in np.flatnonzero(readers.any(1)):
-            self._check_readers(memory, cells, actor, readers[column])
+        for words in readers:
+            if some(words):
+                self._check_readers(memory, cells, actor, words)
         places, words = memory.shadow.crowd(cells)
         if len(places):
             self._check_readers(memory, cells[places], actor.of(places), words)
@@ -153,7 +165,7 @@ class Rules:
     def _check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
         """As `check_readers`, of one reader for each granule."""
         bad = ~actor.knows(memory, words, KNOWN)
-        if bad.any():
+        if some(bad):
             if actor.site.strong:
                 bad &= ~self._competing(memory, words, actor)
             self._conflicts(memory, cells, words, bad, actor, "writes", "read")
@@ -173,7 +185,8 @@ class Rules:
     def note_read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """Note a read.  Whether reads of other clusters are known is not asked: they are kept."""
         words = self.words(memory, actor, actor.clocks.own(actor.threads))
-        columns = actor.threads >> 5 if memory.shared else 0
+        alone = actor.convoy.count == 1 or len(actor.threads) == 1
+        columns = 0 if not memory.shared else int(actor.threads[0]) >> 5 if alone else actor.threads >> 5
         memory.shadow.read(columns, cells, words, lambda old: actor.knows_own(memory, old))
 
     def note_write(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
@@ -188,7 +201,7 @@ class Rules:
 
     def check_unchanging(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """What is loaded as read-only must not have been written in this launch."""
-        if "nc" not in actor.site.instruction.modifiers:
+        if not actor.site.read_only:
             return
         written = memory.shadow.writers[cells]
         if written.any():
@@ -206,7 +219,7 @@ class Rules:
         missing = memory.shadow.writers[cells] == 0
         if memory.unwritten is not None:
             missing &= memory.unwritten[cells << memory.shadow.shift]
-        if missing.any():
+        if some(missing):
             index = int(np.argmax(missing))
             if self.reports.wants("uninitialised-read", actor.site):
                 where = memory.describe(int(cells[index]))
@@ -247,8 +260,7 @@ class Rules:
 
     def check_lanes(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray, data: np.ndarray | None) -> None:
         """Threads of one instruction must not write different bytes to one place; called when `words` are noted."""
-        other = memory.shadow.writers[cells] != words
-        if not other.any() or data is None:
+        if data is None or not some(memory.shadow.writers.take(cells) != words):
             return
         order = np.argsort(cells, kind="stable")
         same = cells[order][1:] == cells[order][:-1]
@@ -264,7 +276,7 @@ class Rules:
         self, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str, earlier: str
     ) -> None:
         """Report what is not ordered."""
-        if not bad.any():
+        if not some(bad):
             return
         numbers = sites_of(words)
         agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
@@ -284,7 +296,7 @@ class Rules:
         self, kind: str, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str
     ) -> None:
         """Report what is ordered, but not before the proxy of the later access."""
-        if not bad.any():
+        if not some(bad):
             return
         numbers, earlier = sites_of(words), "read" if kind == "proxy-fence-reuse" else "wrote"
         fences = "fence.proxy.tensormap, release and acquire," if kind == "tensormap-fence" else "fence.proxy.async"

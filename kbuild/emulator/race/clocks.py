@@ -205,6 +205,8 @@ class Clocks:
 
     def knows_any(self, threads: np.ndarray, agents: np.ndarray, clocks: np.ndarray, plane: int) -> np.ndarray:
         """As `knows`, for agents numbered among those of all clusters."""
+        if np.count_nonzero(clocks) == 0:
+            return np.ones(len(clocks), bool)
         local = agents - self.base
         inside = (local >= 0) & (local < self.rows.shape[2])
         known = self.knows(threads, np.where(inside, local, 0), clocks, plane) & inside

@@ -17,7 +17,7 @@ from kbuild.emulator.memory import Space
 from kbuild.emulator.ptx import Instruction
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, OBSERVED, RELEASED, Clocks
-from kbuild.emulator.race.maps import Maps, concerns_maps, uses_map
+from kbuild.emulator.race.maps import Maps, concerns_maps
 from kbuild.emulator.race.operations import Flights
 from kbuild.emulator.race.order import Order, Release
 from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
@@ -89,7 +89,7 @@ class RaceDetector:
         if space.name not in ("shared", "global"):
             return
         convoy, found = site[0], self.sites.of(site[1])
-        reads_map = uses_map(found.instruction) and kind == "load" and space is self._heap
+        reads_map = found.uses_map and kind == "load" and space is self._heap
         if found.asynchronous and not reads_map:
             return
         memory, cluster = self._memory(space, convoy.cta), self._cluster(convoy.cta.cluster)
@@ -113,7 +113,7 @@ class RaceDetector:
                 cluster.order.begun(barrier, int(threads[0]))
             elif "expect_tx" in found.instruction.modifiers:
                 self._announced[barrier] = (found, convoy)
-        elif found.instruction.name.startswith("tensormap.cp_fenceproxy") and kind == "store":
+        elif found.publishes_map and kind == "store":
             cluster.clocks.fence(threads[:1], [RELEASED])
         elif found.strong:
             self._order_strong(kind, found, convoy, memory, offsets, threads)
@@ -125,10 +125,11 @@ class RaceDetector:
         self._maps.acquired(self._cluster(convoy.cta.cluster).clocks, self._heap, addresses, threads)
 
     def _read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
-        self.rules.check_earlier(memory, cells, actor, "reads")
-        self.rules.check_writers(memory, cells, actor, "reads", None)
-        self.rules.check_written(memory, cells, actor)
-        self.rules.check_unchanging(memory, cells, actor)
+        if not self.rules.is_sound_read(memory, cells, actor):
+            self.rules.check_earlier(memory, cells, actor, "reads")
+            self.rules.check_writers(memory, cells, actor, "reads", None)
+            self.rules.check_written(memory, cells, actor)
+            self.rules.check_unchanging(memory, cells, actor)
         self.rules.note_read(memory, cells, actor)
 
     def _write(self, memory: Memory, cells: np.ndarray, actor: Actor, data: np.ndarray | None) -> None:

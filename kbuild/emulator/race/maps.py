@@ -40,11 +40,6 @@ def concerns_maps(instruction: Instruction) -> bool:
     return instruction.opcode == "tensormap" or instruction.name.startswith("fence.proxy.tensormap")
 
 
-def uses_map(instruction: Instruction) -> bool:
-    """Whether an instruction's plain loads are of a tensor map."""
-    return ".tensor." in f"{instruction.name}." and instruction.opcode == "cp"
-
-
 class Maps:
     """The tensor maps in global memory of one launch, by their offsets."""
 

@@ -33,6 +33,12 @@ class Site:
     """Whether its accesses take place later; they are heard of as operations."""
     async_proxy: bool
     """Whether its accesses go through the asynchronous proxy."""
+    uses_map: bool
+    """Whether its plain loads are of a tensor map."""
+    publishes_map: bool
+    """Whether it copies a tensor map for the proxy that reads those."""
+    read_only: bool
+    """Whether it loads what nothing may write."""
 
     @property
     def strong(self) -> bool:
@@ -93,7 +99,8 @@ def _describe(number: int, instruction: Instruction) -> Site:
         number, instruction, scope, acquires=_any(("acquire", "acq_rel"), words) and not barrier,
         releases=_any(("release", "acq_rel"), words) and not barrier, modifies=atomic,
         asynchronous=uses_async_proxy(instruction) or (name.startswith(("cp.async", "st.async")) and not signal),
-        async_proxy=uses_async_proxy(instruction),
+        async_proxy=uses_async_proxy(instruction), uses_map=instruction.opcode == "cp" and "tensor" in words,
+        publishes_map=name.startswith("tensormap.cp_fenceproxy"), read_only="nc" in words,
     )  # fmt: skip
 
 

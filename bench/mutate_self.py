@@ -1,18 +1,23 @@
 """Plants mistakes in kbuild's own modules, one at a time, in a copy of the tree, and runs the tests that lie beside the module.
 
-    python bench/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--part 1/3] [--jobs 2] [--timeout 600] [--list]
+    python bench/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--part 1/3] [--jobs 2] [--notes FILE] [--list]
 
-A mistake is an edit of one line (`self_mutants.py`); which ones are planted follows from the seed, as many in each area.  It is
-caught when a test fails that passes without it, or when tests do not end within --timeout that do without it.  Survivors are
-listed with their line and the tests that were run.  `mutate_self.marks.toml` names mistakes that change no result, with reasons:
-they are not planted.  The exit status is 1 when less than 90 % were caught, 2 when tests fail without a mistake.
+A mistake is an edit of one line (`self_mutants.py`); which ones are planted follows from the seed, as many in each area and of
+each kind, whatever stands in other lines.  `mutate_self.marks.toml` names mistakes that change no result, with reasons: they are
+not planted.
+
+First the tests beside the modules run on the right tree, which notes what each costs and which lines it executes
+(--notes keeps that for the next time).  Then, for each mistake, those that execute its line run, the shortest first, up to --most
+seconds of the processor altogether (`self_tests.py`; before Python 3.12 all of them: lines are not known).
+
+A mistake is caught when a test fails that passes without it, or takes ten times as long.  Survivors are listed with their line
+and the number of tests that were run.  The exit status is 1 when less than 90 % were caught, 2 when tests fail without a mistake.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -22,15 +27,20 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
 
+import pytest
 import tomli
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from self_mutants import Mutant, of_c, of_python, parses
+from self_tests import in_order, reaching, write_chosen
+from self_tests_plugin import Note, file_of, read_notes, running_of
 
 ROOT = Path(__file__).parents[1]
 MARKS = Path(__file__).with_suffix(".marks.toml")
@@ -123,7 +133,7 @@ class Outcome(NamedTuple):
     caught: bool | None
     """None where nothing follows: the tests fail, or do not end, without the mistake, too."""
     how: str
-    """The test that failed, or that time ran out."""
+    """The test that failed or did not end; of survivors which tests were run."""
     seconds: float
 
 
@@ -156,21 +166,24 @@ def chosen(root: Path, areas: dict[str, Area], count: int, seed: int, marks: Ite
                 line = lines[mutant.line - 1]
                 if (file, line.strip(), mutant.changed(line).strip()) not in marked:
                     kinds[mutant.kind].append(Planted(name, file, line, mutant, tests))
-        picked += _spread(root, kinds, share, random.Random(f"{seed} {name}"))
+        picked += _spread(root, kinds, share, seed)
     return picked
 
 
-def _spread(root: Path, kinds: dict[str, list[Planted]], count: int, rng: random.Random) -> list[Planted]:
+def _spread(root: Path, kinds: dict[str, list[Planted]], count: int, seed: int) -> list[Planted]:
+    """Takes from the kinds in turn.  The order in a kind is that of digests of the lines: another line changes nothing in it."""
+
+    def digest(planted: Planted) -> bytes:
+        return sha256(f"{seed} {planted.file} {planted.line.strip()} {planted.mutant.changed(planted.line)}".encode()).digest()
+
     found: dict[tuple[str, int], Planted] = {}
-    left = {kind: rng.sample(all_, len(all_)) for kind, all_ in sorted(kinds.items())}
-    while len(found) < count and left:
-        kind = rng.choice(sorted(left))
-        planted = left[kind].pop()
-        text = planted.mutant.planted((root / planted.file).read_text())
-        if not planted.file.endswith(".py") or parses(text):
-            found.setdefault((planted.file, planted.mutant.line), planted)
-        if not left[kind]:
-            del left[kind]
+    left = {kind: sorted(all_, key=digest, reverse=True) for kind, all_ in sorted(kinds.items())}
+    while len(found) < count and any(left.values()):
+        for kind in [kind for kind in left if left[kind]][: count - len(found)]:
+            planted = left[kind].pop()
+            text = planted.mutant.planted((root / planted.file).read_text())
+            if not planted.file.endswith(".py") or parses(text):
+                found.setdefault((planted.file, planted.mutant.line), planted)
     return [found[key] for key in sorted(found)]
 
 
@@ -194,38 +207,81 @@ class Tree:
         for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             stale.unlink()
 
-    def tested(self, tests: Sequence[str], limit: float) -> tuple[int | None, str, float]:
-        """Exit status of pytest (None: no end within the limit), what it printed, and the seconds."""
+    def noted(self, notes: Path, tests: Sequence[str], jobs: int) -> None:
+        """Runs the tests of which nothing is noted yet, and shows how they go."""
+        several = ["-n", str(jobs)] if jobs > 1 else []
+        status = self._pytest([*several, f"--note={notes}", *tests], None)
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            sys.exit(f"error: pytest ends with status {status} where nothing is wrong")
+
+    def tested(self, tests: Sequence[Note], limit: float, collected: Sequence[Note] = ()) -> Tested:
+        """Runs tests until one fails, with the files of `collected` read as well; `limit` is in seconds."""
+        list_ = self.folder.with_name(f"{self.folder.name}.chosen")
+        write_chosen(list_, tests)
+        running_of(list_).unlink(missing_ok=True)
+        files = dict.fromkeys(file_of(note.test) for note in [*tests, *collected])
+        started = time.monotonic()
+        status = self._pytest(["-x", f"--chosen={list_}", *files], limit)
+        running = running_of(list_).read_text() if running_of(list_).exists() else "collection"
+        return Tested(status, "" if status == 0 else running, time.monotonic() - started)
+
+    def _pytest(self, arguments: Sequence[str], limit: float | None) -> int | None:
+        """Its exit status, below 0 a signal, None where the limit was reached.  Without one its output is shown."""
         scratch = self.folder.with_name(f"{self.folder.name}.scratch")  # beside: messages shorten paths below the current folder
         scratch.mkdir()
-        own = {"PYTHONPATH": str(self.folder), "KBUILD_CACHE_DIR": f"{scratch}/cache", "TMPDIR": str(scratch)}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", *tests]
-        started = time.monotonic()
+        path = f"{self.folder}:{Path(__file__).parent}"
+        own = {"PYTHONPATH": path, "KBUILD_CACHE_DIR": f"{scratch}/cache", "TMPDIR": str(scratch)}
+        plugins = ["-p", "no:cacheprovider", "-p", "self_tests_plugin"]
         process = subprocess.Popen(
-            command, cwd=self.folder, env={**os.environ, **own}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", start_new_session=True,
+            [sys.executable, "-m", "pytest", "-q", "--rootdir=.", *plugins, "--no-header", "--tb=line", *arguments],
+            cwd=self.folder, env={**os.environ, **own}, start_new_session=True,
+            stdout=subprocess.DEVNULL if limit else None, stderr=subprocess.STDOUT if limit else None,
         )  # fmt: skip
         try:
-            text, _ = process.communicate(timeout=limit)
-            status: int | None = process.returncode
+            return process.wait(limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            text, status = process.communicate()[0], None
-        shutil.rmtree(scratch, ignore_errors=True)
-        return status, text, time.monotonic() - started
+            return None
+        finally:
+            with suppress(ProcessLookupError):  # those that it left behind, too
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+class Tested(NamedTuple):
+    """How a run of tests ended."""
+
+    status: int | None
+    """That of pytest, below 0 a signal, None where the limit was reached."""
+    last: str
+    """The test that failed or did not end."""
+    seconds: float
+
+    @property
+    def is_late(self) -> bool:
+        return self.status in (None, -signal.SIGPROF)
 
 
 class Campaign:
     """Runs the tests of planted mistakes, each in one of `jobs` copies of the tree."""
 
-    def __init__(self, root: Path, folder: Path, jobs: int, timeout: float) -> None:
-        self.timeout = timeout
+    def __init__(self, root: Path, folder: Path, jobs: int = 1, timeout: float = 600.0, most: float = 150.0) -> None:
+        self.timeout, self.most = timeout, most
         self.trees: Queue[Tree] = Queue()
-        self.clean: set[tuple[str, ...]] = set()
-        """Tests that pass without a mistake."""
+        self.notes: dict[str, Note] = {}
+        self.clean: dict[str, bool] = {}
+        """Tests that failed with a mistake, files that could not be read, and whether they pass without."""
         for number in range(jobs):
             self.trees.put(Tree(root, folder / str(number)))
         self.jobs = jobs
+
+    def learn(self, mutants: Sequence[Planted], notes: Path) -> list[str]:
+        """Runs the tests on the right tree; returns those that fail."""
+        tree, tests = self.trees.get(), sorted({test for planted in mutants for test in planted.tests})
+        tree.noted(notes, tests, self.jobs)
+        self.trees.put(tree)
+        self.notes = read_notes(notes, tree.folder)
+        return sorted(note.test for note in self.notes.values() if not note.passed)
 
     def run(self, mutants: Sequence[Planted], report: Callable[[Outcome], None]) -> list[Outcome]:
         with ThreadPoolExecutor(self.jobs) as pool:
@@ -243,28 +299,28 @@ class Campaign:
 
     def _outcome(self, tree: Tree, planted: Planted) -> Outcome:
         right = (tree.folder / planted.file).read_text()
+        first, then = reaching(self.notes, planted.tests, planted.file, right, planted.mutant.line)
+        tests = in_order(first, then, self.most)
+        if not tests:
+            return Outcome(planted, False, "no test executes the line", 0.0)
         tree.write(planted.file, planted.mutant.planted(right))
         try:
-            status, text, seconds = tree.tested(planted.tests, self.timeout)
+            end = tree.tested(tests, self.timeout)
         finally:
             tree.write(planted.file, right)
-        failed = [line.split(" ", 1)[1].split(" - ")[0] for line in text.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        how = "no end" if status is None else failed[0] if failed else "" if status == 0 else f"pytest exits with {status}"
-        asked = (failed[0],) if failed else planted.tests if status is None else planted.tests[:1]
-        if status == 0:
-            self.clean.add(planted.tests)
-        caught = None if status != 0 and not self._pass(tree, asked) else status != 0
-        return Outcome(planted, caught, how, seconds)
+        if end.status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return Outcome(planted, False, f"{len(tests)} tests, {sum(note.seconds for note in tests):.0f} s", end.seconds)
+        how = f"no end: {end.last}" if end.is_late else end.last
+        return Outcome(planted, True if self._pass(tree, end.last, tests) else None, how, end.seconds)
 
-    def _pass(self, tree: Tree, tests: tuple[str, ...]) -> bool:
-        """Whether tests pass where nothing is wrong, and within the time."""
-        if tests not in self.clean:
-            status, _, _ = tree.tested(tests, self.timeout)
-            if status == 4:  # a name that the command line does not take: its file
-                status, _, _ = tree.tested((tests[0].split("::")[0],), self.timeout)
-            if status == 0:
-                self.clean.add(tests)
-        return tests in self.clean
+    def _pass(self, tree: Tree, last: str, tests: Sequence[Note]) -> bool:
+        """Whether a test passes alone where nothing is wrong; where none began, whether the first does, all files read."""
+        began = last in self.notes
+        key = last if began else " ".join(sorted({file_of(note.test) for note in tests}))
+        if key not in self.clean:
+            asked = [self.notes[last]] if began else tests[:1]
+            self.clean[key] = tree.tested(asked, self.timeout, () if began else tests).status == 0
+        return self.clean[key]
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -273,12 +329,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
     decided = [outcome for outcome in outcomes if outcome.caught is not None]
     for area in dict.fromkeys(outcome.planted.area for outcome in decided):
         of_area = [outcome for outcome in decided if outcome.planted.area == area]
-        late = sum(outcome.how == "no end" for outcome in of_area)
+        late = sum(outcome.how.startswith("no end") for outcome in of_area)
         caught = sum(bool(outcome.caught) for outcome in of_area)
         lines.append(f"{area:12} {caught} of {len(of_area)} caught" + (f", {late} by running out of time" if late else ""))
-    survivors = [outcome.planted for outcome in decided if not outcome.caught]
-    lines += [f"survived: {planted}\n    tests: {' '.join(planted.tests)}" for planted in survivors]
-    lines += [f"not decided, {o.how} without it, too: {o.planted}" for o in outcomes if o.caught is None]
+    survivors = [outcome for outcome in decided if not outcome.caught]
+    lines += [f"survived: {outcome.planted}\n    {outcome.how}" for outcome in survivors]
+    lines += [f"not decided, fails without it, too, {o.how}: {o.planted}" for o in outcomes if o.caught is None]
     caught = len(decided) - len(survivors)
     return "\n".join([*lines, f"{caught} of {len(decided)} caught ({caught / max(len(decided), 1):.1%})"])
 
@@ -300,10 +356,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="mistakes, in all areas together (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--area", choices=AREAS, action="append", help="only there; may be given again")
-    parser.add_argument("--part", type=_part, default=(1, 1), metavar="I/N", help="every N-th of them from the I-th on, for N machines")
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="I/N", help="every N-th from the I-th on, for N machines")
     parser.add_argument("--file", default="", help="only in files whose path holds this")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds that the tests of a mistake may take (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds by the clock that they may take (%(default)s)")
+    parser.add_argument("--most", type=float, default=150.0, help="seconds of tests that are run for a mistake (%(default)s)")
+    parser.add_argument("--notes", type=Path, metavar="FILE", help="what is known of the tests; made or added to")
     parser.add_argument("--list", action="store_true", help="show the mistakes, plant none")
     options = parser.parse_args()
     areas = {name: area for name, area in AREAS.items() if not options.area or name in options.area}
@@ -323,10 +381,12 @@ def main() -> int:
         print(f"    {what} {outcome.how} ({outcome.seconds:.0f} s)", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutate_self_") as folder:
-        outcomes = Campaign(ROOT, Path(folder), options.jobs, options.timeout).run(mutants, report)
-    print(table(outcomes))
+        campaign = Campaign(ROOT, Path(folder), options.jobs, options.timeout, options.most)
+        broken = campaign.learn(mutants, options.notes.absolute() if options.notes else Path(folder, "notes"))
+        outcomes = campaign.run(mutants, report)
+    print("\n".join([*(f"fails without a mistake: {test}" for test in broken), table(outcomes)]))
     decided = [outcome.caught for outcome in outcomes if outcome.caught is not None]
-    return 2 if len(decided) < len(outcomes) else int(sum(decided) < BAR * len(decided))
+    return 2 if broken or len(decided) < len(outcomes) else int(sum(decided) < BAR * len(decided))
 
 
 if __name__ == "__main__":

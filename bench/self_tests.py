@@ -38,7 +38,10 @@ def statement_at(text: str, line: int) -> Statement:
             last = max(first, body[0].lineno - 1) if body else getattr(node, "end_lineno", first)
             if first <= line <= last:
                 heads.append(Statement(first, last, False))
-            in_function |= isinstance(node, ast.FunctionDef) and node.body[0].lineno <= line <= (node.end_lineno or 0)
+            if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+                in_function |= not any(
+                    "jit" in ast.unparse(decorator) for decorator in node.decorator_list
+                )  # which Python never runs
     innermost = max(heads[1:] or heads, key=lambda head: (head.first, -head.last))
     return innermost._replace(in_function=in_function)
 
@@ -58,7 +61,7 @@ def reaching(notes: dict[str, Note], beside: Sequence[str], file: str, text: str
     if statement.in_function and not notes[IMPORTS].bits(file) & statement.bits:
         return exact, []
     exact = [note for note in exact if not note.spawned]  # a lambda of a table
-    some = [note for note in all_ if note.spawned or note.bits(file)] or all_
+    some = all_ if not any(note.bits(file) for note in all_) else [note for note in all_ if note.spawned or note.bits(file)]
     return exact, [note for note in some if note not in exact]
 
 

@@ -84,6 +84,24 @@ def test_masks_let_through_whole_groups_when_the_bound_is_divisible() -> None:
     assert known.mask_alignment(values["mask_n"]) == 16 and known.mask_alignment(values["mask_m"]) == 1
 
 
+@pytest.mark.parametrize(("predicate", "below"), [("slt", True), ("sge", True), ("ult", True), ("uge", True), ("sgt", False),
+                                                  ("sle", False), ("ugt", False), ("ule", False), ("eq", None)])  # fmt: skip
+def test_groups_are_compared_alike_with_a_divisible_bound(predicate: str, below: bool | None) -> None:
+    """With `range < n`, n divisible by 16, 16 elements go alike; `range <= n` parts them, unless it is n that is consecutive."""
+    mask, range_, bound = "tensor<64xi1>", "%range: tensor<64xi32> = tt.make_range {start = 0, end = 64}", "tensor<64xi32>"
+    known, values = named(f"""\
+tt.func @f(%n: i32 {{divisibility = 16}}) {{
+  {range_}
+  %0: {bound} = tt.splat %n
+  %one: {mask} = arith.cmpi %range, %0 {{predicate = "{predicate}"}}
+  %other: {mask} = arith.cmpi %0, %range {{predicate = "{predicate}"}}
+  tt.return
+}}
+""")
+    assert known.get(values["one"]).constancy == (16 if below else 1,)
+    assert known.get(values["other"]).constancy == (16 if below is False else 1,)
+
+
 def test_hints_add_to_what_is_known() -> None:
     known, values = named(LOOP)
     assert known.get(values["hinted"]) == Info((32,), (16,), (1,))

@@ -321,3 +321,48 @@ def test_a_constant_that_was_spread_over_a_tensor_can_be_used_again():
     out = np.zeros(2, np.int32)
     spread_constants.interpret[1](out)
     assert out.tolist() == [19, 55]
+
+
+@kbuild.jit
+def documented(out):
+    """\ud800"""
+    tl.store(out, 7)
+
+
+def test_a_docstring_need_not_be_text_that_a_kernel_may_hold():
+    out = np.zeros(1, np.int32)
+    documented.interpret[1](out)
+    assert out[0] == 7
+
+
+@kbuild.jit
+def one_of(x, n):
+    if n > 2:
+        return x
+    y = x + 1
+    if n > 1:
+        return y
+    return y + 1
+
+
+@kbuild.jit
+def returned_early(out, floats, n):
+    tl.store(out, one_of(tl.load(floats), n))
+    tl.store(out + 1, tl.load(one_of(floats, n)))
+    tl.store(out + 2, tl.sum(one_of(tl.load(floats + tl.arange(0, 2)), n)))
+    tl.store(out + 3, tl.sum(tl.load(one_of(floats + tl.arange(0, 2), n))))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_floats_and_pointers_may_be_returned_early(n):
+    floats, out = np.array([10, 20, 40, 80], np.float32), np.zeros(4, np.float32)
+    returned_early.interpret[1](out, floats, n)
+    more = 3 - n
+    assert out.tolist() == [10 + more, floats[more], 30 + 2 * more, floats[more] + floats[more + 1]]
+
+
+def test_a_constant_that_a_loop_changes_stands_at_the_line_of_the_loop():
+    module = build_module(constant_that_changes, {"out": "*i32", "n": "i32"}, {"start": 10})
+    (loop,) = [op for op in module.kernel.body if op.op_name == "scf.for"]
+    (made,) = [op for op in module.kernel.body if op.op_name == "arith.constant" and op.value == 10]
+    assert made.loc.line == loop.loc.line

@@ -1,4 +1,4 @@
-"""Every mistake gets the message in `mistakes.txt`: place, line, carets, names, shapes, values, advice."""
+"""Every mistake gets the message in `mistakes.txt`, `mistakes_of_functions.txt`: place, line, carets, names, shapes, advice."""
 
 import ast
 import linecache
@@ -10,6 +10,7 @@ from kbuild.compiler.frontend import build_module
 from kbuild.errors import KbuildError
 
 PROLOGUE, *TEXTS = (Path(__file__).parent / "mistakes.txt").read_text().split("\n==== ")
+TEXTS += (Path(__file__).parent / "mistakes_of_functions.txt").read_text().split("\n==== ")[1:]
 PROLOGUE = PROLOGUE.split("this:\n\n")[1]
 CASES = [text.split("\n", 2) for text in TEXTS]
 

@@ -57,14 +57,39 @@ def k(out):
         ("import triton\nimport triton.language as tl\nX = tl.constexpr(3)\nY: tl.constexpr = 2 * 2", "X + Y + 0.0"),
         ("import triton\nimport triton.language as tl\nSIZES = tl.constexpr((3, 4, 7))", "SIZES[2] + 0.0"),
         ("import triton\nimport triton.language as tl\nMODE = tl.constexpr('a')", "7.0 if MODE == 'a' else no_such_name"),
+        ("import triton\nimport triton.language as tl\nsame = tl.exp", "same(0.0) + 6"),
+        ("import triton\nimport triton.language as tl\ndef plain(x):\n    return x + 4\nfunction = triton.jit(plain)",
+         "function(3.0)"),
+        ("import triton\nfrom triton import jit\nimport triton.language as tl\ndef plain(x):\n    return x + 4\nf = jit(plain)",
+         "f(3.0)"),
+        ("import triton\nfrom collections import namedtuple\nimport triton.language as tl\nPair = namedtuple('Pair', 'a b')",
+         "Pair(3, 4).a + Pair(3, b=4).b + 0.0"),
+        ("import triton\nimport collections\nimport triton.language as tl\nPair = collections.namedtuple('Pair', ['a', 'b'])",
+         "Pair(a=3, b=4).a + Pair(3, 4)[1] + 0.0"),
+        ("import triton\nimport triton.language as tl\n@triton.constexpr_function\ndef twice(x):\n    return 2 * x",
+         "twice(3) + 1.0"),
     ],
 )  # fmt: skip
 def test_ways_to_name_things(project, imports, expression):
     assert stored(project(kernel=imports + KERNEL.format(expression)) / "kernel.py") == 7
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "-(-7)", "3 + 2 * 2", "(3, 7)[1]", "[3, 7][-1]", "{'a': 3, 'b': 7}['b']", "7 if 1 < 2 < 3 else 8", "0 or 7", "1 and 7",
+        "8 if 1 < 2 < 2 else 7", "7 or 8", "0 and 8 or 7", "not 0 and 7", "len((1, 2, 3)) + 4", "max(3, 7)", "min(7, 8)",
+        "int('7')", "int(7.5)", "abs(-7)", "2 ** 3 - 1", "7 if OTHER == 4 else 8", "OTHER + 3",
+    ],
+)  # fmt: skip
+def test_constants_are_computed_from_the_text(project, value):
+    head = "import triton\nimport triton.language as tl\nOTHER = tl.constexpr(4)\n"
+    assert stored(project(kernel=f"{head}X = tl.constexpr({value})\n" + KERNEL.format("X + 0.0")) / "kernel.py") == 7
+
+
 def test_a_module_is_never_run(project):
-    folder = project(kernel="""
+    folder = project(
+        kernel="""
         import torch
         import triton
         import triton.language as tl
@@ -79,7 +104,8 @@ def test_a_module_is_never_run(project):
         @triton.jit
         def k(out):
             tl.store(out, 7.0)
-        """)
+        """
+    )
     assert stored(folder / "kernel.py") == 7
 
 
@@ -158,7 +184,8 @@ def test_the_branch_of_an_import_that_resolves_is_taken(project):
 
 
 def test_defaults_may_use_variables_of_the_module(project):
-    folder = project(kernel="""
+    folder = project(
+        kernel="""
         import triton
         import triton.language as tl
         SIZE = 7
@@ -172,7 +199,8 @@ def test_defaults_may_use_variables_of_the_module(project):
             tl.store(out, helper(1.0) * N / SIZE_TWICE * 14)
 
         SIZE_TWICE = tl.constexpr(2 * SIZE)
-        """)
+        """
+    )
     assert stored(folder / "kernel.py") == 49
 
 
@@ -221,9 +249,7 @@ def closure_kernel(amount):
     return k
 
 
-@pytest.mark.parametrize(
-    "function", [plain_kernel, kbuild.jit(plain_kernel), Wrapped(Wrapped(plain_kernel)), closure_kernel(3)]
-)
+@pytest.mark.parametrize("function", [plain_kernel, kbuild.jit(plain_kernel), Wrapped(Wrapped(plain_kernel)), closure_kernel(3)])
 def test_live_functions(function):
     out, x = np.zeros(1, np.float32), np.full(1, 2, np.float32)
     interp.run(build_module(function, {"out": "*fp32", "x": "*fp32"}, {"ADD": 1}), [out, x])

@@ -110,6 +110,18 @@ def test_rounding_is_noticed_where_values_are_wide(element: Type, values: list[f
     assert value_dtype(F32) is np.float32
 
 
+@pytest.mark.parametrize(("text", "rounds"), [
+    ("arith.addf %x, %y", True), ("arith.subf %x, %y", True), ("arith.mulf %x, %y", True), ("arith.divf %x, %y", True),
+    ("math.fma %x, %y, %y", True), ("arith.addf %x, %x", False),
+])  # fmt: skip
+def test_arithmetic_on_wide_values_is_done_in_their_width(text: str, rounds: bool) -> None:
+    """What an f32 cannot hold is noticed: 2^25 + 4 and 7 have no sum, difference, product or quotient of 24 bits."""
+    source = f"tt.func @f(%p: !tt.ptr<f32>, %x: f32, %y: f32) {{\n  %r: f32 = {text}\n  tt.store %p, %r\n  tt.return\n}}\n"
+    with wide_f32() as wide:
+        interp.run(parse_module(source), [np.zeros(1, np.float32), 2.0**25 + 4, 7.0])
+    assert wide.rounded == rounds
+
+
 def test_only_conversions_of_numbers_to_f8_saturate() -> None:
     """A bitcast brings infinities into f8E5M2, and `select` hands them on."""
     source = """tt.func @f(%p: !tt.ptr<f8E4M3FN>, %q: !tt.ptr<f8E5M2>, %x: f32, %c: i1) {

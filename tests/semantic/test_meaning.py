@@ -320,3 +320,22 @@ def test_integers_of_64_bits_are_rounded_once():
     out = np.zeros(4, np.float32)
     to_floats.interpret[1](x, out, N=4)
     assert out.tolist() == [2.0**60 + 2.0**37, 2.0**60, -(2.0**60) - 2.0**37, 3.0]
+
+
+@kbuild.jit
+def random_words(x, out, PLACE: tl.constexpr):
+    bits = tl.load(x + tl.arange(0, 4))
+    counters = (tl.zeros_like(bits),) * 4
+    given = counters[:PLACE] + (bits,) + counters[PLACE + 1 :]
+    a, b, c, d = tl.philox(7, given[0], given[1], given[2], given[3])
+    tl.store(out + tl.arange(0, 4), (a ^ b ^ c ^ d).to(tl.uint32, bitcast=True))
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_counters_of_random_numbers_are_taken_by_their_bits(place):
+    """A float as a counter stands for its bits, as in Triton."""
+    floats = np.array([1.5, -2.0, 3e9, 1e-9], np.float32)
+    one, other = np.zeros(4, np.uint32), np.zeros(4, np.uint32)
+    random_words.interpret[1](floats, one, PLACE=place)
+    random_words.interpret[1](floats.view(np.int32), other, PLACE=place)
+    assert one.tolist() == other.tolist() and len(set(one.tolist())) == 4

@@ -36,6 +36,11 @@ class Method:
     node: ast.expr | None
     """The expression before the dot."""
 
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"{describe(self.owner)}.{self.function.name.split('.')[-1]}"
+
 
 @reads(ast.Attribute)
 def read_attribute(visitor: Visitor, node: ast.Attribute) -> Any:

@@ -19,7 +19,7 @@ from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, Floa
 Array = Any
 """A numpy array or scalar."""
 
-_UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_CODES = {8: np.uint8, 16: np.uint16}
 _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _FLOATS: dict[Type, Any] = {F16: np.float16, F32: np.float32, F64: np.float64}
 
@@ -72,7 +72,7 @@ def memory_dtype(type_: Type) -> Any:
     """The dtype of a type in memory: `i1` takes a byte."""
     element = element_of(type_)
     if isinstance(element, FloatType) and element not in _FLOATS:
-        return _UNSIGNED[element.bits]
+        return _CODES[element.bits]
     if element == IntType(1):
         return np.uint8
     return np.float32 if element == F32 else value_dtype(element)

@@ -134,6 +134,10 @@ def describe(value: Any) -> str:
         return f"a tensor descriptor of blocks {value.block}"
     if isinstance(value, tuple):
         return f"({', '.join(describe(item) for item in value)})"
+    if isinstance(value, Range):
+        return f"range({describe(value.start)}, {describe(value.stop)}, {describe(value.step)})"
+    if isinstance(value, Condition):
+        return f"tl.condition({describe(value.value)})"
     name = getattr(value, "name", None)
     return str(name) if isinstance(name, str) else repr(value)
 

@@ -269,3 +269,15 @@ def test_damaged_cubins_are_errors_and_not_tracebacks() -> None:
             require_same(ptx, "sm_90a", damaged, "12.9.86", lambda _: cubin)
         except ToolError:
             continue
+
+
+FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"
+
+
+def test_constants_of_fp8_that_ptxas_finds_late_are_errors() -> None:
+    """ptxas 12.8 to 13.5 widen the upper half of such a word as whatever lay in their memory."""
+    constant = "mov.b32 %r4, 68; shfl.sync.idx.b32 %r4, %r4, %t, 31, -1; mul.lo.u32 %r4, %r4, 0x01010101;"
+    product = f"{FP8} {F32}, {{%r4, %r4, %r4, %r4}}, {B2}, {F32};"
+    with pytest.raises(ToolError, match="constant operands of products of fp8: found 0x"):
+        assemble(kernel(constant + product, "sm_90"), "sm_90")
+    assert assemble(kernel(product, "sm_90"), "sm_90")

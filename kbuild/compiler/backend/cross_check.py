@@ -3,7 +3,8 @@
 ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and ptxas before 13.3 to overwrite their operands; a
 program in the place of ptxas may give another kernel's cubin.  What is compared takes up to 3 ms: the kernel's name, its
 architecture, the bytes of its parameters, the threads of a program, and how many tensor-core instructions of each kind there are.
-Code whose asynchronous products read registers is followed along its paths besides (async_operands.py).
+Code whose asynchronous products read registers is followed along its paths besides (async_operands.py), and products of fp8 must
+have no constant operands where ptxas widens them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from kbuild.compiler.backend.async_operands import overwritten
 from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
 from kbuild.compiler.backend.opaque_predicates import opaque
-from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx
+from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx, widened_numbers
 from kbuild.compiler.backend.unused_products import unused
 from kbuild.errors import ToolError
 
@@ -36,7 +37,7 @@ def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[
     differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin))]
     differences += _of_products(ptx, arch, found, again)
     if capability(cubin) == _WITH_ASYNCHRONOUS_PRODUCTS:
-        differences += _of_operands(found)
+        differences += [*_of_operands(found), *_of_constants(ptx, found)]
     if differences:
         listed = "\n".join(f"    {difference}" for difference in differences)
         raise ToolError(
@@ -108,6 +109,16 @@ def _of_operands(found: list[Section]) -> Iterator[str]:
                 f"{section.name}, register R{first.register}: written at {first.place:#x} while the product at "
                 f"{first.product:#x} may still read it{more}; the results would be wrong"
             )
+
+
+def _of_constants(ptx: str, found: list[Section]) -> Iterator[str]:
+    """Of a constant operand of fp8 that ptxas finds late it widens the upper half wrongly; the lowering hides what may be one."""
+    if not any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx)):
+        return
+    for section in found:
+        if section.name.startswith(_CODE) and (numbers := widened_numbers(section.data)):
+            listed = ", ".join(f"{number:#x}" for number in numbers[:4])
+            yield f"{section.name}, constant operands of products of fp8: found {listed}; the results may be wrong"
 
 
 def _numbers(values: tuple[int, ...]) -> str:

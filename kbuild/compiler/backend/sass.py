@@ -131,3 +131,21 @@ def in_code(code: bytes) -> Counter[Product]:
                 found[Product(operation, columns)] += 1
             place = low.find(number & 0xFF, place + 1)
     return found
+
+
+_WIDEN_A_NUMBER = 0x83E
+"""The low 12 bits of F2FP, which converts pairs, where what it converts stands in the instruction, in bits 32 to 63."""
+_UNPACKS = 1 << 64 + 25
+"""Set where it widens fp8."""
+
+
+def widened_numbers(code: bytes) -> list[int]:
+    """Words of fp8 that stand in the code as numbers and are widened there."""
+    low, found = code[0::BYTES], list[int]()
+    place = low.find(_WIDEN_A_NUMBER & 0xFF)
+    while place >= 0:
+        instruction = int.from_bytes(code[place * BYTES : (place + 1) * BYTES], "little")
+        if instruction & 0xFFF == _WIDEN_A_NUMBER and instruction & _UNPACKS:
+            found.append(instruction >> 32 & 0xFFFFFFFF)
+        place = low.find(_WIDEN_A_NUMBER & 0xFF, place + 1)
+    return found

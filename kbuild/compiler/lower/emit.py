@@ -116,6 +116,7 @@ class Emitter:
         self.later: list[Callable[[], None]] = []
         """What remains to be written once everything that asks for registers is known: operands of phis."""
         self.chunks: list[Chunk] = []
+        self._unknown_zero: str | None = None
         self._count = 0
         self._dots = 0
         self.chunk = self._add_chunk(Scope(None), "entry", "")
@@ -280,6 +281,14 @@ class Emitter:
         ptxas leaves the move out."""
         width, constraint = {"i16": ("b16", "h"), "i32": ("b32", "r"), "i64": ("b64", "l")}[type_]
         return self.asm(f"mov.{width} $0, $1;", f"={constraint},{constraint}", [(type_, register)], [type_])[0]
+
+    def unknown_zero(self) -> str:
+        """Zero (i32), of which neither LLVM nor ptxas knows that it is: the highest bit of a mask of the lanes below the thread's."""
+        if self._unknown_zero is None:
+            with self.at_entry():
+                (below,) = self.asm("mov.u32 $0, %lanemask_lt;", "=r", [], ["i32"])
+                self._unknown_zero = self.instruction(f"lshr i32 {below}, 31")
+        return self._unknown_zero
 
     def unpack(self, value: str, types: Sequence[str]) -> list[str]:
         """The members of a struct, such as asm and intrinsics return."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.compiler.ir.types import FloatType, Type, element_of, is_float
+from kbuild.compiler.ir.core import Trait, Value
+from kbuild.compiler.ir.types import FloatType, Type, bit_width, element_of, is_float
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import llvm_type
@@ -40,14 +41,18 @@ def places(layout_: LinearLayout) -> dict[Coordinates, int]:
 def _by_tensor_cores(emit: Emitter, op: Dot, atom: MmaAtom) -> Sequence[str]:
     a, b, c = (places(layout(value.type)) for value in (op.a, op.b, op.c))
     registers = [emit.registers(value) for value in (op.a, op.b)]
+    is_hidden = [_must_be_hidden(emit, atom, value) for value in (op.a, op.b)]
     sums = list(emit.registers(op.c))
     origins = [coordinates for coordinates in c if coordinates[-2] % atom.m == 0 and coordinates[-1] % atom.n == 0]
     rows = sorted({coordinates[:-1] for coordinates in origins})
     columns = sorted({(*coordinates[:-2], coordinates[-1]) for coordinates in origins})
     depths = range(0, max(coordinates[-1] for coordinates in a) + 1, atom.k)
     for depth in depths:
-        left = {row: _operand(emit, atom, op.a.type, registers[0], a, _a_elements(atom, row, depth)) for row in rows}
-        right = {column: _operand(emit, atom, op.b.type, registers[1], b, _b_elements(atom, column, depth)) for column in columns}
+        left = {row: _operand(emit, atom, op.a.type, registers[0], a, _a_elements(atom, row, depth), is_hidden[0]) for row in rows}
+        right = {
+            column: _operand(emit, atom, op.b.type, registers[1], b, _b_elements(atom, column, depth), is_hidden[1])
+            for column in columns
+        }
         for row in rows:
             for column in columns:
                 if row[:-1] == column[:-1]:
@@ -83,12 +88,34 @@ def _c_elements(atom: MmaAtom, row: Coordinates, column: int) -> list[Coordinate
 
 def _operand(
     emit: Emitter, atom: MmaAtom, type_: Type, registers: Sequence[str], where: dict[Coordinates, int],
-    elements: Sequence[Sequence[Coordinates]],
+    elements: Sequence[Sequence[Coordinates]], is_hidden: bool,
 ) -> list[str]:  # fmt: skip
     words = [to_word(emit, [registers[where[element]] for element in word], type_) for word in elements]
+    if is_hidden:
+        words = [emit.instruction(f"xor i32 {word}, {emit.unknown_zero()}") for word in words]
     if atom.operand_register == "i32":
         return words
     return [emit.instruction(f"bitcast i32 {word} to {atom.operand_register}") for word in words]
+
+
+def _must_be_hidden(emit: Emitter, atom: MmaAtom, operand: Value) -> bool:
+    """Whether ptxas must not find out that an operand is constant.  Of a constant fp8 word that it only finds late, through a
+    shuffle, say, it widens the upper half wrongly: all of ptxas 12.8 to 13.5 write whatever lay in their memory there."""
+    is_widened = bit_width(atom.a) == 8 and isinstance(atom.a, FloatType) and emit.target.has("fp8_mma_as_f16")
+    return is_widened and _may_be_constant(operand)
+
+
+def _may_be_constant(value: Value) -> bool:
+    """Whether nothing that a value is made of is read from memory or handed to the kernel, as far as can be seen."""
+    seen, values = {value}, [value]
+    while values:
+        op = values.pop().op
+        if op is not None and op.has(Trait.READS):
+            return False
+        following = {operand for operand in op.operands if operand not in seen} if op is not None else set[Value]()
+        seen |= following
+        values += following
+    return True
 
 
 def _multiply(emit: Emitter, atom: MmaAtom, a: list[str], b: list[str], c: list[str]) -> list[str]:

@@ -41,7 +41,7 @@ def _shifts(x, counts, lefts, rights, logical):
 
 def _shift_case(bits: int) -> Case:
     signed, unsigned = np.dtype(f"int{bits}").type, np.dtype(f"uint{bits}").type
-    counts = [0, 1, bits - 1, bits, bits + 1, 2 * bits if bits < 64 else 100, -1, -bits]
+    counts = [0, 1, bits - 1, bits, bits + 1, 2 * bits if bits < 64 else (1 << 32) + 3, -1, -bits]
     return Case(
         f"shifts_of_{bits}", "undefined.py", "shifts",
         lambda rng: {"x": small_integers(rng, 64, dtype=signed, low=-100, high=100),
@@ -50,6 +50,12 @@ def _shift_case(bits: int) -> Case:
                      "logical": poisoned(64, dtype=unsigned)},
         _shifts, num_warps=1,
     )  # fmt: skip
+
+
+def _shifts_compared(counts, out):
+    """-1 is what is left of a sign from the width less one on, zero of other bits from the width on."""
+    beyond = [(counts & (1 << bits) - 1) >= least for bits, least in ((62, 63), (32, 31), (16, 15), (16, 16), (16, 16))]
+    return {"out": np.stack([*beyond[:3], ~beyond[3], ~beyond[4]])}
 
 
 def _to_integers(x, out):
@@ -90,6 +96,10 @@ CASES = [
     Case("shifts_beyond", "undefined.py", "shifts_beyond",
          lambda rng: {"x": rng.permutation(128).astype(np.int32), "out": poisoned(4, 128, dtype=np.int32), "n": 3},
          lambda x, out, n: {"out": np.repeat(np.stack([[-1, 0], [-1, 0], [x[0]] * 2, [x[0]] * 2]), 64, axis=1)}, num_warps=1),
+    Case("shifts_compared", "undefined.py", "shifts_compared",
+         lambda rng: {"counts": np.resize([0, 1, 14, 15, 16, 30, 31, 32, 62, 63, 64, 99, 1 << 32, -1, -64], 64).astype(np.int64),
+                      "out": poisoned(5, 64, dtype=np.int32)},
+         _shifts_compared, num_warps=1),
     Case("narrow_offsets", "undefined.py", "narrow_offsets",
          lambda rng: {"table": rng.permutation(256).astype(np.int32), "out": poisoned(392, dtype=np.int32), "n": 126},
          _narrow_offsets, num_warps=1, aligned=False),

@@ -180,9 +180,9 @@ def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: s
 
 @form(rows.ShLI, rows.ShRUI, rows.ShRSI)
 def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
-    """PTX clamps the count to the width, LLVM gives poison for one that reaches it.  The back end knows the choice for the two
-    forms that fill with zeros in 32 and 64 bits, and takes one instruction; of the counts of others, of which it would conclude
-    that they are small, LLVM gets opaque copies.  8 bits shift in 16, as in the hardware."""
+    """PTX clamps the count, of which it takes 32 bits, to the width.  LLVM gives poison for one that reaches the width, and from
+    comparisons of the result it concludes that none does.  The back end knows the choice for the two forms that fill with zeros
+    in 32 bits, and takes one instruction (in 64 bits it would cut the count off); the others are PTX.  8 bits shift in 16."""
     assert isinstance(element, IntType)
     bits, kind, arithmetic = element.bits, llvm_type(element), isinstance(op, rows.ShRSI)
     if b[0] != "%":
@@ -194,8 +194,13 @@ def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str
         wide = emit.instruction(f"{'sext' if arithmetic else 'zext'} {kind} {a} to i16")
         shifted = _shift(emit, op, I16, wide, emit.instruction(f"zext {kind} {b} to i16"))
         return emit.instruction(f"trunc i16 {shifted} to {kind}")
-    if arithmetic or bits < 32:
-        return emit.instruction(f"{op.llvm} {kind} {a}, {emit.opaque(b, kind)}")
+    if arithmetic or bits != 32:
+        if bits == 64:
+            count = emit.instruction(f"trunc i64 {emit.call('llvm.umin.i64', kind, [(kind, b), (kind, '64')])} to i32")
+        else:
+            count = emit.instruction(f"zext i16 {b} to i32") if bits == 16 else b
+        opcode, letter = {"shl": "shl.b", "lshr": "shr.u", "ashr": "shr.s"}[op.llvm], {16: "h", 32: "r", 64: "l"}[bits]
+        return emit.asm(f"{opcode}{bits} $0, $1, $2;", f"={letter},{letter},r", [(kind, a), ("i32", count)], [kind])[0]
     shifted = emit.instruction(f"{op.llvm} {kind} {a}, {b}")
     return emit.select(emit.compare("ult", b, str(bits), kind), shifted, "0", kind)
 

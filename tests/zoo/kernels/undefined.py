@@ -67,6 +67,18 @@ def shifts_beyond(x, out, n):
 
 
 @triton.jit
+def shifts_compared(counts, out):
+    """What follows from a shifted constant, by counts of which LLVM could conclude that they are small."""
+    r = tl.arange(0, 64)
+    count = tl.load(counts + r)
+    tl.store(out + r, (tl.full((64,), -(1 << 63), tl.int64) >> count) == -1)
+    tl.store(out + 64 + r, (tl.full((64,), -(1 << 31), tl.int32) >> count.to(tl.int32)) == -1)
+    tl.store(out + 128 + r, (tl.full((64,), -(1 << 15), tl.int16) >> count.to(tl.int16)) == -1)
+    tl.store(out + 192 + r, (tl.full((64,), 1, tl.int16) << count.to(tl.int16)) != 0)
+    tl.store(out + 256 + r, (tl.full((64,), 1 << 15, tl.uint16) >> count.to(tl.uint16)) != 0)
+
+
+@triton.jit
 def to_integers(x, out):
     r = tl.arange(0, 64)
     tl.store(out + r, tl.load(x + r).to(out.dtype.element_ty))

@@ -138,7 +138,7 @@ def condition(g: Generator, a: Expr, shape: Shape) -> Expr:
 
 
 def _mask(g: Generator, numbers: Expr, shape: Shape) -> Expr:
-    return condition(g, numbers, shape) if g.chance(0.5) else _edges(g, shape)
+    return condition(g, numbers, shape) if g.chance(0.4) else _edges(g, shape)
 
 
 def _edges(g: Generator, shape: Shape) -> Expr:
@@ -193,7 +193,7 @@ def load(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr:
     else:
         offsets = g.expression(I32, shape, 1)
     offsets, mask = within(g, offsets, array.size)
-    if mask is None and shape and g.chance(0.4):
+    if mask is None and shape and g.chance(0.5):
         mask = _mask(g, offsets, shape) if g.chance(0.7) else compared(g, shape, 1)
     offsets = addressed(g, offsets)
     if mask is None:
@@ -213,7 +213,7 @@ def _other(g: Generator, dtype: DType, shape: Shape, like: Type) -> Expr:
     low, high = (max(like.low, -9), min(like.high, 9)) if like.is_whole else (-9, 9)
     if low > high:
         low = high = like.low
-    return g.literal(dtype, low, high) if g.chance(0.4) else g.whole(dtype, shape, low, high, 1)
+    return g.literal(dtype, low, high) if g.chance(0.3) else g.whole(dtype, shape, low, high, 1)
 
 
 def loaded(g: Generator, dtype: DType, shape: Shape) -> Expr:

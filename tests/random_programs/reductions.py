@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from random_programs.generator import Generator, producer
+from random_programs.generator import Generator, number, producer
+from random_programs.memory import row_major
 from random_programs.nodes import Expr, Helper, Line
 from random_programs.types import BF16, F32, F64, I32, I64, INTEGERS, U32, U64, WHOLE, DType, Type, full, result
 
@@ -53,11 +54,21 @@ def of_pairs(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | Non
     axis, _, before = (g.random.randrange(len(shape)), 0, shape) if scans else _inner(g, shape, 128)
     name = g.pick(*PAIRS)
     a, b = (g.expression(dtype, before, depth) for _ in range(2))
+    if name == "segments" and before:
+        b = _sparse(g, b)
     if name == "both" and dtype not in (I32, I64):
         return None
     verb, end = ("associative_scan", g.pick("", ", reverse=True")) if scans else ("reduce", "")
     halves = g.unpacked([full(dtype, shape)] * 2, f"tl.{verb}((", a, ", ", b, f"), {axis}, {combine_pairs(g, name)}{end})")
     return g.pick(*halves)
+
+
+def _sparse(g: Generator, a: Expr) -> Expr:
+    """Zeros, but for few elements: which of them is the last tells in what order they were taken."""
+    numbers = row_major(a.type.shape)
+    low, high = min(a.type.low, 0), max(a.type.high, 0)
+    zero = number(0, a.type.dtype)
+    return Expr(a.type.ranged(low, high), f"tl.where({numbers} % {g.pick(3, 5, 7, 11)} == 0, ", a, f", {zero})")
 
 
 def _inner(g: Generator, shape: Shape, most: int = 256) -> tuple[int, int, Shape]:
@@ -116,7 +127,9 @@ def _custom(g: Generator, a: Expr, axis: int, shape: Shape, dtype: DType) -> Exp
         names.remove("gcd_mask") if "gcd_mask" in names else None
     if dtype == BF16:
         names = ["max", "first", "last", "filled"]  # The others give fp32.
-    name = g.pick(*names)
+    name = g.pick(*names, "filled")
+    if name == "filled" and a.type.within(-100, 100):
+        a = _sparse(g, a)
     if name in ("max", "min", "first", "last", "filled"):
         found: Type | None = a.type.shaped(*shape)
     elif name == "add":

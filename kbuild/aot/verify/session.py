@@ -119,8 +119,8 @@ def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, option
                 remember(cache, known.key, result.checks)
             yield result
 
-    # What takes long begins early, lest one process is left with it when the others have nothing more to do.
-    groups = sorted(groups, key=_size, reverse=True)
+    if options.jobs > 1:  # What takes long begins early, lest one process is left with it at the end.
+        groups = sorted(groups, key=_size, reverse=True)
     # Where launches are guessed, one variant says whether they can be: what is in vain is not done for all of them.
     guessed = {group[0].task.kernel: place for place, group in reversed(list(enumerate(groups))) if group[0].task.guessed}
     first = [groups[place][:1] for place in guessed.values()]

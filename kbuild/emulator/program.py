@@ -190,10 +190,11 @@ class _Decoder:
 def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
     """A row that only computes: sources in, results out."""
     assert form.row.meaning is not None
-    results, sources = (side.split() for side in form.row.operands.split("="))
+    results, sources = form.lists
     target, *given = instruction.operands
     targets: list[Operand] = [target.first, target.second] if isinstance(target, Pair) else [target]
-    function = form.row.meaning(form)
+    function = form.function
+    assert function is not None
     if isinstance(target, Pair) and instruction.opcode == "setp":
         first, second = function, form.row.meaning(opposite(form))
         function = lambda *values: (first(*values), second(*values))  # noqa: E731

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+import string
 from typing import NoReturn
 
 from kbuild.emulator.ptx import PtxError
@@ -19,6 +20,9 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
+_SINGLE = frozenset(string.ascii_letters + string.digits + "_%$" + "{}()[];,:<>@!|=+-")
+"""Tokens of one character."""
+
 
 class Cursor:
     """The tokens of a text and the place of the next one.  The last token is empty."""
@@ -32,10 +36,9 @@ class Cursor:
         matches = list(_TOKEN.finditer(text))
         self.tokens = [match[1] for match in matches]
         self.starts = [match.start(1) for match in matches]
-        for index, match in enumerate(matches):
-            if match[2] is not None:
-                self.index = index
-                self.fail(f"unexpected character {match[1]!r}")
+        if any(len(token) == 1 and token not in _SINGLE for token in set(self.tokens)):
+            self.index = next(index for index, match in enumerate(matches) if match[2] is not None)
+            self.fail(f"unexpected character {self.next!r}")
 
     @property
     def next(self) -> str:

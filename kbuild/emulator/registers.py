@@ -59,14 +59,22 @@ class Rows:
         self.address_width = 8
         self._types = types
         self._rows: dict[tuple, tuple[int, int]] = {}
+        self._register_slots: dict[tuple[str, str, int, int, str], int] = {}
+        """Those that views of registers have, by what tells them apart."""
         self._slot_numbers: dict[Slot | BlockSlot, int] = {}
 
     def slot(self, view: View | Fragment) -> int:
         """The number of the slot for a view.  Raises PtxError where the register does not fit the type."""
         if isinstance(view, Fragment):
-            found = [self._slot(each) for each in view.views]
-            return self.number(BlockSlot(found[0].width, tuple(slot.row for slot in found), _bits(found[0].width)))
-        return self.number(self._slot(view))
+            slots = [self._slot(each) for each in view.views]
+            return self.number(BlockSlot(slots[0].width, tuple(slot.row for slot in slots), _bits(slots[0].width)))
+        if not isinstance(view.operand, Register):
+            return self.number(self._slot(view))
+        key = view.operand.name, view.type, view.part, view.parts, view.fit
+        found = self._register_slots.get(key)
+        if found is None:
+            found = self._register_slots[key] = self.number(self._slot(view))
+        return found
 
     def _slot(self, view: View) -> Slot:
         operand = view.operand

@@ -88,6 +88,17 @@ class Form:
         """The modifiers that are types, in order."""
         return tuple(modifier for modifier in self.modifiers if modifier in TYPES)
 
+    @cached_property
+    def function(self) -> Lanes | None:
+        """What it computes, lane by lane."""
+        return None if self.row.meaning is None else self.row.meaning(self)
+
+    @cached_property
+    def lists(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The words of the operand list: results and sources."""
+        results, sources = (tuple(side.split()) for side in self.row.operands.split("="))
+        return results, sources
+
     @property
     def type(self) -> str:
         """The last type, which most rows work on."""
@@ -101,7 +112,7 @@ class Form:
     def name(self) -> str:
         return ".".join((self.opcode, *self.modifiers))
 
-    @property
+    @cached_property
     def effects(self) -> Effects:
         """What the row says; an access with an order is there for other warps to see, as an atomic one is."""
         if any(order in self.modifiers for order in ("volatile", "acquire", "release", "relaxed", "mmio")):

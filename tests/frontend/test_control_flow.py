@@ -337,12 +337,12 @@ def test_a_docstring_need_not_be_text_that_a_kernel_may_hold():
 
 @kbuild.jit
 def one_of(x, n):
-    if n > 2:
-        return x
     y = x + 1
     if n > 1:
-        return y
-    return y + 1
+        if n > 2:
+            return x
+        y = y + 1
+    return y
 
 
 @kbuild.jit
@@ -357,12 +357,22 @@ def returned_early(out, floats, n):
 def test_floats_and_pointers_may_be_returned_early(n):
     floats, out = np.array([10, 20, 40, 80], np.float32), np.zeros(4, np.float32)
     returned_early.interpret[1](out, floats, n)
-    more = 3 - n
+    more = (1, 2, 0)[n - 1]
     assert out.tolist() == [10 + more, floats[more], 30 + 2 * more, floats[more] + floats[more + 1]]
 
 
+@kbuild.jit
+def constants_that_loops_change(out, n, start: tl.constexpr, other: tl.constexpr):
+    for _ in range(n):
+        start = start + 2
+    while n > 3:
+        other = other + 2
+        n -= 1
+    tl.store(out, start + other)
+
+
 def test_a_constant_that_a_loop_changes_stands_at_the_line_of_the_loop():
-    module = build_module(constant_that_changes, {"out": "*i32", "n": "i32"}, {"start": 10})
-    (loop,) = [op for op in module.kernel.body if op.op_name == "scf.for"]
-    (made,) = [op for op in module.kernel.body if op.op_name == "arith.constant" and op.value == 10]
-    assert made.loc.line == loop.loc.line
+    module = build_module(constants_that_loops_change, {"out": "*i32", "n": "i32"}, {"start": 10, "other": 20})
+    lines = {op.op_name: op.loc.line for op in module.kernel.body if op.op_name in ("scf.for", "scf.while")}
+    made = {op.value: op.loc.line for op in module.kernel.body if op.op_name == "arith.constant"}
+    assert (made[10], made[20]) == (lines["scf.for"], lines["scf.while"])

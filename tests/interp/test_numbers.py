@@ -5,6 +5,7 @@ import pytest
 
 from kbuild.compiler import interp
 from kbuild.compiler.interp.formats import round_to, value_dtype, wide_f32
+from kbuild.compiler.interp.memory import Trace
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, FloatType, Type
 
@@ -111,14 +112,22 @@ def test_rounding_is_noticed_where_values_are_wide(element: Type, values: list[f
 
 
 @pytest.mark.parametrize(("text", "rounds"), [
-    ("arith.addf %x, %y", True), ("arith.subf %x, %y", True), ("arith.mulf %x, %y", True), ("arith.divf %x, %y", True),
-    ("math.fma %x, %y, %y", True), ("arith.addf %x, %x", False),
+    ("arith.addf %a, %b", True), ("arith.subf %a, %b", True), ("arith.mulf %a, %b", True), ("arith.divf %a, %b", True),
+    ("math.fma %a, %b, %b", True), ("arith.addf %a, %a", False),
 ])  # fmt: skip
-def test_arithmetic_on_wide_values_is_done_in_their_width(text: str, rounds: bool) -> None:
-    """What an f32 cannot hold is noticed: 2^25 + 4 and 7 have no sum, difference, product or quotient of 24 bits."""
-    source = f"tt.func @f(%p: !tt.ptr<f32>, %x: f32, %y: f32) {{\n  %r: f32 = {text}\n  tt.store %p, %r\n  tt.return\n}}\n"
+@pytest.mark.parametrize(("type_", "a", "b"), [("f32", 2.0**25 + 4, 7.0), ("f16", 2.0**12 + 4, 7.0)])
+def test_arithmetic_on_wide_values_notices_what_is_rounded(text: str, rounds: bool, type_: str, a: float, b: float) -> None:
+    """The operands have no sum, difference, product or quotient of 24 bits, or of 11."""
+    source = f"""tt.func @f(%p: !tt.ptr<{type_}>, %q: !tt.ptr<{type_}>) {{
+  %a: {type_} = tt.load %p
+  %b: {type_} = tt.load %q
+  %r: {type_} = {text}
+  tt.store %p, %r
+  tt.return
+}}
+"""
     with wide_f32() as wide:
-        interp.run(parse_module(source), [np.zeros(1, np.float32), 2.0**25 + 4, 7.0])
+        interp.run(parse_module(source), [np.array([number], {"f32": np.float32, "f16": np.float16}[type_]) for number in (a, b)])
     assert wide.rounded == rounds
 
 
@@ -181,3 +190,32 @@ def test_of_two_zeros_the_negative_one_is_less(name: str) -> None:
         values = np.full(64, zero, np.float32)
         interp.run(parse_module(source), [values])
         assert (np.signbit(values) == name.startswith("min")).all()
+
+
+def test_pointers_to_truth_values_move_by_bytes() -> None:
+    source = """tt.func @f(%p: !tt.ptr<i1>, %i: i32) {
+  %q: !tt.ptr<i1> = tt.addptr %p, %i
+  %v: i1 = tt.load %q
+  tt.store %p, %v
+  tt.return
+}
+"""
+    values = np.uint8([0, 0, 1])
+    interp.run(parse_module(source), [values, 2])
+    assert values.tolist() == [1, 0, 1]
+
+
+def test_a_trace_holds_the_bytes_of_every_array() -> None:
+    source = """tt.func @f(%p: !tt.ptr<i32>, %q: !tt.ptr<i16>, %i: i32) {
+  %a: !tt.ptr<i32> = tt.addptr %p, %i
+  %v: i32 = tt.load %a
+  %w: i16 = arith.trunci %v
+  %b: !tt.ptr<i16> = tt.addptr %q, %i
+  tt.store %b, %w
+  tt.return
+}
+"""
+    trace = Trace()
+    interp.run(parse_module(source), [np.zeros(3, np.int32), np.zeros(4, np.int16), 2], trace=trace)
+    assert trace.read["p"].tolist() == [False] * 8 + [True] * 4 and trace.written["p"].tolist() == [False] * 12
+    assert trace.read["q"].tolist() == [False] * 8 and trace.written["q"].tolist() == [False] * 4 + [True] * 2 + [False] * 2

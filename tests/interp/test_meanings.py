@@ -219,6 +219,18 @@ def test_an_asynchronous_copy_lands_at_its_wait_and_not_before() -> None:
     assert np.isnan(out).all()
 
 
+def test_a_masked_asynchronous_copy_keeps_all_bits_of_integers() -> None:
+    mask = """\
+  %few: tensor<64xi32, #linear> = arith.constant {value = 60}
+  %mask: tensor<64xi1, #linear> = arith.cmpi %range, %few {predicate = "slt"}
+  ttg.async_copy_global_to_local %1, %tile, mask=%mask
+"""
+    text = ASYNC.replace("f32", "i64").replace("  ttg.async_copy_global_to_local %1, %tile\n", mask)
+    x, out = np.arange(64) + (np.iinfo(np.int64).min + 1), np.ones(64, np.int64)
+    run(text, x, out)
+    np.testing.assert_array_equal(out, np.where(np.arange(64) < 60, x, 0))
+
+
 def test_shared_memory_placed_by_allocate_may_overlap() -> None:
     intruder = """\
   %zeros: tensor<64xf32, #linear> = arith.constant {value = 0.0}

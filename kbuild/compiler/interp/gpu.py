@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kbuild.compiler.interp.formats import Array
+from kbuild.compiler.interp.formats import Array, value_dtype
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.interp.memory import Tile
 from kbuild.compiler.interp.tensor import masked_load, matrix_product
@@ -106,7 +106,7 @@ def _view(tile: Tile, offsets: Array, type_: object) -> Tile:
 def async_copy_global_to_local(machine: Machine, op: AsyncCopyGlobalToLocal) -> None:
     tile: Tile = machine[op.dst]
     mask = machine[op.mask] if op.mask is not None else None
-    other = machine[op.other] if op.other is not None else np.zeros(op.src_type.shape)
+    other = machine[op.other] if op.other is not None else np.zeros(op.src_type.shape, value_dtype(tile.type.element))
     values = masked_load(machine, machine[op.src], mask, other, like(op.src_type, tile.type.element), op.loc)
     tile.spoil()
     machine.copies.append((tile, values))

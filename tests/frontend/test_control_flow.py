@@ -363,16 +363,20 @@ def test_floats_and_pointers_may_be_returned_early(n):
 
 @kbuild.jit
 def constants_that_loops_change(out, n, start: tl.constexpr, other: tl.constexpr):
-    for _ in range(n):
+    for i in range(n):
         start = start + 2
+        tl.store(out + i, n)
     while n > 3:
         other = other + 2
         n -= 1
+        tl.store(out + n, n)
     tl.store(out, start + other)
 
 
-def test_a_constant_that_a_loop_changes_stands_at_the_line_of_the_loop():
+def test_what_is_made_for_a_loop_stands_at_its_line():
     module = build_module(constants_that_loops_change, {"out": "*i32", "n": "i32"}, {"start": 10, "other": 20})
-    lines = {op.op_name: op.loc.line for op in module.kernel.body if op.op_name in ("scf.for", "scf.while")}
-    made = {op.value: op.loc.line for op in module.kernel.body if op.op_name == "arith.constant"}
-    assert (made[10], made[20]) == (lines["scf.for"], lines["scf.while"])
+    first = next(op.loc.line for op in module.kernel.body.walk() if op.op_name == "tt.store") - 2  # that of the `for`
+    loops = [op for op in module.kernel.body if op.regions]
+    made = [op.loc.line for op in module.kernel.body if op.op_name == "arith.constant" and op.value in (10, 20)]
+    yields = [op.loc.line for op in module.kernel.body.walk() if op.op_name == "scf.yield"]
+    assert [op.loc.line for op in loops] == made == yields == [first, first + 3]

@@ -75,8 +75,10 @@ def test_a_mistake_in_the_steps_is_an_error(old: str, new: str, message: str) ->
 
 
 def test_what_is_read_before_the_wait_is_nan() -> None:
+    """Also where the tile held something before."""
     late = PROGRAM.replace(WAIT, "").replace("  ttg.local_store", WAIT + "  ttg.local_store")
-    assert np.isnan(ran(late)[:4]).all()
+    filled = "  %zeros: tensor<4x8xf32, #rows> = arith.constant {value = 0.0}\n  ttg.local_store %zeros, %s\n"
+    assert np.isnan(ran(late.replace(COPY, filled + COPY))[:4]).all()
 
 
 def test_what_is_read_of_memory_given_back_is_nan() -> None:

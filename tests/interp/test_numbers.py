@@ -131,6 +131,15 @@ def test_arithmetic_on_wide_values_notices_what_is_rounded(text: str, rounds: bo
     assert wide.rounded == rounds
 
 
+def test_wide_values_are_rounded_when_they_are_stored() -> None:
+    """(a + b) - a is b there, and 8 in f32."""
+    text = "%s: f32 = arith.addf %f, %b\n%r: f32 = arith.subf %s, %f"
+    constant = "%b: f32 = arith.constant {value = 7.0}\n"
+    assert value(constant + text, 0, 0, 2.0**25 + 4, result="f32") == 8
+    with wide_f32():
+        assert value(constant + text, 0, 0, 2.0**25 + 4, result="f32") == 7
+
+
 def test_only_conversions_of_numbers_to_f8_saturate() -> None:
     """A bitcast brings infinities into f8E5M2, and `select` hands them on."""
     source = """tt.func @f(%p: !tt.ptr<f8E4M3FN>, %q: !tt.ptr<f8E5M2>, %x: f32, %c: i1) {

@@ -120,7 +120,7 @@ def _try_range(
         changed, yields = _read_body(visitor, node, before, names, carried)
     if changed:
         _discard(block)
-        _make_values(visitor, node, changed)
+        _make_values(visitor, changed)
         return False
     _drop_unchanged(block, parts, carried, before, yields)
     hints = dict(iterator.hints)
@@ -207,9 +207,8 @@ def _constants_changed(
     return changed
 
 
-def _make_values(visitor: Visitor, node: ast.AST, names: Sequence[str]) -> None:
-    """Make values of constants, in front of the loop."""
-    visitor.locate(node)
+def _make_values(visitor: Visitor, names: Sequence[str]) -> None:
+    """Make values of constants, in front of the loop whose body was read."""
     for name in names:
         visitor.frame.values[name] = materialised(visitor.ctx, visitor.frame.values[name])
 
@@ -343,7 +342,7 @@ def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:
     if changed:
         _discard(body)
         _discard(test)
-        _make_values(visitor, node, changed)
+        _make_values(visitor, changed)
         return False
     with visitor.builder.inside(test):
         visitor.ctx.add(ConditionOp(condition.value, tuple(test.arguments)))

@@ -147,6 +147,28 @@ def test_a_copy_of_no_bytes_reads_nothing_and_others_are_checked() -> None:
         issue(copies, base, [0], 8)
 
 
+def test_copies_of_different_amounts_are_each_checked_by_their_own() -> None:
+    """Threads 0 and 1 of an instruction copy all 16 bytes and 4 of them."""
+    amounts, lanes = np.array([16, 4]), np.array([0, 1])
+
+    def issue_at(first: int, second: int) -> None:
+        memory, base = small_memory()
+        copies = CopyGroups(memory, 32, timing_named("late"))
+        copies.issue(("a", 0, lanes), lanes, 16 * lanes, base + np.array([first, second]), 16, amounts)
+        copies.wait(lanes, None, None)
+        shared = memory.spaces["shared"].data
+        assert shared[:32].tolist() == [*(np.arange(first, first + 16) % 251), *(np.arange(second, second + 4) % 251), *[0] * 12]
+
+    issue_at(32, 64)
+    issue_at(32, 508)  # no more than the four bytes that are there
+    with pytest.raises(Fault, match="not aligned to the 16 bytes"):
+        issue_at(8, 64)
+    with pytest.raises(Fault, match="global address"):
+        issue_at(512, 64)
+    with pytest.raises(Fault, match="global address"):
+        issue_at(32, 512)
+
+
 def test_arrivals_follow_the_copies() -> None:
     memory, base = small_memory()
     copies, done = CopyGroups(memory, 32, timing_named("late")), []

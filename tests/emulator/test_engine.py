@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,22 @@ def test_the_schedule_does_not_change_what_correct_programs_compute(program, sch
     report = program.run(schedule=schedule).check()
     for name, expected in program.expected.items():
         np.testing.assert_array_equal(report.outputs[list(program.arrays).index(name)], expected)
+
+
+THREAD = np.arange(64, dtype=np.uint64)
+BIT = np.uint64(1) << (THREAD & np.uint64(31))
+
+
+@pytest.mark.parametrize(("register", "expected"), [
+    ("%tid.x", THREAD), ("%tid.y", 0), ("%ntid.x", 64), ("%ntid.y", 1), ("%ctaid.x", 0), ("%nctaid.x", 1), ("%nctaid.z", 1),
+    ("%laneid", THREAD & np.uint64(31)), ("%warpid", THREAD >> np.uint64(5)), ("%nwarpid", 2), ("WARP_SZ", 32),
+    ("%lanemask_eq", BIT), ("%lanemask_lt", BIT - np.uint64(1)), ("%lanemask_le", 2 * BIT - np.uint64(1)),
+    ("%lanemask_ge", 0x100000000 - BIT), ("%lanemask_gt", 0x100000000 - 2 * BIT), ("%smid", 0), ("%nsmid", 1),
+    ("%cluster_ctarank", 0), ("%cluster_nctarank", 1), ("%dynamic_smem_size", 0), ("%total_smem_size", 0),
+])  # fmt: skip
+def test_special_registers(register: str, expected: Any) -> None:
+    found = results(f"    mov.u32 %r0, {register};\n", threads=64)
+    np.testing.assert_array_equal(found, np.broadcast_to(np.asarray(expected).astype(np.uint32), 64))
 
 
 def test_diverged_lanes_take_both_sides_and_meet_again() -> None:
@@ -81,7 +99,8 @@ $join:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_warps_with_different_roles_meet_at_named_barriers(schedule: str) -> None:
-    body = """
+    body = (
+        """
     setp.lt.u32 %p1, %r_tid, 32;
     shl.b32 %r1, %r_tid, 2;
     @%p1 bra $producer;
@@ -94,7 +113,9 @@ $producer:
     bar.arrive 1, 64;
 $join:
     bar.sync 0;
-""".replace("+-128", "-128") + OUT
+""".replace("+-128", "-128")
+        + OUT
+    )
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=128, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.tile(LANE * 3, 2))
 
@@ -120,7 +141,8 @@ $done:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_warp_that_spins_does_not_keep_the_others_from_running(schedule: str) -> None:
-    body = """
+    body = (
+        """
     mov.b32 %r1, 0;
     st.shared.b32 [0], %r1;
     bar.sync 0;
@@ -136,32 +158,42 @@ $spin:
 $join:
     bar.sync 0;
     mov.b32 %r0, %r1;
-""" + OUT
+"""
+        + OUT
+    )
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=16, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.ones(64))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_barrier_does_not_wait_for_warps_that_have_ended(schedule: str) -> None:
-    body = """
+    body = (
+        """
     setp.ge.u32 %p1, %r_tid, 32;
     @%p1 bra $end;
     bar.sync 0;
     mov.b32 %r0, 1;
-""" + OUT + "$end:\n"
+"""
+        + OUT
+        + "$end:\n"
+    )
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.arange(64) < 32)
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "random(1)"])
 def test_a_barrier_that_not_all_reach_is_a_deadlock(schedule: str) -> None:
-    found = findings("""
+    found = findings(
+        """
     setp.lt.u32 %p1, %r_tid, 32;
     @%p1 bra $join;
     bar.sync 1, 96;
 $join:
     bar.sync 2, 96;
-""", threads=64, schedule=schedule)
+""",
+        threads=64,
+        schedule=schedule,
+    )
     assert "deadlock: no warp can go on" in found
     assert "warp 0 of CTA (0, 0, 0) waits at barrier 2 (32 of 96 threads are there)" in found
     assert "warp 1 of CTA (0, 0, 0) waits at barrier 1 (32 of 96 threads are there)" in found
@@ -215,7 +247,7 @@ def test_misuse_is_found(body: str, kind: str, what: str) -> None:
 
 
 def test_a_finding_tells_the_kernel_line() -> None:
-    body = '    .loc 1 42 7\n    ld.global.b32 %r0, [%d_out+4096];\n'
+    body = "    .loc 1 42 7\n    ld.global.b32 %r0, [%d_out+4096];\n"
     report = launch(body, {"out": np.zeros(1, np.uint32)}, module="")
     text = str(report.findings[0])
     assert "from ?:42:7" in text and "in CTA (0, 0, 0), warp 0" in text
@@ -277,7 +309,8 @@ def test_array_elements_are_found_by_every_thread() -> None:
     assert at("x", 4).startswith("    mad.wide.u32")
 
 
-LOCKED = """
+LOCKED = (
+    """
     .reg .b32 %r_cta;
     mov.u32 %r_cta, %ctaid.x;
     setp.ne.u32 %p2, %r_tid, 0;
@@ -288,13 +321,16 @@ again:
     atom.acquire.gpu.global.cas.b32 %r1, [%d_lock], 0, 1;
     setp.ne.u32 %p1, %r1, 0;
     @%p1 bra again;
-""" + at("out", 4, index="%r_cta") + """
+"""
+    + at("out", 4, index="%r_cta")
+    + """
     st.global.b32 [%d0], %r5;
     bra held;
 held:
     atom.release.gpu.global.exch.b32 %r1, [%d_lock], 0;
 done:
 """
+)
 
 
 @pytest.mark.parametrize("schedule, most", [("lockstep", 1), ("round-robin", 2)])

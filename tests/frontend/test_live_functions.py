@@ -1,0 +1,115 @@
+"""Functions of a program that runs: their names mean what they are bound to, wherever their source lies."""
+
+import collections
+import linecache
+import math
+import types
+
+import numpy as np
+import pytest
+
+import kbuild
+import kbuild.language as tl
+from kbuild.compiler.frontend import build_module
+from kbuild.errors import KbuildError
+
+WIDTH = tl.constexpr(4)
+HALF, TABLE, SIZES = tl.constexpr(0.5), tl.constexpr({"a": 1, "b": (2, 3)}), tl.constexpr([4, 8])
+Pair = collections.namedtuple("Pair", "first second")
+sqrt, exponential, wide = math.sqrt, tl.exp, tl.float64
+tools = types.ModuleType("tools")
+tools.FOUR, tools.same = tl.constexpr(4), tl.exp
+PLAIN, OBJECT, BROKEN = 4, object(), tl.constexpr("\ud800")
+
+
+class Wrapped:
+    """As `triton.autotune` wraps a function."""
+
+    def __init__(self, fn):
+        self.fn = fn
+
+
+@Wrapped
+@kbuild.jit
+def twice(x):
+    return 2 * x
+
+
+@kbuild.constexpr_function
+def next_size(n):
+    return n * 2
+
+
+@kbuild.jit
+def names(out):
+    pair = Pair(1.0, second=HALF)
+    tl.store(out, WIDTH + TABLE["b"][1] + SIZES[1])
+    tl.store(out + 1, twice(pair.first) + pair.second)
+    tl.store(out + 2, sqrt(16.0) + math.floor(2.5) + exponential(0.0) + tools.same(0.0))
+    tl.store(out + 3, tl.full((), tools.FOUR, wide).to(tl.float32) + next_size(WIDTH))
+
+
+def test_names_mean_what_they_are_bound_to():
+    out = np.zeros(4, np.float32)
+    names.interpret[1](out)
+    assert out.tolist() == [15, 2.5, 8, 12]
+
+
+def made(offset):
+    @kbuild.jit
+    def of_a_closure(out):
+        tl.store(out, offset + 1)
+
+    return of_a_closure
+
+
+def test_a_closure_has_its_values():
+    out = np.zeros(1, np.float32)
+    made(tl.constexpr(6)).interpret[1](out)
+    assert out[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("PLAIN", "`PLAIN` is a variable of the module"),
+        ("OBJECT", "OBJECT is a object, which has no meaning in a kernel"),
+        ("BROKEN", "is no text: it has half of a surrogate pair"),
+        ("tools.missing", "tools has no missing"),
+        ("math.missing", "missing"),
+        ("nowhere", "`nowhere` is not defined"),
+    ],
+)
+def test_names_that_mean_nothing_in_a_kernel(name, message):
+    with pytest.raises(KbuildError, match=message):
+        build_module(typed(f"def k(out):\n    tl.store(out, {name})\n"), {"out": "*fp32"}, {})
+
+
+def typed(text, file="<typed 1>"):
+    """The function `k` of a text that lies in no file, as in an interactive session."""
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    namespace = dict(globals())
+    exec(compile(text, file, "exec"), namespace)
+    return namespace["k"]
+
+
+def test_the_lines_of_a_function_that_lies_in_no_file():
+    kernel = typed("\n\n@kbuild.jit\ndef k(out):\n    tl.store(out, 7.0)\n    tl.load(out, mask=4)\n")
+    with pytest.raises(KbuildError) as caught:
+        build_module(kernel, {"out": "*fp32"}, {})
+    assert "<typed 1>:6:23: error" in str(caught.value) and "tl.load(out, mask=4)" in str(caught.value)
+    module = build_module(typed("\n\n\ndef k(out):\n    tl.store(out, 7.0)\n"), {"out": "*fp32"}, {})
+    assert [op.loc.line for op in module.kernel.body if op.op_name == "tt.store"] == [5]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (lambda: eval("lambda out: None"), "is not to be had.*"),
+        (lambda: 7, "7 is no function and has no .fn that leads to one"),
+        (lambda: typed("k = lambda out: None\n"), "is not written with def"),
+    ],
+)
+def test_what_is_no_function_with_a_source(kernel, message):
+    with pytest.raises(KbuildError, match=message):
+        build_module(kernel(), {"out": "*fp32"}, {})

@@ -6,6 +6,7 @@ A program for sm_80 is assembled for sm_90, too: cubins of one generation do not
 from __future__ import annotations
 
 import hashlib
+import gc
 import multiprocessing
 import pickle
 import zlib
@@ -54,7 +55,9 @@ def emit(count: int, folder: Path, first: int, jobs: int) -> int:
     with open(folder / FILE, "wb") as file, multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=100) as pool:
         for number, outcome in enumerate(pool.imap_unordered(_record, _seeds(first), chunksize=4)):
             if isinstance(outcome, str):
-                tally[outcome] += 1
+                kind, _, seed = outcome.rpartition(", seed ")
+                tally[kind] += 1
+                print(f"seed {seed}: {kind}", flush=True)
             else:
                 data = pickle.dumps(outcome)
                 file.write(len(data).to_bytes(4, "little") + data)
@@ -86,13 +89,19 @@ def _seeds(first: int) -> Iterator[int]:
 
 
 def _record(seed: int) -> Record | str:
-    """The record of a seed, or why there is none."""
+    """The record of a seed, or why there is none, with the seed."""
+    made = _made(seed)
+    return f"{made}, seed {seed}" if isinstance(made, str) else made
+
+
+def _made(seed: int) -> Record | str:
     from random_programs.compare import ARCHS, Checker, Kernel, TimeIsUp, limited
     from random_programs.generator import program
 
     from kbuild.compiler.backend.cubin import assemble
     from kbuild.errors import ErrorGroup, KbuildError
 
+    gc.disable()  # The process ends after some programs.
     arch, checker = ARCHS[seed % 2], Checker()
     try:
         with limited(120):

@@ -12,6 +12,7 @@ from kbuild.compiler.analysis.scratch import scratch_bytes
 from kbuild.compiler.backend.cubin import assemble
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.commutes import commutes
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.types import (
     BF16,
@@ -34,7 +35,6 @@ from kbuild.compiler.layout import LinearLayout, blocked, default_blocked
 from kbuild.compiler.lower import lower_module
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.lowering import lower_block
-from kbuild.compiler.ir.commutes import commutes
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.ops.tensor import Gather, Histogram, Load, Reduce, ReduceReturn, Scan, Splat, Store

@@ -109,7 +109,7 @@ class Campaign:
                     if queue:
                         worker.give([queue.pop(0)])
                     elif time.monotonic() < end and not (self.settings.stops and self.tally):
-                        batch = [("check", seed, None) for seed, _ in zip(seeds, range(BATCH))]
+                        batch = [("check", seed, None) for _, seed in zip(range(BATCH), seeds)]
                         if batch:
                             worker.give(batch)
             busy = [worker for worker in workers if not worker.is_idle]

@@ -187,8 +187,10 @@ class Checker:
             interp.run(module, memory, kernel.grid)
         return {argument.name: memory[argument.name] for argument in kernel.outputs}
 
-    def on(self, kernel: Kernel, arch: str, built: Module | None, right: Mapping[str, np.ndarray], schedule: str) -> Finding | None:
-        """The first difference for an architecture; the passes change `built`, the IR as built, which is made where it is missing."""
+    def on(
+        self, kernel: Kernel, arch: str, built: Module | None, right: Mapping[str, np.ndarray], schedule: str
+    ) -> Finding | None:
+        """The first difference for an architecture.  The passes change `built`, the IR as built, which is made if it is None."""
         try:
             target, module = find_target(arch), built or self.built(kernel)
             found = self.passes(kernel, module, target, right if "passes" in self.stages else None)

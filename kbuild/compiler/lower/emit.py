@@ -283,7 +283,7 @@ class Emitter:
         return self.asm(f"mov.{width} $0, $1;", f"={constraint},{constraint}", [(type_, register)], [type_])[0]
 
     def unknown_zero(self) -> str:
-        """Zero (i32), of which neither LLVM nor ptxas knows that it is: the highest bit of a mask of the lanes below the thread's."""
+        """Zero (i32) as neither LLVM nor ptxas knows: the highest bit of the mask of lanes below a thread's."""
         if self._unknown_zero is None:
             with self.at_entry():
                 (below,) = self.asm("mov.u32 $0, %lanemask_lt;", "=r", [], ["i32"])

@@ -48,7 +48,9 @@ def _by_tensor_cores(emit: Emitter, op: Dot, atom: MmaAtom) -> Sequence[str]:
     columns = sorted({(*coordinates[:-2], coordinates[-1]) for coordinates in origins})
     depths = range(0, max(coordinates[-1] for coordinates in a) + 1, atom.k)
     for depth in depths:
-        left = {row: _operand(emit, atom, op.a.type, registers[0], a, _a_elements(atom, row, depth), is_hidden[0]) for row in rows}
+        left = {
+            row: _operand(emit, atom, op.a.type, registers[0], a, _a_elements(atom, row, depth), is_hidden[0]) for row in rows
+        }
         right = {
             column: _operand(emit, atom, op.b.type, registers[1], b, _b_elements(atom, column, depth), is_hidden[1])
             for column in columns

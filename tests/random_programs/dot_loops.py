@@ -158,7 +158,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
     sides = [Side(g, product, side, rounds) for side in "ab"]
     fixed = {side: side.tile("0") for side in sides if g.chance(0.3)}
     counter = g.fresh("k")
-    head = _head(g, counter, trips)
+    head = _head(g, counter, trips, bool(fixed))
     assert head.body is not None
     with g.nested(head.body, **{counter: Type(I32, (), 0, max(rounds - 1, 0))}):
         outer, g.trips = g.trips, g.trips * max(rounds, 1)
@@ -172,7 +172,7 @@ def dot_loop(g: Generator, depth: int) -> bool:
         g.assign(str(acc), summed, acc.type)
         if g.chance(0.15):
             g.statement(depth - 1)
-        if g.chance(0.25):
+        if g.chance(0.5 if fixed else 0.2):
             store(g, rows(g, acc))
         for side in sides:
             if side not in fixed:
@@ -185,9 +185,14 @@ def dot_loop(g: Generator, depth: int) -> bool:
     return True
 
 
-def _head(g: Generator, counter: str, trips: str) -> Statement:
-    """The head of a loop that counts rounds from zero on."""
-    form = g.pick("range", "range", "range", "tl.range", "tl.range", "while", "while")
+def _head(g: Generator, counter: str, trips: str, keeps: bool) -> Statement:
+    """The head of a loop that counts rounds from zero on; `keeps` says that an operand is there for all of them."""
+    forms = (
+        ("range", "tl.range", "while", "while", "while")
+        if keeps
+        else ("range", "range", "range", "tl.range", "tl.range", "while")
+    )
+    form = g.pick(*forms)
     if form == "while":
         g.add(f"{counter} = {g.pick('0', 'tl.full((), 0, tl.int32)')}")
         return Statement(Line(f"while {counter} < {trips}:"), body=[])

@@ -105,6 +105,10 @@ BULK = [
     @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d_x], [%r1+128], 128;
 """.replace("    @%p1 cp.reduce", FINISH + "    @%p1 cp.reduce") + FINISH + at("x", 4) + "    ld.global.b32 %r0, [%d0];\n",
             WORDS[:32] + WORDS[32:]),
+    *(program(f"a bulk reduction of bits, {name}", LOAD + f"""
+    @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.{name}.b32 [%d_x], [%r1+256], 128;
+""" + FINISH + at("x", 4) + "    ld.global.b32 %r0, [%d0];\n", combine(WORDS[:32], WORDS[32:]))
+      for name, combine in (("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor))),
     program("a bulk copy to another CTA", LOAD + """
     mov.u32 %r2, %cluster_ctarank;
     xor.b32 %r3, %r2, 1;

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.launch import Launch
+from kbuild.emulator.memory import Heap
+from kbuild.emulator.program import load
+from kbuild.emulator.schedule import schedule_named
 
-from .emulated import at, launch, results
+from .emulated import at, kernel, launch, results
 from .programs import COLLECTIVES, CONTROL, OUT
 
 SCHEDULES = ["lockstep", "round-robin", "forward", "reverse", "random(1)", "random(2)", "starve(0)", "starve(1)"]
@@ -44,6 +48,20 @@ BIT = np.uint64(1) << (THREAD & np.uint64(31))
 def test_special_registers(register: str, expected: Any) -> None:
     found = results(f"    mov.u32 %r0, {register};\n", threads=64)
     np.testing.assert_array_equal(found, np.broadcast_to(np.asarray(expected).astype(np.uint32), 64))
+
+
+@pytest.mark.parametrize(("register", "expected"), [
+    ("%tid.x", THREAD % 4), ("%tid.y", THREAD // 4 % 8), ("%tid.z", THREAD // 32), ("%ntid.x", 4), ("%ntid.y", 8), ("%ntid.z", 2),
+])  # fmt: skip
+def test_threads_of_a_block_of_three_dimensions(register: str, expected: Any) -> None:
+    """Each stores at 32 %warpid + %laneid."""
+    number = "    mov.u32 %r1, %warpid;\n    mov.u32 %r2, %laneid;\n    mad.lo.u32 %r1, %r1, 32, %r2;\n"
+    text = kernel(f"{number}{at('out', 4, index='%r1')}    mov.u32 %r0, {register};\n    st.global.b32 [%d0], %r0;\n", ("out",), threads=64)
+    heap = Heap()
+    out = heap.allocate(256)
+    program = load(text.replace(".reqntid 64", ".reqntid 4, 8, 2"))
+    assert not Launch(program, heap, (out,), (1,), (4, 8, 2), 0, schedule_named("lockstep")).run()
+    np.testing.assert_array_equal(heap.bytes(out, 256).view(np.uint32), np.broadcast_to(expected, 64))
 
 
 def test_diverged_lanes_take_both_sides_and_meet_again() -> None:
@@ -99,8 +117,7 @@ $join:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_warps_with_different_roles_meet_at_named_barriers(schedule: str) -> None:
-    body = (
-        """
+    body = """
     setp.lt.u32 %p1, %r_tid, 32;
     shl.b32 %r1, %r_tid, 2;
     @%p1 bra $producer;
@@ -113,9 +130,7 @@ $producer:
     bar.arrive 1, 64;
 $join:
     bar.sync 0;
-""".replace("+-128", "-128")
-        + OUT
-    )
+""".replace("+-128", "-128") + OUT
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=128, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.tile(LANE * 3, 2))
 
@@ -141,8 +156,7 @@ $done:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_warp_that_spins_does_not_keep_the_others_from_running(schedule: str) -> None:
-    body = (
-        """
+    body = """
     mov.b32 %r1, 0;
     st.shared.b32 [0], %r1;
     bar.sync 0;
@@ -158,42 +172,32 @@ $spin:
 $join:
     bar.sync 0;
     mov.b32 %r0, %r1;
-"""
-        + OUT
-    )
+""" + OUT
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=16, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.ones(64))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_barrier_does_not_wait_for_warps_that_have_ended(schedule: str) -> None:
-    body = (
-        """
+    body = """
     setp.ge.u32 %p1, %r_tid, 32;
     @%p1 bra $end;
     bar.sync 0;
     mov.b32 %r0, 1;
-"""
-        + OUT
-        + "$end:\n"
-    )
+""" + OUT + "$end:\n"
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.arange(64) < 32)
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "random(1)"])
 def test_a_barrier_that_not_all_reach_is_a_deadlock(schedule: str) -> None:
-    found = findings(
-        """
+    found = findings("""
     setp.lt.u32 %p1, %r_tid, 32;
     @%p1 bra $join;
     bar.sync 1, 96;
 $join:
     bar.sync 2, 96;
-""",
-        threads=64,
-        schedule=schedule,
-    )
+""", threads=64, schedule=schedule)
     assert "deadlock: no warp can go on" in found
     assert "warp 0 of CTA (0, 0, 0) waits at barrier 2 (32 of 96 threads are there)" in found
     assert "warp 1 of CTA (0, 0, 0) waits at barrier 1 (32 of 96 threads are there)" in found
@@ -247,7 +251,7 @@ def test_misuse_is_found(body: str, kind: str, what: str) -> None:
 
 
 def test_a_finding_tells_the_kernel_line() -> None:
-    body = "    .loc 1 42 7\n    ld.global.b32 %r0, [%d_out+4096];\n"
+    body = '    .loc 1 42 7\n    ld.global.b32 %r0, [%d_out+4096];\n'
     report = launch(body, {"out": np.zeros(1, np.uint32)}, module="")
     text = str(report.findings[0])
     assert "from ?:42:7" in text and "in CTA (0, 0, 0), warp 0" in text
@@ -309,8 +313,7 @@ def test_array_elements_are_found_by_every_thread() -> None:
     assert at("x", 4).startswith("    mad.wide.u32")
 
 
-LOCKED = (
-    """
+LOCKED = """
     .reg .b32 %r_cta;
     mov.u32 %r_cta, %ctaid.x;
     setp.ne.u32 %p2, %r_tid, 0;
@@ -321,16 +324,13 @@ again:
     atom.acquire.gpu.global.cas.b32 %r1, [%d_lock], 0, 1;
     setp.ne.u32 %p1, %r1, 0;
     @%p1 bra again;
-"""
-    + at("out", 4, index="%r_cta")
-    + """
+""" + at("out", 4, index="%r_cta") + """
     st.global.b32 [%d0], %r5;
     bra held;
 held:
     atom.release.gpu.global.exch.b32 %r1, [%d_lock], 0;
 done:
 """
-)
 
 
 @pytest.mark.parametrize("schedule, most", [("lockstep", 1), ("round-robin", 2)])

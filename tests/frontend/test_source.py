@@ -88,8 +88,7 @@ def test_constants_are_computed_from_the_text(project, value):
 
 
 def test_a_module_is_never_run(project):
-    folder = project(
-        kernel="""
+    folder = project(kernel="""
         import torch
         import triton
         import triton.language as tl
@@ -104,8 +103,7 @@ def test_a_module_is_never_run(project):
         @triton.jit
         def k(out):
             tl.store(out, 7.0)
-        """
-    )
+        """)
     assert stored(folder / "kernel.py") == 7
 
 
@@ -184,8 +182,7 @@ def test_the_branch_of_an_import_that_resolves_is_taken(project):
 
 
 def test_defaults_may_use_variables_of_the_module(project):
-    folder = project(
-        kernel="""
+    folder = project(kernel="""
         import triton
         import triton.language as tl
         SIZE = 7
@@ -199,8 +196,7 @@ def test_defaults_may_use_variables_of_the_module(project):
             tl.store(out, helper(1.0) * N / SIZE_TWICE * 14)
 
         SIZE_TWICE = tl.constexpr(2 * SIZE)
-        """
-    )
+        """)
     assert stored(folder / "kernel.py") == 49
 
 
@@ -249,7 +245,9 @@ def closure_kernel(amount):
     return k
 
 
-@pytest.mark.parametrize("function", [plain_kernel, kbuild.jit(plain_kernel), Wrapped(Wrapped(plain_kernel)), closure_kernel(3)])
+@pytest.mark.parametrize(
+    "function", [plain_kernel, kbuild.jit(plain_kernel), Wrapped(Wrapped(plain_kernel)), closure_kernel(3)]
+)
 def test_live_functions(function):
     out, x = np.zeros(1, np.float32), np.full(1, 2, np.float32)
     interp.run(build_module(function, {"out": "*fp32", "x": "*fp32"}, {"ADD": 1}), [out, x])

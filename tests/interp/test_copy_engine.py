@@ -1,4 +1,4 @@
-"""A tile is copied in and out by tensor maps: of each mistake in the order of the steps the interpreter tells, or NaN shows."""
+"""A tile is copied in and out by tensor maps: with a mistake in the order of the steps the interpreter says so, or NaN shows."""
 
 from __future__ import annotations
 

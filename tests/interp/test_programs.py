@@ -94,3 +94,21 @@ def test_a_loop_that_looks_at_no_memory_has_an_end(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(machine, "MOST_ROUNDS", 100)
     with pytest.raises(InterpretError, match="a loop has no end after 100 rounds"):
         run("patient_kernel", 1, {"flag": ints(1), "out": ints(1), "tries": 1000})
+
+
+class State:
+    """Something whose parts may change."""
+
+
+STATE = State()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        (3, 3, True), (3, 4, False), (3, 3.0, False), ((1, 2), (1, 2), True), (STATE, STATE, True), (State(), State(), False),
+        (np.float32(np.nan), np.float32(np.nan), True), (np.arange(3), np.arange(3), True), (np.arange(3), np.arange(4), False),
+    ],
+)  # fmt: skip
+def test_a_loop_that_changes_nothing_waits(before: object, after: object, same: bool) -> None:
+    assert programs._is_same(before, after) == same

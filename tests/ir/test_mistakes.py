@@ -134,3 +134,26 @@ def test_a_failing_pass_says_how_to_repeat_it(tmp_path) -> None:
     input_ = tmp_path / "00_before_failure.ttir"
     assert caught.value.hint == f"repeat with: kbuild opt {input_} -p 'break_something' --arch sm_80"
     assert input_.read_text().startswith("tt.func @f(%x: i32)")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("func @f() {\n  tt.return\n}\n", "expected tt.func"),
+        ("tt.func f() {\n  tt.return\n}\n", "expected"),
+        ("tt.func @f( {\n  tt.return\n}\n", "expected"),
+        ("tt.func @f() \n  tt.return\n", "expected"),
+    ],
+)
+def test_what_is_no_function(text: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        parse_module(text)
+
+
+def test_a_builder_names_a_result_that_has_no_name() -> None:
+    func, build = function(I32)
+    add = build.add(AddI(func.arguments[0], func.arguments[0]), "sum")
+    assert add.result.hint == "sum"
+    other = AddI(func.arguments[0], func.arguments[0])
+    other.result.hint = "own"
+    assert build.add(other, "sum").result.hint == "own" and not build.add(Return(()), "nothing").results

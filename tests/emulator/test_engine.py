@@ -56,7 +56,8 @@ def test_special_registers(register: str, expected: Any) -> None:
 def test_threads_of_a_block_of_three_dimensions(register: str, expected: Any) -> None:
     """Each stores at 32 %warpid + %laneid."""
     number = "    mov.u32 %r1, %warpid;\n    mov.u32 %r2, %laneid;\n    mad.lo.u32 %r1, %r1, 32, %r2;\n"
-    text = kernel(f"{number}{at('out', 4, index='%r1')}    mov.u32 %r0, {register};\n    st.global.b32 [%d0], %r0;\n", ("out",), threads=64)
+    code = f"    mov.u32 %r0, {register};\n" + number + at("out", 4, index="%r1") + "    st.global.b32 [%d0], %r0;\n"
+    text = kernel(code, ("out",), threads=64)
     heap = Heap()
     out = heap.allocate(256)
     program = load(text.replace(".reqntid 64", ".reqntid 4, 8, 2"))

@@ -13,6 +13,7 @@ from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.tensor import Reduce, Scan
+from kbuild.errors import InternalError
 
 LAYOUTS = {
     "rows": ("blocked{sizePerThread=[1,4], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}", (16, 64)),
@@ -143,3 +144,15 @@ def test_a_scan_combines_in_order(name: str, axis: int, reverse: bool) -> None:
         for register, source in enumerate(plan.results):
             last = at(layout, register, t)[axis]
             assert results[source] == (list(range(size - 1, last - 1, -1)) if reverse else list(range(last + 1)))
+
+
+@pytest.mark.parametrize("register", [1, 3])
+def test_elements_that_two_bits_share_cannot_be_planned(register: int) -> None:
+    func: Func = parse_module(f"""#l = linear{{register=[[{register}]], lane=[[1], [2], [4], [8], [16]], warp=[[0], [0]]}}
+tt.func @f(%x: tensor<32xf32, #l>) attributes {{num_warps = 4}} {{
+  tt.return
+}}
+""").kernel
+    combine = parse_module("tt.func @c(%a: f32, %b: f32) {\n  tt.reduce.return %a\n}\n").kernel.body
+    with pytest.raises(InternalError, match="a bit of the layout moves along several axes or bits"):
+        plan_reduce(Reduce((func.arguments[0],), 0, combine))

@@ -281,3 +281,10 @@ def test_constants_of_fp8_that_ptxas_finds_late_are_errors() -> None:
     with pytest.raises(ToolError, match="constant operands of products of fp8: found 0x"):
         assemble(kernel(constant + product, "sm_90"), "sm_90")
     assert assemble(kernel(product, "sm_90"), "sm_90")
+
+
+def test_functions_beside_the_kernel_get_opaque_conditions_of_their_own() -> None:
+    function = ".func (.param .b32 r) f(.param .b32 a)\n{ .reg .pred %p; .reg .b32 %r; setp.eq.s32 %p, %r, 0; ret; }\n"
+    text = opaque(".extern .func g(.param .b32 a);\n" + function + kernel("setp.eq.s32 %q, %r0, 0;"))
+    assert text.count("setp.eq.b32 %opaque") == text.count("xor.pred") == 2
+    assert text.index("xor.pred %p, %p, %opaque;") > text.index("setp.eq.b32 %opaque") > text.index("f(.param .b32 a)")

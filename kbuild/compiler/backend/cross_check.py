@@ -23,6 +23,7 @@ from kbuild.errors import ToolError
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)")
 _PARAMETER = re.compile(r"\.(?:[bsuf](8|16|32|64))\b[^,\[]*(?:\[(\d+)\])?")
 _THREADS = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_WIDENING = re.compile(r"\bcvt\.rn\.f16x2\.(?:e4m3|e5m2)x2\b")
 _CODE = ".text."
 _WITH_ASYNCHRONOUS_PRODUCTS = 90
 
@@ -112,8 +113,10 @@ def _of_operands(found: list[Section]) -> Iterator[str]:
 
 
 def _of_constants(ptx: str, found: list[Section]) -> Iterator[str]:
-    """Of a constant operand of fp8 that ptxas finds late it widens the upper half wrongly; the lowering hides what may be one."""
-    if not any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx)):
+    """Of a constant operand of fp8 that ptxas finds late it widens the upper half wrongly; the lowering hides what may be one.
+    Conversions of constants look alike in the code: they are right, and what has some is not told apart."""
+    products = any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx))
+    if not products or _WIDENING.search(ptx):
         return
     for section in found:
         if section.name.startswith(_CODE) and (numbers := widened_numbers(section.data)):

@@ -23,7 +23,7 @@ _STORE = re.compile(r"(?<![\w.])st\.(?=(?:global|shared)(?:\.v[248])?\.[bfsu]\d+
 _THREAD = re.compile(r"%tid\.[xyz]\b")
 _MMA = re.compile(r"(?<![\w.])(mma\.[\w.:]+\s*(?:\{[^}]*\}|[^,{]*),\s*\{?\s*)([%$\w]+)")
 """An `mma`, and the first register of A."""
-_BODY = re.compile(r"\.entry\b[^{]*\{")
+_BODY = re.compile(r"\.(?:entry|func)\b[^{;]*\{")
 _CLOCK = "mov.u32 %ticks, %clock;\nsetp.eq.b32 %opaque, %ticks, 12345;\nsetp.eq.b32 %other, %ticks, 54321;\n"
 """Conditions that hold once in a while: the clock is no constant.  There are two, for one would undo itself."""
 

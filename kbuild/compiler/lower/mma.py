@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.compiler.ir.core import Trait, Value
+from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import FloatType, Type, bit_width, element_of, is_float
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.lower.emit import Emitter
 from kbuild.compiler.lower.literals import llvm_type
 from kbuild.compiler.lower.lowering import lower
-from kbuild.compiler.lower.shapes import layout
+from kbuild.compiler.lower.shapes import View, layout
 from kbuild.compiler.lower.words import to_word
-from kbuild.compiler.ops.tensor import Dot
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalLoad
+from kbuild.compiler.ops.tensor import Dot, Load
 from kbuild.compiler.targets.mma_sync import MmaAtom
 from kbuild.errors import InternalError
 
@@ -101,23 +102,17 @@ def _operand(
 
 
 def _must_be_hidden(emit: Emitter, atom: MmaAtom, operand: Value) -> bool:
-    """Whether ptxas must not find out that an operand is constant.  Of a constant fp8 word that it only finds late, through a
-    shuffle, say, it widens the upper half wrongly: all of ptxas 12.8 to 13.5 write whatever lay in their memory there."""
+    """Whether ptxas must not find out that words of an operand are constant.  Of a constant fp8 word that it only finds late,
+    through a shuffle, say, it widens the upper half wrongly: all of ptxas 12.8 to 13.5 write whatever lay in their memory there."""
     is_widened = bit_width(atom.a) == 8 and isinstance(atom.a, FloatType) and emit.target.has("fp8_mma_as_f16")
-    return is_widened and _may_be_constant(operand)
+    return is_widened and not _is_loaded(operand)
 
 
-def _may_be_constant(value: Value) -> bool:
-    """Whether nothing that a value is made of is read from memory or handed to the kernel, as far as can be seen."""
-    seen, values = {value}, [value]
-    while values:
-        op = values.pop().op
-        if op is not None and op.has(Trait.READS):
-            return False
-        following = {operand for operand in op.operands if operand not in seen} if op is not None else set[Value]()
-        seen |= following
-        values += following
-    return True
+def _is_loaded(value: Value) -> bool:
+    """Whether every element of a value was read from memory, so that none is known before the kernel runs."""
+    while isinstance(value.op, ConvertLayout | View):
+        value = value.op.src
+    return isinstance(value.op, LocalLoad) or (isinstance(value.op, Load) and value.op.mask is None)
 
 
 def _multiply(emit: Emitter, atom: MmaAtom, a: list[str], b: list[str], c: list[str]) -> list[str]:

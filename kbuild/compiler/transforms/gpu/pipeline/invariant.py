@@ -42,6 +42,8 @@ def _is_invariant(loop: For, load: Load) -> bool:
 
 def keep_in_shared_memory(loop: For, tiles: dict[Load, MemDescType]) -> None:
     """Load tiles before their loop, once, and read them from shared memory inside."""
+    # Loads that only addresses needed have gone with what is issued early.
+    tiles = {load: tile for load, tile in tiles.items() if load.parent is not None}
     before = Builder.before(loop)
     runs = before.add(CmpI(loop.lower, loop.upper, "slt")).result if tiles else None
     for load, tile in tiles.items():

@@ -58,7 +58,7 @@ def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
 def _is_candidate(loop: For, load: Load) -> bool:
     if load.volatile or load.boundary_check or not isinstance(load.result.type, TensorType) or not load.result.type.rank:
         return False
-    if may_be_written(load.ptr, loop):
+    if may_be_written(load.ptr, loop) or (load.other is not None and backward_slice(loop, [load.other]) is None):
         return False
     roots = [value for value in (load.ptr, load.mask) if value is not None]
     address = backward_slice(loop, roots)

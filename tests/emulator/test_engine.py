@@ -204,6 +204,17 @@ $join:
     assert "warp 1 of CTA (0, 0, 0) waits at barrier 1 (32 of 96 threads are there)" in found
 
 
+def test_a_barrier_of_the_cluster_that_not_all_reach_is_a_deadlock() -> None:
+    text = findings("""
+    mov.u32 %r1, %ctaid.x;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bar.sync 1, 64;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+""", grid=(2,), cluster=(2,))
+    assert "waits at the barrier of the cluster (32 threads of 64 arrived)" in text
+
+
 def test_an_endless_loop_ends_with_a_report() -> None:
     found = findings("$loop:\n    add.u32 %r0, %r0, 1;\n    bra.uni $loop;\n", step_budget=10_000)
     assert "step-budget: no end after 1000" in found and "bra.uni $loop" in found

@@ -243,6 +243,7 @@ RULES = {
     "count_of_several_ctas": ("race", COUNT, "x", {"grid": 2}),
     "sequence_without_the_fence_before": ("race", LAST_ONE, "before", {"grid": 2}),
     "sequence_without_the_fence_after": ("race", LAST_ONE, "after", {"grid": 2}),
+    "sequence_of_fences_without_the_first": ("race", LAST_ONE.replace("membar.gl", "fence.sc.gpu"), "before", {"grid": 2}),
     "readers_of_many_warps": ("race", CROWD, "x", {"threads": 128}),
     "readers_of_one_warp": ("race", LANES, "x", {}),
     "readers_at_once": ("race", BROADCAST, "x", {}),

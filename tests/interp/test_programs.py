@@ -106,7 +106,7 @@ STATE = State()
 @pytest.mark.parametrize(
     ("before", "after", "same"),
     [
-        (3, 3, True), (3, 4, False), (3, 3.0, False), ((1, 2), (1, 2), True), (STATE, STATE, True), (State(), State(), False),
+        (float("1.5"), float("1.5"), True), (3, 4, False), (3, 3.0, False), (STATE, STATE, True), (State(), State(), False),
         (np.float32(np.nan), np.float32(np.nan), True), (np.arange(3), np.arange(3), True), (np.arange(3), np.arange(4), False),
     ],
 )  # fmt: skip

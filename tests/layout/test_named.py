@@ -18,6 +18,7 @@ from kbuild.compiler.layout import (
     wgmma_shared,
     widened,
 )
+from kbuild.errors import InternalError
 
 LANES = [(lane, lane >> 2, lane & 3) for lane in range(32)]
 
@@ -181,6 +182,13 @@ def test_wgmma_shared_follows_the_byte_address_rule(swizzle_bytes, mask, element
             assert layout.coordinates(offset=address // element_bytes) == (row, column)
     transposed = wgmma_shared((columns, rows), 8 * element_bytes, swizzle_bytes, transposed=True)
     assert transposed.transpose((1, 0)) == layout
+
+
+@pytest.mark.parametrize(("shape", "swizzle"), [((64, 32), 128), ((64, 8), 32), ((64, 4), 0)])
+def test_rows_are_at_least_as_wide_as_the_swizzle(shape, swizzle):
+    with pytest.raises(InternalError, match=f"{shape[1]} elements of 16 bits are narrower than {swizzle or 16} bytes"):
+        wgmma_shared(shape, 16, swizzle)
+    assert wgmma_shared((shape[0], 2 * shape[1]), 16, swizzle).shape == (shape[0], 2 * shape[1])
 
 
 def test_stages_follow_one_another():

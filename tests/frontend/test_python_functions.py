@@ -76,6 +76,7 @@ def test_means_what_python_means(tmp_path, expression) -> None:
         ("tl.extra.libdevice.ffs(n - 3)", 0),
         ("tl.extra.libdevice.fma(2.0, 3.0, 1.0) + tl.extra.libdevice.fdim(5.0, 2.0) + tl.extra.libdevice.fdim(2.0, 5.0)", 10),
         ("tl.extra.libdevice.mulhi(n.to(tl.uint32) << 31, n.to(tl.uint32) * 0 + 4)", 2),
+        ("tl.extra.libdevice.rint(2.5) + tl.extra.libdevice.nearbyint(3.5) + tl.extra.libdevice.round(2.5)", 9),
         ("tl.extra.libdevice.float_as_int(1.0) == 0x3F800000", 1),
         ("tl.extra.libdevice.int_as_float(0x3F800000)", 1),
     ],

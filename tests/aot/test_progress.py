@@ -1,0 +1,56 @@
+"""The line that shows how far a build is, files that are written whole, and when two results of a kernel agree."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kbuild.aot import gpu, progress
+from kbuild.aot.files import write_atomic, write_if_changed
+
+
+def test_a_bar_is_as_full_as_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_BARS", 0.0)
+    stream = io.StringIO()
+    bar = progress.Bar(stream)
+    for done in (0, 1, 2, 4):
+        bar.step(done, 4, f"variant {done}")
+    bar.finish()
+    lines = stream.getvalue().split("\r")[1:5]
+    assert [line[1:25].count("=") for line in lines] == [0, 6, 12, 24]
+    for done, line in zip((0, 1, 2, 4), lines):
+        assert f"] {done}/4 " in line and line.rstrip().endswith(f"variant {done}") and len(line.rstrip("\n")) == 79
+
+
+def test_writing_a_file_leaves_nothing_open(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "file"
+    path.parent.mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    write_atomic(path, b"one")
+    assert not write_if_changed(path, b"one") and write_if_changed(path, b"two")
+    assert path.read_bytes() == b"two" and os.listdir(path.parent) == ["file"]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("type_", "expected", "found", "wrong"),
+    [
+        ("*fp32", [1.0, 2.0], [1.0, 2.0], 0),
+        ("*fp32:16", [1.0, np.nan, np.inf], [1.0, np.nan, np.inf], 0),
+        ("*fp32", [1.0, np.nan, 3.0], [1.0, 2.0, 3.0], 1),
+        ("*fp32", [1.0, 2.0, 3.0], [1.0, np.nan, 3.0], 1),
+        ("*fp32", [1.0, 2.0, 3.0], [1.0, 2.0, np.inf], 1),
+        ("*fp32", [1.0, 2.0], [1.0 + 1e-7, 2.0], 0),
+        ("*fp32", [1.0, 2.0], [2.0, 1.0], 2),
+        ("*i32", [1, 2, 3], [1, 2, 4], 1),
+    ],
+)
+def test_results_that_differ_are_counted(type_: str, expected: list[float], found: list[float], wrong: int) -> None:
+    dtype = np.float32 if "fp32" in type_ else np.int32
+    text = gpu._difference(type_, np.array(expected, dtype), np.array(found, dtype))
+    assert text == (f"{wrong} of {len(expected)} elements differ from those of the default" if wrong else "")

@@ -1,10 +1,12 @@
 """The two forms of dispatch are one: the launcher's choice in C against `select` in Python, and the same for devices."""
 
 import random
+import re
 
 import pytest
 
 from kbuild.aot import selection, tables
+from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import Guard
 from kbuild.errors import ManifestError
 from tests.launcher.example_package import Tensor, built, example_table, kernel_of, manifest_of, variant_of
@@ -153,3 +155,30 @@ def test_many_levels_of_shared_memory_are_merged_upwards():
 def test_bad_tables_are_told(kernel, signature, values, message):
     with pytest.raises(ManifestError, match=message):
         table_of([built(variant_of(kernel, "sm_90", signature, **values))])
+
+
+def test_facts_have_the_same_bits_in_c_and_in_python():
+    text = (templates_directory() / "launcher_types.h").read_text()
+    bits = {name: 1 << int(bit) for name, bit in re.findall(r"#define (\w+) \(UINT64_C\(1\) << (\d+)\)", text)}
+    wanted = {f"TYPE_{name.upper()}": bit for name, bit in selection.TYPES.items()}
+    assert bits == {**wanted, "HINT_16": selection.HINT_16, "HINT_8": selection.HINT_8, "HINT_1": selection.HINT_1}
+    assert len(set(bits.values())) == len(bits) and f"TYPE_MASK UINT64_C(0x{selection.TYPE_MASK:X})" in text
+
+
+@pytest.mark.parametrize(
+    ("arch", "is_ptx", "target"),
+    [
+        ("sm_80", False, selection.Target("sm_80", 80, False, False)),
+        ("sm_90a", False, selection.Target("sm_90a", 90, True, False)),
+        ("sm_100f", False, selection.Target("sm_100f", 100, False, False)),
+        ("sm_80", True, selection.Target("sm_80+ptx", 80, False, True)),
+    ],
+)
+def test_what_the_code_of_a_variant_runs_on(arch, is_ptx, target):
+    assert tables.Code(*built(variant_of("scale", arch, {"x": "*fp32"})), is_ptx).target == target
+
+
+@pytest.mark.parametrize("arch", ["sm_9x", "90", "sm_90b"])
+def test_an_architecture_that_is_none(arch):
+    with pytest.raises(ValueError, match=f"unknown architecture '{arch}'"):
+        _ = tables.Code(*built(variant_of("scale", arch, {"x": "*fp32"})), False).target

@@ -15,7 +15,7 @@ import pytest
 from kbuild.aot import gpu, progress
 from kbuild.aot.files import write_atomic, write_if_changed
 from kbuild.aot.reader import described
-from kbuild.aot.rendering import python_doc
+from kbuild.aot.rendering import _map_context, python_doc
 
 
 def test_a_bar_is_as_full_as_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +82,9 @@ def test_a_doc_string_means_its_text(text: str) -> None:
     assert inspect.cleandoc(ast.literal_eval(code)) == inspect.cleandoc(text)
     plain = not any(part in text for part in ('"""', "\\", "\a")) and not text.endswith('"')
     assert code.startswith('"""') == plain
+
+
+@pytest.mark.parametrize(("swizzle", "code"), [(0, 0), (32, 1), (64, 2), (128, 3)])
+def test_swizzles_are_numbered_as_the_driver_does(swizzle: int, code: int) -> None:
+    """CUtensorMapSwizzle: NONE, 32B, 64B, 128B."""
+    assert _map_context(f"tensormap f16 64x32 {swizzle} #0 #1,#2 #3")["swizzle"] == code

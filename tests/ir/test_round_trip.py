@@ -120,6 +120,7 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   ttg.local_dealloc %buffers
   ttng.fence_async_shared
   %c: tensor<16x16xf32, #blocked1> = arith.constant {value = 0.0}
+  %product: tensor<16x16xf32, #blocked1> = ttg.local_dot %2, %3, %c
   %5: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot %0, %3, %c {atom = "m64n16k16.f16", is_async = true}
   %6: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot_wait %5 {pendings = 1}
   tt.return

@@ -1,8 +1,8 @@
 """Which tests are run for a mistake in a line, and in what order, by what is known of them (`self_tests_plugin.py`).
 
-Of the tests beside a module those that execute the statement, and those that start other processes of Python; for a statement
-that runs when the module is imported, those that execute anything of the module, or else all.  The shortest come first, up to a
-number of seconds altogether; tests that share a fixture stay together.
+Of the tests beside a module those that execute the statement, then those that start other processes of Python; for a statement
+that runs when the module is imported, those that execute anything of the module, or else all.  Of both the shortest come first,
+up to a number of seconds altogether; tests that share a fixture stay together.
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ def reaching(notes: dict[str, Note], beside: Sequence[str], file: str, text: str
     if not file.endswith(".py") or not HAS_LINES:
         return all_, []
     statement = statement_at(text, line)
-    exact = [note for note in all_ if note.spawned or note.bits(file) & statement.bits]
+    exact = [note for note in all_ if note.bits(file) & statement.bits]  # of a table those that run a lambda in it
     if statement.in_function and not notes[IMPORTS].bits(file) & statement.bits:
-        return exact, []
-    exact = [note for note in exact if not note.spawned]  # a lambda of a table
+        return exact, [note for note in all_ if note.spawned and note not in exact]
     some = all_ if not any(note.bits(file) for note in all_) else [note for note in all_ if note.spawned or note.bits(file)]
     return exact, [note for note in some if note not in exact]
 

@@ -11,7 +11,15 @@ from random_programs.compare import Checker, Kernel
 from random_programs.types import FLOATS, INTEGERS
 
 TYPES = {dtype.signature: dtype for dtype in (*INTEGERS, *FLOATS)}
-HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(n, x, table, flags, bytes, out):\n    o = tl.arange(0, 16)\n"
+HEAD = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(n, x, table, flags, bytes, out):
+    o = tl.arange(0, 16)
+"""
 
 WHAT_STANDS_IN_IS_A_SUM = """
     total = tl.zeros((16, 16), tl.float32)

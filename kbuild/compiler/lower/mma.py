@@ -103,7 +103,7 @@ def _operand(
 
 def _must_be_hidden(emit: Emitter, atom: MmaAtom, operand: Value) -> bool:
     """Whether ptxas must not find out that words of an operand are constant.  Of a constant fp8 word that it only finds late,
-    through a shuffle, say, it widens the upper half wrongly: all of ptxas 12.8 to 13.5 write whatever lay in their memory there."""
+    through a shuffle, say, it widens the upper half wrongly: ptxas 12.8 to 13.5 write whatever lay in their memory there."""
     is_widened = bit_width(atom.a) == 8 and isinstance(atom.a, FloatType) and emit.target.has("fp8_mma_as_f16")
     return is_widened and not _is_loaded(operand)
 

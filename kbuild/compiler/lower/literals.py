@@ -91,7 +91,8 @@ def constant_bits(text: str, type_: Type) -> int:
 
 
 def float_bits(value: float, type_: FloatType) -> int:
-    """The bits of a number rounded to a type, nearest even; f8 saturates, the others overflow to infinity."""
+    """The bits of a number rounded to a type, nearest even.  Finite numbers saturate in f8 and overflow to infinity elsewhere;
+    infinity is kept where the type has it."""
     if type_ == F64:
         return _double_bits(value)
     exponent_bits, mantissa_bits = type_.exponent_bits, type_.mantissa_bits
@@ -101,7 +102,7 @@ def float_bits(value: float, type_: FloatType) -> int:
         return sign | (0x7F if type_.bits == 8 else special | 1 << (mantissa_bits - 1))
     largest = {F8E4M3FN: 0x7E, F8E5M2: 0x7B}.get(type_, special)
     if math.isinf(value):
-        return sign | largest
+        return sign | (largest if type_ == F8E4M3FN else special)
     bias = (1 << (exponent_bits - 1)) - 1
     exponent = max(math.frexp(value)[1] - 1, 1 - bias) if value else 1 - bias
     # Python's round() is to nearest even, and scaling by a power of two is exact.

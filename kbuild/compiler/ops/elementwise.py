@@ -33,12 +33,15 @@ def unsigned(value: int, bits: int) -> int:
 
 def round_float(value: float, type_: FloatType) -> float:
     """The nearest number of a floating-point type, ties to even; f8 saturates, the others overflow to infinity."""
-    if type_.bits == 64 or not math.isfinite(value) or value == 0:
+    if type_.bits == 64 or math.isnan(value) or value == 0:
         return value
     bias = (1 << (type_.exponent_bits - 1)) - 1
-    exponent = max(math.frexp(value)[1] - 1, 1 - bias)
-    rounded = math.ldexp(round(math.ldexp(value, type_.mantissa_bits - exponent)), exponent - type_.mantissa_bits)
     largest = 448.0 if type_.name == "f8E4M3FN" else (2 - 2.0**-type_.mantissa_bits) * 2.0**bias
+    if math.isinf(value):
+        return math.copysign(largest, value) if type_.bits == 8 else value
+    exponent = max(math.frexp(value)[1] - 1, 1 - bias)
+    steps = round(math.ldexp(value, type_.mantissa_bits - exponent))
+    rounded = math.copysign(math.ldexp(steps, exponent - type_.mantissa_bits), value)  # -0.0 of a tiny negative number
     if abs(rounded) > largest:
         return math.copysign(largest if type_.bits == 8 else math.inf, value)
     return rounded

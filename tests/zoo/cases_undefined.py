@@ -107,6 +107,8 @@ CASES = [
     _integer_case("floats_to_uint16", np.float32, np.uint16),
     _integer_case("floats_to_int32", np.float32, np.int32),
     _integer_case("doubles_to_uint8", np.float64, np.uint8),
+    Case("chosen_constants", "undefined.py", "chosen_constants",
+         lambda rng: {"out": poisoned(32, dtype=np.uint16), "n": 3}, lambda out, n: {"out": np.zeros(32, np.uint16)}, num_warps=1),
     Case("below_zero", "undefined.py", "below_zero",
          lambda rng: {"x": rng.permutation(256).astype(np.int32), "out": poisoned(4, 128, dtype=np.int32), "shift": 32},
          _below_zero, num_warps=1),

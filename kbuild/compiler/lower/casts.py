@@ -72,7 +72,11 @@ def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) ->
 
 def _to_integer(emit: Emitter, opcode: str, register: str, kind: str, new: IntType) -> str:
     """Toward zero by PTX's `cvt.rzi`, which saturates.  To LLVM what is out of range is poison: `freeze` keeps it from
-    concluding anything, and 8 bits are taken of 16, or else it leaves out the masks that keep neighbours in a word apart."""
+    concluding anything of the result, and an opaque copy from choosing among constants that may be converted.  8 bits are taken
+    of 16, or else it leaves out the masks that keep neighbours in a word apart."""
+    bits = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}[kind]
+    hidden = emit.opaque(emit.instruction(f"bitcast {kind} {register} to {bits}"), bits)
+    register = emit.instruction(f"bitcast {bits} {hidden} to {kind}")
     whole = emit.instruction(f"{opcode} {kind} {register} to i{max(new.bits, 16)}")
     number = emit.instruction(f"freeze i{max(new.bits, 16)} {whole}")
     return number if new.bits >= 16 else emit.instruction(f"trunc i16 {number} to {llvm_type(new)}")

@@ -108,3 +108,13 @@ def narrow_offsets(table, out, n):
         tl.store(out + 384 + i, tl.load(table + 128 + (first + i)))
         either = tl.where(n > 99, (first + i).to(tl.int32), (first + i + 7).to(tl.int32))
         tl.store(out + 388 + i, tl.load(table + 128 + either))
+
+
+@triton.jit
+def chosen_constants(out, n):
+    """Of two constants the one beyond the range is converted."""
+    if n < 0:
+        chosen = tl.full((32,), 1.0, tl.float64)
+    else:
+        chosen = tl.full((32,), -1.0, tl.float64)
+    tl.store(out + tl.arange(0, 32), chosen.to(tl.uint16))

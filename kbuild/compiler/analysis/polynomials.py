@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import IntType, PointerType, TensorType, bit_width, element_of
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, RemSI, ShLI, SubI, unsigned
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, RemSI, ShLI, SubI, shift_factor
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Splat, Trans
 
 MAX_TERMS = 32
@@ -185,9 +185,8 @@ class Polynomials:
             case AddI() | SubI() | MulI() | AddPtr():
                 return self._sum(op)
             case ShLI() if isinstance(op.rhs.op, Constant):
-                shifted, bits = self.of(op.lhs), bit_width(op.lhs.type)
-                count = unsigned(int(op.rhs.op.value), bits)
-                return shifted.scaled(1 << count if count < bits else 0) if shifted is not None else None
+                shifted, factor = self.of(op.lhs), shift_factor(int(op.rhs.op.value), bit_width(op.lhs.type))
+                return shifted.scaled(factor) if shifted is not None else None
             case RemSI() if isinstance(op.result.type, TensorType):
                 inner, modulus = self.of(op.lhs), self.of(op.rhs)
                 if inner is None or modulus is None or modulus.axes:

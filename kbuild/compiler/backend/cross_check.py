@@ -94,17 +94,21 @@ def _of_products(ptx: str, arch: str, found: list[Section], again: Callable[[str
             yield f"products of matrices ({product}): expected {wanted}, found {made[product]}; the results would be wrong"
 
 
+def _code(found: list[Section]) -> Iterator[Section]:
+    """The sections that hold machine code."""
+    return (section for section in found if section.name.startswith(_CODE))
+
+
 def _products(found: list[Section]) -> Counter[Product]:
     made: Counter[Product] = Counter()
-    for section in found:
-        if section.name.startswith(_CODE):
-            made += in_code(section.data)
+    for section in _code(found):
+        made += in_code(section.data)
     return made
 
 
 def _of_operands(found: list[Section]) -> Iterator[str]:
-    for section in found:
-        if section.name.startswith(_CODE) and (wrong := overwritten(section.data)):
+    for section in _code(found):
+        if wrong := overwritten(section.data):
             first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             yield (
                 f"{section.name}, register R{first.register}: written at {first.place:#x} while the product at "
@@ -118,8 +122,8 @@ def _of_constants(ptx: str, found: list[Section]) -> Iterator[str]:
     products = any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx))
     if not products or _WIDENING.search(ptx):
         return
-    for section in found:
-        if section.name.startswith(_CODE) and (numbers := widened_numbers(section.data)):
+    for section in _code(found):
+        if numbers := widened_numbers(section.data):
             listed = ", ".join(f"{number:#x}" for number in numbers[:4])
             yield f"{section.name}, constant operands of products of fp8: found {listed}; the results may be wrong"
 

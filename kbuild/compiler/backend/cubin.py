@@ -15,6 +15,7 @@ from kbuild.compiler.backend.elf import require_elf
 from kbuild.compiler.backend.notes import Note, notes_of
 from kbuild.compiler.backend.pressure import live_registers
 from kbuild.compiler.backend.ptxas_wheels import TESTED, choose, does_keep_operands, installed, recorded_version
+from kbuild.compiler.targets import REGISTER_FILE
 from kbuild.errors import ToolError
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -26,8 +27,6 @@ _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _THREADS = re.compile(r"\.reqntid ([\d, ]+)")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
-_REGISTER_FILE = 65536
-"""Registers of a multiprocessor, on all architectures that there are targets of."""
 _MOST_REGISTERS = 255
 """Registers that a thread may have at most."""
 _SURE_TO_SPILL = 2 * _MOST_REGISTERS
@@ -109,7 +108,7 @@ def _registers_for(ptx: str) -> int:
     found = _THREADS.search(ptx)
     assert found is not None
     threads = prod(map(int, found[1].split(",")))
-    return min(_MOST_REGISTERS, _REGISTER_FILE // threads // 8 * 8)
+    return min(_MOST_REGISTERS, REGISTER_FILE // threads // 8 * 8)
 
 
 def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, CubinFacts]:

@@ -27,13 +27,12 @@ from kbuild.compiler.lower.mma import Coordinates, multiply_add, places
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.shared import ThreadOffset, descriptor, load_vector, offset_of, thread_offset
 from kbuild.compiler.ops.gpu import LocalDot
+from kbuild.compiler.targets import REGISTER_FILE
 
 _ROUND = 512
 """Multiply-adds of a round: enough to hide the latency of its loads."""
 _VECTOR_BYTES = 16
 """A slice has at least so many bytes along k, for the widest loads."""
-_REGISTER_FILE = 65536
-"""Registers of a multiprocessor."""
 
 
 @lower(LocalDot)
@@ -68,7 +67,7 @@ def lower_local_dot(emit: Emitter, op: LocalDot) -> Sequence[str]:
 def _most_sums(emit: Emitter, bits: int) -> int:
     """How many sums a thread keeps at a time: half of its registers go to them, the others to operands and addresses."""
     threads = 32 * (emit.num_warps + emit.extra_warps)
-    registers = min(emit.target.max_registers + 1, _REGISTER_FILE // threads)
+    registers = min(emit.target.max_registers + 1, REGISTER_FILE // threads)
     return max(1, registers // 2 * 32 // bits)
 
 

@@ -18,7 +18,7 @@ from kbuild.compiler.lower.index import coordinate
 from kbuild.compiler.lower.literals import GLOBAL_POINTER, memory_bits, memory_type
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shapes import View, layout, source_registers
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, Elementwise, ExtSI, ExtUI, MulI, ShLI, SubI, unsigned
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, Elementwise, ExtSI, ExtUI, MulI, ShLI, SubI, shift_factor
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
 
 VIEW_DEPTH = 48
@@ -101,9 +101,7 @@ def _scaled(emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: in
     if isinstance(op, ShLI):
         if second[0] != "0":
             return None
-        bits = bit_width(lhs.type)
-        count = unsigned(second[1], bits)
-        second = "0", 1 << count if count < bits else 0
+        second = "0", shift_factor(second[1], bit_width(lhs.type))
     if first[0] == "0":
         first, second = second, first
     if second[0] != "0":

@@ -31,6 +31,12 @@ def unsigned(value: int, bits: int) -> int:
     return value & ((1 << bits) - 1)
 
 
+def shift_factor(count: int, bits: int) -> int:
+    """What `ShLI` by a constant multiplies by: counts have no sign, and the width or more shifts all bits out."""
+    count = unsigned(count, bits)
+    return 1 << count if count < bits else 0
+
+
 def round_float(value: float, type_: FloatType) -> float:
     """The nearest number of a floating-point type, ties to even; f8 saturates, the others overflow to infinity."""
     if type_.bits == 64 or math.isnan(value) or value == 0:

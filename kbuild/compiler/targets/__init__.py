@@ -2,6 +2,6 @@
 
 from kbuild.compiler.targets.sm_80 import SM_80
 from kbuild.compiler.targets.sm_90 import SM_90
-from kbuild.compiler.targets.target import Target, find_target, target_names
+from kbuild.compiler.targets.target import REGISTER_FILE, Target, find_target, target_names
 
-__all__ = ["SM_80", "SM_90", "Target", "find_target", "target_names"]
+__all__ = ["REGISTER_FILE", "SM_80", "SM_90", "Target", "find_target", "target_names"]

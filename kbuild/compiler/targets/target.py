@@ -12,6 +12,9 @@ from kbuild.errors import CompileError, UsageError
 
 Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
 
+REGISTER_FILE = 65536
+"""32-bit registers of a multiprocessor, on all architectures that there are targets of."""
+
 
 @dataclass(frozen=True)
 class Target:

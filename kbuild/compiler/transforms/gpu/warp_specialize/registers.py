@@ -5,9 +5,8 @@ from __future__ import annotations
 from kbuild.compiler.analysis.pressure import words
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.targets import REGISTER_FILE
 
-REGISTER_FILE = 65536
-"""32-bit registers for the threads of a program."""
 UNIT = 8
 PRODUCER_REGISTERS = 40
 MAX_REGISTERS = 240

@@ -69,7 +69,7 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
                 sums.registers[index] = register
     emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
     if not op.is_async:
-        sums.registers = _wait(emit, 0, sums.registers, op.c.type)
+        sums.registers = _wait(emit, 0, sums.registers, [op.c.type] * len(sums.registers))
     return [sums.registers[first] for first in sums.layout.representatives()]
 
 
@@ -286,29 +286,22 @@ def _descriptor(operand: _SharedOperand, name: str, place: int, distance: int) -
 
 @lower(WarpGroupDotWait)
 def lower_warp_group_dot_wait(emit: Emitter, op: WarpGroupDotWait) -> Results:
-    lengths = [len(emit.registers(value)) for value in op.values]
-    kinds = {llvm_type(value.type) for value in op.values}
-    if len(kinds) > 1:
-        raise InternalError("one wait for products of different types", op.loc)
-    registers = [register for value in op.values for register in emit.registers(value)]
-    if not registers:
+    if not op.values:
         emit.asm(f"wgmma.wait_group.sync.aligned {op.pendings};", "", [], [], effect=True)
         return Results()
-    waited = _wait(emit, op.pendings, registers, op.values[0].type)
-    results, start = Results(), 0
-    for length in lengths:
-        results.append(waited[start : start + length])
-        start += length
-    return results
+    registers = [register for value in op.values for register in emit.registers(value)]
+    types = [value.type for value in op.values for _ in emit.registers(value)]
+    waited = iter(_wait(emit, op.pendings, registers, types))
+    return Results([next(waited) for _ in emit.registers(value)] for value in op.values)
 
 
-def _wait(emit: Emitter, pendings: int, registers: Sequence[str], type_: Type) -> list[str]:
-    """Wait, with the registers tied: nothing that reads them moves up before it."""
-    element = element_of(type_)
-    kind, letter, count = llvm_type(element), "f" if is_float(element) else "r", len(registers)
-    constraints = ",".join([f"={letter}"] * count + [str(index) for index in range(count)])
-    operands = [(kind, register) for register in registers]
-    return emit.asm(f"wgmma.wait_group.sync.aligned {pendings};", constraints, operands, [kind] * count, effect=True)
+def _wait(emit: Emitter, pendings: int, registers: Sequence[str], types: Sequence[Type]) -> list[str]:
+    """Wait, with the registers, of elements of these types, tied: nothing that reads them moves up before it."""
+    kinds = [llvm_type(element_of(type_)) for type_ in types]
+    results = ["=f" if is_float(element_of(type_)) else "=r" for type_ in types]
+    constraints = ",".join([*results, *map(str, range(len(registers)))])
+    operands = list(zip(kinds, registers))
+    return emit.asm(f"wgmma.wait_group.sync.aligned {pendings};", constraints, operands, kinds, effect=True)
 
 
 @lower(FenceAsyncShared)

@@ -35,6 +35,17 @@ def two_dots_add_rows(a, b, rows, c, d, ldb, M: tl.constexpr, N: tl.constexpr, K
 
 
 @triton.jit
+def two_dots_of_types(a, b, words, counts, c, d, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A·B of floating-point numbers and W·C of integers, in flight at once."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left, right = m[:, None] * K + k[None, :], n[None, :] * K + k[:, None]
+    other = tl.dot(tl.load(words + left), tl.load(counts + right))
+    one = tl.dot(tl.load(a + left), tl.load(b + right))
+    tl.store(c + m[:, None] * N + n[None, :], one)
+    tl.store(d + m[:, None] * N + n[None, :], other)
+
+
+@triton.jit
 def dot_transposed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """A is stored K×M and B is stored N×K."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)

@@ -3,8 +3,8 @@
 ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and ptxas before 13.3 to overwrite their operands; a
 program in the place of ptxas may give another kernel's cubin.  What is compared takes up to 3 ms: the kernel's name, its
 architecture, the bytes of its parameters, the threads of a program, and how many tensor-core instructions of each kind there are.
-Code whose asynchronous products read registers is followed along its paths besides (async_operands.py), and products of fp8 must
-have no constant operands where ptxas widens them.
+Code whose asynchronous products read registers is followed along its paths besides (async_operands.py), products of fp8 must have
+no constant operands where ptxas widens them, and no upper halves of registers may be spilled (halves.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from kbuild.compiler.backend.async_operands import overwritten
 from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
 from kbuild.compiler.backend.opaque_predicates import opaque
-from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx, widened_numbers
+from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx, stores_upper_halves, widened_numbers
 from kbuild.compiler.backend.unused_products import unused
 from kbuild.errors import ToolError
 
@@ -36,7 +36,7 @@ def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[
     """
     found = sections(cubin)
     differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin))]
-    differences += _of_products(ptx, arch, found, again)
+    differences += [*_of_products(ptx, arch, found, again), *_of_halves(ptx, found)]
     if capability(cubin) == _WITH_ASYNCHRONOUS_PRODUCTS:
         differences += [*_of_operands(found), *_of_constants(ptx, found)]
     if differences:
@@ -104,6 +104,19 @@ def _products(found: list[Section]) -> Counter[Product]:
     for section in _code(found):
         made += in_code(section.data)
     return made
+
+
+def spills_upper_halves(ptx: str, cubin: bytes) -> bool:
+    """Whether code spills upper halves of registers, in place of which ptxas may have written the lower ones."""
+    return any(_of_halves(ptx, sections(cubin)))
+
+
+def _of_halves(ptx: str, found: list[Section]) -> Iterator[str]:
+    if "st.local" in ptx:  # Its own may have 16 bits.
+        return
+    for section in _code(found):
+        if stores_upper_halves(section.data):
+            yield f"{section.name}: upper halves of registers are spilled, and maybe the lower ones in their place"
 
 
 def _of_operands(found: list[Section]) -> Iterator[str]:

@@ -10,8 +10,9 @@ from io import FileIO
 from math import prod
 from typing import NamedTuple
 
-from kbuild.compiler.backend.cross_check import require_same
+from kbuild.compiler.backend.cross_check import require_same, spills_upper_halves
 from kbuild.compiler.backend.elf import require_elf
+from kbuild.compiler.backend.halves import in_words
 from kbuild.compiler.backend.notes import Note, notes_of
 from kbuild.compiler.backend.pressure import live_registers
 from kbuild.compiler.backend.ptxas_wheels import TESTED, choose, does_keep_operands, installed, recorded_version
@@ -113,6 +114,9 @@ def _registers_for(ptx: str) -> int:
 
 def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, CubinFacts]:
     cubin, report = _cubin_of(ptx, arch, tool, options)
+    if spills_upper_halves(ptx, cubin):
+        ptx = in_words(ptx)
+        cubin, report = _cubin_of(ptx, arch, tool, options)
     stamp = _STAMP.search(cubin)
     version = stamp[1].decode() if stamp else ptxas_version(tool)  # Which takes a process of its own.
     require_same(ptx, arch, cubin, version, lambda text: _cubin_of(text, arch, tool, options)[0])

@@ -149,3 +149,21 @@ def widened_numbers(code: bytes) -> list[int]:
             found.append(instruction >> 32 & 0xFFFFFFFF)
         place = low.find(_WIDEN_A_NUMBER & 0xFF, place + 1)
     return found
+
+
+_STORE_LOCAL = 0x387
+"""The low 12 bits of STL, whose bits 40 to 63 are its distance from the address, and bits 73 to 75 the size of what it stores."""
+_SIZES_OF_HALVES = (2, 3)
+
+
+def stores_upper_halves(code: bytes) -> bool:
+    """Whether 16-bit values are written to the upper half of a word of local memory: where PTX has no such store, of a register
+    that was spilled."""
+    low = code[0::BYTES]
+    place = low.find(_STORE_LOCAL & 0xFF)
+    while place >= 0:
+        instruction = int.from_bytes(code[place * BYTES : (place + 1) * BYTES], "little")
+        if instruction & 0xFFF == _STORE_LOCAL and instruction >> 73 & 7 in _SIZES_OF_HALVES and instruction >> 40 & 2:
+            return True
+        place = low.find(_STORE_LOCAL & 0xFF, place + 1)
+    return False

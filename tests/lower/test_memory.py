@@ -60,8 +60,9 @@ def test_narrow_offsets_are_extended():
 @pytest.mark.parametrize("offset", [-1034879398, 1 << 30, -1 << 29])
 def test_constant_offsets_beyond_32_bits_are_kept(offset):
     store = RANGE + f"""
-      %c: tensor<1024xi32, #b> = arith.constant {{value = {offset}}}
-      %o: tensor<1024xi32, #b> = arith.addi %r, %c
+      %w: tensor<1024xi64, #b> = arith.extsi %r
+      %c: tensor<1024xi64, #b> = arith.constant {{value = {offset}}}
+      %o: tensor<1024xi64, #b> = arith.addi %w, %c
       %s: tensor<1024x!tt.ptr<f32>, #b> = tt.splat %x
       %p: tensor<1024x!tt.ptr<f32>, #b> = tt.addptr %s, %o
       %v: tensor<1024xf32, #b> = arith.constant {{value = 1.0}}

@@ -82,6 +82,11 @@ def _narrow_offsets(table, out, n):
     return {"out": np.concatenate([wrapped, wrapped, wrapped, wrapped[:4], wrapped[:4]])}
 
 
+def _large_offsets(table, out, n):
+    r = np.arange(512)
+    return {"out": np.concatenate([np.where(r % 2, table[0], -1), table[r]])}
+
+
 def _below_zero(x, out, shift):
     r = np.arange(128)
     quotient, rest = np.trunc((r - shift) / 16).astype(int), np.fmod(r - shift, 16)
@@ -103,6 +108,9 @@ CASES = [
     Case("narrow_offsets", "undefined.py", "narrow_offsets",
          lambda rng: {"table": rng.permutation(256).astype(np.int32), "out": poisoned(392, dtype=np.int32), "n": 126},
          _narrow_offsets, num_warps=1, aligned=False),
+    Case("large_offsets", "undefined.py", "large_offsets",
+         lambda rng: {"table": rng.permutation(512).astype(np.int32), "out": poisoned(1024, dtype=np.int32), "n": 2147483640},
+         _large_offsets, num_warps=1),
     _integer_case("halves_to_int8", np.float16, np.int8),
     _integer_case("floats_to_uint16", np.float32, np.uint16),
     _integer_case("floats_to_int32", np.float32, np.int32),

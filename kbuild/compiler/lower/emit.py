@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, overload
 
+from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.literals import SHARED_POINTER, asm_string, constant
+from kbuild.compiler.ops.elementwise import wrap
 from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError, Loc
 
@@ -100,8 +102,7 @@ class Emitter:
         """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
         """Registers of offsets and pointers as a base plus a constant."""
-        self.narrow: dict[Value, bool] = {}
-        """Of offsets of pointers, whether they may be made of integers of 8 or 16 bits."""
+        self.wrapping = WrappingOffsets()
         self.views: dict[Op, Sequence[int]] = {}
         """Of operations that only reorder registers, how."""
         self.accumulators: dict[Op, Any] = {}
@@ -349,7 +350,7 @@ class Emitter:
     def _folded(self, opcode: str, a: str, b: str, type_: str) -> str:
         if a[0] not in "%@<" and b[0] not in "%@<":
             x, y = int(a), int(b)
-            return str({"add": x + y, "mul": x * y, "and": x & y, "or": x | y, "xor": x ^ y}[opcode])
+            return str(wrap({"add": x + y, "mul": x * y, "and": x & y, "or": x | y, "xor": x ^ y}[opcode], int(type_[1:])))
         if a[0] not in "%@<":
             a, b = b, a
         if b == "0":

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import I1, I32, I64, IntType, PointerType, TensorType, bit_width, element_of
+from kbuild.compiler.ir.types import I32, I64, IntType, PointerType, TensorType, bit_width, element_of
 from kbuild.compiler.lower.emit import Emitter, LazyRegisters
 from kbuild.compiler.lower.index import coordinate
 from kbuild.compiler.lower.literals import GLOBAL_POINTER, memory_bits, memory_type
 from kbuild.compiler.lower.lowering import lower
 from kbuild.compiler.lower.shapes import View, layout, source_registers
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, Elementwise, ExtSI, ExtUI, MulI, ShLI, SubI, shift_factor
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI, shift_factor
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
 
 VIEW_DEPTH = 48
@@ -31,7 +31,7 @@ Parts = tuple[str, int]
 def offset_parts(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
     """An integer register of a value as base + constant; the same base for all registers that differ by constants.
 
-    Offsets do not overflow: an i32 sum that wraps around would address nothing.
+    The offset must not be one that wraps around: what the registers differ by would be lost.
     """
     return _seen_through(emit, value, register, depth, _offset_parts)
 
@@ -130,7 +130,9 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                 size = memory_bits(pointee.pointee) // 8
                 if moved != "0":
                     kind = memory_type(pointee.pointee)
-                    if _may_wrap(emit, offset):
+                    if emit.wrapping.may_wrap(offset):
+                        # LLVM's strength reduction makes one address of another by the difference of their indices before
+                        # these are extended (it looks through the `sext` of a GEP's index).
                         moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
                 return base, constant + more * size
@@ -144,32 +146,13 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
 
 
 def _wide_offset(emit: Emitter, offset: Value, register: int) -> Parts:
-    """An offset in 64 bits plus a constant.  Narrow integers are taken as they are: their sums may well wrap around."""
-    kind = _kind(offset)
-    if kind in ("i32", "i64"):
+    """An offset in 64 bits plus a constant.  Those that may wrap around are taken whole."""
+    if not emit.wrapping.may_wrap(offset):
         base, constant = offset_parts(emit, offset, register)
     else:
         found = emit.registers(offset)[register]
         base, constant = (found, 0) if found[0] == "%" else ("0", int(found))
-    return _extended(emit, base, kind), constant
-
-
-def _may_wrap(emit: Emitter, offset: Value, depth: int = 0) -> bool:
-    """Whether an offset is made, or may be, of integers of 8 or 16 bits.  Where LLVM's strength reduction makes one address of
-    another, it takes the difference of their indices before these are extended (it looks through the `sext` of a GEP's index),
-    which is wrong where one of them has wrapped around."""
-    if offset not in emit.narrow:
-        element, op = element_of(offset.type), offset.op
-        if not isinstance(element, IntType) or element == I1:
-            found = False
-        elif element.bits < 32 or depth == VIEW_DEPTH:
-            found = True
-        elif isinstance(op, Elementwise | Splat | Hint | View) and not isinstance(op, ExtUI):
-            found = any(_may_wrap(emit, operand, depth + 1) for operand in op.operands)
-        else:
-            found = False
-        emit.narrow[offset] = found
-    return emit.narrow[offset]
+    return _extended(emit, base, _kind(offset)), constant
 
 
 @lower(AddPtr)

@@ -111,6 +111,15 @@ def narrow_offsets(table, out, n):
 
 
 @triton.jit
+def large_offsets(table, out, n):
+    """Offsets of 32 bits wrap around, too: sums of a scan, and those that a large constant brings back."""
+    r = tl.arange(0, 32)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    sums = tl.cumsum(tl.full((32, 16), -2147483648, tl.int32), 1)
+    tl.store(out + r, tl.load(table + sums, mask=(sums >= 0) & (sums < 32), other=-1))
+    tl.store(out + 512 + r, tl.load(table + ((r + n) - 2147483640)))
+
+
+@triton.jit
 def chosen_constants(out, n):
     """Of two constants the one beyond the range is converted."""
     if n < 0:

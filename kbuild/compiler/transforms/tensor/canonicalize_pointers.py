@@ -16,8 +16,8 @@ alone when the offsets do not change.
                scf.yield %next
              }
 
-A sum of 32-bit offsets is taken not to overflow, as an offset that did would lie outside of any array.  Pointers that
-were loaded, or chosen element by element, stay as they are.
+A sum of 32-bit offsets is taken not to overflow, as an offset that did would lie outside of any array; where it is expected to
+(`WrappingOffsets`), offsets stay whole.  Pointers that were loaded, or chosen element by element, stay as they are.
 """
 
 from __future__ import annotations

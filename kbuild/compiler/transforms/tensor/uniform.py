@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import I64, IntType, TensorType, bit_width, element_of
@@ -13,10 +14,12 @@ Parts = tuple[Value | None, Value | None]
 
 
 class UniformParts:
-    """Splits values, each once; the new operations stand right behind the one that defines the value."""
+    """Splits values, each once; the new operations stand right behind the one that defines the value.  What is expected to wrap
+    around is no sum of parts."""
 
     def __init__(self) -> None:
         self.known: dict[Value, Parts] = {}
+        self.wrapping = WrappingOffsets()
 
     def of(self, value: Value) -> Parts:
         """The uniform part and the rest of a tensor of integers."""
@@ -33,6 +36,8 @@ class UniformParts:
                 return op.src, None
             case Constant():
                 return (None, None) if op.value == 0 else (Builder.after(op).add(_scalar(op)).result, None)
+            case _ if self.wrapping.may_wrap(value):
+                return None, value
             case AddI() | SubI():
                 return self._sum(op)
             case MulI():

@@ -469,9 +469,14 @@ def test_unknown_timings_are_named() -> None:
         )
 
 
-def test_a_box_is_written_from_whole_units_on() -> None:
+@pytest.mark.parametrize("place", ["[%r1], [%d_source, {%r3, %r4}]", "[%d_target, {%r3, %r4}], [%r1]"])
+def test_a_box_is_copied_from_whole_units_on(place: str) -> None:
+    """To shared memory as well as from there."""
     heap = Heap()
     address = heap.allocate(8000)
     maps = {name: TensorMap(address, "f32", (70, 20), (400,), (32, 16), (1, 1), 3) for name in ("source", "target")}
-    with pytest.raises(AssertionError, match="element 41 of rows"):
-        run_with_maps(TENSOR_COPY.replace("%r3, 40", "%r3, 41"), maps, heap, 64, 8200)
+    assert place in TENSOR_COPY
+    body = TENSOR_COPY.replace(place, place.replace("%r3", "%r5"))
+    body = body.replace("mov.b32 %r3, 40;", "mov.b32 %r3, 40; mov.b32 %r5, 41;")
+    with pytest.raises(AssertionError, match="element 41 of its rows"):
+        run_with_maps(body, maps, heap, 64, 8200)

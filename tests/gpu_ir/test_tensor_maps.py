@@ -96,3 +96,16 @@ def test_pointers_where_no_map_can_be_made() -> None:
     assert not any(isinstance(op, AsyncTmaCopyGlobalToLocal) for op in module.kernel.body.walk())
     assert len(artifact.metadata.params) == len(POINTERS | SIZES) - 1
     assert any(isinstance(op, LocalAlloc) for op in module.kernel.body.walk())
+
+
+@pytest.mark.parametrize("first, note", [
+    ("i32:16", "x: by a_map"), ("i32", "x: where its rows begin is not known to be divisible by 8"),
+])  # fmt: skip
+def test_boxes_begin_at_16_bytes(first: str, note: str) -> None:
+    """Elsewhere they would stop the kernel."""
+    signature = POINTERS | dict.fromkeys("MNK", "i32") | {"ld": "i32:16", "first": first}
+    constexprs = {"TILE": 64, "TILE_K": 32}
+    artifact = kbuild.compile(f"{KERNELS / 'products.py'}:dot_from", signature=signature, constexprs=constexprs, stop="ttgir")
+    assert artifact.metadata.tma[0] == note
+    module = parse_module(artifact.asm["ttgir"])
+    assert any(isinstance(op, AsyncTmaCopyGlobalToLocal) for op in module.kernel.body.walk()) == (first == "i32:16")

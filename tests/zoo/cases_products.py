@@ -213,6 +213,16 @@ def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int,
     )  # fmt: skip
 
 
+def _from(name: str, first: int) -> Case:
+    return Case(
+        name, "products.py", "dot_from",
+        lambda rng: {"a": operand(rng, "float16", 64, 104), "b": operand(rng, "float16", 64, 104),
+                     "c": poisoned(64, 64, dtype=np.float16), "M": 64, "N": 64, "K": 100, "ld": 104, "first": first},
+        lambda a, b, K, **_: {"c": numbers(a)[:, first:K] @ numbers(b)[:, first:K].T},
+        {"TILE": 64, "TILE_K": 32}, num_warps=8,
+    )  # fmt: skip
+
+
 def _specialized(name: str, m: int, n: int, k: int, tile: tuple[int, int, int], programs: int, warps: int, stages: int) -> Case:
     """A product by a grid of fewer programs than tiles, or more; a thread of its own does the copies."""
     tile_m, tile_n, tile_k = tile
@@ -284,6 +294,7 @@ CASES = [
     _specialized("specialized", 128, 192, 160, (64, 64, 64), 2, 4, 3),
     _specialized("specialized_ragged", 100, 88, 77, (64, 64, 32), 5, 4, 2),
     _specialized("specialized_two_groups", 192, 128, 256, (128, 64, 64), 1, 8, 3),
+    _from("dot_from_4", 4), _from("dot_from_16", 16),
     Case("two_dots_of_types", "products.py", "two_dots_of_types",
          lambda rng: {"a": operand(rng, "float16", 64, 64), "b": operand(rng, "float16", 32, 64),
                       "words": operand(rng, "int8", 64, 64), "counts": operand(rng, "int8", 32, 64),

@@ -85,6 +85,10 @@ def fence_async_shared(machine: Machine, op: FenceAsyncShared) -> None:
     pass
 
 
+_UNIT = 16
+"""Bytes at a multiple of which the boxes of tensor maps begin in their rows."""
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor in memory: address, and for each axis its size and the bytes from one index to the next."""
@@ -190,6 +194,9 @@ def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLoc
 def _block(machine: Machine, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal) -> tuple[Array, Array]:
     """The addresses of a tile's elements in the tensor of a map, and which of them lie in it."""
     tensor, shape = machine[op.desc], op.tile.tile_shape
+    begin = int(machine[op.indices[-1]]) * tensor.pitches[-1]
+    if begin % _UNIT:
+        raise InterpretError(f"a box begins at byte {begin} of its rows, which is no multiple of {_UNIT}", op.loc)
     inside = np.ones(shape, bool)
     addresses = np.full(shape, tensor.base, np.int64)
     thin = len(op.indices) - len(shape)

@@ -36,7 +36,8 @@ def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit:
     What is inside ends with a whole `unit` of bytes along the innermost dimension.  Where 16 bytes always lie together, inside or
     outside, a `wide` box has entries of so many.
 
-    Raises Fault for another number of coordinates than dimensions, and for an address that is not a multiple of 128.
+    Raises Fault for another number of coordinates than dimensions, for an address that is not a multiple of 128, and for a box
+    that does not begin at a multiple of 16 bytes in its rows, at which an H200 stops with an illegal instruction.
     """
     if len(coordinates) != tensor_map.rank:
         raise Fault("tma-misuse", f"{len(coordinates)} coordinates for a tensor map of rank {tensor_map.rank}")
@@ -44,7 +45,10 @@ def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit:
         raise Fault("misaligned", f"the box lies at shared address {shared:#x}, which is no multiple of 128")
     element = tensor_map.element_bytes
     first, end = coordinates[0] * element, -(-tensor_map.sizes[0] * element // unit) * unit
-    size = _CHUNK if wide and first % _CHUNK == end % _CHUNK == 0 else element
+    if first % _CHUNK:
+        place = f"element {coordinates[0]} of its rows, which is no multiple of {_CHUNK} bytes"
+        raise Fault("tma-misuse", f"the box begins at {place}: an illegal instruction")
+    size = _CHUNK if wide and end % _CHUNK == 0 else element
     moved = (tensor_map.moved[0] * element // size, *tensor_map.moved[1:])
     shape = moved[::-1]  # outermost first, as numpy counts
     inside = np.ones(shape, bool)

@@ -132,9 +132,6 @@ def _tensor_store(form: Form, instruction: Instruction) -> Bound:
             tensor_map = read_map(warps, int(maps[lane]) + map_offset, lane, instruction)
             agent, place = shared_place(warps, int(start[lane]) + origin_offset)
             corner = [int(view[lane]) for view in views]
-            if corner[0] * tensor_map.element_bytes % STORED_UNIT:
-                raise Fault("tma-misuse", f"a box is written from element {corner[0]} of rows on, which is no multiple of "
-                            f"{STORED_UNIT} bytes: an illegal instruction")  # fmt: skip
             site = warps, instruction, np.array([lane])
             make = partial(_store_of, warps, site, tensor_map, corner, (agent, place), reduction)
             agent.transfers.store(make(False) if reduction else _widest(make))

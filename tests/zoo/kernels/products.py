@@ -132,6 +132,19 @@ def dot_descriptors(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_
 
 
 @triton.jit
+def dot_from(a, b, c, M, N, K, ld, first, TILE: tl.constexpr, TILE_K: tl.constexpr):
+    """A product over the columns from one on that need not begin at 16 bytes, where no box of a tensor map may begin."""
+    left = tl.make_tensor_descriptor(a, [M, K], [ld, 1], [TILE, TILE_K])
+    right = tl.make_tensor_descriptor(b, [N, K], [ld, 1], [TILE, TILE_K])
+    acc = tl.zeros((TILE, TILE), tl.float32)
+    for start in range(first, K, TILE_K):
+        x, y = left.load([0, start]), right.load([0, start])
+        acc += tl.dot(x, y.T)
+    i = tl.arange(0, TILE)
+    tl.store(c + i[:, None] * TILE + i[None, :], acc.to(tl.float16))
+
+
+@triton.jit
 def dot_specialized(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
     left = tl.make_tensor_descriptor(a, [M, K], [lda, 1], [TILE_M, TILE_K])
     right = tl.make_tensor_descriptor(b, [K, N], [ldb, 1], [TILE_K, TILE_N])

@@ -33,7 +33,7 @@ from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule, ring_bytes
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
 
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
@@ -87,8 +87,8 @@ class _Room(NamedTuple):
 def _plan(func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo) -> _Plan | None:
     """How to pipeline a loop; None when it stays as it is."""
     tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
-    others = [load for load, tile in tiles.items() if not can_copy_by_tma(load, tile, func)]
-    by_tma = target.has("tma") and bool(tiles) and not others
+    obstacles = {load: reason for load, tile in tiles.items() if (reason := tma_obstacle(load, tile, func, info))}
+    by_tma = target.has("tma") and bool(tiles) and not obstacles
     tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
     kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
     room = _fit(func, loop, tiles, kept, num_stages, target)
@@ -96,7 +96,7 @@ def _plan(func: Func, loop: For, loads: list[Load], num_stages: int, target: Tar
     if room.num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
-    note_maps(func, loads, maps, others)
+    note_maps(func, loads, maps, obstacles)
     schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(in_place=room.in_place)
     return _Plan(schedule, tiles, maps, room.kept)
 

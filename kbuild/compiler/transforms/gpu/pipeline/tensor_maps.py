@@ -13,8 +13,10 @@ cores would cut off the bits that they do not read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ir.types import BF16, F16, F32, DescriptorType, MemDescType, TensorType, bit_width, element_of, pointee_of
@@ -25,24 +27,31 @@ from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, MakeTensorDescriptor, Trans
 
 ALIGNMENT = 16
-"""Bytes that divide strides."""
+"""Bytes that divide strides, and where boxes begin in their rows."""
 FAR = 1 << 30
 """The stride, in elements, of an axis of one element."""
 MAX_BOX_SIZE = 256
 """Elements along an axis that one instruction may copy."""
 
 
-def can_copy_by_tma(load: Load, tile: MemDescType, func: Func) -> bool:
-    """Whether the copy engine can bring a load into a tile, by a map that the launcher can make.
+def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> str:
+    """Why the copy engine cannot bring a load into a tile by a map that the launcher can make; empty where it can.
 
-    It does not see what the kernel itself has written there before, short of a fence: so not from arrays that are written.
+    It does not see what the kernel itself has written there before, short of a fence: so not from arrays that are written.  And
+    it stops the kernel where a box does not begin at a unit of 16 bytes.
     """
+    unreadable = "no product of warpgroups reads it as it is in memory"
     if tile.layout.rank != 2 or tile.layout.shape != tile.tile_shape or max(tile.tile_shape) > MAX_BOX_SIZE:
-        return False
+        return unreadable
     mode = wgmma_mode(tile.layout, bit_width(tile))
     if load.desc is None or not isinstance(load.desc.op, MakeTensorDescriptor) or may_be_written(load.desc.op.base, func):
-        return False
-    return _sources(load, func) is not None and mode is not None and mode[0] > 0 and mode[1] == is_transposed(load)
+        return unreadable
+    if _sources(load, func) is None or mode is None or mode[0] == 0 or mode[1] != is_transposed(load):
+        return unreadable
+    elements = max(ALIGNMENT * 8 // bit_width(load.result.type), 1)
+    if info.get(load.indices[-1]).divisibility[0] % elements:
+        return f"where its rows begin is not known to be divisible by {elements}"
+    return ""
 
 
 def is_transposed(load: Load) -> bool:
@@ -139,19 +148,24 @@ def _is_read_as_tf32(value: Value) -> bool:
 
 
 def note_maps(
-    func: Func, loads: Sequence[Load], maps: Mapping[Load, Value], others: Sequence[Load] = (), together: Sequence[Load] = ()
+    func: Func,
+    loads: Sequence[Load],
+    maps: Mapping[Load, Value],
+    obstacles: Mapping[Load, str] = MappingProxyType({}),
+    together: Sequence[Load] = (),
 ) -> None:
     """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by none: the copy engine
-    brings all loads of a loop, or none; `others` are those that it cannot bring, `together` those that a cluster's programs do
-    together."""
+    brings all loads of a loop, or none; `obstacles` are those of loads that it cannot bring, `together` are the loads that a
+    cluster's programs do together."""
     notes = []
     for load in loads:
         name = load.result.hint or "a load"
         if load in maps:
             notes.append(f"{name}: by {maps[load].hint}" + ", by all programs of a cluster together" * (load in together))
-        elif load.desc is not None and load in others:
-            notes.append(f"{name}: no product of warpgroups reads it as it is in memory")
+        elif load.desc is not None and load in obstacles:
+            notes.append(f"{name}: {obstacles[load]}")
         elif load.desc is not None:
-            notes.append(f"{name}: {others[0].result.hint or 'another load'} of the same loop is not by the copy engine")
+            other = next(iter(obstacles)).result.hint or "another load"
+            notes.append(f"{name}: {other} of the same loop is not by the copy engine")
     if notes:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)

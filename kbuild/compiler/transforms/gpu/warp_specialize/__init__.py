@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kbuild.compiler.analysis.allocation import ALIGNMENT
+from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
@@ -42,7 +43,7 @@ from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.carried import drop_unused_carried
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, can_copy_by_tma, note_maps
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
 from kbuild.compiler.transforms.gpu.warp_specialize.clusters import row_parts, shared_loads, unused
 from kbuild.compiler.transforms.gpu.warp_specialize.kept import consume_kept, kept_loads
 from kbuild.compiler.transforms.gpu.warp_specialize.producer import Skeleton
@@ -85,9 +86,12 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     waits = [op for op in func.body.walk() if isinstance(op, GridDependencyWait)]
     if any(wait.parent is not func.body for wait in waits):
         return
-    if not loads or not all(can_copy_by_tma(load, tile, func) for load, tile in tiles.items()):
+    if not loads:
         return
-    kept = kept_loads(func, loop)
+    info = AxisInfo(func)
+    if any(tma_obstacle(load, tile, func, info) for load, tile in tiles.items()):
+        return
+    kept = kept_loads(func, loop, info)
     skeleton = Skeleton(loop, [index for load in (*loads, *kept) for index in load.indices])
     counts = _buffers(func, loop, tiles, kept, target)
     if not skeleton.is_possible or counts[0] < MIN_STAGES:

@@ -14,6 +14,7 @@ one, and no barrier keeps the warpgroups together.
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.types import I1, I32
@@ -24,17 +25,17 @@ from kbuild.compiler.ops.nvidia import WaitBarrier, WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, yield_more
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import can_copy_by_tma
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import tma_obstacle
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops
 
 
-def kept_loads(func: Func, loop: For) -> list[Load]:
+def kept_loads(func: Func, loop: For, info: AxisInfo) -> list[Load]:
     """The loads right around a loop whose tiles only its products read, and that the copy engine can do."""
     outer = loop.parent_op
     if not isinstance(outer, For):
         return []
     loads = [op for op in outer.body if isinstance(op, Load) and _is_kept(op, loop)]
-    return [load for load in loads if can_copy_by_tma(load, tile_of(load), func)]
+    return [load for load in loads if not tma_obstacle(load, tile_of(load), func, info)]
 
 
 def _is_kept(load: Load, loop: For) -> bool:

@@ -217,3 +217,14 @@ def test_of_two_zeros_the_negative_one_is_less(count: int) -> None:
     plus, minus = np.zeros(count, np.float32), np.full(count, -0.0, np.float32)
     for a, b in ((plus, minus), (minus, plus)):
         assert np.signbit(least(a, b)).all() and not np.signbit(greatest(a, b)).any()
+
+
+@pytest.mark.parametrize("extreme", [least, greatest])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_two_nan_have_the_same_extreme_in_either_order(extreme, kind: str) -> None:
+    """Whatever their payloads: threads that hold the same may have found it in either order."""
+    bits = np.array([-1, -3, 1], np.dtype(kind.replace("f", "i")))
+    one, other = bits.view(kind), bits[[1, 0, 2]].view(kind)
+    first, second = (extreme(*pair).view(bits.dtype) for pair in ((one, other), (other, one)))
+    assert np.isnan(first[:2].view(kind)).all() and first[0] == first[1] == second[0] == second[1]
+    assert first[2] == 1

@@ -87,16 +87,22 @@ def _relu_of(form: Form, function: Lanes) -> Lanes:
 
 
 def least(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The smaller; a NaN loses; -0 is smaller than +0."""
+    """The smaller; a NaN loses, and two give the canonical one; -0 is smaller than +0."""
     found = np.fmin(a, b)
     # numpy takes either of two zeros, as the processor likes.
-    return np.where(a == b, np.where(np.signbit(b), b, a), found) if (found == 0).any() else found
+    return _canonical(np.where(a == b, np.where(np.signbit(b), b, a), found) if (found == 0).any() else found)
 
 
 def greatest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The larger; a NaN loses; +0 is larger than -0."""
+    """The larger; a NaN loses, and two give the canonical one; +0 is larger than -0."""
     found = np.fmax(a, b)
-    return np.where(a == b, np.where(np.signbit(b), a, b), found) if (found == 0).any() else found
+    return _canonical(np.where(a == b, np.where(np.signbit(b), a, b), found) if (found == 0).any() else found)
+
+
+def _canonical(values: np.ndarray) -> np.ndarray:
+    """The same with one NaN in place of all: of two numpy takes the first, payload and all."""
+    unordered = np.isnan(values)
+    return np.where(unordered, values.dtype.type(np.nan), values) if unordered.any() else values
 
 
 def _extreme(choose: Lanes) -> Callable[[Form], Lanes]:

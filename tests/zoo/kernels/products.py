@@ -220,6 +220,14 @@ def descriptor_shift(x, out, rows, columns, pitch, up, left, TILE: tl.constexpr)
 
 
 @triton.jit
+def dot_of_grids(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """Products of 2×4 pairs of matrices."""
+    left = tl.reshape(tl.load(a + tl.arange(0, 8 * M * K)), (2, 4, M, K))
+    right = tl.reshape(tl.load(b + tl.arange(0, 8 * K * N)), (2, 4, K, N))
+    tl.store(c + tl.arange(0, 8 * M * N), tl.reshape(tl.dot(left, right), (8 * M * N,)))
+
+
+@triton.jit
 def dot_of_chosen(a, b, out, n, N: tl.constexpr):
     """An operand whose mask goes through shared memory with it."""
     i = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]

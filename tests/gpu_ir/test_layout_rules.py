@@ -15,8 +15,9 @@ from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Module, Op
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
+from kbuild.compiler.ir.types import element_of
 from kbuild.compiler.ops.control import For, While
-from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalLoad
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets import Target, find_target
 from kbuild.compiler.transforms.gpu.layout_flow import held_layout
@@ -96,3 +97,20 @@ def test_products_convert_their_result_alone(name: str):
     """Operands come from shared memory, and the weights of attention are an operand already: only the store is left."""
     found = list(conversions(compiled(name)))
     assert len(found) == 1 and not found[0][1]
+
+
+def test_operands_go_through_shared_memory_as_narrow_as_they_were_loaded(tmp_path: Path):
+    """What is computed of them is computed in the layout of the product."""
+    (tmp_path / "kernel.py").write_text("""
+import triton
+import triton.language as tl
+
+@triton.jit
+def mixed(a, b, c, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    tl.store(c + i, tl.dot(tl.load(a + i).to(tl.float16) * 2, tl.load(b + i).to(tl.float16)))
+""")
+    arguments = {"a": "*i8:16", "b": "*i8:16", "c": "*fp32:16"}
+    module = build_module(f"{tmp_path / 'kernel.py'}:mixed", arguments, {"SIZE": 64}, num_warps=4, num_stages=3)
+    loads = [op for op in lowered(module, find_target("sm_80")).kernel.body.walk() if isinstance(op, LocalLoad)]
+    assert loads and all(str(element_of(op.result.type)) == "i8" for op in loads)

@@ -3,6 +3,7 @@
 import ast
 import ctypes
 import inspect
+import itertools
 import math
 import pathlib
 import struct
@@ -377,6 +378,15 @@ def test_each_box_of_one_tensor_is_a_map_of_its_own(world):
         for rows in range(1, 37):
             world.package.tiles(x, 512, 64, ROWS=rows)
             assert list(world.driver.last.map[:6]) == [(1 << 40) + 0x100 + 256 * place, 64, 512, 128, 64, rows]
+
+
+def test_each_row_is_found_whichever_was_launched_before(world):
+    """Also where the two are neighbours in the cache of choices, which has 32 places."""
+    x = Tensor("float16", 0x100)
+    for pair in itertools.product(range(1, 37), repeat=2):
+        for rows in pair:
+            world.package.tiles(x, 512, 64, ROWS=rows)
+            assert world.driver.last.map[5] == rows
 
 
 @pytest.mark.parametrize("kind", ["torch", "interface", "interface with strides", "dlpack"])

@@ -199,9 +199,8 @@ class Order:
 
 
 def _hand_on(phases: dict[int, Row], phase: int, row: Row) -> None:
-    """Add a row to what arrived in a phase, and forget phases that nobody can wait for."""
-    before = [number for number in phases if number <= phase]
-    phases[phase] = row.joined(phases[max(before)] if before else None)
+    """Add a row to what arrived in a phase, of which there is none later, and forget phases that nobody can wait for."""
+    phases[phase] = row.joined(phases[max(phases)] if phases else None)
     for number in [number for number in phases if number < phase - 1]:
         del phases[number]
 

@@ -101,7 +101,7 @@ def make_schedule(
             known = frozenset(tables)
             stages.append(_register_stage(loop, tables, 2 * distance, distance))
         stages.append(Stage(tuple(copied), distance, 0, _union(loop, copied, known, by_tma=by_tma), known, True))
-    early = {load for stage in stages for load in stage.loads}
+    early = frozenset(load for stage in stages for load in stage.loads)
     held = [load for load in held if load not in early]  # A table of addresses is loaded again for its own iteration.
     if held:
         stages.append(_register_stage(loop, held, 1, 0))

@@ -16,6 +16,7 @@ from kbuild.compiler.ops.elementwise import Constant, Elementwise, ExtUI
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Reduce, Reshape, Scan, Splat, Trans
 
 _LARGE = 1 << 28
+"""Constants from which on a sum of 32 bits is expected to wrap around."""
 _DEPTH = 48
 """How far back to look through operations."""
 

@@ -282,7 +282,8 @@ def test_references_and_memory_stay_level(world):
     capsule = DLPackArray(2, 32, shape=(8, 64))
     capsule.asked = collections.deque(maxlen=1)
     block = type("Array", (), {"__cuda_array_interface__": interface | {"typestr": "<f2", "strides": None}})()
-    watched = (x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError, array, interface, *interface.values(), block)
+    below, odd = -(1 << 40), type("NoNumber", (), {})()
+    watched = (below, type(odd).__name__, x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError, array, interface, *interface.values(), block)
     for call in (
         lambda: add(x, x, 64, stream=None),
         lambda: add(x=x, out=x, n=numpy.int64(10**6), dtype="fp32", stream=stream, grid=(70_000, 1)),
@@ -292,6 +293,8 @@ def test_references_and_memory_stay_level(world):
         lambda: add(x, Tensor(device=0), 64),
         lambda: add(x, x, 64, grid=(1, "2")),
         lambda: add(x, x, 2**70, stream=0x10000),
+        lambda: add(x, x, 64, stream=below),
+        lambda: add(x, x, odd),
         lambda: add(array, array, 64),
         lambda: add(array, "y", 64),
         lambda: add(capsule, capsule, 64),

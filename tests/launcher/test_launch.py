@@ -380,6 +380,11 @@ def test_each_box_of_one_tensor_is_a_map_of_its_own(world):
             assert list(world.driver.last.map[:6]) == [(1 << 40) + 0x100 + 256 * place, 64, 512, 128, 64, rows]
 
 
+def test_a_truth_value_of_numpy_is_an_integer(world):
+    world.package.product(Tensor("float16", 0x100), numpy.True_, 64, 64)
+    assert world.driver.last.map[2] == 1
+
+
 def test_each_row_is_found_whichever_was_launched_before(world):
     """Also where the two are neighbours in the cache of choices, which has 32 places."""
     x = Tensor("float16", 0x100)

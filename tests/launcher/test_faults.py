@@ -283,7 +283,8 @@ def test_references_and_memory_stay_level(world):
     capsule.asked = collections.deque(maxlen=1)
     block = type("Array", (), {"__cuda_array_interface__": interface | {"typestr": "<f2", "strides": None}})()
     below, odd = -(1 << 40), type("NoNumber", (), {})()
-    watched = (below, type(odd).__name__, x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError, array, interface, *interface.values(), block)
+    watched = (below, type(odd).__name__, x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError, array, interface,
+               *interface.values(), block)  # fmt: skip
     for call in (
         lambda: add(x, x, 64, stream=None),
         lambda: add(x=x, out=x, n=numpy.int64(10**6), dtype="fp32", stream=stream, grid=(70_000, 1)),

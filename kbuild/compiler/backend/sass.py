@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 BYTES = 16
@@ -141,14 +141,7 @@ _UNPACKS = 1 << 64 + 25
 
 def widened_numbers(code: bytes) -> list[int]:
     """Words of fp8 that stand in the code as numbers and are widened there."""
-    low, found = code[0::BYTES], list[int]()
-    place = low.find(_WIDEN_A_NUMBER & 0xFF)
-    while place >= 0:
-        instruction = int.from_bytes(code[place * BYTES : (place + 1) * BYTES], "little")
-        if instruction & 0xFFF == _WIDEN_A_NUMBER and instruction & _UNPACKS:
-            found.append(instruction >> 32 & 0xFFFFFFFF)
-        place = low.find(_WIDEN_A_NUMBER & 0xFF, place + 1)
-    return found
+    return [found >> 32 & 0xFFFFFFFF for found in _instructions(code, _WIDEN_A_NUMBER) if found & _UNPACKS]
 
 
 _STORE_LOCAL = 0x387
@@ -159,11 +152,15 @@ _SIZES_OF_HALVES = (2, 3)
 def stores_upper_halves(code: bytes) -> bool:
     """Whether 16-bit values are written to the upper half of a word of local memory: where PTX has no such store, of a register
     that was spilled."""
+    return any(found >> 73 & 7 in _SIZES_OF_HALVES and found >> 40 & 2 for found in _instructions(code, _STORE_LOCAL))
+
+
+def _instructions(code: bytes, number: int) -> Iterator[int]:
+    """The instructions whose low 12 bits are a number."""
     low = code[0::BYTES]
-    place = low.find(_STORE_LOCAL & 0xFF)
+    place = low.find(number & 0xFF)
     while place >= 0:
         instruction = int.from_bytes(code[place * BYTES : (place + 1) * BYTES], "little")
-        if instruction & 0xFFF == _STORE_LOCAL and instruction >> 73 & 7 in _SIZES_OF_HALVES and instruction >> 40 & 2:
-            return True
-        place = low.find(_STORE_LOCAL & 0xFF, place + 1)
-    return False
+        if instruction & 0xFFF == number:
+            yield instruction
+        place = low.find(number & 0xFF, place + 1)

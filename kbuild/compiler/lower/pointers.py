@@ -80,6 +80,11 @@ def _offset_parts(emit: Emitter, value: Value, register: int, depth: int) -> Par
                 return offset_parts(emit, op.src, source_registers(emit, op)[register], depth + 1)
             case _:
                 pass
+    return _whole(emit, value, register)
+
+
+def _whole(emit: Emitter, value: Value, register: int) -> Parts:
+    """A register as it is: its base, or its constant."""
     found = emit.registers(value)[register]
     return (found, 0) if found[0] == "%" else ("0", int(found))
 
@@ -147,11 +152,8 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
 
 def _wide_offset(emit: Emitter, offset: Value, register: int) -> Parts:
     """An offset in 64 bits plus a constant.  Those that may wrap around are taken whole."""
-    if not emit.wrapping.may_wrap(offset):
-        base, constant = offset_parts(emit, offset, register)
-    else:
-        found = emit.registers(offset)[register]
-        base, constant = (found, 0) if found[0] == "%" else ("0", int(found))
+    parts = _whole if emit.wrapping.may_wrap(offset) else offset_parts
+    base, constant = parts(emit, offset, register)
     return _extended(emit, base, _kind(offset)), constant
 
 

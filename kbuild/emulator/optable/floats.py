@@ -57,7 +57,7 @@ def _saturate(values: np.ndarray) -> np.ndarray:
 
 def _relu(values: np.ndarray) -> np.ndarray:
     """At least 0; NaN stays, as the canonical one."""
-    return np.where(np.isnan(values), np.nan, np.maximum(values, 0)).astype(values.dtype)
+    return _canonical(np.maximum(values, 0))
 
 
 def _rounded(nearest: np.ufunc, name: str) -> Callable[[Form], Lanes]:
@@ -100,7 +100,7 @@ def greatest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _canonical(values: np.ndarray) -> np.ndarray:
-    """The same with one NaN in place of all: of two numpy takes the first, payload and all."""
+    """The same with one NaN in place of all: numpy hands on payloads, and of two NaN the first one's."""
     unordered = np.isnan(values)
     return np.where(unordered, values.dtype.type(np.nan), values) if unordered.any() else values
 

@@ -13,13 +13,23 @@ cores would cut off the bits that they do not read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Func, Value
-from kbuild.compiler.ir.types import BF16, F16, F32, DescriptorType, MemDescType, TensorType, bit_width, element_of, pointee_of
+from kbuild.compiler.ir.types import (
+    BF16,
+    F16,
+    F32,
+    DescriptorType,
+    MemDescType,
+    TensorType,
+    Type,
+    bit_width,
+    element_of,
+    pointee_of,
+)
 from kbuild.compiler.layout import wgmma_mode
 from kbuild.compiler.ops.elementwise import Constant, ExtSI
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
@@ -48,10 +58,15 @@ def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> s
         return unreadable
     if _sources(load, func) is None or mode is None or mode[0] == 0 or mode[1] != is_transposed(load):
         return unreadable
-    elements = max(ALIGNMENT * 8 // bit_width(load.result.type), 1)
+    elements = unit_elements(load.result.type)
     if info.get(load.indices[-1]).divisibility[0] % elements:
         return f"where its rows begin is not known to be divisible by {elements}"
     return ""
+
+
+def unit_elements(type_: Type) -> int:
+    """Elements of a type by whose number boxes begin in their rows, so that they begin at a unit of 16 bytes."""
+    return max(ALIGNMENT * 8 // bit_width(type_), 1)
 
 
 def is_transposed(load: Load) -> bool:
@@ -151,7 +166,7 @@ def note_maps(
     func: Func,
     loads: Sequence[Load],
     maps: Mapping[Load, Value],
-    obstacles: Mapping[Load, str] = MappingProxyType({}),
+    obstacles: Mapping[Load, str],
     together: Sequence[Load] = (),
 ) -> None:
     """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by none: the copy engine

@@ -23,14 +23,12 @@ from kbuild.compiler.ops.control import Call
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, ConvertLayout
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
 from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, InlineAsm, Load, MakeTensorDescriptor, Store
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MAX_BOX_SIZE, sources_of
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MAX_BOX_SIZE, sources_of, unit_elements
 
 MAX_BOXES = 32
 """The most instructions that one access may take."""
 ELEMENTS = frozenset({"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2"})
 """Types that tensor maps have, or copy as bytes."""
-UNIT = 16
-"""Bytes that copies to global memory write together: beyond a row that is no multiple of it, they write up to the next one."""
 PERIOD = 8
 """Rows after which a swizzle repeats."""
 
@@ -120,8 +118,9 @@ def _access(op: Op, func: Func) -> Access | None:
 
 
 def _whole_units(access: Access, info: AxisInfo) -> bool:
-    """Whether rows of the tensor and of the block begin and end with whole units, as far as facts show."""
-    elements = max(UNIT * 8 // bit_width(access.box), 1)
+    """Whether rows of the tensor and of the block begin and end with whole units, as far as facts show: beyond a row that does
+    not, a copy would write up to the end of its last one."""
+    elements = unit_elements(access.box)
     return all(info.get(value).divisibility[0] % elements == 0 for value in (access.make.shape[-1], access.indices[-1]))
 
 

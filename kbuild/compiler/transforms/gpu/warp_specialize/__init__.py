@@ -175,7 +175,7 @@ def _ring(
     together = [load for load in loads if load in shared]
     programs = func.attrs["cluster_size"] if together else 1
     maps = [add_tensor_map(func, load, tiles[load], row_parts(load, programs if load in together else 1)) for load in loads]
-    note_maps(func, loads, dict(zip(loads, maps)), together=together)
+    note_maps(func, loads, dict(zip(loads, maps)), {}, together)
     types = [tiles[load] for load in loads]
     return make_ring(builder, loads, types, maps, count, late, func.attrs["num_warps"], programs, together)
 

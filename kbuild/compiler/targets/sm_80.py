@@ -33,6 +33,7 @@ GPU_PIPELINE = (
     "canonicalize",
     "cse",
     "reorder",
+    "alternate_tiles",
     "local_dots",
     "prefetch",
     "overlap_products",

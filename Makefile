@@ -33,7 +33,7 @@ test: $(INSTALLED)
 	@echo "==> shipped kernels, a sample: what differs from bench/baseline.txt"
 	@$(VENV)/bin/python bench/static.py --sample
 
-$(INSTALLED): pyproject.toml setup.py
+$(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("kbuild needs Python 3.10 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
 	@echo "==> making a Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)

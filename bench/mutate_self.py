@@ -45,8 +45,8 @@ from self_tests_plugin import Note, file_of, read_notes, running_of
 ROOT = Path(__file__).parents[1]
 MARKS = Path(__file__).with_suffix(".marks.toml")
 BAR = 0.9
-COPIED = ("kbuild", "tests", "bench", "templates", "kernels", "docs", "kernels.toml", "pyproject.toml", "setup.py", "README.md",
-          "Makefile")  # fmt: skip
+COPIED = ("kbuild", "tests", "bench", "templates", "kernels", "docs", "kernels.toml", "pyproject.toml", "Makefile", "LICENSE",
+          "README.md", "CONTRIBUTING.md", "CHANGELOG.md")  # fmt: skip
 
 ZOO = ("tests/test_zoo.py::test_source_means_what_numpy_says", "tests/test_zoo.py::test_passes_keep_the_meaning")
 EMULATED = ("tests/emulator/test_zoo_emulated.py::test_case_is_right_in_lockstep",)

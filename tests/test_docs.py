@@ -28,7 +28,7 @@ def test_made_pages_are_current() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", *DOCS.glob("*.md")]
+    pages = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
     links = [(page, link) for page in pages for link in re.findall(r"\]\((\w[\w./]*)[)#]", page.read_text())]
     assert not [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
 

@@ -46,7 +46,7 @@ def make_package(root: Path) -> None:
         kernels.append(Kernel(name, "", "", ("cdiv(n0, BLOCK)",), ()))
         for dtype, hint in itertools.product(("fp16", "bf16", "fp32"), (":16", "")):
             signature = (*((p, f"*{dtype}:16") for p in names[0]), *((n, f"i64{hint}") for n in names[1]))
-            variant = Variant(name, "sm_80", (("dtype", dtype),), signature, (("BLOCK", 1024),), 4, 3)
+            variant = Variant(name, "sm_80", (("dtype", dtype),), signature, (("BLOCK", 1024),))
             key = f"{name}.{variant.file_name}"
             image = ptx_of(name, pointers + integers)
             entries.append(archive.Entry(key, "ptx", name, str(variant), "sm_80", name, 0, 4, 8, image))

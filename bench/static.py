@@ -71,18 +71,16 @@ def compiled_sample() -> dict[str, Row]:
     import kbuild
     from kbuild.aot.load import load
     from kbuild.aot.matrix import expand
+    from kbuild.aot.plan import constexprs_of
 
     manifest = load(ROOT / "kernels.toml", "kernels.toml")
     variants = sorted(expand(manifest).variants, key=lambda variant: variant.name)
     rows: dict[str, Row] = {}
     for variant in variants[:: -(-len(variants) // SAMPLE)]:
         kernel = manifest.kernel(variant.kernel)
-        types = {axis.name for axis in kernel.matrix if not axis.is_parameter}
-        constexprs = {name: value for name, value in (*variant.matrix, *variant.constexprs) if name not in types}
         made = kbuild.compile(
-            f"{ROOT / kernel.source}:{kernel.function}", signature=dict(variant.signature), constexprs=constexprs,
-            target=variant.arch, num_warps=variant.num_warps, num_stages=variant.num_stages,
-            cluster_size=variant.cluster_size, strict=True,
+            f"{ROOT / kernel.source}:{kernel.function}", signature=dict(variant.signature),
+            constexprs=dict(constexprs_of(kernel, variant)), target=variant.arch, options=variant.options, strict=True,
         )  # fmt: skip
         rows[variant.name] = row_of(vars(made.metadata), made.asm["ptx"], made.asm["cubin"])
     return rows

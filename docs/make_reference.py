@@ -30,6 +30,7 @@ from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
 from kbuild.compiler.targets import find_target, target_names
 from kbuild.emulator.optable import SECTIONS, Row
 from kbuild.emulator.race import KINDS, LENIENT
+from kbuild.options import CompileOptions, Option, by_name, options
 
 DOCS = Path(__file__).resolve().parent
 _REGION = re.compile(r"(<!-- ([\w ]+): made by make_reference\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -66,7 +67,25 @@ def field_docs(cls: type) -> dict[str, str]:
 def key_doc(key: schema.Key) -> str:
     """What a key means: the doc string of the field that it fills."""
     cls, field = key.fills
+    if cls is CompileOptions and (option := by_name(field)):
+        return sentence(option) + (f" Triton's name of `{option.name}`." if key.name == option.alias else "")
     return field_docs(cls)[field]
+
+
+def sentence(option: Option) -> str:
+    """What an option does."""
+    return f"{option.doc[:1].upper()}{option.doc[1:]}. Default: `{json.dumps(option.default)}`."
+
+
+def compile_options() -> str:
+    """The fields of `CompileOptions`, and where else each can be given."""
+    rows = []
+    for option in options():
+        flag = f"`{option.flag}`" if option.is_flag else ""
+        key = "`[[kernel.config]]`" if option.scope == "variant" else ""
+        names = " or ".join(f"`{name}`" for name in option.names)
+        rows.append((names, option.expected, ", ".join(filter(None, (key, flag))), sentence(option)))
+    return table(("option", "values", "also given by", "meaning"), rows)
 
 
 def json_schema(given: schema.Table) -> dict[str, Any]:
@@ -278,7 +297,7 @@ def ulp(error: float | None) -> str:
 REGIONS: Mapping[str, Callable[[], str]] = {
     "manifest keys": manifest_keys, "language functions": language_functions, "other functions": other_functions,
     "types": types, "absent": absent, "operations": operations, "passes": passes, "targets": targets, "formulas": formulas,
-    "opcodes": opcodes, "race findings": race_findings,
+    "opcodes": opcodes, "race findings": race_findings, "compile options": compile_options,
 }  # fmt: skip
 
 

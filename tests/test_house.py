@@ -31,17 +31,17 @@ TEXTS = sorted(
     if path.suffix in (".py", ".c", ".h", ".j2", ".test", ".md", ".toml") and "__pycache__" not in path.parts
 )
 
-ORDER = ("errors", "layout", "ir", "ops", "targets", "analysis", "transforms", "lower", "backend")
+ORDER = ("errors", "options", "layout", "ir", "ops", "targets", "analysis", "transforms", "lower", "backend")
 SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "semantic": {"errors", "ir", "ops", "targets"},
     "library": set[str](),
-    "frontend": {"errors", "ir", "ops", "targets", "semantic", "library"},
-    "interp": {"errors", "ir", "ops"},
-    "language": {"errors", "semantic", "library", "frontend", "interp"},
+    "frontend": {"errors", "options", "ir", "ops", "targets", "semantic", "library"},
+    "interp": {"errors", "options", "ir", "ops"},
+    "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend"},
     "emulator": {"errors"},
-    "aot": {"errors", "kbuild", "frontend", "backend", "driver", "interp", "emulator"},
-    "cli": {"errors", "kbuild", "driver", "aot"},
+    "aot": {"errors", "options", "kbuild", "frontend", "backend", "driver", "interp", "emulator"},
+    "cli": {"errors", "options", "kbuild", "driver", "aot"},
     "kbuild": {"errors", "driver", "language"},
 }
 """Who sees whom.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the package itself."""

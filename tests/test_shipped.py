@@ -12,6 +12,7 @@ import pytest
 import kbuild
 from kbuild.aot.load import load
 from kbuild.aot.matrix import Variant, expand
+from kbuild.aot.plan import constexprs_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,7 +21,7 @@ def one_per_configuration() -> list[Variant]:
     """Of the variants that differ in element type and promises alone, the first and the last."""
     groups: dict[tuple[object, ...], list[Variant]] = {}
     for variant in expand(load(ROOT / "kernels.toml", "kernels.toml")).variants:
-        key = (variant.kernel, variant.arch, variant.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size)
+        key = (variant.kernel, variant.arch, variant.constexprs, variant.options)
         groups.setdefault(key, []).append(variant)
     return [variant for group in groups.values() for variant in dict.fromkeys((group[0], group[-1]))]
 
@@ -38,19 +39,15 @@ def tool(name: str) -> str:
 @pytest.mark.parametrize("variant", one_per_configuration(), ids=lambda variant: variant.name)
 def test_variant_spills_nothing_and_disassembles(variant: Variant, tmp_path: Path) -> None:
     kernel = load(ROOT / "kernels.toml", "kernels.toml").kernel(variant.kernel)
-    types = {axis.name for axis in kernel.matrix if not axis.is_parameter}
-    constexprs = {name: value for name, value in (*variant.matrix, *variant.constexprs) if name not in types}
     artifact = kbuild.compile(
         f"{ROOT / kernel.source}:{kernel.function}",
         signature=dict(variant.signature),
-        constexprs=constexprs,
+        constexprs=dict(constexprs_of(kernel, variant)),
         target=variant.arch,
-        num_warps=variant.num_warps,
-        num_stages=variant.num_stages,
-        cluster_size=variant.cluster_size,
+        options=variant.options,
     )
     assert (artifact.metadata.spill_stores, artifact.metadata.spill_loads, artifact.metadata.warnings) == (0, 0, ())
-    assert (f".reqnctapercluster {variant.cluster_size}" in artifact.asm["ptx"]) == (variant.cluster_size > 1)
+    assert (f".reqnctapercluster {variant.options.cluster_size}" in artifact.asm["ptx"]) == (variant.options.cluster_size > 1)
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(artifact.asm["cubin"])
     listing = subprocess.run([tool("nvdisasm"), str(cubin)], capture_output=True, text=True, check=True).stdout

@@ -15,12 +15,13 @@ from kbuild.compiler.frontend import build_module
 from kbuild.compiler.interp import run
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.targets import find_target
+from kbuild.options import CompileOptions
 
 
 def interpret_case(case: Case, passes: Sequence[str], arch: str = "sm_90") -> None:
     """Run a case in the interpreter after some passes, and check what it did."""
     arguments = case.make(np.random.default_rng(2))
-    module = build_module(case.source, case.signature(arguments), case.constexprs, **case.options(arch))
+    module = build_module(case.source, case.signature(arguments), case.constexprs, CompileOptions(**case.options(arch)))
     run_pipeline(module, find_target(arch), passes)
     memory: dict[str, Any] = {
         name: value.data.copy() if isinstance(value, Bits) else value.copy() if isinstance(value, np.ndarray) else value

@@ -26,6 +26,7 @@ from kbuild.aot.progress import Lines
 from kbuild.aot.sources import reached
 from kbuild.aot.tuned import FILE as TUNED
 from kbuild.errors import ErrorGroup
+from kbuild.options import DEFAULTS
 
 _SDIST_FILES = ("kernels.toml", TUNED, "pyproject.toml", "README*", "LICENSE*", "LICENCE*", "NOTICE*")
 
@@ -53,7 +54,7 @@ def build_wheel(
         cache=cache if cache and not usable(cache) else None,
         dist=Path(wheel_directory),
         epoch=epoch(os.environ),
-        strict=flag(os.environ, STRICT),
+        compile=DEFAULTS.changed({"strict": flag(os.environ, STRICT)}),
     )
     result = builder.build(options, Lines(sys.stderr))
     if result.failures:

@@ -28,6 +28,7 @@ from kbuild.aot.service import Service
 from kbuild.aot.step import CACHED
 from kbuild.aot.tuned import with_table
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
+from kbuild.options import DEFAULTS, CompileOptions
 
 MANIFEST = "kernels.toml"
 BUILD = "build"
@@ -57,12 +58,8 @@ class Options:
     """Steps at a time; 0 leaves it to ninja."""
     keep_going: bool = False
     """Whether to go on with other variants when one fails."""
-    lineinfo: bool = False
-    """Whether cubins refer to source lines."""
-    debug: bool = False
-    """Whether all variants have assertions, not only those of which the manifest says so."""
-    strict: bool = False
-    """Whether dots that ptxas serializes are errors, and not warnings."""
+    compile: CompileOptions = DEFAULTS
+    """What all variants are compiled with besides what the manifest says, such as `debug` and `strict`."""
     verbose: bool = False
     """Whether failures show where in kbuild they happened."""
     dry_run: bool = False
@@ -118,7 +115,7 @@ def build(options: Options, progress: Progress) -> Result:
     tuned, warnings = with_table(manifest, options.project, lambda *source: resolve(options.source_digest)(*source))
     for warning in warnings:
         progress.message(f"warning: {warning}")
-    expansion = expand_known(tuned, options.archs, options.kernels, options.debug)
+    expansion = expand_known(tuned, options.archs, options.kernels, options.compile)
     archs = ", ".join(_archs(options, manifest))
     for kernel in expansion.kernels_left_out:
         progress.message(f"note: {kernel} is left out: the manifest excludes it everywhere on {archs}")
@@ -185,16 +182,16 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def load_variants(
-    project: Path, archs: Iterable[str], kernels: Iterable[str], debug: bool = False
+    project: Path, archs: Iterable[str], kernels: Iterable[str], options: CompileOptions
 ) -> tuple[Manifest, Expansion]:  # fmt: skip
-    """A project's manifest, and its variants as `build` makes them."""
+    """A project's manifest, and its variants as `build` makes them with these options."""
     manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
     tuned, _ = with_table(manifest, project, resolve(SOURCE_DIGEST))
-    return manifest, expand_known(tuned, archs, kernels, debug)
+    return manifest, expand_known(tuned, archs, kernels, options)
 
 
-def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str], debug: bool = False) -> Expansion:
-    """The variants of architectures and kernels named on the command line, with `debug` all with assertions; UsageError if the
+def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str], options: CompileOptions) -> Expansion:
+    """The variants of architectures and kernels named on the command line, with the options given there; UsageError if the
     manifest has no such ones."""
     known = {"architecture": manifest.package.archs, "kernel": tuple(kernel.name for kernel in manifest.kernels)}
     for what, names in (("architecture", archs), ("kernel", kernels)):
@@ -204,7 +201,7 @@ def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str
     expansion = expand(manifest, archs, kernels)
     if not expansion.variants:
         raise UsageError("the manifest excludes every variant of the architectures and kernels named")
-    return expansion.with_assertions() if debug else expansion
+    return expansion.requested(options)
 
 
 def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path) -> Plan:
@@ -224,9 +221,9 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
     sources = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
-    with_places = {variant.kernel for variant in expansion.variants if variant.debug or options.lineinfo}
+    with_places = {variant.kernel for variant in expansion.variants if variant.options.names_lines}
     places = _source_digests(options, manifest, with_places, True) if with_places else {}
-    return plan(manifest, expansion, sources, compiler_digest(), tools, package, options.lineinfo, places)
+    return plan(manifest, expansion, sources, compiler_digest(), tools, package, places)
 
 
 def _archs(options: Options, manifest: Manifest) -> list[str]:
@@ -260,7 +257,7 @@ def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) ->
         "ptxas": ptxas.path,
         "compiler": options.compiler,
         "source_digest": options.source_digest,
-        "strict": options.strict,
+        "strict": options.compile.strict,
         "verbose": options.verbose,
         "path": [entry for entry in sys.path if entry and os.path.isdir(entry)],
     }
@@ -276,7 +273,7 @@ def _prepare(options: Options, planned: Plan, directory: Path) -> dict[str, dict
     write_if_changed(directory / STATE / "build.ninja", ninja.text(planned).encode())
     _sweep(planned, directory, is_whole=not options.archs and not options.kernels)
     made = _made(planned, directory)
-    if options.strict:  # What was compiled when that was a warning is to be tried again.
+    if options.compile.strict:  # What was compiled when that was a warning is to be tried again.
         made = {name: record for name, record in made.items() if not record.get("serialized")}
     for edge in planned.edges:
         for output in edge.outputs if edge.record not in made else ():
@@ -353,7 +350,7 @@ def _result(
     by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
     places = {output: place for place, output in enumerate(by_output)}
     in_order = sorted(run.failures, key=lambda failure: places.get(failure.output, len(places)))
-    failures = tuple(_failure(failure, by_output.get(failure.output), manifest, options.strict) for failure in in_order)
+    failures = tuple(_failure(failure, by_output.get(failure.output), manifest, options.compile.strict) for failure in in_order)
     failed = {failure.output for failure in run.failures}
     steps = {step.removeprefix("compile ") for step in run.steps if step.startswith("compile ")}
     compiled = tuple(job.variant.name for output, job in by_output.items() if job.variant.name in steps and output not in failed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     facts = json.loads(parts["facts"])
     if settings.get("strict") and facts["serialized"]:  # From the cache, for the compiler makes no such thing then.
         raise ErrorGroup(CompileError(text, hint="without --strict this is a warning") for text in facts["serialized"])
-    if job.variant.launch_pdl and not facts["waits_for_launches"]:
+    if job.variant.options.launch_pdl and not facts["waits_for_launches"]:
         raise CompileError(
             f"{job.variant.kernel}: launch_pdl, but {job.function} never waits for the launch before it, whose results it would "
             "not see",
@@ -60,14 +61,8 @@ def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
         signature=dict(job.variant.signature),
         constexprs=dict(job.constexprs),
         target=job.variant.arch,
-        num_warps=job.variant.num_warps,
-        num_stages=job.variant.num_stages,
-        cluster_size=job.variant.cluster_size,
-        debug=job.variant.debug,
-        lineinfo=job.lineinfo,
-        ptxas=settings["ptxas"],
+        options=replace(job.variant.options, ptxas=settings["ptxas"], strict=bool(settings.get("strict"))),
         texts=("ptx",),
-        strict=bool(settings.get("strict")),
     )
     if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
         raise CompileError(f"{job.source} changed while it was being compiled", hint="run kbuild build again")
@@ -80,11 +75,10 @@ def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
 def compile_facts(metadata: Any) -> dict[str, object]:
     """What is kept of a compile's metadata: nothing that differs between two runs, such as seconds."""
     return {
+        **metadata.options.attributes(),
         "arch": metadata.arch,
         "conversions": metadata.conversions,
         "entry": metadata.name,
-        "num_stages": metadata.num_stages,
-        "num_warps": metadata.num_warps,
         "params": [[name, type_] for name, type_ in metadata.params],
         "ptxas_version": metadata.ptxas_version,
         "registers": metadata.registers,

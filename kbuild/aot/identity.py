@@ -64,11 +64,11 @@ def templates_digest(root: Path | None = None) -> str:
 
 
 def compiler_digest(root: Path | None = None) -> str:
-    """sha256 over the sources of the compiler, `kbuild/compiler/**/*.py`.
+    """sha256 over the sources of the compiler: `kbuild/compiler/**/*.py`, and the options that it takes.
 
     It reads a megabyte of text in a few milliseconds, which no record of file times would make safer or much faster.
     """
-    return tree_digest(root or Path(__file__).parents[1] / "compiler", ["*.py"])
+    return tree_digest(root or Path(__file__).parents[1], ["compiler/**/*.py", "options.py"])
 
 
 def request_digest(request: Mapping[str, object], source: str, compiler: str, tools: Mapping[str, str]) -> str:

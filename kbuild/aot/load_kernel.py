@@ -19,6 +19,7 @@ from kbuild.aot.parameters import Function, Parameter, functions
 from kbuild.aot.positions import Path as KeyPath
 from kbuild.aot.reader import Reader, described, is_value, one_line, suggestion
 from kbuild.errors import ManifestError
+from kbuild.options import CompileOptions, options
 
 MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
@@ -320,26 +321,30 @@ def _configs(
         when = reader.get((*key, "when"), entry, dict, {})
         where = condition(reader, (*key, "when"), when, matrix, args, specializations)
         facts = guards(reader, (*key, "when"), when, args)
-        num_warps = reader.get((*key, "num_warps"), entry, int, 4)
-        if num_warps not in (1, 2, 4, 8, 16, 32):
-            reader.error((*key, "num_warps"), f"expected 1, 2, 4, 8, 16 or 32, found {described(num_warps)}")
-        num_stages = reader.get((*key, "num_stages"), entry, int, 3)
-        if not 1 <= num_stages <= 16:
-            reader.error((*key, "num_stages"), f"expected 1 to 16, found {described(num_stages)}")
-        cluster_size = reader.get((*key, "cluster_size"), entry, int, 1)
-        if cluster_size not in (1, 2, 4, 8):
-            reader.error((*key, "cluster_size"), f"expected 1, 2, 4 or 8, found {described(cluster_size)}")
-        launch_pdl = reader.get((*key, "launch_pdl"), entry, bool, False)
-        debug = reader.get((*key, "debug"), entry, bool, False)
+        chosen = _options(reader, key, entry)
         values = _meta_parameters(reader, key, entry, parameters, taken)
-        counts = {"num_warps": num_warps, "num_stages": num_stages, "cluster_size": cluster_size}
-        counts |= {"debug": debug} if "debug" not in taken else {}
-        values |= {name: count for name, count in counts.items() if name in parameters}
+        given = {name: value for name, value in chosen.values("variant").items() if value is not None and name not in taken}
+        values |= {name: value for name, value in given.items() if name in parameters}
         for name in needed:
             if name not in values and name not in entry:
                 reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
-        found.append(Config(where, facts, tuple(values.items()), num_warps, num_stages, cluster_size, launch_pdl, debug))
+        found.append(Config(where, facts, tuple(values.items()), chosen))
     return tuple(found)
+
+
+def _options(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> CompileOptions:
+    """The options that a configuration gives; mistakes are noted, and leave the default."""
+    legal: dict[str, Any] = {}
+    for known in options("variant"):
+        for name in known.names:
+            value = reader.get((*path, name), table, known.kind, known.default)
+            if not known.is_legal(value):
+                reader.error((*path, name), f"expected {known.expected}, found {described(value)}")
+            elif name in table:
+                if known.name in legal:
+                    reader.error((*path, name), f"is another name of {known.name}, which is given as well")
+                legal[known.name] = value
+    return CompileOptions(**legal)
 
 
 def _meta_parameters(

@@ -18,6 +18,8 @@ from kbuild.errors import ManifestError
 MOST_CANDIDATES = 5_000
 """Configurations of one bucket."""
 
+_OPTIONS = {option.name: option for option in schema.TUNED}
+
 Candidates = Mapping[str, tuple[Value, ...]]
 
 
@@ -58,7 +60,7 @@ def load_tune(
             reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
         if math.prod(map(len, candidates.values())) > MOST_CANDIDATES:
             reader.error(key, f"more than {MOST_CANDIDATES:,} candidates", "shorten a list")
-        names = [*sorted(known), "num_warps", "num_stages", *numbers]
+        names = [*sorted(known), *_OPTIONS, *numbers]
         required = (*_require(reader, path, given, names), *_require(reader, key, entry, names))
         buckets.append(Bucket(where, facts, values, tuple(candidates.items()), required))
     return Tune(sizes, tuple(buckets))
@@ -81,8 +83,8 @@ def _candidates(reader: Reader, path: KeyPath, table: Mapping[str, Any], known: 
     found: dict[str, tuple[Value, ...]] = {}
     for name, values in reader.get((*path, "candidates"), table, dict, {}).items():
         key = (*path, "candidates", name)
-        if name not in known and name not in ("num_warps", "num_stages"):
-            reader.error(key, "no configuration gives it", suggestion(name, [*sorted(known), "num_warps", "num_stages"]))
+        if name not in known and name not in _OPTIONS:
+            reader.error(key, "no configuration gives it", suggestion(name, [*sorted(known), *_OPTIONS]))
         elif not isinstance(values, list) or not values:
             reader.error(key, f"expected a list of values, found {'an empty list' if values == [] else described(values)}")
         else:
@@ -94,8 +96,4 @@ def _candidates(reader: Reader, path: KeyPath, table: Mapping[str, Any], known: 
 
 
 def _fits(name: str, value: object) -> bool:
-    if name == "num_warps":
-        return value in (1, 2, 4, 8, 16, 32) and not isinstance(value, bool)
-    if name == "num_stages":
-        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 16
-    return is_value(value)
+    return _OPTIONS[name].is_legal(value) if name in _OPTIONS else is_value(value)

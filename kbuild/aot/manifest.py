@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kbuild.aot.descriptors import is_descriptor
 from kbuild.aot.expressions import Expression
+from kbuild.options import DEFAULTS, CompileOptions, options
 
 Value = bool | int | float | str | None
 """A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
@@ -17,11 +18,8 @@ Value = bool | int | float | str | None
 ARCHS = ("sm_80", "sm_90")
 """Architectures that the compiler makes cubins for."""
 
-CLUSTER_ARCHS = ("sm_90",)
-"""Those of them whose programs may form clusters."""
-
-DEPENDENT_LAUNCH_ARCHS = ("sm_90",)
-"""Those on which a launch may begin before the one before it has ended."""
+ARCH_FEATURES: dict[str, frozenset[str]] = {"sm_80": frozenset(), "sm_90": frozenset({"clusters", "griddepcontrol"})}
+"""What they have of that which options need (`Option.feature`)."""
 
 DTYPES = (
     "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5",
@@ -39,8 +37,8 @@ GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "!%", "%")
 """Comparisons a run-time fact may make with an integer; `%` means divisible by it, `!%` not divisible."""
 
 RESERVED_NAMES = (
-    "dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize", "num_warps", "num_stages",
-    "cluster_size", "launch_pdl",
+    "dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize",
+    *(option.name for option in options("variant") if not option.may_be_parameter),
 )  # fmt: skip
 """Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
 
@@ -174,18 +172,8 @@ class Config:
     product of arguments and numbers of blocks, as `"cdiv(M, 64) * cdiv(N, 128)"`."""
     constexprs: tuple[tuple[str, Value], ...] = ()
     """Values of constexpr parameters, such as BLOCK_M."""
-    num_warps: int = 4
-    """Warps per program: a power of two up to 32; 4 unless it is given."""
-    num_stages: int = 3
-    """Depth of software pipelines: 1 to 16; 3 unless it is given."""
-    cluster_size: int = 1
-    """Programs of a cluster, next to each other along the first axis of the grid, whose size it divides: 1, 2, 4 or 8; 1 unless
-    it is given. They copy tiles that they have in common together. It has no effect before sm_90."""
-    launch_pdl: bool = False
-    """Whether a launch may begin before the one before it in its stream has ended (programmatic dependent launch); the kernel
-    has to wait for that one by `tl.extra.cuda.gdc_wait()`. It has no effect before sm_90."""
-    debug: bool = False
-    """Whether `assert`, `tl.device_assert` and checks for overflow of integers are compiled in."""
+    options: CompileOptions = DEFAULTS
+    """How the kernel is compiled; each option is a key of its own."""
 
 
 @dataclass(frozen=True)
@@ -220,10 +208,10 @@ class Bucket:
     values: tuple[tuple[str, int | float | str], ...]
     """The launch that is timed: values of all arguments that are no pointers, as in `[kernel.verify]`."""
     candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    """Values to try of meta-parameters, `num_warps` and `num_stages`; they multiply."""
+    """Values to try of meta-parameters and options such as `num_warps`; they multiply."""
     require: tuple[Expression, ...] = ()
     """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over meta-parameters of
-    whole numbers, `num_warps`, `num_stages` and integer arguments; that of the bucket beside that of `[kernel.tune]`."""
+    whole numbers, options such as `num_warps`, and integer arguments; that of the bucket beside that of `[kernel.tune]`."""
 
 
 @dataclass(frozen=True)

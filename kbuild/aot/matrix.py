@@ -16,8 +16,7 @@ from functools import cached_property
 
 from kbuild.aot.descriptors import resolved
 from kbuild.aot.manifest import (
-    CLUSTER_ARCHS,
-    DEPENDENT_LAUNCH_ARCHS,
+    ARCH_FEATURES,
     GUARD_OPERATORS,
     Argument,
     Config,
@@ -27,6 +26,7 @@ from kbuild.aot.manifest import (
     Specialization,
     Value,
 )
+from kbuild.options import DEFAULTS, CompileOptions
 
 _GUARD = re.compile(rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
@@ -51,18 +51,10 @@ class Variant:
     """Run-time arguments in the kernel's order: name, and type with hint, such as `*fp16:16` or `i32`."""
     constexprs: tuple[tuple[str, Value], ...]
     """Meta-parameters of the configuration and defaults of the source; axes that are parameters stand in `matrix`."""
-    num_warps: int
-    """Warps per program."""
-    num_stages: int
-    """Depth of software pipelines."""
+    options: CompileOptions = DEFAULTS
+    """How it is compiled."""
     guards: tuple[Guard, ...] = ()
     """Run-time facts that have to hold where dispatch takes this variant; the cubin does not depend on them."""
-    cluster_size: int = 1
-    """Programs of a cluster."""
-    launch_pdl: bool = False
-    """Whether a launch may begin before the one before it has ended; nor does the cubin depend on this."""
-    debug: bool = False
-    """Whether assertions are compiled in."""
 
     def __str__(self) -> str:
         sections = (
@@ -71,7 +63,7 @@ class Variant:
             ",".join(f"{name}={_value_text(value)}" for name, value in self.matrix),
             ",".join(f"{name}={type_}" for name, type_ in self.signature),
             ",".join(f"{name}={_value_text(value)}" for name, value in self.constexprs),
-            self._numbers,
+            self.options.tags,
             ",".join(str(guard) for guard in self.guards),
         )
         return "/".join(sections)
@@ -82,29 +74,16 @@ class Variant:
         sections = text.split("/")
         if len(sections) != 7:
             raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
-        kernel, arch, matrix, signature, constexprs, numbers, guards = sections
-        match = re.fullmatch(r"w(\d+)s(\d+)(?:c(\d+))?(pdl)?(debug)?", numbers)
-        if match is None:
-            raise ValueError(f"expected w<warps>s<stages>, found {numbers!r}")
+        kernel, arch, matrix, signature, constexprs, tags, guards = sections
         return Variant(
             kernel=kernel,
             arch=arch,
             matrix=tuple((name, _parse_value(value)) for name, value in _pairs(matrix)),
             signature=tuple(_pairs(signature)),
             constexprs=tuple((name, _parse_value(value)) for name, value in _pairs(constexprs)),
-            num_warps=int(match[1]),
-            num_stages=int(match[2]),
+            options=CompileOptions.parse(tags),
             guards=tuple(parse_guard(guard) for guard in guards.split(",") if guard),
-            cluster_size=int(match[3] or 1),
-            launch_pdl=match[4] is not None,
-            debug=match[5] is not None,
         )
-
-    @property
-    def _numbers(self) -> str:
-        """Warps, stages, clusters, how it is launched, and whether it has assertions."""
-        clusters = f"c{self.cluster_size}" if self.cluster_size > 1 else ""
-        return f"w{self.num_warps}s{self.num_stages}{clusters}" + "pdl" * self.launch_pdl + "debug" * self.debug
 
     @property
     def values(self) -> dict[str, Value]:
@@ -127,7 +106,7 @@ class Variant:
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
         if len(name) > _LONGEST_FILE_NAME:
             name = f"{name[:_LONGEST_FILE_NAME]}.{hashlib.sha256(str(self).encode()).hexdigest()[:16]}"
-        return f"{name}.{self._numbers}".lstrip(".")
+        return f"{name}.{self.options.tags}".lstrip(".")
 
     @property
     def name(self) -> str:
@@ -160,9 +139,10 @@ class Expansion:
     excluded: tuple[Excluded, ...]
     """Points left out."""
 
-    def with_assertions(self) -> Expansion:
-        """The same variants with assertions compiled in."""
-        return replace(self, variants=tuple(replace(variant, debug=True) for variant in self.variants))
+    def requested(self, options: CompileOptions) -> Expansion:
+        """The same variants with what a request asks for besides the manifest: options that change the code."""
+        asked = options.requested()
+        return replace(self, variants=tuple(replace(each, options=each.options.changed(asked)) for each in self.variants))
 
     @cached_property
     def kernels_left_out(self) -> tuple[str, ...]:
@@ -239,12 +219,8 @@ def expand_config(
                 for argument, hint in zip(kernel.args, hints)
             ),
             constexprs=config.constexprs + defaults,
-            num_warps=config.num_warps,
-            num_stages=config.num_stages,
+            options=config.options.on(ARCH_FEATURES[arch]),
             guards=config.guards,
-            cluster_size=config.cluster_size if arch in CLUSTER_ARCHS else 1,
-            launch_pdl=config.launch_pdl and arch in DEPENDENT_LAUNCH_ARCHS,
-            debug=config.debug,
         )
 
 

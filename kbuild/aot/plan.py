@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,9 +46,6 @@ class Job:
     """Digest of all that goes into the cubin."""
     source_digest: str
     """Digest of the kernel and all it reaches, to be the same still when the compiler is done."""
-    lineinfo: bool = False
-    """Whether the cubin refers to source lines."""
-
     @cached_property
     def stem(self) -> str:
         """Path of the variant's files within the build directory, without suffix."""
@@ -67,7 +64,7 @@ class Job:
     def encode(self) -> bytes:
         """The job as canonical JSON."""
         fields = {"variant": str(self.variant), "source": self.source, "function": self.function, "identity": self.identity}
-        rest = {"constexprs": self.constexprs, "source_digest": self.source_digest, "lineinfo": self.lineinfo}
+        rest = {"constexprs": self.constexprs, "source_digest": self.source_digest, "options": self.variant.options.requested()}
         return canonical_json(fields | rest)
 
     @staticmethod
@@ -75,7 +72,10 @@ class Job:
         """The job that `encode` gave these fields for."""
         values = dict(fields)
         constexprs = tuple((name, value) for name, value in values.pop("constexprs"))  # type: ignore[attr-defined]
-        return Job(variant=Variant.parse(str(values.pop("variant"))), constexprs=constexprs, **values)  # type: ignore[arg-type]
+        variant = Variant.parse(str(values.pop("variant")))
+        # What a request asks for is in no variant's text.
+        variant = replace(variant, options=variant.options.changed(values.pop("options")))  # type: ignore[arg-type]
+        return Job(variant=variant, constexprs=constexprs, **values)  # type: ignore[arg-type]
 
     def command(self) -> str:
         """The command line that compiles the same again, from the project's directory."""
@@ -83,9 +83,7 @@ class Job:
         words += ["-s", ",".join(f"{name}={type_}" for name, type_ in self.variant.signature)]
         if self.constexprs:
             words += ["-c", ",".join(f"{name}={_word(value)}" for name, value in self.constexprs)]
-        words += ["--num-warps", str(self.variant.num_warps), "--num-stages", str(self.variant.num_stages)]
-        words += ["--cluster-size", str(self.variant.cluster_size)] if self.variant.cluster_size > 1 else []
-        return shlex.join(words + ["--debug"] * self.variant.debug + ["--lineinfo"] * self.lineinfo)
+        return shlex.join(words + self.variant.options.arguments())
 
 
 def _word(value: Value) -> str:
@@ -132,7 +130,6 @@ def plan(
     compiler: str,
     tools: Mapping[str, str],
     package: Mapping[str, Any] | None = None,
-    lineinfo: bool = False,
     places: Mapping[str, str] | None = None,
 ) -> Plan:
     """The build of an expansion.
@@ -143,7 +140,7 @@ def plan(
     `launcher` is the command that compiles the launcher, whose sources and compiler have the digests `templates` and `cc_digest`.
     """
     jobs = tuple(
-        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, lineinfo, places)
+        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, places)
         for variant in expansion.variants
     )
     edges = [_compile_edge(job) for job in jobs]
@@ -176,29 +173,29 @@ def manifest_digest(manifest: Manifest) -> str:
 
 
 def job_of(
-    kernel: Kernel, variant: Variant, sources: Mapping[str, str], compiler: str, tools: Mapping[str, str], lineinfo: bool,
+    kernel: Kernel, variant: Variant, sources: Mapping[str, str], compiler: str, tools: Mapping[str, str],
     places: Mapping[str, str] | None = None,
 ) -> Job:  # fmt: skip
     """The job that compiles a variant; arguments as for `plan`."""
-    is_parameter = {axis.name: axis.is_parameter for axis in kernel.matrix}
-    axes = tuple((name, value) for name, value in variant.matrix if is_parameter[name])
-    constexprs = axes + variant.constexprs
+    constexprs = constexprs_of(kernel, variant)
     request: dict[str, object] = {
         "function": kernel.function,
         "signature": variant.signature,
         "constexprs": sorted(constexprs),
         "target": variant.arch,
-        "num_warps": variant.num_warps,
-        "num_stages": variant.num_stages,
-        "cluster_size": variant.cluster_size,
-        "debug": variant.debug,
-        "lineinfo": lineinfo,
+        "options": variant.options.code(),
     }
-    if places and (variant.debug or lineinfo):
+    if places and variant.options.names_lines:
         request["places"] = [kernel.source, places[kernel.name]]
     source = sources[kernel.name]
     identity = request_digest(request, source, compiler, tools)
-    return Job(variant, kernel.source, kernel.function, constexprs, identity, source, lineinfo)
+    return Job(variant, kernel.source, kernel.function, constexprs, identity, source)
+
+
+def constexprs_of(kernel: Kernel, variant: Variant) -> tuple[tuple[str, Value], ...]:
+    """All constexpr parameters of a variant that have a value: axes of the matrix, meta-parameters, defaults."""
+    is_parameter = {axis.name: axis.is_parameter for axis in kernel.matrix}
+    return (*((name, value) for name, value in variant.matrix if is_parameter[name]), *variant.constexprs)
 
 
 def _launcher_edge(job: bytes) -> Edge:

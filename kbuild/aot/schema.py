@@ -24,6 +24,7 @@ from kbuild.aot.manifest import (
     Verify,
 )
 from kbuild.compiler.backend.ptxas_wheels import LAST_DRIVER, OLDEST_DRIVER
+from kbuild.options import CompileOptions, options
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
@@ -31,6 +32,9 @@ DESCRIPTOR = r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
 FACT = r"\s*(<=|>=|==|!=|<|>|!?%)\s*(-?\d{1,18})\s*"
 """A comparison of a run-time argument with an integer."""
+
+TUNED = tuple(option for option in options("variant") if option.changes_code)
+"""The options of which `kbuild tune` tries values."""
 
 Shape = Mapping[str, Any]
 """A fragment of JSON Schema."""
@@ -97,11 +101,7 @@ SPECIALIZE = Table("[[kernel.specialize]]", Specialization, (
 
 CONFIG = Table("[[kernel.config]]", Config, (
     Key("when", (Config, "when"), WHEN),
-    Key("num_warps", (Config, "num_warps"), {"enum": [1, 2, 4, 8, 16, 32]}),
-    Key("num_stages", (Config, "num_stages"), {"type": "integer", "minimum": 1, "maximum": 16}),
-    Key("cluster_size", (Config, "cluster_size"), {"enum": [1, 2, 4, 8]}),
-    Key("launch_pdl", (Config, "launch_pdl"), {"type": "boolean"}),
-    Key("debug", (Config, "debug"), {"type": "boolean"}),
+    *(Key(name, (CompileOptions, option.name), option.schema) for option in options("variant") for name in option.names),
     Key("<constexpr>", (Config, "constexprs"), _VALUE),
 ))  # fmt: skip
 
@@ -131,10 +131,7 @@ VERIFY = Table("[kernel.verify]", Verify, (
 ))  # fmt: skip
 
 CANDIDATES = Table("candidates = { … }", Bucket, (
-    Key("num_warps", (Bucket, "candidates"), {"type": "array", "items": {"enum": [1, 2, 4, 8, 16, 32]}, "minItems": 1}),
-    Key("num_stages", (Bucket, "candidates"), {
-        "type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 16}, "minItems": 1,
-    }),
+    *(Key(option.name, (Bucket, "candidates"), {"type": "array", "items": option.schema, "minItems": 1}) for option in TUNED),
     Key("<constexpr>", (Bucket, "candidates"), {"type": "array", "items": _VALUE, "minItems": 1}),
 ))  # fmt: skip
 

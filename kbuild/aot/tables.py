@@ -210,7 +210,7 @@ def _is_implied(name: str, codes: list[Code]) -> bool:
 
 def _constants(variant: Variant) -> dict[str, int]:
     """The compile-time integers of a variant, truth values among them."""
-    values = {**variant.values, "num_warps": variant.num_warps}
+    values = {**variant.values, "num_warps": variant.options.num_warps}
     return {name: int(value) for name, value in values.items() if isinstance(value, int)}
 
 
@@ -252,8 +252,8 @@ def _target_order(target: Target) -> tuple[int, bool, bool]:
 def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_args: tuple[tuple[str, str], ...]) -> Row:
     """One row; the bits that it requires of every fact."""
     variant, facts = code.variant, code.facts
-    if facts["num_warps"] != variant.num_warps:
-        raise ValueError(f"{variant.name}: compiled for {facts['num_warps']} warps, not {variant.num_warps}")
+    if facts["num_warps"] != variant.options.num_warps:
+        raise ValueError(f"{variant.name}: compiled for {facts['num_warps']} warps, not {variant.options.num_warps}")
     target = targets.index(code.target)
     constants = _constants(variant)
     return Row(
@@ -269,8 +269,8 @@ def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_
         required=(1 << target, _required_level(table, facts["shared"]), *_required_of_call(table, code, grid_args)),
         passed=_passed(code, grid_args),
         constants=tuple(constants[name] for name in table.constants),
-        cluster_size=variant.cluster_size,
-        launch_pdl=variant.launch_pdl,
+        cluster_size=variant.options.cluster_size,
+        launch_pdl=variant.options.launch_pdl,
     )
 
 
@@ -302,10 +302,7 @@ def _row_name(code: Code) -> str:
     hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")}
     hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]
-    numbers = [f"num_warps={variant.num_warps}", f"num_stages={variant.num_stages}"]
-    numbers += [f"cluster_size={variant.cluster_size}"] if variant.cluster_size > 1 else []
-    numbers += ["launch_pdl"] * variant.launch_pdl + ["debug"] * variant.debug
-    return " ".join([code.target.name, *values, *numbers, *hints, *conditions])
+    return " ".join([code.target.name, *values, *variant.options.words, *hints, *conditions])
 
 
 def _passed(code: Code, grid_args: tuple[tuple[str, str], ...]) -> tuple[tuple[int, str], ...]:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kbuild.aot import expressions
-from kbuild.aot.manifest import CLUSTER_ARCHS, HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.manifest import ARCH_FEATURES, HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import Variant, expand_config, points
 from kbuild.aot.tuned import Entry
 from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
 from kbuild.errors import KbuildError, ManifestError
+from kbuild.options import by_name
 
 FINALISTS = 4
 """Candidates that are checked, and timed again with the default, launch by launch."""
@@ -151,8 +152,10 @@ def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
 
 def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping[str, Value]) -> Variant:
     """The default variant with other meta-parameters."""
-    named = {name: value for name, value in chosen.items() if name not in ("num_warps", "num_stages")}
+    named = {name: value for name, value in chosen.items() if by_name(name, "variant") is None}
+    options = config.options.changed({name: value for name, value in chosen.items() if name not in named})
     values = dict(default.constexprs) | dict(config.constexprs) | named
+    values |= {name: getattr(options, name) for name in values if by_name(name, "variant")}  # What the kernel takes as well.
     # In one order, whichever configuration is the default: buckets share the code of their candidates.
     own = tuple(sorted(values.items())) if values != dict(default.constexprs) else default.constexprs
     return Variant(
@@ -161,11 +164,7 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
         matrix=default.matrix,
         signature=default.signature,
         constexprs=own,
-        num_warps=int(chosen.get("num_warps", config.num_warps) or 0),
-        num_stages=int(chosen.get("num_stages", config.num_stages) or 0),
-        cluster_size=config.cluster_size if default.arch in CLUSTER_ARCHS else 1,
-        launch_pdl=default.launch_pdl,
-        debug=config.debug,
+        options=options.on(ARCH_FEATURES[default.arch]),
     )
 
 
@@ -173,7 +172,7 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
     """Whether a candidate is as the bucket requires it to be; it is not where an expression divides by zero."""
     numbers = {name: value for name, value in bucket.values if isinstance(value, int)}
     numbers |= {name: int(value) for name, value in variant.constexprs if isinstance(value, int)}
-    numbers |= {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
+    numbers |= {name: int(value) for name, value in variant.options.values("variant").items() if isinstance(value, int)}
     for name in (name for expression in bucket.require for name in expression.names):
         if name not in numbers:
             raise ManifestError(f"{variant.kernel}: tune.require names {name}, which is no whole number in {short(variant)}")
@@ -278,9 +277,9 @@ def tune(
     tell(f"  best: {short(best.variant)}: {us:.2f} us; default {short(task.default)}: {default_us:.2f} us")
     if us > WORTH * default_us:
         return None
-    meta = {name for config in kernel.configs for name, _ in config.constexprs}
+    meta = {name for config in kernel.configs for name, _ in config.constexprs if by_name(name, "variant") is None}
     config = [(name, value) for name, value in best.variant.constexprs if name in meta]
-    config += [("num_warps", best.variant.num_warps), ("num_stages", best.variant.num_stages)]
+    config += best.variant.options.attributes().items()
     device = machine.device
     return Entry(task.kernel, device.name, device.capability, digest, task.when, task.facts, tuple(config),
                  round(us, 3), round(default_us, 3))  # fmt: skip
@@ -328,7 +327,7 @@ def worth_running(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], b
 def short(variant: Variant) -> str:
     """A variant's meta-parameters."""
     values = ",".join(f"{name}={value}" for name, value in variant.constexprs if value is not None)
-    return f"{values} w{variant.num_warps}s{variant.num_stages}" + f"c{variant.cluster_size}" * (variant.cluster_size > 1)
+    return f"{values} {variant.options.tags}"
 
 
 def variants_of(found: Iterable[Task]) -> tuple[Variant, ...]:

@@ -18,6 +18,7 @@ from kbuild.aot.files import write_files
 from kbuild.aot.manifest import Condition, Config, Guard, Kernel, Manifest, Value
 from kbuild.aot.matrix import parse_guard
 from kbuild.errors import KbuildError, ManifestError
+from kbuild.options import by_name, options
 
 FILE = "kernels.tune.toml"
 
@@ -46,7 +47,7 @@ class Entry:
     facts: tuple[Guard, ...]
     """What holds of the integer arguments."""
     config: tuple[tuple[str, Value], ...]
-    """Meta-parameters, `num_warps` and `num_stages`."""
+    """Meta-parameters and options; among these `num_warps` and `num_stages`."""
     us: float
     """Microseconds of the launch that was timed."""
     default_us: float
@@ -57,12 +58,19 @@ class Entry:
         """What the entry is about, apart from the device."""
         return self.kernel, self.when, self.facts
 
-    def as_config(self) -> Config:
-        """The entry as a configuration of the manifest."""
-        values = dict(self.config)
-        num_warps, num_stages = (int(values.pop(name) or 0) for name in ("num_warps", "num_stages"))
+    @property
+    def options(self) -> dict[str, Value]:
+        """Those values of `config` that are options."""
+        return {name: value for name, value in self.config if by_name(name, "variant")}
+
+    def as_config(self, base: Config) -> Config:
+        """The entry as a configuration of the manifest; options that it does not give are those of `base`."""
         where = Condition(tuple((name, (value,)) for name, value in self.when))
-        return Config(where, self.facts, tuple(values.items()), num_warps, num_stages)
+        chosen = base.options.changed(self.options)
+        values = [(name, value) for name, value in self.config if name not in self.options]
+        # What the kernel takes as well.
+        values += [(name, getattr(chosen, name)) for name, _ in base.constexprs if by_name(name, "variant")]
+        return Config(where, self.facts, tuple(values), chosen)
 
 
 def read(file: Path) -> tuple[Entry, ...]:
@@ -90,8 +98,11 @@ def _entry(where: str, table: Any) -> Entry:
         if not isinstance(table[name], kind) or isinstance(table[name], bool):
             raise ManifestError(f"{where}: {name}: expected {kind.__name__}, found {table[name]!r}")
     values = dict(table)
-    if not {"num_warps", "num_stages"} <= set(values["config"]):
-        raise ManifestError(f"{where}: config: num_warps and num_stages are missing")
+    for option in options("variant"):
+        if option.is_shown and option.name not in values["config"]:
+            raise ManifestError(f"{where}: config: {option.name} is missing")
+        if option.name in values["config"] and not option.is_legal(found := values["config"][option.name]):
+            raise ManifestError(f"{where}: config: {option.name}: expected {option.expected}, found {found!r}")
     for name in ("when", "config"):
         values[name] = tuple(values[name].items())
     try:
@@ -176,8 +187,7 @@ def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
         buckets = [{*config.guards, *bucket.guards} for bucket in kernel.tune.buckets] if kernel.tune else []
         places = {frozenset(facts): place for place, facts in reversed(list(enumerate(buckets)))}
         own = sorted(before.get(index, []), key=lambda entry: places.get(frozenset(entry.facts), len(buckets)))
-        kept = {"cluster_size": config.cluster_size, "launch_pdl": config.launch_pdl, "debug": config.debug}
-        found += [*(replace(entry.as_config(), **kept) for entry in own), config]
+        found += [*(entry.as_config(config) for entry in own), config]
     return tuple(found)
 
 
@@ -197,9 +207,9 @@ def _obstacle(kernel: Kernel | None, entry: Entry, digest: str | None) -> str:
     if digest != entry.digest:
         return "entries are for an earlier source"
     names = {"arch", "specialize"} | {axis.name for axis in kernel.matrix}
-    constexprs = {name for config in kernel.configs for name, _ in config.constexprs} | {"num_warps", "num_stages"}
+    constexprs = {name for config in kernel.configs for name, _ in config.constexprs}
     arguments = {argument.name for argument in kernel.args}
-    used = {name for name, _ in entry.config}
+    used = {name for name, _ in entry.config} - entry.options.keys()
     asked = {factor for fact in entry.facts for factor in fact.arguments}
     if used - constexprs or asked - arguments:
         return "an entry names what the manifest no longer has"

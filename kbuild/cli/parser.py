@@ -11,6 +11,7 @@ from typing import Any
 
 from kbuild import __version__
 from kbuild.errors import UsageError, nearest
+from kbuild.options import Option, options
 
 _EXAMPLES = """\
 examples:
@@ -84,11 +85,10 @@ def parser() -> argparse.ArgumentParser:
     building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
     build = verb("build", "Compile the kernels of kernels.toml and make the wheel.", building)
     build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
-    build.add_argument("--lineinfo", action="store_true", help="let cubins refer to source lines, for profilers")
     wheel = verb("wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build")
     wheel.set_defaults(kernels=[], lineinfo=False, only_path=True)
-    _add_debug(build, wheel)
-    _add_strict(build, wheel)
+    _add_options(build, "debug", "lineinfo", "strict")
+    _add_options(wheel, "debug", "strict")
     _add_compile(verb(
         "compile", "Compile one function with one signature.", "-C -v -q --json --dry-run --arch -o",
         directory="the directory of FILE", archs="compile for this architecture (repeatable; default sm_90)",
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
     ))  # fmt: skip
     listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
-    _add_debug(listing)
+    _add_options(listing, "debug")
     _add_verify(verb(
         "verify", "Run the variants' PTX on the CPU, and compare with what the kernels mean.",
         "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
@@ -157,16 +157,31 @@ def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: M
     add("--color", choices=("auto", "always", "never"), default="auto", help="draw a bar of progress (default: on terminals)")
 
 
-def _add_debug(*verbs: argparse.ArgumentParser) -> None:
-    """Assertions, for verbs that compile."""
-    for verb in verbs:
-        verb.add_argument("--debug", action="store_true", help="compile in assert, tl.device_assert and checks for overflow")
+def _add_options(verb: argparse.ArgumentParser, *names: str) -> None:
+    """The compile options of these names, or all that have flags."""
+    for option in options():
+        if option.name not in names if names else not option.is_flag:
+            continue
+        flags = [option.flag, *(f"--{option.alias}" for _ in option.alias[:1])]
+        if option.kind is bool:
+            help_, value = option.doc.removeprefix("whether ").replace("%", "%%"), not option.default
+            text = f"not: {help_}" if option.default else help_
+            verb.add_argument(*flags, dest=option.name, action="store_const", const=value, default=option.default, help=text)
+        else:
+            text = f"{option.doc}: {option.expected} (default {'none' if option.default is None else option.default})"
+            verb.add_argument(*flags, dest=option.name, type=_legal(option), default=option.default, metavar="N", help=text)
 
 
-def _add_strict(*verbs: argparse.ArgumentParser) -> None:
-    """Notes of ptxas as errors, for verbs that run it."""
-    for verb in verbs:
-        verb.add_argument("--strict", action="store_true", help="fail where ptxas serializes a dot, instead of warning")
+def _legal(option: Option) -> Callable[[str], int]:
+    """What reads an option's value."""
+
+    def value(text: str) -> int:
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+        if number is None or not option.is_legal(number):
+            raise argparse.ArgumentTypeError(f"expected {option.expected}, found {text!r}")
+        return number
+
+    return value
 
 
 def _add_function(verb: argparse.ArgumentParser) -> None:
@@ -175,10 +190,6 @@ def _add_function(verb: argparse.ArgumentParser) -> None:
     add("source", metavar="FILE:FUNCTION", help="the kernel, or a .ttir or .ttgir file to start from")
     add("-s", "--signature", action="append", default=[], metavar="NAME=TYPE,...", help="run-time arguments: X=*fp32:16,n=i32")
     add("-c", "--constexpr", action="append", default=[], metavar="NAME=VALUE,...", help="compile-time arguments: BLOCK=1024")
-    add("--num-warps", type=_positive, default=4, metavar="N", help="warps per program (default 4)")
-    add("--cluster-size", type=_positive, default=1, metavar="N", help="programs of a cluster: 1, 2, 4 or 8 (default 1)")
-    add("--num-stages", type=_positive, default=3, metavar="N", help="depth of pipelines (default 3)")
-    _add_debug(verb)
 
 
 def _add_compile(compile_: argparse.ArgumentParser) -> None:
@@ -186,8 +197,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     add = compile_.add_argument
     add("--emit", default="", metavar="STAGE,...", help="what to write: ttir, ttgir, llir, ptx, cubin (default cubin)")
     add("--dump", metavar="DIR", help="write the IR after each pass there")
-    add("--lineinfo", action="store_true", help="let the cubin refer to source lines")
-    _add_strict(compile_)
+    _add_options(compile_)
 
 
 def _add_run(running: argparse.ArgumentParser) -> None:
@@ -198,12 +208,13 @@ def _add_run(running: argparse.ArgumentParser) -> None:
     add("--schedule", default="lockstep", metavar="ORDER", help="lockstep, round-robin, forward, reverse, random(N), starve(N)")
     add("--timing", default="late", metavar="TIME", help="asynchronous operations early, late or random(N) (default late)")
     add("--races", action="store_true", help="look for races too, in another order than lockstep")
+    _add_options(running, *(option.name for option in options("variant") if option.is_flag))
 
 
 def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add = verifying.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
-    _add_debug(verifying)
+    _add_options(verifying, "debug")
     add("--variant", default="", metavar="NAME", help="this variant alone")
     add("--case", type=_positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
@@ -216,7 +227,7 @@ def _add_verify(verifying: argparse.ArgumentParser) -> None:
 def _add_mutate(mutating: argparse.ArgumentParser) -> None:
     add = mutating.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
-    _add_debug(mutating)
+    _add_options(mutating, "debug")
     add("--variant", default="", metavar="NAME", help="this variant alone")
     add("--sample", type=_positive, default=0, metavar="N", help="variants of each kernel and architecture (default 1)")
     add("--limit", type=_positive, default=0, metavar="N", help="mutants of each kind of a variant (default: all)")

@@ -30,10 +30,10 @@ from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import GridDependencyWait
 from kbuild.compiler.targets import Target, find_target
 from kbuild.errors import CompileError, ErrorGroup, UsageError
+from kbuild.options import DEFAULTS, CompileOptions
+from kbuild.options import options as legal_options
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
-CLUSTER_SIZES = (1, 2, 4, 8)
-"""How many programs a cluster may have; 8 is the most that every GPU with clusters has."""
 TENSOR_MAP_TYPE = "tensormap"
 """What the type of a parameter begins with that is a tensor map."""
 
@@ -48,8 +48,8 @@ class Metadata:
     """The architecture asked for."""
     arch: str
     """The architecture of the code: `sm_90a` where `sm_90` was asked for and Hopper-only instructions are used."""
-    num_warps: int
-    num_stages: int
+    options: CompileOptions
+    """What it was compiled with."""
     shared: int
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
@@ -68,9 +68,7 @@ class Metadata:
     """Bytes."""
     ptxas_version: str | None = None
     extra_warps: int = 0
-    """Warps of a launch besides `num_warps`, which only copy."""
-    cluster_size: int = 1
-    """Programs of a cluster, next to each other along the first axis of the grid, of whose size it is a divisor."""
+    """Warps of a launch besides `options.num_warps`, which only copy."""
     waits_for_launches: bool = False
     """Whether it waits for the launches before it by itself, so that it may begin before they have ended."""
     warnings: tuple[str, ...] = ()
@@ -85,7 +83,7 @@ class Metadata:
     @property
     def warps(self) -> int:
         """Warps of a launch."""
-        return self.num_warps + self.extra_warps
+        return self.options.num_warps + self.extra_warps
 
 
 @dataclass(frozen=True)
@@ -103,16 +101,11 @@ def compile(
     signature: Mapping[str, str] | None = None,
     constexprs: Mapping[str, Any] | None = None,
     target: str = "sm_90",
-    num_warps: int = 4,
-    num_stages: int = 3,
-    cluster_size: int = 1,
-    debug: bool = False,
     stop: str = "cubin",
-    lineinfo: bool = False,
-    ptxas: str | None = None,
     dump: str | Path | None = None,
     texts: Collection[str] = STAGES,
-    strict: bool = False,
+    options: CompileOptions | None = None,
+    **named: Any,
 ) -> Artifact:
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
@@ -120,27 +113,22 @@ def compile(
     later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from.  `signature` gives the type of each run-time argument
     in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one": `{"x": "*fp32:16", "n": "i32"}`.
     `constexprs` gives the values of the compile-time arguments.  `dump` is a folder for the IR after each pass.
-    With `cluster_size` so many programs next to each other along the first axis of the grid form a cluster.
-    `debug` compiles in `assert` and `tl.device_assert`, and with them checks that `+`, `-` and `*` of integers with fewer than
-    64 bits do not overflow, as does `debug=True` of the kernel's decorator: where one fails the kernel stops.
-    `texts` are the stages that the artifact is to have besides the last: printing others is left out.
-    `ptxas` is the program that assembles the cubin, by default that of NVIDIA's wheels; the stages before it make allowance for
-    its version, also where they stop short of it.
-    With `strict` it is an error, and not a warning, that ptxas serializes a dot.
+    `texts` are the stages that the artifact is to have besides the last: printing others is left out.  How it is compiled say
+    `options` and, over these, keywords that are fields of `CompileOptions`: `num_warps=8`, `debug=True`.
 
     Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
     `ToolError` when ptxas is missing or fails.
     """
     if stop not in STAGES:
         raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
-    chosen = target_for(target, ptxas or (find_ptxas() if stop == "cubin" else None))
-    require_clusters(cluster_size, chosen)
-    run = _Compilation(chosen, num_warps, num_stages, stop, lineinfo, ptxas, Path(dump) if dump else None, texts, strict)
+    options = (options or DEFAULTS).changed(named)
+    chosen = target_for(target, options.ptxas or (find_ptxas() if stop == "cubin" else None))
+    require_features(options, chosen)
+    run = _Compilation(chosen, options, stop, Path(dump) if dump else None, texts)
     start, text = _later_stage(source)
     if start is None:
-        require_warps(num_warps)
         with run.timed("ttir"):
-            module = build_module(source, signature or {}, constexprs or {}, num_warps, num_stages, debug, cluster_size)
+            module = build_module(source, signature or {}, constexprs or {}, options)
         return run.from_module(module, "ttir")
     from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
 
@@ -180,18 +168,12 @@ def code_arch(module: Module, target: Target) -> str:
     return target.accelerated_arch if special else target.arch
 
 
-def require_warps(num_warps: int) -> None:
-    """Raise `UsageError` unless a program may have so many warps."""
-    if num_warps not in (1, 2, 4, 8, 16, 32):
-        raise UsageError(f"num_warps is {num_warps!r}", hint="it must be a power of two from 1 to 32")
-
-
-def require_clusters(cluster_size: int, target: Target) -> None:
-    """Raise `UsageError` unless a target has clusters of so many programs."""
-    if cluster_size not in CLUSTER_SIZES:
-        raise UsageError(f"cluster_size is {cluster_size!r}", hint=f"it must be one of {', '.join(map(str, CLUSTER_SIZES))}")
-    if cluster_size > 1 and not target.has("clusters"):
-        raise UsageError(f"cluster_size is {cluster_size}, but {target.arch} has no clusters", hint="they begin with sm_90")
+def require_features(options: CompileOptions, target: Target) -> None:
+    """Raise `UsageError` where an option that changes the code needs what a target lacks."""
+    for option in legal_options():
+        value = getattr(options, option.name)
+        if option.changes_code and option.feature and value != option.default and not target.has(option.feature):
+            raise UsageError(f"{option.name} is {value}, but {target.arch} has no {option.feature}", hint="they begin with sm_90")
 
 
 def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
@@ -233,14 +215,10 @@ def _later_stage(source: Any) -> tuple[str | None, str]:
 @dataclass
 class _Compilation:
     target: Target
-    num_warps: int
-    num_stages: int
+    options: CompileOptions
     stop: str
-    lineinfo: bool
-    ptxas: str | None
     dump: Path | None
     texts: Collection[str]
-    strict: bool = False
 
     def __post_init__(self) -> None:
         self.arch = self.target.arch
@@ -271,26 +249,26 @@ class _Compilation:
         if start == "ttir":
             with self.timed("ttir"):
                 run_pipeline(module, self.target, self.target.tensor_pipeline, log)
-            if self.keep("ttir", lambda: print_module(module, locations=self.lineinfo)):
+            if self.keep("ttir", lambda: print_module(module, locations=self.options.lineinfo)):
                 return self.finish(module)
             with self.timed("ttgir"):
                 run_pipeline(module, self.target, self.target.gpu_pipeline, log)
         if self.keep("ttgir", lambda: print_module(module)):
             return self.finish(module)
         with self.timed("llir"):
-            llir = lower_module(module, self.target, lineinfo=self.lineinfo)
+            llir = lower_module(module, self.target, lineinfo=self.options.lineinfo)
         if self.keep("llir", lambda: llir):
             return self.finish(module)
         self.arch = code_arch(module, self.target)
         with self.timed("ptx"):
-            ptx = to_ptx(llir, self.target, self.arch)
+            ptx = to_ptx(llir, self.target, self.arch, fuses=module.kernel.attrs.get("enable_fp_fusion", True))
         if self.keep("ptx", lambda: ptx):
             return self.finish(module)
         with self.timed("cubin"):
-            cubin, facts = assemble(ptx, self.arch, self.ptxas, lineinfo=self.lineinfo)
+            cubin, facts = assemble(ptx, self.arch, self.options.ptxas, lineinfo=self.options.lineinfo)
         self.asm["cubin"] = cubin
         serialized = _serialized(module, facts.notes)
-        if serialized and self.strict:
+        if serialized and self.options.strict:
             raise ErrorGroup(serialized)
         return self.finish(module, facts, tuple(f"{error.loc}: {error.message}" for error in serialized))
 
@@ -300,11 +278,9 @@ class _Compilation:
             name=module.kernel.name,
             target=self.target.arch,
             arch=self.arch,
-            num_warps=attrs.get("num_warps", self.num_warps),
-            num_stages=attrs.get("num_stages", self.num_stages),
+            options=self.options.with_attributes(attrs),
             shared=attrs.get("shared", 0),
             extra_warps=attrs.get("extra_warps", 0),
-            cluster_size=attrs.get("cluster_size", 1),
             params=_parameters(module.kernel),
             tma=tuple(attrs.get("tma", ())),
             registers=facts.registers if facts else None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kbuild.errors import UsageError
+from kbuild.options import DEFAULTS, by_name
 
 
 class JITFunction:
@@ -57,25 +58,25 @@ class _Interpreted:
     def __getitem__(self, grid: int | Sequence[int]) -> _Interpreted:
         return _Interpreted(self.kernel, (grid,) if isinstance(grid, int) else tuple(grid))
 
-    def __call__(
-        self, *args: Any, types: dict[str, str] | None = None, num_warps: int = 4, num_stages: int = 2, debug: bool = False,
-        **kwargs: Any,
-    ) -> None:  # fmt: skip
+    def __call__(self, *args: Any, types: dict[str, str] | None = None, **kwargs: Any) -> None:
         """Run all programs of the grid.  Arrays are changed in place; `types` gives the types of arguments that numpy
-        cannot express, as in `types={"x": "*bf16"}`.  With `debug`, here or in the decorator, an assertion that fails and an
-        integer that overflows raise `InterpretError`."""
+        cannot express, as in `types={"x": "*bf16"}`.  Keywords that are no parameters of the kernel are options, as of
+        `kbuild.compile`.  With `debug`, here or in the decorator, an assertion that fails and an integer that overflows raise
+        `InterpretError`."""
         # Here to keep `import kbuild.language` fast: kernels are mostly built, not run.
         from kbuild.compiler.frontend import build_module
         from kbuild.compiler.interp import interpret
 
+        signature = inspect.signature(self.kernel.fn)
+        options = {name: kwargs.pop(name) for name in list(kwargs) if by_name(name) and name not in signature.parameters}
         try:
-            bound = inspect.signature(self.kernel.fn).bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise UsageError(f"{self.kernel.fn.__name__}: {error}") from None
         bound.apply_defaults()
         constexprs = {name: value for name, value in bound.arguments.items() if self._is_constant(name, value)}
         arguments = {name: value for name, value in bound.arguments.items() if name not in constexprs}
-        interpret(build_module, self.kernel, self.grid, arguments, constexprs, types, num_warps, num_stages, debug)
+        interpret(build_module, self.kernel, self.grid, arguments, constexprs, types, DEFAULTS.changed(options))
 
     def _is_constant(self, name: str, value: Any) -> bool:
         annotation = inspect.signature(self.kernel.fn).parameters[name].annotation

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kbuild.errors import CompileError, Loc
+from kbuild.options import CompileOptions
 
 ELF = b"\x7fELF\x02\x01\x01"
 
@@ -26,7 +27,7 @@ def source_digest(path: Path, function: str, places: bool = False) -> str:
     return hashlib.sha256((tree + function).encode()).hexdigest()
 
 
-def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_warps: int, num_stages: int, **options: Any) -> Any:
+def compile(source: str, *, signature: Any, constexprs: Any, target: str, options: CompileOptions, texts: Any) -> Any:
     """An artifact whose cubin is a digest of all that was asked for."""
     file, _, function = source.rpartition(":")
     mode = re.search(r'^MODE = "(\w+)"', Path(file).read_text(), re.MULTILINE)
@@ -44,15 +45,14 @@ def compile(source: str, *, signature: Any, constexprs: Any, target: str, num_wa
             with open(file, "a") as stream:
                 stream.write(f"X{time.time_ns()} = 1\n")
     serialized = (f"{file}:6: this dot runs slower than it could: registers",) if mode and mode[1] == "serialized" else ()
-    if serialized and options.pop("strict"):
+    if serialized and options.strict:
         raise CompileError("this dot runs slower than it could: registers", Loc(file, 6, 5, 8, function))
-    options.pop("strict", None)
-    options |= {"signature": signature, "constexprs": constexprs, "target": target, "warps": num_warps, "stages": num_stages}
-    request = repr((source_digest(Path(file), function), sorted(options.items(), key=str)))
+    asked = {**options.code(), "signature": signature, "constexprs": constexprs, "target": target, "texts": texts}
+    request = repr((source_digest(Path(file), function), sorted(asked.items(), key=str)))
     with open(Path(file).with_name("compiled.log"), "a") as log:
         log.write(f"{function} {target} {sorted(constexprs.items())}\n")
     facts = SimpleNamespace(
-        name=function, arch=target, num_warps=num_warps, num_stages=num_stages, warps=num_warps, shared=0, registers=32,
+        name=function, arch=target, options=options, warps=options.num_warps, shared=0, registers=32,
         spill_stores=0, spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=serialized, conversions=0,
         tma=(), serialized=serialized,
         waits_for_launches="gdc_wait" in Path(file).read_text(),

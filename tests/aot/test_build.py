@@ -19,6 +19,7 @@ from kbuild.aot.build import Options, Result, build
 from kbuild.aot.files import templates_directory
 from kbuild.aot.progress import Progress
 from kbuild.errors import CompileError, KbuildError, ToolError, UsageError
+from kbuild.options import DEFAULTS
 from tests.aot.conftest import KERNEL, MANIFEST
 from tests.aot.processes import at_work, command_line, interruptible, wait_until
 from tests.manifests import package_table
@@ -67,13 +68,14 @@ def cubins(options: Options) -> dict[str, bytes]:
 
 def test_assertions_are_asked_of_the_compiler_and_named(options: Options) -> None:
     for debug, end in ((False, "w4s3"), (True, "w4s3debug")):
-        run(replace(options, archs=("sm_80",), debug=debug))
+        run(replace(options, archs=("sm_80",), compile=DEFAULTS.changed({"debug": debug})))
         (file,) = (options.project / "build/sm_80/scale").glob(f"fp16.NEGATE=0.n=d16.*.{end}.ptx")
         assert f"('debug', {debug})" in file.read_text()
     source = options.project / "kernels/scale.py"
     source.write_text("# A line more, by which assertions are moved.\n" + source.read_text())
-    asserting = replace(options, archs=("sm_80",), kernels=("scale",), debug=True)
-    assert len(run(asserting).compiled) == 6 and run(replace(asserting, debug=False)).compiled == ()
+    plain = replace(options, archs=("sm_80",), kernels=("scale",))
+    asserting = replace(plain, compile=DEFAULTS.changed({"debug": True}))
+    assert len(run(asserting).compiled) == 6 and run(plain).compiled == ()
 
 
 def test_what_changed_is_compiled_and_nothing_else(options: Options) -> None:
@@ -164,7 +166,7 @@ def test_dots_that_ptxas_serializes_are_warnings_and_with_strict_errors(options:
     first = run(options)
     assert not first.failures
     assert [fact["kernel"] for fact in first.facts if fact["serialized"]] == ["scale"] * VARIANTS
-    strict = replace(options, strict=True, keep_going=True)
+    strict = replace(options, compile=DEFAULTS.changed({"strict": True}), keep_going=True)
     for again in (strict, strict, replace(strict, cache=None)):  # Built already; not built, but in the cache; not even there.
         failures = [str(failure) for failure in run(again).failures]
         assert len(failures) == VARIANTS and all("this dot runs slower than it could" in text for text in failures)
@@ -213,6 +215,7 @@ import sys
 from pathlib import Path
 from kbuild.aot.build import Options, build
 from kbuild.aot.progress import Progress
+from kbuild.options import DEFAULTS
 options = Options(
     project=Path(sys.argv[1]), environment={"PATH": sys.argv[2], "PYTHONPATH": sys.argv[3]}, kernels=sys.argv[4:],
     cache=Path(sys.argv[1], "cache"), compiler="tests.aot.fake_compiler:compile",

@@ -9,6 +9,7 @@ from kbuild.aot import schema
 from kbuild.aot.load import load
 from kbuild.aot.manifest import ARCHS, DTYPES, Config, Package
 from kbuild.aot.matrix import expand
+from kbuild.options import options
 
 PAGE = (Path(__file__).parents[2] / "docs/manifest.md").read_text()
 
@@ -28,7 +29,8 @@ def test_every_key_is_explained() -> None:
     package = {"ptx_archs": "archs"}
     keys = [package.get(name, name) for name in Package.__dataclass_fields__]
     keys += [key.name for key in schema.KERNEL.keys]
-    keys += [name for name in Config.__dataclass_fields__ if name not in ("guards", "constexprs")]
+    keys += [name for name in Config.__dataclass_fields__ if name not in ("guards", "constexprs", "options")]
+    keys += [name for option in options("variant") for name in option.names]
     for key in keys:
         assert f"`{key}`" in PAGE, key
     for name in ARCHS:

@@ -11,9 +11,10 @@ import pytest
 
 from kbuild.aot import expressions
 from kbuild.aot.load import load
-from kbuild.aot.manifest import ARCHS, CLUSTER_ARCHS, DEPENDENT_LAUNCH_ARCHS, Argument, Config, Guard, Kernel, Specialization
+from kbuild.aot.manifest import ARCH_FEATURES, ARCHS, Argument, Config, Guard, Kernel, Specialization
 from kbuild.aot.matrix import Excluded, Variant, expand
 from kbuild.compiler.targets import find_target, target_names
+from kbuild.options import DEFAULTS, CompileOptions, options
 
 
 def test_variants_stand_as_written(project: Path) -> None:
@@ -30,8 +31,7 @@ def test_variants_stand_as_written(project: Path) -> None:
         matrix=(("dtype", "fp16"), ("NEGATE", False)),
         signature=(("x", "*fp16:16"), ("y", "*fp16:16"), ("n", "i32:16")),
         constexprs=(("BLOCK", 1024), ("SCALE", 2.0)),
-        num_warps=8,
-        num_stages=3,
+        options=CompileOptions(num_warps=8, num_stages=3),
         guards=(Guard("n", "<=", 1024),),
     )
 
@@ -40,26 +40,26 @@ def test_a_launch_that_begins_early_is_for_hopper(project: Path) -> None:
     text = (project / "kernels.toml").read_text()
     (project / "kernels.toml").write_text(text.replace("[[kernel.config]]\n", "[[kernel.config]]\nlaunch_pdl = true\n"))
     variants = expand(load(project / "kernels.toml")).variants
-    assert {(variant.arch, variant.launch_pdl) for variant in variants} == {("sm_80", False), ("sm_90", True)}
+    assert {(variant.arch, variant.options.launch_pdl) for variant in variants} == {("sm_80", False), ("sm_90", True)}
     assert all(Variant.parse(str(variant)) == variant for variant in variants)
-    assert all(variant.file_name.endswith("pdl") == variant.launch_pdl for variant in variants)
+    assert all(variant.file_name.endswith("pdl") == variant.options.launch_pdl for variant in variants)
 
 
 def test_assertions_are_an_option_of_a_configuration(project: Path) -> None:
     file = project / "kernels.toml"
     file.write_text(file.read_text().replace("BLOCK = 2048", "BLOCK = 2048\ndebug = true"))
     found = expand(load(file)).variants
-    assert {variant.debug for variant in found if dict(variant.constexprs)["BLOCK"] == 2048} == {True}
-    assert {variant.debug for variant in found if dict(variant.constexprs)["BLOCK"] != 2048} == {False}
+    assert {variant.options.debug for variant in found if dict(variant.constexprs)["BLOCK"] == 2048} == {True}
+    assert {variant.options.debug for variant in found if dict(variant.constexprs)["BLOCK"] != 2048} == {False}
     for variant in found:
-        assert variant.name.endswith("debug") is variant.debug and Variant.parse(str(variant)) == variant
+        assert variant.name.endswith("debug") is variant.options.debug and Variant.parse(str(variant)) == variant
 
 
 def test_clusters_are_for_hopper(project: Path) -> None:
     text = (project / "kernels.toml").read_text()
     (project / "kernels.toml").write_text(text.replace("[[kernel.config]]\n", "[[kernel.config]]\ncluster_size = 4\n"))
     variants = expand(load(project / "kernels.toml")).variants
-    assert {(variant.arch, variant.cluster_size) for variant in variants} == {("sm_80", 1), ("sm_90", 4)}
+    assert {(variant.arch, variant.options.cluster_size) for variant in variants} == {("sm_80", 1), ("sm_90", 4)}
     assert all(Variant.parse(str(variant)) == variant for variant in variants)
     assert all(variant.file_name.endswith("c4") == (variant.arch == "sm_90") for variant in variants)
 
@@ -67,8 +67,8 @@ def test_clusters_are_for_hopper(project: Path) -> None:
 def test_architectures_are_the_compiler_s() -> None:
     """The manifest names them itself, for loading it does not load the compiler."""
     assert list(ARCHS) == target_names()
-    assert [arch for arch in ARCHS if find_target(arch).has("griddepcontrol")] == list(DEPENDENT_LAUNCH_ARCHS)
-    assert [arch for arch in ARCHS if find_target(arch).has("clusters")] == list(CLUSTER_ARCHS)
+    needed = {option.feature for option in options() if option.feature}
+    assert {arch: {each for each in needed if find_target(arch).has(each)} for arch in ARCHS} == ARCH_FEATURES
 
 
 def test_a_configuration_for_one_architecture(project: Path) -> None:
@@ -128,7 +128,7 @@ def test_text_keeps_the_types_of_values() -> None:
     for _ in range(200):
         chosen = tuple((f"V{index}", generator.choice(values)) for index in range(generator.randrange(30)))
         guards = tuple(Guard("n", operator, generator.randrange(-9, 9)) for operator in ("<", "<=", "%", "==", "!=", ">", ">="))
-        variant = Variant("k", "sm_90", chosen, (("n", "i64:1"), ("p", "*fp32")), chosen, 4, 3, guards)
+        variant = Variant("k", "sm_90", chosen, (("n", "i64:1"), ("p", "*fp32")), chosen, guards=guards)
         back = Variant.parse(str(variant))
         assert back == variant and [type(value) for _, value in back.matrix] == [type(value) for _, value in chosen]
         assert len(variant.file_name) < 230
@@ -149,4 +149,4 @@ def test_facts_as_expressions() -> None:
 
 def test_a_kernel_without_configuration(project: Path) -> None:
     kernel = load(project / "kernels.toml").kernels[0]
-    assert Kernel("k", "k.py", "k_kernel", ("1",), kernel.args).configs[0].num_warps == 4
+    assert Kernel("k", "k.py", "k_kernel", ("1",), kernel.args).configs[0].options == DEFAULTS

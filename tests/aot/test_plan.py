@@ -30,6 +30,7 @@ from kbuild.aot.load import load
 from kbuild.aot.manifest import Guard
 from kbuild.aot.matrix import Expansion, expand
 from kbuild.aot.plan import Job, Plan, plan
+from kbuild.options import DEFAULTS, options
 
 SOURCES = {"scale": "5" * 64}
 TOOLS = {"ptxas": "9" * 64}
@@ -50,17 +51,19 @@ def test_identity_depends_on_what_goes_in(project: Path) -> None:
     base = identities(planned(project))
     assert len(base) == 18
     assert identities(planned(project)) == base
-    for change in ({"sources": {"scale": "6" * 64}}, {"compiler": "d" * 64}, {"tools": {"ptxas": "8" * 64}}, {"lineinfo": True}):
+    for change in ({"sources": {"scale": "6" * 64}}, {"compiler": "d" * 64}, {"tools": {"ptxas": "8" * 64}}):
         assert not identities(planned(project, **change)) & base
 
 
 def test_identity_depends_on_lines_where_the_cubin_names_them(project: Path) -> None:
     """Assertions and line information do; of other cubins a moved line is no business."""
-    asserting = expand(load(project / "kernels.toml")).with_assertions()
+    variants = expand(load(project / "kernels.toml"))
+    asserting, profiled = (variants.requested(DEFAULTS.changed({name: True})) for name in ("debug", "lineinfo"))
     moved = {"places": {"scale": "a" * 64}}
     assert not identities(planned(project, expansion=asserting)) & identities(planned(project))
     assert not identities(planned(project, expansion=asserting, **moved)) & identities(planned(project, expansion=asserting))
-    assert not identities(planned(project, lineinfo=True, **moved)) & identities(planned(project, lineinfo=True))
+    assert not identities(planned(project, expansion=profiled)) & identities(planned(project))
+    assert not identities(planned(project, expansion=profiled, **moved)) & identities(planned(project, expansion=profiled))
     assert identities(planned(project, **moved)) == identities(planned(project))
 
 
@@ -69,23 +72,26 @@ CHANGED: dict[str, object] = {
     "matrix": (("dtype", "fp16"), ("NEGATE", True)),
     "signature": (("x", "*fp16:16"), ("y", "*fp16:16"), ("n", "i32")),
     "constexprs": (("BLOCK", 1024), ("SCALE", 2.0)),
-    "num_warps": 2,
-    "num_stages": 5,
-    "cluster_size": 2,
-    "debug": True,
 }
 """Every field of a variant that its code depends on, with another value."""
-OF_DISPATCH = {"kernel": "other", "guards": (Guard("n", ">", 3),), "launch_pdl": True}
+OF_DISPATCH = {"kernel": "other", "guards": (Guard("n", ">", 3),)}
+OPTIONS = {"num_warps": 2, "num_stages": 5, "cluster_size": 2, "max_registers": 64, "enable_fp_fusion": False, "debug": True,
+           "lineinfo": True}  # fmt: skip
+"""Every option on which the code depends, with another value."""
 
 
 def test_identity_depends_on_every_field_of_a_variant(project: Path) -> None:
     first = expand(load(project / "kernels.toml")).variants[0]
-    assert {field.name for field in fields(first)} == set(CHANGED) | set(OF_DISPATCH), "a new field is one or the other"
-    found = {field: identities(planned(project, expansion=Expansion((replace(first, **{field: value}),), ())))
-             for field, value in CHANGED.items()}  # fmt: skip
-    found["none"] = identities(planned(project, expansion=Expansion((first,), ())))
-    assert all(getattr(first, field) != value for field, value in CHANGED.items())
-    assert len({identity for one in found.values() for identity in one}) == len(CHANGED) + 1
+    assert {field.name for field in fields(first)} == {*CHANGED, *OF_DISPATCH, "options"}, "a new field is one or the other"
+    assert {option.name for option in options() if option.changes_code} == set(OPTIONS)
+    changed = [replace(first, **{field: value}) for field, value in CHANGED.items()]
+    changed += [replace(first, options=first.options.changed({name: value})) for name, value in OPTIONS.items()]
+    assert first not in changed
+    found = {identity for one in (first, *changed) for identity in identities(planned(project, expansion=Expansion((one,), ())))}
+    assert len(found) == len(changed) + 1
+    dispatched = [replace(first, **{field: value}) for field, value in OF_DISPATCH.items() if field != "kernel"]
+    dispatched.append(replace(first, options=first.options.changed({"launch_pdl": True, "strict": True, "ptxas": "/bin/ptxas"})))
+    assert {*identities(planned(project, expansion=Expansion(tuple(dispatched), ())))} <= found
 
 
 def test_a_package_is_made_anew_for_all_that_goes_into_it(project: Path) -> None:
@@ -134,12 +140,16 @@ def test_identity_is_the_same_on_every_machine_and_day() -> None:
 
 
 def test_the_compiler_s_digest_is_that_of_its_sources(tmp_path: Path) -> None:
-    (tmp_path / "pass.py").write_text("x = 1\n")
+    compiler = tmp_path / "compiler"
+    compiler.mkdir()
+    (compiler / "pass.py").write_text("x = 1\n")
     first = compiler_digest(tmp_path)
-    (tmp_path / "notes.txt").write_text("")
+    (compiler / "notes.txt").write_text("")
     assert compiler_digest(tmp_path) == first
-    (tmp_path / "pass.py").rename(tmp_path / "other.py")
-    assert compiler_digest(tmp_path) != first
+    (compiler / "pass.py").rename(compiler / "other.py")
+    second = compiler_digest(tmp_path)
+    (tmp_path / "options.py").write_text("")
+    assert len({first, second, compiler_digest(tmp_path)}) == 3
     assert tree_digest(tmp_path, ["*.txt"]) != tree_digest(tmp_path, ["*.none"])
 
 
@@ -181,7 +191,8 @@ def test_the_digest_of_an_installed_tool_is_that_of_its_wheel_s_record(tmp_path:
 
 
 def test_a_job_with_assertions_reads_back_and_is_repeated_with_them(project: Path) -> None:
-    for job in planned(project, expansion=expand(load(project / "kernels.toml")).with_assertions()).jobs:
+    asserting = expand(load(project / "kernels.toml")).requested(DEFAULTS.changed({"debug": True}))
+    for job in planned(project, expansion=asserting).jobs:
         assert Job.decode(json.loads(job.encode())) == job and job.command().endswith(" --debug")
 
 

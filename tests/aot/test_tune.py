@@ -53,7 +53,7 @@ class Machine:
     def results(self, program: Program) -> dict[str, Any]:
         block = int(program.variant.values["BLOCK"] or 0)
         assert program.case.grid == (-(-dict(program.case.scalars)["n"] // block),)
-        self.checked.append(f"{block}w{program.variant.num_warps}")
+        self.checked.append(f"{block}w{program.variant.options.num_warps}")
         return {"y": "wrong" if self.checked[-1] == "4096w4" else "right"}
 
     def difference(self, variant: Variant, expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -61,13 +61,13 @@ class Machine:
 
     def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
         blocks = [int(program.variant.values["BLOCK"] or 0) for program in programs]
-        self.timed += [f"{block}w{program.variant.num_warps}" for block, program in zip(blocks, programs)]
+        self.timed += [f"{block}w{program.variant.options.num_warps}" for block, program in zip(blocks, programs)]
         if self.hanging in blocks:
             raise KeyboardInterrupt
         self.lost |= self.broken in blocks
         if self.lost:
             raise ToolError("cuLaunchKernel failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)")
-        return [1e5 / block + program.variant.num_warps for block, program in zip(blocks, programs)]
+        return [1e5 / block + program.variant.options.num_warps for block, program in zip(blocks, programs)]
 
 
 @pytest.fixture

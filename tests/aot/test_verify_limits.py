@@ -19,6 +19,7 @@ from kbuild.cli import main
 from kbuild.compiler import driver
 from kbuild.compiler.interp import machine
 from kbuild.emulator import EmulationError, arguments_of, run
+from kbuild.options import CompileOptions
 from tests.manifests import package_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +82,7 @@ def test_thirty_two_programs(total: Path) -> None:
 @pytest.mark.parametrize("change, message", [
     (lambda artifact: with_ptx(artifact, "bar.sync \t0;", "bar.sync \t0, 256;"), "deadlock: no warp can go on: warp"),
     (lambda artifact: with_ptx(artifact, ", -256;", ", 0;"), "step-budget: no end after 500"),
-    (lambda artifact: driver.Artifact(artifact.asm, replace(artifact.metadata, num_warps=64)), "2048 threads"),
+    (lambda artifact: driver.Artifact(artifact.asm, replace(artifact.metadata, options=CompileOptions(64))), "2048 threads"),
     (lambda artifact: with_ptx(artifact, "bar.sync \t0;", ""), "race: "),
 ], ids=["deadlock", "endless loop", "2048 threads", "race"])  # fmt: skip
 def test_code_that_does_not_end_or_synchronise(

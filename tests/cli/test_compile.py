@@ -106,7 +106,7 @@ def test_dump(tmp_path: Path) -> None:
     (["compile", "no.ptx"], "error: cannot start from no.ptx"),
     (VECTOR_ADD[:6], "kernels/vector_add.py:8:1: error: kernel vector_add_kernel is missing argument BLOCK"),
     ([*VECTOR_ADD, "--arch", "sm_70"], "error: unknown architecture 'sm_70'\nhelp: known: sm_80, sm_90"),
-    ([*VECTOR_ADD, "--num-warps", "3"], "error: num_warps is 3"),
+    ([*VECTOR_ADD, "--num-warps", "3"], "error: argument --num-warps: expected 1, 2, 4, 8, 16 or 32, found '3'"),
     ([*VECTOR_ADD, "-o", "README.md"], "error: cannot write README.md/vector_add_kernel.sm_90.cubin: README.md is no directory"),
     ([*VECTOR_ADD, "--dump", "README.md/x"], "error: cannot write to README.md/x: Not a directory"),
     ([*VECTOR_ADD, "-c", "BLOCK=1,BLOCK=2"], "error: -c 'BLOCK=1,BLOCK=2': BLOCK is given twice"),

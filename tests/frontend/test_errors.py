@@ -40,13 +40,6 @@ def test_message(title, values, rest, tmp_path, monkeypatch):
     assert str(caught.value).replace(f"{tmp_path}/", "") == expected.strip("\n")
 
 
-def test_the_number_of_warps_is_a_power_of_two(tmp_path):
-    path = tmp_path / "k.py"
-    path.write_text("import triton\n@triton.jit\ndef k(X):\n    pass\n")
-    with pytest.raises(KbuildError, match="num_warps is 3; it must be a power of two up to 32"):
-        build_module(f"{path}:k", {"X": "*fp32"}, {}, num_warps=3)
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -56,7 +56,7 @@ def findings(text: str, timing: str, schedule: str) -> list[Finding]:
 
 def test_each_program_copies_a_part_of_what_is_the_same_for_all() -> None:
     artifact = whole()
-    assert artifact.metadata.cluster_size == 2 and ".reqnctapercluster 2" in artifact.asm["ptx"]
+    assert artifact.metadata.options.cluster_size == 2 and ".reqnctapercluster 2" in artifact.asm["ptx"]
     assert artifact.metadata.tma == ("a_values: by a_map", "b_values: by b_map, by all programs of a cluster together")
     lines = [line for line in artifact.asm["ptx"].splitlines() if "cp.async.bulk.tensor" in line]
     assert ["multicast::cluster" in line for line in lines] == [False, True], "B's two boxes side by side: one for each"

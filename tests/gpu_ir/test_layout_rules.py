@@ -21,6 +21,7 @@ from kbuild.compiler.ops.gpu import ConvertLayout, LocalLoad
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets import Target, find_target
 from kbuild.compiler.transforms.gpu.layout_flow import held_layout
+from kbuild.options import CompileOptions
 from tests.conftest import parse_cases
 
 FILES = sorted(Path(__file__).parent.glob("*.test"))
@@ -54,7 +55,8 @@ def compiled(name: str, arch: str = "sm_80") -> Module:
     """A kernel of the zoo after all passes."""
     case, target = CASES[name], find_target(arch)
     arguments = case.make(np.random.default_rng(0))
-    module = build_module(case.source, case.signature(arguments), dict(case.constexprs), case.num_warps, case.num_stages)
+    options = CompileOptions(case.num_warps, case.num_stages)
+    module = build_module(case.source, case.signature(arguments), dict(case.constexprs), options)
     return lowered(module, target)
 
 
@@ -87,7 +89,7 @@ def conversions(module: Module) -> Iterator[tuple[Op, bool]]:
 
 @pytest.mark.parametrize("name", MEMORY_BOUND)
 def test_memory_bound_kernels_need_no_conversion(name: str):
-    module = build_module(f"{KERNELS / name}.py:{name}_kernel", *MEMORY_BOUND[name], num_warps=4, num_stages=3)
+    module = build_module(f"{KERNELS / name}.py:{name}_kernel", *MEMORY_BOUND[name])
     assert not list(conversions(lowered(module, find_target("sm_80"))))
     assert all(held_layout(op.result).contiguous_per_thread() > 1 for op in module.kernel.body.walk() if isinstance(op, Load))
 
@@ -111,6 +113,6 @@ def mixed(a, b, c, SIZE: tl.constexpr):
     tl.store(c + i, tl.dot(tl.load(a + i).to(tl.float16) * 2, tl.load(b + i).to(tl.float16)))
 """)
     arguments = {"a": "*i8:16", "b": "*i8:16", "c": "*fp32:16"}
-    module = build_module(f"{tmp_path / 'kernel.py'}:mixed", arguments, {"SIZE": 64}, num_warps=4, num_stages=3)
+    module = build_module(f"{tmp_path / 'kernel.py'}:mixed", arguments, {"SIZE": 64})
     loads = [op for op in lowered(module, find_target("sm_80")).kernel.body.walk() if isinstance(op, LocalLoad)]
     assert loads and all(str(element_of(op.result.type)) == "i8" for op in loads)

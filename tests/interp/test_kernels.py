@@ -20,6 +20,7 @@ from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.targets import find_target
+from kbuild.options import CompileOptions
 
 EVERY_PASS = ("matmul_fp16", "attention_causal_ragged", "block_pointers_ragged", "softmax_rows", "dot_chain", "nested_loops")
 """Cases that run after each single pass."""
@@ -27,7 +28,7 @@ EVERY_PASS = ("matmul_fp16", "attention_causal_ragged", "block_pointers_ragged",
 
 def build(case: Case, arguments: dict[str, Any]) -> Module:
     signature = case.signature(arguments)
-    return build_module(case.source, signature, case.constexprs, num_warps=case.num_warps, num_stages=case.num_stages)
+    return build_module(case.source, signature, case.constexprs, CompileOptions(case.num_warps, case.num_stages))
 
 
 def check(case: Case, module: Module, arguments: dict[str, Any]) -> None:

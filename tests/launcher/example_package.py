@@ -15,6 +15,7 @@ from pathlib import Path
 from kbuild.aot import rendering, tables
 from kbuild.aot.manifest import Argument, Axis, Guard, Kernel, Manifest, Package
 from kbuild.aot.matrix import Variant
+from kbuild.options import DEFAULTS, by_name
 
 HERE = Path(__file__).parent
 
@@ -23,9 +24,8 @@ def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> V
     """A variant; whatever is left out is empty."""
     matrix, constexprs = (tuple(values.get(name, {}).items()) for name in ("matrix", "constexprs"))
     guards = tuple(values.get("guards", ()))
-    num_warps, launch_pdl = values.get("num_warps", 4), values.get("launch_pdl", False)
-    cluster_size = values.get("cluster_size", 1)
-    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, num_warps, 3, guards, cluster_size, launch_pdl)
+    options = DEFAULTS.changed({name: value for name, value in values.items() if by_name(name)})
+    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, options, guards)
 
 
 def image_of(key: str, passed: int) -> bytes:
@@ -40,7 +40,7 @@ def built(variant: Variant, key: str = "", *, arch: str = "", shared: int = 0, p
     key = key or variant.name
     facts = {
         "arch": arch or variant.arch, "entry": f"{variant.kernel}_entry", "params": params, "shared": shared, "registers": 32,
-        "num_warps": variant.num_warps, "warps": variant.num_warps, "key": key,
+        "num_warps": variant.options.num_warps, "warps": variant.options.num_warps, "key": key,
         "sha256": hashlib.sha256(image_of(key, len(params))).hexdigest(), "archive": variant.arch, "archive_sha256": "",
     }  # fmt: skip
     return variant, facts | ({"ptx_key": f"{key}.ptx"} if ptx else {})

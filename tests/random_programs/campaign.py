@@ -120,15 +120,13 @@ class Campaign:
                 for task, outcome in worker.heard():
                     queue += self.note(task, outcome)
                 if worker.is_lost(self.settings):
-                    task, _, *rest = worker.waiting
+                    task, *remaining = worker.waiting
                     kind = "crash" if not worker.process.is_alive() else "timeout"
                     queue += self.note(task, Finding(kind, "", "process", f"exit status {worker.process.exitcode}"))
                     worker.stop(kill=True)
                     workers[number] = _Worker(self.settings)
-                    remaining = worker.waiting[1:]
                     if remaining:
                         workers[number].give(remaining)
-                    del rest
             if time.monotonic() - last > 20:
                 last = time.monotonic()
                 self.report(f"{self.checked} programs, {sum(self.tally.values())} findings of {len(self.tally)} kinds")

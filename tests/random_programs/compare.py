@@ -34,6 +34,7 @@ from kbuild.compiler.targets import Target, find_target
 from kbuild.emulator import arguments_of, load
 from kbuild.emulator import run as emulate
 from kbuild.errors import ErrorGroup, InternalError, InterpretError, KbuildError
+from kbuild.options import CompileOptions
 
 ARCHS = ("sm_80", "sm_90")
 SCHEDULES = ("reverse", "random(1)", "starve(0)", "round-robin")
@@ -178,7 +179,7 @@ class Checker:
         with self.timed("", "frontend"):
             path.write_text(kernel.source)
             linecache.clearcache()
-            return build_module(f"{path}:kernel", kernel.signature, {}, kernel.num_warps, kernel.num_stages)
+            return build_module(f"{path}:kernel", kernel.signature, {}, CompileOptions(kernel.num_warps, kernel.num_stages))
 
     def interpreted(self, kernel: Kernel, module: Module) -> dict[str, np.ndarray]:
         """The outputs in the interpreter."""

@@ -88,7 +88,7 @@ def _loops(kernel: Kernel, variant: Variant, base: list[Launch]) -> Iterator[Lau
         if hint == "1" or step < 1:
             continue
         ragged = 16 if hint else 1
-        for rounds in range(2 * variant.num_stages + 3):  # A ring of buffers may have one more than there are stages.
+        for rounds in range(2 * variant.options.num_stages + 3):  # A ring of buffers may have one more than there are stages.
             full = rounds % 2 == 0 or ragged >= step
             yield {**base[0], name: rounds * step if full else (rounds - 1) * step + ragged}
 

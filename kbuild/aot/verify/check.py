@@ -71,8 +71,7 @@ def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
 def _compile(task: Task) -> driver.Artifact:
     return driver.compile(
         task.source, signature=dict(task.signature), constexprs=dict(task.constexprs), target=task.arch,
-        num_warps=task.num_warps, num_stages=task.num_stages, cluster_size=task.cluster_size, debug=task.debug,
-        lineinfo=True, stop="ptx", ptxas=task.ptxas,
+        options=task.options, stop="ptx",
     )  # fmt: skip
 
 

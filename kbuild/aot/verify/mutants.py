@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from kbuild.aot.manifest import Kernel, Manifest
 from kbuild.aot.matrix import Variant
+from kbuild.aot.plan import constexprs_of
 from kbuild.aot.verify.cases import Case as Launch
 from kbuild.aot.verify.cases import case_of, cases
 from kbuild.aot.verify.check import parameters_of
@@ -175,15 +176,13 @@ def verdict(outcomes: Sequence[Outcome], marks: Sequence[Mark]) -> Findings:
 def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | None = None) -> _Subject:
     """A variant with the launches that verify it.  Raises UsageError where there are none, KbuildError as the compiler does."""
     kernel = manifest.kernel(variant.kernel)
-    axes = {axis.name for axis in kernel.matrix if axis.is_parameter}
-    constexprs = {name: value for name, value in variant.matrix if name in axes} | dict(variant.constexprs)
     launches = cases(kernel, variant)
     if not launches:
         raise UsageError(f"{variant.name} has no launches", hint="add one to [kernel.verify]")
     artifact = driver.compile(
-        str(project / kernel.source) + f":{kernel.function}", signature=dict(variant.signature), constexprs=constexprs,
-        target=variant.arch, num_warps=variant.num_warps, num_stages=variant.num_stages, cluster_size=variant.cluster_size,
-        debug=variant.debug, lineinfo=True, stop="ptx", ptxas=ptxas,
+        str(project / kernel.source) + f":{kernel.function}", signature=dict(variant.signature),
+        constexprs=dict(constexprs_of(kernel, variant)), target=variant.arch,
+        options=replace(variant.options, lineinfo=True, ptxas=ptxas), stop="ptx",
     )  # fmt: skip
     module = module_of(artifact.asm["ttir"])
     types = types_of(module)

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbuild.aot import toolchain
@@ -147,7 +147,7 @@ def _size(group: Sequence[_Known]) -> int:
 def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], options: Options) -> _Known:
     """What to do for a variant."""
     kernel = manifest.kernel(variant.kernel)
-    job = job_of(kernel, variant, sources, tools, {"ptxas": _fitted_to(options.ptxas)}, lineinfo=False)
+    job = job_of(kernel, variant, sources, tools, {"ptxas": _fitted_to(options.ptxas)})
     launches = tuple(cases(kernel, variant))
     runs = tuple(options.wanted.of(runs_of(launches)))
     if not launches:
@@ -157,11 +157,11 @@ def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sour
         raise UsageError(f"{variant.name} has {len(launches)} launches, and no such run", hint="leave some of the options out")
     ready = kernel.verify.ready if kernel.verify else ()
     pointers = [argument.name for argument in kernel.args if argument.is_pointer and argument.name not in ready]
-    early = tuple(pointers) if variant.launch_pdl else ()
+    early = tuple(pointers) if variant.options.launch_pdl else ()
     task = Task(
         f"{project / kernel.source}:{kernel.function}", variant.name, variant.kernel, variant.arch, variant.signature,
-        job.constexprs, variant.num_warps, variant.num_stages, variant.cluster_size, variant.debug, launches, runs,
-        kernel.verify is None, job.source_digest, options.lenient, early, options.ptxas,
+        job.constexprs, replace(variant.options, lineinfo=True, ptxas=options.ptxas), launches, runs, kernel.verify is None,
+        job.source_digest, options.lenient, early,
     )  # fmt: skip
     made = [repr(launch) for launch in launches], [repr(run) for run in runs]
     return _Known(task, digest([job.identity, *made, options.lenient, early]))

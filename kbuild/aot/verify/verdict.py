@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kbuild.aot.verify.cases import Case
+from kbuild.options import CompileOptions
 
 BOUNDS = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
 """How far a floating-point result may be off, relative to the greater of its size and the mean size of the array."""
@@ -149,10 +150,8 @@ class Task:
     arch: str
     signature: tuple[tuple[str, str], ...]
     constexprs: tuple[tuple[str, Any], ...]
-    num_warps: int
-    num_stages: int
-    cluster_size: int
-    debug: bool
+    options: CompileOptions
+    """Those of the variant, with lines of the source, and the ptxas that assembles what ships: None for the preferred version."""
     cases: tuple[Case, ...]
     runs: tuple[Run, ...]
     guessed: bool
@@ -163,5 +162,3 @@ class Task:
     """Whether races are left out that hardware is known to forgive."""
     early: tuple[str, ...] = ()
     """Arrays that a launch before this one may still work on, until the kernel has waited for it."""
-    ptxas: str | None = None
-    """The program that assembles what ships; None for the version that is preferred."""

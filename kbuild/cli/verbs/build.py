@@ -12,7 +12,7 @@ from kbuild.aot import build as builder
 from kbuild.aot.cache import usable
 from kbuild.aot.environment import cache_directory, epoch, number
 from kbuild.aot.progress import Bar, Lines, Progress
-from kbuild.cli.verbs.show import is_debugging, is_strict, size_of, warnings_of
+from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 from kbuild.errors import ErrorGroup, KbuildError, ToolError
 
 MOST_WARNINGS = 20
@@ -33,9 +33,7 @@ def run(options: argparse.Namespace) -> int:
         kernels=tuple(options.kernels),
         jobs=options.jobs or number(options.environment, "MAX_JOBS") or 0,
         keep_going=options.keep_going,
-        lineinfo=options.lineinfo,
-        debug=is_debugging(options),
-        strict=is_strict(options),
+        compile=compile_options(options),
         verbose=options.verbose,
         dry_run=options.dry_run,
         cache=_cache(options),

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kbuild.aot.toolchain import find_ptxas, ptxas_of_code
-from kbuild.cli.verbs.show import is_debugging, is_strict, write
+from kbuild.cli.verbs.show import compile_options, write
 from kbuild.compiler import driver
 from kbuild.errors import ErrorGroup, KbuildError, UsageError
 
@@ -38,10 +38,8 @@ def run(options: argparse.Namespace) -> int:
     for arch in options.archs or ["sm_90"]:
         try:
             artifact = driver.compile(
-                source, signature=signature, constexprs=constexprs, target=arch, num_warps=options.num_warps,
-                num_stages=options.num_stages, cluster_size=options.cluster_size, debug=is_debugging(options),
-                lineinfo=options.lineinfo, ptxas=ptxas, dump=dump, stop=stop, texts=emitted,
-                strict=is_strict(options),
+                source, signature=signature, constexprs=constexprs, target=arch, options=compile_options(options), ptxas=ptxas,
+                dump=dump, stop=stop, texts=emitted,
             )  # fmt: skip
         except KbuildError as error:
             errors.append(error)

@@ -10,12 +10,12 @@ from typing import Any
 
 from kbuild.aot.build import BUILD, load_variants
 from kbuild.aot.identity import unseal
-from kbuild.cli.verbs.show import is_debugging, size_of, warnings_of
+from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 
 
 def run(options: argparse.Namespace) -> int:
     project = Path(options.directory)
-    _, expansion = load_variants(project, options.archs, options.kernels, is_debugging(options))
+    _, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
     rows: list[dict[str, Any]] = []
     for variant in expansion.variants:
         facts = project / BUILD / variant.arch / variant.kernel / f"{variant.file_name}.json"

@@ -15,7 +15,7 @@ from kbuild.aot.environment import number
 from kbuild.aot.matrix import Variant
 from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.pool import Crash, run_jobs
-from kbuild.cli.verbs.show import is_debugging
+from kbuild.cli.verbs.show import compile_options
 from kbuild.cli.verbs.verify import progress_of
 from kbuild.errors import UsageError
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
     started = time.monotonic()
     project = Path(options.directory)
-    manifest, expansion = load_variants(project, options.archs, options.kernels, is_debugging(options))
+    manifest, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
     variants = _chosen(expansion.variants, options)
     if options.dry_run:
         print("\n".join(variant.name for variant in variants))

@@ -9,7 +9,7 @@ from pathlib import Path
 from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.one import run_one
 from kbuild.cli.verbs.compile import constexprs_of, pairs, signature_of
-from kbuild.cli.verbs.show import is_debugging
+from kbuild.cli.verbs.show import compile_options
 from kbuild.compiler import driver
 from kbuild.errors import UsageError
 
@@ -25,8 +25,7 @@ def run(options: argparse.Namespace) -> int:
     texts = dict(item for text in options.arg for item in pairs(text, "--arg"))
     artifact = driver.compile(
         str(Path(options.directory, options.source)), signature=signature_of(options), constexprs=constexprs_of(options),
-        target=(options.archs or ["sm_90"])[0], num_warps=options.num_warps, num_stages=options.num_stages,
-        cluster_size=options.cluster_size, debug=is_debugging(options), lineinfo=True, stop="ptx",
+        target=(options.archs or ["sm_90"])[0], options=compile_options(options), lineinfo=True, stop="ptx",
         ptxas=ptxas_of_code(options.environment),
     )  # fmt: skip
     outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule, options.timing, options.races)

@@ -8,16 +8,16 @@ from typing import Any
 
 from kbuild.aot.environment import STRICT, flag
 from kbuild.errors import UsageError
+from kbuild.options import DEFAULTS, CompileOptions
+from kbuild.options import options as known_options
 
 
-def is_debugging(options: argparse.Namespace) -> bool:
-    """Whether assertions are to be compiled in: by `--debug`, or by TRITON_DEBUG as in Triton."""
-    return options.debug or flag(options.environment, "TRITON_DEBUG")
-
-
-def is_strict(options: argparse.Namespace) -> bool:
-    """Whether dots that ptxas serializes are errors: by `--strict`, or by KBUILD_STRICT."""
-    return options.strict or flag(options.environment, STRICT)
+def compile_options(options: argparse.Namespace) -> CompileOptions:
+    """The compile options that flags and the environment give: TRITON_DEBUG is as `--debug`, KBUILD_STRICT as `--strict`."""
+    given = {option.name: getattr(options, option.name) for option in known_options() if hasattr(options, option.name)}
+    by_environment = {"debug": "TRITON_DEBUG", "strict": STRICT}
+    given |= {name: True for name, variable in by_environment.items() if name in given and flag(options.environment, variable)}
+    return DEFAULTS.changed(given)
 
 
 def warnings_of(fact: dict[str, Any]) -> list[str]:

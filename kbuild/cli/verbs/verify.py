@@ -21,7 +21,7 @@ from kbuild.aot.reader import suggestion
 from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
 from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Check, Verdict, Wanted, cause_of
-from kbuild.cli.verbs.show import is_debugging
+from kbuild.cli.verbs.show import compile_options
 from kbuild.errors import UsageError
 
 MOST_PROBLEMS = 3
@@ -32,7 +32,7 @@ _GUESSED = "one launch is guessed, with arrays as large as what it touches"
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     project = Path(options.directory)
-    manifest, expansion = load_variants(project, options.archs, options.kernels, is_debugging(options))
+    manifest, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
     variants = _chosen(expansion, options)
     left_out = {kernel.name: kernel.unverified for kernel in manifest.kernels if kernel.unverified}
     for name in dict.fromkeys(variant.kernel for variant in variants if variant.kernel in left_out):

@@ -90,7 +90,8 @@ def assemble(
     # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5 KB of
     # spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.  Large kernels take it
     # seconds: none is assembled twice without need.
-    roomy = _THREADS.sub(r".reqntid \1\n.minnctapersm 1", ptx) if ".minnctapersm" not in ptx else ptx
+    is_bounded = ".minnctapersm" in ptx or ".maxnreg" in ptx
+    roomy = ptx if is_bounded else _THREADS.sub(r".reqntid \1\n.minnctapersm 1", ptx)
     other = None
     if roomy != ptx and live_registers(ptx) > _SURE_TO_SPILL:
         other = _assemble_once(roomy, arch, tool, flags)

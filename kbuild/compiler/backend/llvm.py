@@ -20,8 +20,10 @@ from kbuild.errors import InternalError
 
 _IDLE_PASSES = "nary-reassociate,load-store-vectorizer"
 """Passes of LLVM's code generator that leave the PTX of all shipped kernels as it is, and take a twentieth of its time."""
-OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}")
-"""Pointers to shared memory have 32 bits; products and sums contract to fma; wide multiply-adds are used."""
+OPTIONS = ("-nvptx-short-ptr", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}")
+"""Pointers to shared memory have 32 bits; wide multiply-adds are used."""
+_FUSION = "-nvptx-fma-level"
+"""Whether products and sums contract to fma: 2, or 0 for `mul.rn` and `add.rn`, which ptxas does not contract either."""
 _GUARD = "-enable-poison-reuse-guard"
 """Straight-line strength reduction asks of each pair of sums whether one of them may be poison before one is made of the other.
 Sums here carry no marks of the lowering's, only such as LLVM itself has proved, so the question is one of cost.  Not asked, all
@@ -64,13 +66,16 @@ def _machine(arch: str, feature: str) -> int:
     return llvm.LLVMPY_CreateTargetMachine(target, triple, arch.encode(), features, 2, b"default", b"default", 0, 0, b"")
 
 
-def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | None = None) -> str:
+def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | None = None, fuses: bool = True) -> str:
     """The PTX of an LLVM module, for the target's architecture or a variant of it (`sm_90a`) and PTX version (`ptx80`).
+
+    With `fuses` products and the sums that they enter are rounded once.
 
     Raises `InternalError` when LLVM rejects the text: the lowering is wrong then.
     """
     with _LOCK:
         machine = _machine(arch or target.arch, feature or target.ptx_feature)
+        _set_option(f"{_FUSION}={2 if fuses else 0}")
         _set_option(f"{_GUARD}={'true' if len(_ADDRESS.findall(text)) in _GUARDED else 'false'}")
         with _parsed(text) as module:
             _optimize(module, machine)

@@ -16,10 +16,10 @@ from kbuild.compiler.ir.core import Block, Func, Module
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.semantic.types import INT64
 from kbuild.errors import CompileError, UsageError
+from kbuild.options import DEFAULTS, CompileOptions
 
 READERS = (attributes, branches, calls, loops, statements)
 """The modules that fill the tables of readers."""
-MAX_WARPS = 32
 
 
 def load_source(source: Any) -> Function:
@@ -36,28 +36,23 @@ def build_module(
     source: Any,
     signature: Mapping[str, str],
     constexprs: Mapping[str, Any],
-    num_warps: int = 4,
-    num_stages: int = 3,
-    debug: bool = False,
-    cluster_size: int = 1,
+    options: CompileOptions | None = None,
 ) -> Module:
     """The tensor IR of a kernel.
 
     `source` is "path.py:function" or a function object; `signature` gives the types of its arguments, `constexprs` the
-    values of those known while compiling.  `num_warps`, `num_stages` and a `cluster_size` above 1 become attributes
-    of the function; `debug` keeps the assertions, as `debug=True` of the kernel's decorator does.  Raises `CompileError`, or
-    `ErrorGroup` with all mistakes found.
+    values of those known while compiling.  Options become attributes of the function; `debug` keeps the assertions, as
+    `debug=True` of the kernel's decorator does.  Raises `CompileError`, or `ErrorGroup` with all mistakes found.
     """
+    options = options or DEFAULTS
     function = source if isinstance(source, Function) else load_source(source)
-    _check_options(function, num_warps, num_stages)
     types = argument_types(function, signature, constexprs)
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
     hints = tuple({"divisibility": promise} if promise else {} for _, _, promise in parameters)
-    attrs = {"num_warps": num_warps, "num_stages": num_stages} | ({"cluster_size": cluster_size} if cluster_size > 1 else {})
-    func = Func(function.name, block, attrs, hints)
+    func = Func(function.name, block, options.attributes(), hints)
     func.loc = function.loc
-    reader = calls.Reader(Module([func]), block, num_warps, debug or function.debug)
+    reader = calls.Reader(Module([func]), block, options.num_warps, options.debug or function.debug)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)
@@ -72,13 +67,6 @@ def build_module(
     reader.builder.loc = function.loc
     reader.ctx.add(Return(()))
     return reader.module
-
-
-def _check_options(function: Function, num_warps: int, num_stages: int) -> None:
-    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1) or num_warps > MAX_WARPS:
-        raise UsageError(f"num_warps is {num_warps}; it must be a power of two up to {MAX_WARPS}", function.loc)
-    if not isinstance(num_stages, int) or num_stages < 0:
-        raise UsageError(f"num_stages is {num_stages}; it must be a whole number from 0", function.loc)
 
 
 def _read_kernel(reader: calls.Reader, frame: Frame) -> None:

@@ -22,6 +22,7 @@ from kbuild.compiler.interp.nvidia import TensorMap
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.types import DescriptorType, Type, bit_width, is_float, is_pointer, is_tensor, pointee_of, shape_of
 from kbuild.errors import InterpretError
+from kbuild.options import CompileOptions
 
 __all__ = [
     "MEANINGS", "Trace", "decode", "encode", "interpret", "meaning_of", "means", "memory_dtype", "run", "signature_of",
@@ -129,10 +130,7 @@ def interpret(
     arguments: Mapping[str, Any],
     constexprs: Mapping[str, Any],
     types: Mapping[str, str] | None = None,
-    num_warps: int = 4,
-    num_stages: int = 2,
-    debug: bool = False,
+    options: CompileOptions | None = None,
 ) -> None:
     """Run a kernel from its source.  `build_module` is the frontend's; arguments are by name, as for `run`."""
-    signature = signature_of(arguments, types)
-    run(build_module(source, signature, constexprs, num_warps, num_stages, debug), arguments, grid)
+    run(build_module(source, signature_of(arguments, types), constexprs, options), arguments, grid)

@@ -28,6 +28,8 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
     attributes = f'"nvvm.reqntid"="{32 * (emit.num_warps + emit.extra_warps)}" nounwind'
     if (programs := func.attrs.get("cluster_size", 1)) > 1:
         attributes += f' "nvvm.cluster_dim"="{programs},1,1"'
+    if (most := func.attrs.get("max_registers")) is not None:
+        attributes += f' "nvvm.maxnreg"="{most}"'
     suffix = f" !dbg !{debug.subprogram}" if debug is not None else ""
     lines = [f'target datalayout = "{DATA_LAYOUT}"', f'target triple = "{TRIPLE}"', "", SHARED, *emit.globals, ""]
     lines += [*emit.declarations.values(), ""]

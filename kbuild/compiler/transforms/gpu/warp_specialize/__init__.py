@@ -112,7 +112,7 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
         consume_kept(ring, loop)
     loop = drop_unused_carried(loop)
     loop.num_stages = 1
-    registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS)
+    registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS, func.attrs.get("max_registers"))
     default = Block()
     while not isinstance(meeting.next, Return):
         assert meeting.next is not None, "a function ends in its return"

@@ -16,8 +16,11 @@ _SHARE = 0.6
 what a tensor becomes after the loop."""
 
 
-def share_out(loop: For, num_warps: int, producer_warps: int) -> tuple[int, ...]:
-    """Registers of a thread of the producer's warps and of one of the others; empty where all may keep what they start with."""
+def share_out(loop: For, num_warps: int, producer_warps: int, most: int | None = None) -> tuple[int, ...]:
+    """Registers of a thread of the producer's warps and of one of the others; empty where all may keep what they start with, or
+    where the author has said how many a thread has at most."""
+    if most is not None:
+        return ()
     start = REGISTER_FILE // (32 * (num_warps + producer_warps)) // UNIT * UNIT
     if start > MAX_REGISTERS or _pressure(loop) <= _SHARE * start:
         return ()

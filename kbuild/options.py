@@ -1,0 +1,237 @@
+"""How a kernel is compiled, besides its arguments and their specializations: one record, from which everything else derives.
+
+The keys of the manifest and their JSON schema, the flags of the command line, the keywords of `compile()`, names and identities
+of variants, tuning and verification all read the fields of `CompileOptions`.  A new option is a field here, and its use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal
+
+from kbuild.errors import UsageError, nearest
+
+Value = bool | int | str | None
+Scope = Literal["variant", "request"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of `CompileOptions`, with all that is known of it."""
+
+    name: str
+    """The field; the key of the manifest; with dashes, the flag."""
+    default: Value
+    doc: str
+    """What it does, as a sentence without its full stop."""
+    kind: type
+    """Of its values: `bool`, `int` or `str`."""
+    scope: Scope = "variant"
+    """`variant`: part of what a manifest asks for, and of a variant's name.  `request`: of one build, compilation or check."""
+    choices: tuple[int, ...] = ()
+    """The only legal values, if not empty."""
+    limits: tuple[int, int] | None = None
+    """The least and the largest legal value."""
+    tag: str = ""
+    """How a variant's name shows a value that is not the default: `c{}` with the number in place of the braces."""
+    is_shown: bool = False
+    """Whether names, attributes and command lines show it where it has its default as well."""
+    alias: str = ""
+    """Triton's name for it, which is understood wherever its own is."""
+    feature: str = ""
+    """What an architecture has to have for it; without that, a manifest's value has no effect."""
+    changes_code: bool = True
+    """Whether the cubin depends on it."""
+    is_attribute: bool = True
+    """Whether the IR carries it, as an attribute of the function."""
+    is_flag: bool = True
+    """Whether commands that compile have a flag for it."""
+    may_be_parameter: bool = False
+    """Whether an argument or axis of a kernel may have its name."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and Triton's for it if that is another."""
+        return (self.name, self.alias) if self.alias else (self.name,)
+
+    @property
+    def expected(self) -> str:
+        """The legal values in words: `1, 2, 4 or 8`, `1 to 16`."""
+        if self.choices:
+            return ", ".join(map(str, self.choices[:-1])) + f" or {self.choices[-1]}"
+        if self.limits:
+            return f"{self.limits[0]} to {self.limits[1]}"
+        return {bool: "true or false", int: "an integer", str: "a text"}[self.kind]
+
+    def is_legal(self, value: object) -> bool:
+        """Whether the option may have a value."""
+        if value is None or value == self.default:
+            return value == self.default and type(value) is type(self.default)
+        if type(value) is not self.kind:
+            return False
+        if self.choices:
+            return value in self.choices
+        return self.limits is None or (isinstance(value, int) and self.limits[0] <= value <= self.limits[1])
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """Its values as a fragment of JSON Schema."""
+        if self.choices:
+            return {"enum": list(self.choices)}
+        if self.limits:
+            return {"type": "integer", "minimum": self.limits[0], "maximum": self.limits[1]}
+        return {"type": {bool: "boolean", int: "integer", str: "string"}[self.kind]}
+
+    @property
+    def flag(self) -> str:
+        """What turns it from its default, on the command line."""
+        return ("--no-" if self.default is True else "--") + self.name.replace("_", "-")
+
+
+def option(default: Value, doc: str, kind: type | None = None, **known: Any) -> Any:
+    """A field of `CompileOptions`; `known` are those of `Option`."""
+    return field(default=default, metadata={"doc": doc, "kind": kind or type(default), **known})
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a kernel is compiled, besides its arguments and their specializations."""
+
+    num_warps: int = option(4, "warps per program", choices=(1, 2, 4, 8, 16, 32), tag="w{}", is_shown=True)
+    num_stages: int = option(3, "depth of software pipelines", limits=(1, 16), tag="s{}", is_shown=True)
+    cluster_size: int = option(
+        1, "programs of a cluster, next to each other along the first axis of the grid, whose size it divides; they copy "
+        "together the tiles that they share; without effect before sm_90", choices=(1, 2, 4, 8), tag="c{}", feature="clusters",
+    )  # fmt: skip
+    max_registers: int | None = option(
+        None, "the most registers of a thread, so that more programs fit into a multiprocessor; other values are spilled",
+        int, limits=(16, 255), tag="r{}", alias="maxnreg",
+    )  # fmt: skip
+    enable_fp_fusion: bool = option(
+        True, "whether a product and the sum that it enters are rounded once, by a fused multiply-add", tag="nofma"
+    )
+    launch_pdl: bool = option(
+        False, "whether a launch may begin before the one before it in its stream has ended (programmatic dependent launch); the "
+        "kernel waits for that one by `tl.extra.cuda.gdc_wait()`; without effect before sm_90",
+        tag="pdl", feature="griddepcontrol", changes_code=False, is_attribute=False, is_flag=False,
+    )  # fmt: skip
+    debug: bool = option(
+        False, "whether `assert`, `tl.device_assert` and checks that integers do not overflow are compiled in",
+        tag="debug", is_attribute=False, may_be_parameter=True,
+    )  # fmt: skip
+    lineinfo: bool = option(False, "whether the cubin refers to source lines, for profilers", scope="request", is_attribute=False)
+    strict: bool = option(
+        False, "whether it is an error, and not a warning, that ptxas serializes a dot",
+        scope="request", changes_code=False, is_attribute=False,
+    )  # fmt: skip
+    ptxas: str | None = option(
+        None, "the ptxas that assembles the cubin, by default that of NVIDIA's wheels; the stages before it make allowance for "
+        "its version", str, scope="request", changes_code=False, is_attribute=False, is_flag=False,
+    )  # fmt: skip
+
+    def changed(self, values: Mapping[str, Any]) -> CompileOptions:
+        """These options with other values, by name or alias.  Raises `UsageError` for unknown names and illegal values."""
+        chosen: dict[str, Value] = {}
+        for name, value in values.items():
+            known = by_name(name)
+            if known is None:
+                close = nearest(name, [each.name for each in options()])
+                raise UsageError(f"there is no option {name}", hint=f"did you mean {close}?" if close else "")
+            if not known.is_legal(value):
+                raise UsageError(f"{name} is {value!r}", hint=f"it must be {known.expected}")
+            chosen[known.name] = value
+        return replace(self, **chosen)
+
+    def on(self, features: Collection[str]) -> CompileOptions:
+        """These options for an architecture that has some features: what needs others has its default."""
+        return replace(self, **{each.name: each.default for each in options() if each.feature and each.feature not in features})
+
+    def values(self, scope: Scope | None = None) -> dict[str, Any]:
+        """All of them by name, or those of one scope."""
+        return {each.name: getattr(self, each.name) for each in options(scope)}
+
+    def code(self) -> dict[str, Value]:
+        """Those on which the cubin depends."""
+        return {each.name: getattr(self, each.name) for each in options() if each.changes_code}
+
+    def requested(self) -> dict[str, Value]:
+        """Those of `code` that do not have their default."""
+        return {each.name: value for each, value in self._shown() if each.changes_code and value != each.default}
+
+    def attributes(self) -> dict[str, Value]:
+        """What the function carries as attributes: the numbers of warps and stages, and others that do not have their default."""
+        return {each.name: value for each, value in self._shown() if each.is_attribute}
+
+    def with_attributes(self, attributes: Mapping[str, Any]) -> CompileOptions:
+        """These options as the attributes of a function have them."""
+        carried = {each.name for each in options() if each.is_attribute} & attributes.keys()
+        return replace(self, **{name: attributes[name] for name in carried})
+
+    @property
+    def names_lines(self) -> bool:
+        """Whether the cubin depends on the lines on which the source stands."""
+        return self.debug or self.lineinfo
+
+    @property
+    def tags(self) -> str:
+        """The options of the scope `variant` as names of variants have them: `w8s3c2pdl`."""
+        return "".join(each.tag.format(value) for each, value in self._shown() if each.tag)
+
+    @property
+    def words(self) -> list[str]:
+        """The same for people: `num_warps=8`, `launch_pdl`."""
+        return [each.name if value is True else f"{each.name}={value}" for each, value in self._shown() if each.tag]
+
+    def arguments(self) -> list[str]:
+        """The words of a command line that compiles with these options."""
+        flags = ((each.flag, value) for each, value in self._shown() if each.is_flag)
+        return [word for flag, value in flags for word in ([flag] if isinstance(value, bool) else [flag, str(value)])]
+
+    def _shown(self) -> Iterator[tuple[Option, Value]]:
+        """What does not have its default, or is shown always."""
+        for each in options():
+            value = getattr(self, each.name)
+            if each.is_shown or value != each.default:
+                yield each, value
+
+    @staticmethod
+    def parse(tags: str) -> CompileOptions:
+        """The options that `tags` gave this text for; ValueError if none can have."""
+        tagged = [each for each in options() if each.tag]
+        match = re.fullmatch("".join(_pattern(each) for each in tagged), tags)
+        if match is None:
+            expected = "".join(each.tag.format(f"<{each.name}>") for each in tagged if each.is_shown)
+            raise ValueError(f"expected {expected}, found {tags!r}")
+        found = [(each, match[each.name]) for each in tagged if match[each.name] is not None]
+        try:
+            return DEFAULTS.changed({each.name: not each.default if each.kind is bool else int(text) for each, text in found})
+        except UsageError as error:
+            raise ValueError(f"{tags!r}: {error.message}") from None
+
+
+DEFAULTS = CompileOptions()
+
+
+def _pattern(each: Option) -> str:
+    """What matches an option's tag; the group of its name is the number, or the tag of a flag."""
+    if each.kind is bool:
+        return f"(?P<{each.name}>{each.tag})?"
+    before, after = each.tag.split("{}")
+    return rf"(?:{before}(?P<{each.name}>\d+){after})" + ("" if each.is_shown else "?")
+
+
+@cache
+def options(scope: Scope | None = None) -> tuple[Option, ...]:
+    """All options in the order of `CompileOptions`, or those of one scope."""
+    found = (Option(each.name, getattr(DEFAULTS, each.name), **each.metadata) for each in fields(CompileOptions))
+    return tuple(each for each in found if scope in (None, each.scope))
+
+
+@cache
+def by_name(name: str, scope: Scope | None = None) -> Option | None:
+    """The option of a name or alias, of any scope or of one; None if there is none."""
+    return next((each for each in options(scope) if name in each.names), None)
+

@@ -30,7 +30,7 @@ from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.mma_sync import MmaAtom
-from kbuild.compiler.transforms.gpu.layout_flow import converted, tensor_operands, tensor_type
+from kbuild.compiler.transforms.gpu.layout_flow import converted, tensor_operands, tensor_type, without_conversions
 from kbuild.compiler.transforms.gpu.warp_groups import (
     WarpGroupProducts,
     WarpGroups,
@@ -126,7 +126,7 @@ class _Product:
 
     def rewrite(self, chained: bool) -> None:
         dot = self.dot
-        a, b, c = self.plain(dot.a), self.plain(dot.b), self.accumulator(dot.c)
+        a, b, c = without_conversions(dot.a), without_conversions(dot.b), self.accumulator(dot.c)
         groups, atom = self.groups(a, b), self.atom(a, b)
         if groups is None and atom is None and bit_width(a.type) < 32:
             a, b = self.widened(a), self.widened(b)
@@ -153,7 +153,7 @@ class _Product:
         loaded with the wrong axis contiguous for the instruction.  Threads may bring 32-bit elements of it into any order.
         Only for sums over a loop: others would have to be turned back in it."""
         only_summed = dict(self.dot.result.users) == {self.dot.parent_block.last: 1} and isinstance(self.dot.parent_op, For)
-        if self.type.rank != 2 or not only_summed or not isinstance(self.plain(b).op, Load | Trans):
+        if self.type.rank != 2 or not only_summed or not isinstance(without_conversions(b).op, Load | Trans):
             return None
         turned = [type_.with_shape(type_.shape[::-1], None) for type_ in (tensor_type(b), tensor_type(a), self.type)]
         groups = choose_warp_groups(self.target, turned[0], turned[1], turned[2], self.num_warps, self.dot.input_precision)
@@ -168,11 +168,6 @@ class _Product:
         assert isinstance(a.type, TensorType)
         m, n, k = *self.type.shape[-2:], a.type.shape[-1]
         return atom if atom is not None and m >= atom.m and n >= atom.n and k >= atom.k else None
-
-    def plain(self, value: Value) -> Value:
-        while isinstance(value.op, ConvertLayout):
-            value = value.op.src
-        return value
 
     def widened(self, value: Value) -> Value:
         """A float of 8 bits as f16, which holds all its numbers."""

@@ -171,6 +171,13 @@ def converted(builder: Builder, value: Value, layout: LinearLayout) -> Value:
     return builder.add(ConvertLayout(value, type_.with_layout(layout)), value.hint).result
 
 
+def without_conversions(value: Value) -> Value:
+    """The value before any changes of its layout."""
+    while isinstance(value.op, ConvertLayout):
+        value = value.op.src
+    return value
+
+
 @lru_cache(maxsize=4096)
 def _slice(layout: LinearLayout, axis: int) -> LinearLayout:
     return slice_of(layout, axis)

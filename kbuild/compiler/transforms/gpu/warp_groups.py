@@ -19,12 +19,12 @@ from kbuild.compiler.ir.core import Trait, Value
 from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, dot_operand, wgmma_accumulator, wgmma_shared
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, MemDescTrans
+from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, STEP_BYTES, WgmmaAtom
-from kbuild.compiler.transforms.gpu.layout_flow import converted, held_layout, minor_axis, tensor_type
+from kbuild.compiler.transforms.gpu.layout_flow import converted, held_layout, minor_axis, tensor_type, without_conversions
 
 MAX_SWIZZLE_BYTES = 128
 MAX_INVARIANT_WORDS = 16
@@ -141,9 +141,7 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
 def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups) -> bool:
     """Whether a left operand is computed next to its product, from registers, or is loaded once before the product's loop and
     takes few of them."""
-    op = a.op
-    while isinstance(op, ConvertLayout):
-        op = op.src.op
+    op = without_conversions(a).op
     if op is None:
         return False
     if isinstance(op, Load):
@@ -155,12 +153,5 @@ def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups) -> bool:
 
 def behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:
     """The value under a transpose (conversions aside), with the order of its axes, and otherwise the value itself."""
-    inner = value
-    while isinstance(inner.op, ConvertLayout):
-        inner = inner.op.src
-    if isinstance(inner.op, Trans):
-        source = inner.op.src
-        while isinstance(source.op, ConvertLayout):
-            source = source.op.src
-        return source, inner.op.order
-    return value, None
+    inner = without_conversions(value)
+    return (without_conversions(inner.op.src), inner.op.order) if isinstance(inner.op, Trans) else (value, None)

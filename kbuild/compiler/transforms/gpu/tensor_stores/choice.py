@@ -20,9 +20,10 @@ from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, element_of
 from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_shared
 from kbuild.compiler.ops.control import Call
-from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, ConvertLayout
+from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
 from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, InlineAsm, Load, MakeTensorDescriptor, Store
+from kbuild.compiler.transforms.gpu.layout_flow import without_conversions
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MAX_BOX_SIZE, sources_of, unit_elements
 
 MAX_BOXES = 32
@@ -51,10 +52,7 @@ class Access:
     @property
     def value(self) -> Value:
         """What is written, in the layout in which it was computed."""
-        value = self.op.value
-        while isinstance(value.op, ConvertLayout):
-            value = value.op.src
-        return value
+        return without_conversions(self.op.value)
 
     @property
     def kind(self) -> str:

@@ -55,7 +55,7 @@ from kbuild.compiler.ops.nvidia import (
     WarpGroupDotWait,
     WarpSpecialize,
 )
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Barrier, Store
+from kbuild.compiler.ops.tensor import Atomic, Barrier, Store
 from kbuild.errors import InternalError
 
 _MARKED = (Barrier, AsyncWait, AsyncCommitGroup, WarpGroupDotWait, ArriveBarrier)
@@ -333,16 +333,16 @@ class BarrierAnalysis:
 
 def _synchronizes(op: Op) -> bool:
     """Whether an operation is an atomic of one scalar that orders other accesses."""
-    return isinstance(op, AtomicRMW | AtomicCAS) and not isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
+    return isinstance(op, Atomic) and not isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
 
 
 def _releases(op: Op) -> bool:
-    return isinstance(op, AtomicRMW | AtomicCAS) and _synchronizes(op) and op.sem != "acquire"
+    return isinstance(op, Atomic) and _synchronizes(op) and op.sem != "acquire"
 
 
 def _acquires(op: Op) -> bool:
     """Whether threads have to meet after an operation that acquires: for its result they do so by themselves."""
-    return isinstance(op, AtomicRMW | AtomicCAS) and _synchronizes(op) and op.sem != "release" and not op.result.users
+    return isinstance(op, Atomic) and _synchronizes(op) and op.sem != "release" and not op.result.users
 
 
 def _accesses_global_memory(op: Op) -> bool:

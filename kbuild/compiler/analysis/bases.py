@@ -1,12 +1,12 @@
-"""The scalar pointers that addresses are computed from."""
+"""The scalar pointers that addresses are computed from, and those through which a kernel writes."""
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Func, Op, Value
-from kbuild.compiler.ops.control import For
+from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ops.control import Call, For
 from kbuild.compiler.ops.elementwise import AddPtr
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Broadcast, ExpandDims, Reshape, Splat, Store, Trans
+from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, PointerWrite, Reshape, Splat, Trans
 
 
 def base_of(value: Value) -> Value | None:
@@ -23,15 +23,19 @@ def base_of(value: Value) -> Value | None:
             return value if op is None else None
 
 
+def written_bases(inside: Func | For) -> set[Value] | None:
+    """The bases of the addresses that a function or loop writes to; None where one cannot be seen."""
+    written: set[Value] = set()
+    for op in inside.body.walk():
+        if isinstance(op, PointerWrite | Call):
+            base = base_of(op.ptr) if isinstance(op, PointerWrite) else None
+            if base is None:
+                return None
+            written.add(base)
+    return written
+
+
 def may_be_written(pointer: Value, inside: Func | For) -> bool:
     """Whether a function or loop writes to an address computed from the base of a pointer, or from one that cannot be seen."""
-    base = base_of(pointer)
-    block = inside.body
-    return any(_writes(op, base) for op in block.walk())
-
-
-def _writes(op: Op, base: Value | None) -> bool:
-    if not isinstance(op, Store | AtomicRMW | AtomicCAS):
-        return False
-    written = base_of(op.ptr)
-    return written is None or written is base
+    written = written_bases(inside)
+    return written is None or base_of(pointer) in written

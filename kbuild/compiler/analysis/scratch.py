@@ -20,7 +20,7 @@ from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.layout.convert import classify, shared_plan
 from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Gather, Histogram, Reduce, Scan
+from kbuild.compiler.ops.tensor import Atomic, Gather, Histogram, Reduce, Scan
 from kbuild.errors import InternalError
 
 REGION_ALIGNMENT = 16
@@ -117,7 +117,7 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
         return 0 if plan_gather(op) is not None else _layout(op.src).numel * storage_bytes(op.src.type)
     if isinstance(op, Histogram):
         return _layout(op.result).numel * storage_bytes(op.type)
-    if isinstance(op, AtomicRMW | AtomicCAS):
+    if isinstance(op, Atomic):
         return _atomic_bytes(op, num_warps)
     return 0
 
@@ -193,7 +193,7 @@ def _layout(value: Value) -> LinearLayout:
     return type_.layout
 
 
-def _atomic_bytes(op: AtomicRMW | AtomicCAS, num_warps: int) -> int:
+def _atomic_bytes(op: Atomic, num_warps: int) -> int:
     """One thread does the atomic of each element; if others hold the old value too, they get it through memory."""
     if not op.result.users:
         return 0

@@ -18,7 +18,7 @@ import numpy as np
 from kbuild.compiler.interp.memory import GlobalMemory
 from kbuild.compiler.ir.core import Func, Op
 from kbuild.compiler.ops.control import Call, While
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, DescriptorGather, DescriptorLoad, Load
+from kbuild.compiler.ops.tensor import Atomic, DescriptorGather, DescriptorLoad, Load
 from kbuild.errors import InterpretError, Loc
 
 Index = tuple[int, int, int]
@@ -29,7 +29,7 @@ _PATIENCE = 64
 """Rounds of a loop that looks at memory, after which others have a turn although it may still end by itself."""
 _SHOWN = 3
 """Programs that a report of a deadlock shows."""
-_LOOKS = (AtomicRMW, AtomicCAS, Load, DescriptorLoad, DescriptorGather)
+_LOOKS = (Atomic, Load, DescriptorLoad, DescriptorGather)
 _PLAIN = ("tt.", "arith.", "math.", "scf.", "ttg.convert_layout", "ub.")
 """Names of operations that depend on nothing but their operands and global memory begin so."""
 

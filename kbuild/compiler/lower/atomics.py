@@ -18,10 +18,9 @@ from kbuild.compiler.lower.memory import vector_width, writers
 from kbuild.compiler.lower.pointers import address
 from kbuild.compiler.lower.shapes import layout
 from kbuild.compiler.lower.words import from_word, to_word
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW
+from kbuild.compiler.ops.tensor import Atomic, AtomicCAS, AtomicRMW
 from kbuild.errors import CompileError
 
-Atomic = AtomicRMW | AtomicCAS
 _KINDS = {
     "add": ("add", "u"),
     "fadd": ("add", "f"),

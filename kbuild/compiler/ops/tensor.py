@@ -250,6 +250,12 @@ class AtomicCAS(Op, name="tt.atomic_cas", traits=READS | WRITES):
         return [self.value.type]
 
 
+Atomic = AtomicRMW | AtomicCAS
+"""Operations that read an element and write it as one."""
+PointerWrite = Store | Atomic
+"""Operations through whose pointers a kernel writes to global memory; others name a descriptor."""
+
+
 class MakeTensorPtr(Op, name="tt.make_tensor_ptr", traits=PURE):
     """A block pointer: a tile at `offsets` of a tensor of `shape` and `strides` (i64 each) at `base`."""
 

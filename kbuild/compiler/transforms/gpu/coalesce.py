@@ -23,7 +23,7 @@ from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, Load
+from kbuild.compiler.ops.tensor import Atomic, Load
 from kbuild.compiler.transforms.gpu.carried import carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import MEMORY, converted, held_layout, is_pointwise, tensor_operands, tensor_type
 
@@ -81,7 +81,7 @@ def find_accesses(func: Func) -> list[Access]:
         mask: Value | None = getattr(op, "mask", None)
         # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.  Where the mask
         # cuts off the end of a tensor, most threads access whole vectors.
-        atomic = isinstance(op, AtomicRMW | AtomicCAS)
+        atomic = isinstance(op, Atomic)
         vector = neighbours(facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic)
         vector = min(vector, type_.shape[order[0]], max(1, ATOMIC_BITS // bits) if atomic else vector)
         accesses.append(Access(op, type_.shape, order, bits, vector))

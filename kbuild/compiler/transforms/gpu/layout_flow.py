@@ -19,8 +19,6 @@ from kbuild.compiler.layout import LinearLayout, slice_of
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, ConvertLayout
 from kbuild.compiler.ops.tensor import (
-    AtomicCAS,
-    AtomicRMW,
     Broadcast,
     Cat,
     ExpandDims,
@@ -30,12 +28,12 @@ from kbuild.compiler.ops.tensor import (
     Join,
     Load,
     MakeRange,
+    PointerWrite,
     Reduce,
     Reshape,
     Scan,
     Splat,
     Split,
-    Store,
     Trans,
     joined_layout,
     split_layout,
@@ -43,7 +41,7 @@ from kbuild.compiler.ops.tensor import (
 
 FREE = (Constant, Splat, MakeRange)
 """Operations whose tensor is made from nothing, in any layout."""
-MEMORY = (Load, Store, AtomicRMW, AtomicCAS, AsyncCopyGlobalToLocal)
+MEMORY = (Load, PointerWrite, AsyncCopyGlobalToLocal)
 """Operations on tensors of pointers."""
 _POINTWISE = (*MEMORY, InlineAsm, Scan, Hint)
 

@@ -12,8 +12,7 @@ from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, LocalS
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
     Assert,
-    AtomicCAS,
-    AtomicRMW,
+    Atomic,
     Broadcast,
     Cat,
     Dot,
@@ -104,7 +103,7 @@ def _is_fixed(op: Op, threads: int) -> bool:
     type_ = op.operands[0].type
     if not isinstance(type_, TensorType):
         return False
-    if isinstance(op, AtomicRMW | AtomicCAS):
+    if isinstance(op, Atomic):
         return True
     if isinstance(op, Store) and type_.rank == 1 and held_layout(op.value).size("register") <= SCALAR_REGISTERS:
         return False

@@ -22,7 +22,7 @@ from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_sh
 from kbuild.compiler.ops.control import Call
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
-from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW, InlineAsm, Load, MakeTensorDescriptor, Store
+from kbuild.compiler.ops.tensor import Atomic, AtomicRMW, InlineAsm, Load, MakeTensorDescriptor, PointerWrite, Store
 from kbuild.compiler.transforms.gpu.layout_flow import without_conversions
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MAX_BOX_SIZE, sources_of, unit_elements
 
@@ -85,9 +85,9 @@ def possible(func: Func) -> list[Access]:
     for op in func.body.walk():
         if isinstance(op, Call) or (isinstance(op, InlineAsm) and not op.pure):
             return []
-        if isinstance(op, AtomicRMW | AtomicCAS) and op not in found and op.sem in ("release", "acq_rel"):
+        if isinstance(op, Atomic) and op not in found and op.sem in ("release", "acq_rel"):
             return []
-        if isinstance(op, Load | Store | AtomicRMW | AtomicCAS) and op not in found:
+        if isinstance(op, Load | PointerWrite) and op not in found:
             touched.add(base_of(op.ptr))
         elif isinstance(op, AsyncCopyGlobalToLocal):
             touched.add(base_of(op.src))

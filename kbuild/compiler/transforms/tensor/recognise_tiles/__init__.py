@@ -19,20 +19,15 @@ function's attribute `tma` keeps these reasons for `pipeline`.
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.bases import written_bases
 from kbuild.compiler.analysis.polynomials import Polynomial, Polynomials
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import tensor_pass
-from kbuild.compiler.ir.types import I32, I64, DescriptorType, PointerType, TensorType, bit_width
-from kbuild.compiler.ops.control import Call, For, While
+from kbuild.compiler.ir.types import I32, I64, DescriptorType, TensorType, bit_width
+from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, ExtSI, MulI, Select
-from kbuild.compiler.ops.tensor import (
-    AtomicCAS,
-    AtomicRMW,
-    Load,
-    MakeTensorDescriptor,
-    Store,
-)
+from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
 from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.tensor.recognise_tiles.tiles import (
     Axis,
@@ -57,8 +52,7 @@ def recognise_tiles(module: Module, target: Target) -> None:
     if not target.has("tma"):
         return
     for func in module.functions.values():
-        forms = Polynomials()
-        written, numbering = _written(func, forms), Numbering(func)
+        forms, numbering, written = Polynomials(), Numbering(func), written_bases(func)
         for op in list(func.body.walk()):
             if isinstance(op, Load) and _is_candidate(op):
                 _recognise(op, func, forms, numbering, written)
@@ -78,24 +72,7 @@ def _is_candidate(load: Load) -> bool:
     return not (load.volatile or load.cache)
 
 
-def _written(func: Func, forms: Polynomials) -> set[object] | None:
-    """The arguments that the kernel writes to; None where it may be any."""
-    written: set[object] = set()
-    for op in func.body.walk():
-        if isinstance(op, Call):
-            return None
-        if isinstance(op, Store | AtomicRMW | AtomicCAS):
-            form = forms.of(op.ptr)
-            bases = [s for s in form.symbols if isinstance(s, Value) and isinstance(s.type, PointerType)] if form else []
-            if len(bases) != 1 or bases[0].op is not None:
-                return None
-            written.update(bases)
-    return written
-
-
-def _recognise(
-    load: Load, func: Func, forms: Polynomials, numbering: Numbering, written: set[object] | None
-) -> None:
+def _recognise(load: Load, func: Func, forms: Polynomials, numbering: Numbering, written: set[Value] | None) -> None:
     """Say which block a load reads, if it does."""
     try:
         tile = find_tile(load, func, forms, numbering)

@@ -1,0 +1,66 @@
+"""Which arrays addresses belong to, and which arrays a kernel writes."""
+
+from __future__ import annotations
+
+from kbuild.compiler.analysis.bases import base_of, may_be_written, written_bases
+from kbuild.compiler.ir.core import Func
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ops.tensor import Load, PointerWrite
+
+
+def kernel(body: str) -> Func:
+    return parse_module(f"""\
+tt.func @f(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>, %table: !tt.ptr<i64>, %n: i32, %x: f32) {{
+  %c0: i32 = arith.constant {{value = 0}}
+  %c1: i32 = arith.constant {{value = 1}}
+  %r: tensor<8xi32> = tt.make_range {{start = 0, end = 8}}
+{body}
+  tt.return
+}}
+""").kernel
+
+
+def written(func: Func) -> set[str] | None:
+    bases = written_bases(func)
+    return None if bases is None else {base.hint for base in bases}
+
+
+def test_an_address_is_computed_from_one_pointer() -> None:
+    func = kernel("""
+  %all: tensor<8x!tt.ptr<f32>> = tt.splat %a
+  %each: tensor<8x!tt.ptr<f32>> = tt.addptr %all, %r
+  %row: tensor<1x8x!tt.ptr<f32>> = tt.expand_dims %each {axis = 0}
+  %y: tensor<1x8xf32> = tt.load %row
+""")
+    (load,) = (op for op in func.body if isinstance(op, Load))
+    assert base_of(load.ptr) is func.arguments[0]
+    assert written(func) == set() and not may_be_written(load.ptr, func)
+
+
+def test_a_loop_may_move_a_pointer_on() -> None:
+    func = kernel("""
+  %end: !tt.ptr<f32> = scf.for %c0, %n, %c1, init=[%a] body(%i: i32, %p: !tt.ptr<f32>) {
+    tt.store %p, %x
+    %next: !tt.ptr<f32> = tt.addptr %p, %c1
+    scf.yield %next
+  }
+""")
+    assert written(func) == {"a"}
+
+
+def test_every_operation_that_writes_by_pointers_counts() -> None:
+    func = kernel("""
+  tt.store %a, %x
+  %old: f32 = tt.atomic_rmw %b, %x {kind = "fadd"}
+""")
+    assert written(func) == {"a", "b"}
+    assert all(may_be_written(op.ptr, func) for op in func.body if isinstance(op, PointerWrite))
+
+
+def test_an_address_out_of_memory_may_be_that_of_any_array() -> None:
+    func = kernel("""
+  %number: i64 = tt.load %table
+  %p: !tt.ptr<f32> = tt.int_to_ptr %number
+  tt.store %p, %x
+""")
+    assert written(func) is None and may_be_written(func.arguments[0], func)

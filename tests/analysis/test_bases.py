@@ -64,3 +64,26 @@ def test_an_address_out_of_memory_may_be_that_of_any_array() -> None:
   tt.store %p, %x
 """)
     assert written(func) is None and may_be_written(func.arguments[0], func)
+
+
+def test_a_loop_may_take_turns_between_arrays() -> None:
+    func = kernel("""
+  %last: !tt.ptr<f32> = scf.for %c0, %n, %c1, init=[%a] body(%i: i32, %p: !tt.ptr<f32>) {
+    tt.store %p, %x
+    scf.yield %b
+  }
+""")
+    assert written(func) is None and may_be_written(func.arguments[1], func)
+
+
+def test_what_a_while_loop_carries_is_no_array() -> None:
+    func = kernel("""
+  %last: !tt.ptr<f32> = scf.while %a before(%p: !tt.ptr<f32>) {
+    %more: i1 = arith.cmpi %n, %c0 {predicate = "sgt"}
+    scf.condition %more, values=[%p]
+  } after(%q: !tt.ptr<f32>) {
+    tt.store %q, %x
+    scf.yield %b
+  }
+""")
+    assert written(func) is None

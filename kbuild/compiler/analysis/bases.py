@@ -1,4 +1,4 @@
-"""The scalar pointers that addresses are computed from, and those through which a kernel writes."""
+"""The pointers that addresses are computed from, and those through which a kernel writes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,33 @@ from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, PointerWrite, Reshape, Splat, Trans
 
 
+_VIEWS = Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans
+"""Operations whose elements are all elements of their operand."""
+
+
 def base_of(value: Value) -> Value | None:
-    """The scalar pointer that an address is computed from; None when that cannot be seen."""
-    while True:
+    """The argument of the function that an address is computed from; None when that cannot be seen, or may be one or another."""
+    bases: set[Value] = set()
+    seen: set[Value] = set()
+    work = [value]
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
         op = value.op
+        around = value.block.parent if op is None else None
         if isinstance(op, AddPtr):
-            value = op.ptr
-        elif isinstance(op, Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans):
-            value = op.src
-        elif op is None and value.index and isinstance(loop := value.block.parent, For):
-            value = loop.init[value.index - 1]
+            work.append(op.ptr)
+        elif isinstance(op, _VIEWS):
+            work.append(op.src)
+        elif isinstance(around, For) and value.index:
+            work += [around.init[value.index - 1], around.yielded[value.index - 1]]
+        elif isinstance(around, Func):
+            bases.add(value)
         else:
-            return value if op is None else None
+            return None
+    return bases.pop() if len(bases) == 1 else None
 
 
 def written_bases(inside: Func | For) -> set[Value] | None:

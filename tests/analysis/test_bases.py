@@ -66,6 +66,17 @@ def test_an_address_out_of_memory_may_be_that_of_any_array() -> None:
     assert written(func) is None and may_be_written(func.arguments[0], func)
 
 
+def test_an_address_out_of_memory_may_be_where_another_array_is_written() -> None:
+    func = kernel("""
+  %number: i64 = tt.load %table
+  %p: !tt.ptr<f32> = tt.int_to_ptr %number
+  %y: f32 = tt.load %p
+  tt.store %b, %y
+""")
+    unseen, known = (op.ptr for op in func.body if isinstance(op, Load | PointerWrite) and op.ptr is not func.arguments[2])
+    assert may_be_written(unseen, func) and may_be_written(known, func) and not may_be_written(func.arguments[0], func)
+
+
 def test_a_loop_may_take_turns_between_arrays() -> None:
     func = kernel("""
   %last: !tt.ptr<f32> = scf.for %c0, %n, %c1, init=[%a] body(%i: i32, %p: !tt.ptr<f32>) {

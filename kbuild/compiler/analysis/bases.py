@@ -8,7 +8,6 @@ from kbuild.compiler.ops.elementwise import AddPtr
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, PointerWrite, Reshape, Splat, Trans
 
-
 _VIEWS = Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans
 """Operations whose elements are all elements of their operand."""
 
@@ -51,6 +50,6 @@ def written_bases(inside: Func | For) -> set[Value] | None:
 
 
 def may_be_written(pointer: Value, inside: Func | For) -> bool:
-    """Whether a function or loop writes to an address computed from the base of a pointer, or from one that cannot be seen."""
-    written = written_bases(inside)
-    return written is None or base_of(pointer) in written
+    """Whether a function or loop may write to the array of an address: it may where the base of either cannot be seen."""
+    written, base = written_bases(inside), base_of(pointer)
+    return written is None or (base in written if base is not None else bool(written))

@@ -70,7 +70,7 @@ def test_mistakes_follow_from_the_seed_and_marked_ones_are_left_out() -> None:
     first = planted[0]
     mark = {"file": first.file, "line": first.line.strip(), "becomes": first.mutant.changed(first.line).strip()}
     assert first not in chosen(ROOT, areas, 1000, 1, [mark])
-    assert len(chosen(ROOT, areas, 1000, 1, [])) > 30, "all lines that there are, once each"
+    assert len(chosen(ROOT, areas, 1000, 1, [])) > 20, "all lines that there are, once each"
 
 
 def test_marks_stand_for_mistakes_that_can_be_planted() -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kbuild.compiler.analysis.carried import handed_on
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
-from kbuild.compiler.ops.control import Condition, For, If, While, Yield
+from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
@@ -126,23 +127,4 @@ def views(allocation: LocalAlloc) -> list[Value]:
 
 def _derived(user: Op, value: Value) -> list[Value]:
     """The values through which a user passes a descriptor on."""
-    positions = [position for position, operand in enumerate(user.operands) if operand is value]
-    parent = user.parent_op
-    if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans):
-        return [user.result]
-    if isinstance(user, For):
-        carried = [position - 3 for position in positions]
-        return [side[position] for position in carried for side in (user.carried, user.results)]
-    if isinstance(user, While):
-        return [user.before.arguments[position] for position in positions]
-    if isinstance(user, Condition) and isinstance(parent, While):
-        carried = [position - 1 for position in positions]
-        return [side[position] for position in carried for side in (parent.after.arguments, parent.results)]
-    if isinstance(user, Yield):
-        if isinstance(parent, For):
-            return [side[position] for position in positions for side in (parent.carried, parent.results)]
-        if isinstance(parent, While):
-            return [parent.before.arguments[position] for position in positions]
-        if isinstance(parent, If):
-            return [parent.results[position] for position in positions]
-    return []
+    return [user.result] if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans) else handed_on(value, user)

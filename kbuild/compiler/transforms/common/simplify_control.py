@@ -7,6 +7,7 @@ from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Condition, For, If, While, Yield
 from kbuild.compiler.ops.elementwise import Constant, Select
+from kbuild.compiler.transforms.common.carried import drop_carried
 
 control = Rewrites()
 
@@ -76,24 +77,11 @@ def carried_for_nothing(op: For) -> Op | None:
     changed = False
     for index in reversed(range(len(op.init))):
         argument, result, initial, yielded = op.carried[index], op.results[index], op.init[index], op.yielded[index]
-        if yielded is argument or yielded is initial:
-            argument.replace_by(initial)
-            result.replace_by(initial)
-        elif result.users or argument.users:
+        if yielded is not argument and yielded is not initial and (result.users or argument.users):
             continue
-        drop_carried(op, index)
+        drop_carried(op, [index])
         changed = True
     return op if changed else None
-
-
-def drop_carried(op: For, index: int) -> None:
-    """Remove a carried value whose argument and result nothing uses."""
-    terminator = op.body.terminator
-    assert isinstance(terminator, Yield)
-    terminator.values = _without(terminator.values, index)
-    op.init = _without(op.init, index)
-    op.body.erase_argument(index + 1)
-    op.erase_result(index)
 
 
 @control.on(While)

@@ -31,7 +31,7 @@ from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore, MemDescIndex, MemDes
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets import Target
-from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, yield_more
+from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
 
 _BUFFERS = 3
@@ -89,7 +89,7 @@ def _alternate(loop: For, tiles: Sequence[LocalAlloc]) -> None:
     before = Builder.before(loop)
     zero, one, count = (before.add(Constant.of(number, I32)).result for number in (0, 1, _BUFFERS))
     buffers = [before.add(LocalAlloc(_buffers_type(tile)), tile.result.hint).result for tile in tiles]
-    loop, (slot,) = add_carried(loop, [zero], ["slot"])
+    (slot,) = add_carried(loop, [zero], ["slot"])
     for tile, buffer in zip(tiles, buffers):
         _fill(tile, buffer, slot)
     end = Builder.before(loop.body.terminator)

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.access import neighbours
 from kbuild.compiler.analysis.axis_info import AxisInfo
+from kbuild.compiler.analysis.carried import carried_groups
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced
 from kbuild.compiler.ops.tensor import Atomic, Load
-from kbuild.compiler.transforms.gpu.carried import carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import MEMORY, converted, held_layout, is_pointwise, tensor_operands, tensor_type
 
 ATOMIC_BITS = 32

@@ -27,7 +27,7 @@ from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import AsyncWait, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans
 from kbuild.compiler.ops.tensor import Dot
-from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, yield_more
+from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 
 
 def carry_first_step(loop: For) -> None:
@@ -96,7 +96,7 @@ def _rotate(loop: For, wait: AsyncWait, carried: Sequence[LocalLoad], last: Dot,
     before = Builder.before(loop)
     before.add(AsyncWait(wait.num))
     first = [_repeat(load, before, slot, loop.init[slot.index - 1]) for load in carried]
-    loop, arguments = add_carried(loop, first, [load.result.hint for load in carried])
+    arguments = add_carried(loop, first, [load.result.hint for load in carried])
     wait.move_before(last)
     builder = Builder.before(last)
     yield_more(loop, [_repeat(load, builder, slot, following) for load in carried])

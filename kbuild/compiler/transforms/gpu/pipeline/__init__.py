@@ -27,6 +27,7 @@ from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets.target import Target
+from kbuild.compiler.transforms.common.carried import drop_dead_carried
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
@@ -53,11 +54,14 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
                     chosen.append((op, loads, wanted))
         info = AxisInfo(func) if chosen else None
         plans = [(loop, _plan(func, loop, loads, wanted, target, info)) for loop, loads, wanted in chosen if info is not None]
-        for loop, plan in plans:
-            if plan is not None:
-                expanded = expand(loop, plan.schedule, plan.tiles, plan.maps)
-                expanded.num_stages = 1
-                keep_in_shared_memory(expanded, plan.kept)
+        pipelined = [(loop, plan) for loop, plan in plans if plan is not None]
+        for loop, plan in pipelined:
+            expand(loop, plan.schedule, plan.tiles, plan.maps)
+            loop.num_stages = 1
+        if pipelined:
+            drop_dead_carried(func)
+        for loop, plan in pipelined:
+            keep_in_shared_memory(loop, plan.kept)
         for op in func.body.walk():
             if isinstance(op, Load) and op.desc is not None:
                 op.desc, op.indices, op.axes = None, (), ()

@@ -27,8 +27,8 @@ from kbuild.compiler.ops.gpu import (
 )
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
 from kbuild.compiler.ops.tensor import Load, Splat
+from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
-from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, drop_unused_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.schedule import Schedule, Stage
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
 
@@ -44,14 +44,13 @@ class _Progress:
     """Values loaded and not used yet, oldest first."""
 
 
-def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]) -> For:
+def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]) -> None:
     """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied, `maps` by what
     tensor maps where the copy engine does it: for all of them, or for none."""
     expansion = _Expansion(loop, schedule, tiles, maps)
     expansion.prologue()
     expansion.steady_state()
     expansion.epilogue()
-    return drop_unused_carried(expansion.loop)
 
 
 class _Expansion:
@@ -95,7 +94,7 @@ class _Expansion:
         if self.barriers is not None:
             slots.append((zero, "phase"))
         handed = slots + list(self._handed())
-        self.loop, arguments = add_carried(self.loop, [value for value, _ in handed], [hint for _, hint in handed])
+        arguments = add_carried(self.loop, [value for value, _ in handed], [hint for _, hint in handed])
         slot_arguments = arguments[: 2 * len(self.sizes)]
         read_slots, write_slots = dict(zip(self.sizes, slot_arguments)), dict(zip(self.sizes, slot_arguments[len(self.sizes) :]))
         self._receive(iter(arguments[len(slots) :]))

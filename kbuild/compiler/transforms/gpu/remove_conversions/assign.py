@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kbuild.compiler.analysis.carried import CarriedGroup, carried_groups
 from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
 from kbuild.compiler.layout import LinearLayout, stored_by_warps, widened
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Scan, Store
-from kbuild.compiler.transforms.gpu.carried import CarriedGroup, carried_groups
 from kbuild.compiler.transforms.gpu.layout_flow import (
     FREE,
     held_layout,

@@ -38,9 +38,9 @@ from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier, GridDependencyWait, Load
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.targets.wgmma import GROUP_WARPS
+from kbuild.compiler.transforms.common.carried import drop_dead_carried
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
-from kbuild.compiler.transforms.gpu.pipeline.carried import drop_unused_carried
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
@@ -107,10 +107,10 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     if waits and producer.first is not None:  # Each thread waits for itself, and the producer has to before its first copy.
         Builder.before(producer.first).add(GridDependencyWait())
     for ring in rings:  # ptxas wants one wait for both products: what ended first is given back after what ended last.
-        loop = ring.consume(loop)
+        ring.consume(loop)
     for ring in around:
         consume_kept(ring, loop)
-    loop = drop_unused_carried(loop)
+    drop_dead_carried(func)
     loop.num_stages = 1
     registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS, func.attrs.get("max_registers"))
     default = Block()

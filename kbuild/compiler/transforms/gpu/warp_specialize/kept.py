@@ -23,8 +23,8 @@ from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescIndex
 from kbuild.compiler.ops.nvidia import WaitBarrier, WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses, tile_of
-from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import tma_obstacle
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops
 
@@ -50,8 +50,8 @@ def consume_kept(ring: Ring, loop: For) -> None:
     levels = enclosing_loops(loop)[:-1]
     zero = Builder.before(levels[0]).add(Constant.of(0, I32)).result
     inside = [zero, zero]
-    for number, level in enumerate(levels):
-        levels[number], inside = add_carried(level, inside, ["slot", "phase"])
+    for level in levels:
+        inside = add_carried(level, inside, ["slot", "phase"])
     slot, phase = inside
     builder = Builder(levels[-1].body, levels[-1].body.first, loop.loc)
     tiles = tuple(builder.add(MemDescIndex(buffer, slot), buffer.hint).result for buffer in ring.buffers)

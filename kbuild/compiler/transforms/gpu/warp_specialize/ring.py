@@ -27,8 +27,8 @@ from kbuild.compiler.ops.nvidia import (
     WarpGroupDot,
 )
 from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
-from kbuild.compiler.transforms.gpu.pipeline.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
 
 
@@ -79,14 +79,13 @@ class Ring:
 
     # The side of the program's warps
 
-    def consume(self, loop: For) -> For:
-        """Make the loop wait for its tiles, read them where they are, and give them back; the loop, rebuilt."""
+    def consume(self, loop: For) -> None:
+        """Make the loop wait for its tiles, read them where they are, and give them back."""
         levels = enclosing_loops(loop)
         zero = Builder.before(levels[0]).add(Constant.of(0, I32)).result
         inside = [zero, zero]
-        for number, level in enumerate(levels):
-            levels[number], inside = add_carried(level, inside, ["slot", "phase"])
-        loop = levels[-1]
+        for level in levels:
+            inside = add_carried(level, inside, ["slot", "phase"])
         slot, phase = inside
         fenced = self._receive(loop, slot, phase)
         yield_more(loop, self.following(Builder.before(loop.body.terminator), slot, phase))
@@ -100,7 +99,6 @@ class Ring:
             after = Builder.after(loop)
             ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
             self.release(after, self._previous(after, loop.results[-2]), ran, fenced)
-        return loop
 
     def _receive(self, loop: For, slot: Value, phase: Value) -> bool:
         """Make the loop wait for its tiles; whether threads read them, so that a fence must come before they are given back."""

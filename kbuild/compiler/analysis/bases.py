@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.carried import group_of
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ops.control import Call, For
 from kbuild.compiler.ops.elementwise import AddPtr
@@ -22,15 +23,14 @@ def base_of(value: Value) -> Value | None:
         if value in seen:
             continue
         seen.add(value)
-        op = value.op
-        around = value.block.parent if op is None else None
-        if isinstance(op, AddPtr):
+        op, group = value.op, group_of(value)
+        if group is not None:
+            work += group.sources()
+        elif isinstance(op, AddPtr):
             work.append(op.ptr)
         elif isinstance(op, _VIEWS):
             work.append(op.src)
-        elif isinstance(around, For) and value.index:
-            work += [around.init[value.index - 1], around.yielded[value.index - 1]]
-        elif isinstance(around, Func):
+        elif op is None and isinstance(value.block.parent, Func):
             bases.add(value)
         else:
             return None

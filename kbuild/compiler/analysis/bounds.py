@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kbuild.compiler.analysis.carried import handed_on
 from kbuild.compiler.analysis.polynomials import Polynomial, Polynomials
 from kbuild.compiler.ir.core import Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType, shape_of
-from kbuild.compiler.ops.control import For, If, Yield
+from kbuild.compiler.ops.control import For, Yield
 from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant
 from kbuild.compiler.ops.tensor import Broadcast, Dot, ExpandDims, Reduce, Splat, Store, Trans
 
@@ -124,20 +125,8 @@ def _reached(user: Op, value: Value, axis: int) -> list[tuple[Value, int]] | Non
             return [(user.result, axis)]
         case Reduce() if user.axis != axis:
             return [(result, axis - (axis > user.axis)) for result in user.results]
-        case Yield():
-            return _yielded(user, value, axis)
-        case For():
-            numbers = [number for number, initial in enumerate(user.init) if initial is value]
-            tensors = [pair for number in numbers for pair in ((user.carried[number], axis), (user.results[number], axis))]
-            return tensors if isinstance(value.type, TensorType) else None
+        case For() | Yield():
+            return [(target, axis) for target in handed_on(value, user)] if isinstance(value.type, TensorType) else None
     if user.has(Trait.ELEMENTWISE):
         return [(result, axis) for result in user.results]
     return None
-
-
-def _yielded(user: Yield, value: Value, axis: int) -> list[tuple[Value, int]] | None:
-    parent = user.parent_op
-    numbers = [number for number, yielded in enumerate(user.values) if yielded is value]
-    if isinstance(parent, For):
-        return [pair for number in numbers for pair in ((parent.carried[number], axis), (parent.results[number], axis))]
-    return [(parent.results[number], axis) for number in numbers] if isinstance(parent, If) else None

@@ -43,6 +43,13 @@ def carried_groups(op: Op) -> Iterator[CarriedGroup]:
             yield CarriedGroup((argument, result), ((op.before.terminator, index + 1),))
 
 
+def group_of(value: Value) -> CarriedGroup | None:
+    """The group of a block argument or result that control flow hands on; None for other values."""
+    owner = value.op or value.block.parent
+    groups = carried_groups(owner) if owner is not None else ()
+    return next((group for group in groups if value in group.targets), None)
+
+
 def handed_on(value: Value, user: Op) -> list[Value]:
     """The block arguments and results as which control flow hands on a value that an operation uses."""
     uses = {(user, index) for index, operand in enumerate(user.operands) if operand is value}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.carried import carried_groups
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import I32, I64, PointerType, TensorType, Type, bit_width, pointee_of
-from kbuild.compiler.ops.control import Condition, For, If, While
+from kbuild.compiler.ops.control import For, If, While
 from kbuild.compiler.ops.elementwise import AddI, AddPtr, Bitcast, Constant, ExtSI, MulI, Select, SubI
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Reshape, Splat, Trans
 
@@ -51,22 +52,10 @@ class PointerTensors:
 
     def _operation(self, op: Op) -> None:
         match op:
-            case For():
-                for carried, result, initial, yielded in zip(op.carried, op.results, op.init, op.yielded):
-                    self._define(carried, [initial, yielded])
-                    self._define(result, [carried])
-            case If():
-                branches = zip(op.results, op.then_body.terminator.operands, op.else_body.terminator.operands)
-                for result, one, other in branches:
-                    self._define(result, [one, other])
-            case While():
-                test = op.before.terminator
-                assert isinstance(test, Condition)
-                for argument, initial, yielded in zip(op.before.arguments, op.init, op.after.terminator.operands):
-                    self._define(argument, [initial, yielded])
-                for argument, result, passed in zip(op.after.arguments, op.results, test.values):
-                    self._define(argument, [passed])
-                    self._define(result, [passed])
+            case For() | If() | While():
+                for group in carried_groups(op):
+                    for target in group.targets:
+                        self._define(target, group.sources())
             case _:
                 for result in op.results:
                     self._define(result, *_origin(op))

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kbuild.compiler.analysis.carried import group_of
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import I1, TensorType
-from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import LocalLoad
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
@@ -45,20 +45,8 @@ def operand_makers(func: Func) -> set[Op]:
 
 def _sources(value: Value) -> Iterator[Value]:
     """The values that one is made of: operands, and where blocks hand values on, what they hand on."""
-    op = value.op
-    if op is None and isinstance(value.block.parent, For) and value.index:
-        yield from _turns(value.block.parent, value.index - 1)
-    elif isinstance(op, For):
-        yield from _turns(op, value.index)
-    elif op is None or op.regions:
-        owner = op or value.block.parent
-        for region in owner.regions if owner is not None else ():
-            yield from region.terminator.operands
-        yield from owner.operands if owner is not None else ()
-    elif not isinstance(op, Load | LocalLoad | WarpGroupDot | WarpGroupDotWait):
-        yield from op.operands
-
-
-def _turns(loop: For, index: int) -> tuple[Value, Value]:
-    """What a carried value of a loop is at first, and what it is afterwards."""
-    return loop.init[index], loop.yielded[index]
+    group = group_of(value)
+    if group is not None:
+        yield from group.sources()
+    elif value.op is not None and not isinstance(value.op, Load | LocalLoad | WarpGroupDot | WarpGroupDotWait):
+        yield from value.op.operands

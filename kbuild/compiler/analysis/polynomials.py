@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.types import IntType, PointerType, TensorType, bit_width, element_of
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, RemSI, ShLI, SubI, shift_factor
@@ -225,8 +226,4 @@ def _is_inside(symbol: Symbol, loop: For) -> bool:
         block = symbol.block
     else:
         return isinstance(symbol, Wrapped) and any(_is_inside(s, loop) for s in symbol.inner.symbols | symbol.modulus.symbols)
-    while block is not loop.body:
-        if block.parent is None or block.parent.parent is None:
-            return False
-        block = block.parent.parent
-    return True
+    return is_within(block, loop.body)

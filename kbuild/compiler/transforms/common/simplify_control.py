@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Condition, For, If, While, Yield
@@ -97,7 +98,8 @@ def while_hands_on(op: While) -> Op | None:
             if body.values[place] is argument or body.values[place] is op.init[place]:
                 for value in (passed, argument, result):
                     value.replace_by(op.init[place])
-        if passed.block is not op.before and passed.owner is not op and not _is_inside(passed, op):
+        is_inside = any(is_within(passed.block, region) for region in op.regions)
+        if not is_inside and passed.owner is not op:
             argument.replace_by(passed)
             result.replace_by(passed)
         if not argument.users and not result.users:
@@ -112,13 +114,3 @@ def while_hands_on(op: While) -> Op | None:
             body.values = _without(body.values, index)
             changed = True
     return op if changed else None
-
-
-def _is_inside(value: Value, op: Op) -> bool:
-    """Whether a value is defined in a region of an operation."""
-    block: Block | None = value.block
-    while block is not None and block.parent is not None:
-        if block.parent is op:
-            return True
-        block = block.parent.parent
-    return False

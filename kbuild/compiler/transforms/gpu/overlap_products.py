@@ -31,6 +31,7 @@ from kbuild.compiler.analysis.register_operands import operand_makers, register_
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For
@@ -141,7 +142,8 @@ class _Waits:
 
     def may_stay(self, dot: WarpGroupDot, loop: For) -> bool:
         """Whether a product may be in flight when its iteration ends."""
-        return is_handed_on(dot, loop) and all(_is_outside(self.place(tile).allocation, loop) for tile in _tiles(dot))
+        homes = (self.place(tile).allocation.block for tile in _tiles(dot))
+        return is_handed_on(dot, loop) and not any(is_within(home, loop.body) for home in homes)
 
     def needs(self, op: Op, flight: _Flight) -> bool:
         """Whether an operation wants a product to have ended.  Operands in registers are in the same ones each time."""
@@ -237,13 +239,6 @@ def _turned(place: _Place, loop: For) -> _Place:
     if slot is None or slot.loop is not loop:
         return place
     return _Place(place.allocation, slot._replace(offset=(slot.offset - 1) % slot.modulus))
-
-
-def _is_outside(allocation: Value, loop: For) -> bool:
-    block: Block | None = allocation.block
-    while block is not None and block is not loop.body:
-        block = block.parent.parent if block.parent is not None else None
-    return block is None
 
 
 def _written(op: Op) -> Sequence[Value]:

@@ -20,6 +20,7 @@ from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.pressure import words
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Trait, Value
+from kbuild.compiler.ir.nesting import ancestor_in, ancestors, is_within
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, If
@@ -70,12 +71,12 @@ def _sink_into_branches(block: Block) -> None:
         previous = op.prev
         users = [user for result in op.results for user in result.users]
         if op.has(Trait.PURE) and users and all(user.parent is not block for user in users):
-            tops = {_ancestor(user, block) for user in users}
+            tops = {ancestor_in(block, user) for user in users}
             top = tops.pop()
             if not tops and isinstance(top, If):
-                region = next((region for region in top.regions if all(_is_inside(user, region) for user in users)), None)
-                if region is not None and region.first is not None:
-                    op.move_before(region.first)
+                branch = _branch_with(users, top)
+                if branch is not None and branch.first is not None:
+                    op.move_before(branch.first)
         for region in op.regions:
             _sink_into_branches(region)
         op = previous
@@ -84,11 +85,11 @@ def _sink_into_branches(block: Block) -> None:
 def _repeat_for_loops(load: LocalLoad, target: Target) -> None:
     """Give each of several loops that use a load one of its own, if it should move into it and there is memory for its tile."""
     users = list(load.result.users)
-    loops = {_ancestor(user, load.parent_block): None for user in users}
+    loops = {ancestor_in(load.parent_block, user): None for user in users}
     if len(loops) < 2 or not all(isinstance(loop, For) for loop in loops):
         return
     for loop in loops:
-        own = [user for user in users if _ancestor(user, load.parent_block) is loop]
+        own = [user for user in users if ancestor_in(load.parent_block, user) is loop]
         if _entered(loop, load, own, target) is not None and _fits(loop, load, target):
             copy = load.clone({})
             Builder.before(loop).add(copy)
@@ -100,10 +101,7 @@ def _repeat_for_loops(load: LocalLoad, target: Target) -> None:
 
 def _fits(loop: Op, load: LocalLoad, target: Target) -> bool:
     """Whether there is enough shared memory for the tile of a load to be kept through a loop."""
-    tile, func = _root(load), loop.parent_op
-    while not isinstance(func, Func):
-        assert func is not None, "a loop is in a function"
-        func = func.parent_op
+    tile, func = _root(load), next(around for around in ancestors(loop) if isinstance(around, Func))
     if not isinstance(tile.op, LocalAlloc):
         return False
     liveness = Liveness(func)
@@ -124,7 +122,7 @@ def _root(load: LocalLoad) -> Value:
 
 def _place(block: Block, op: Op, users: list[Op], target: Target) -> Op | None:
     """The operation before which `op` is needed first."""
-    tops = {_ancestor(user, block): None for user in users}
+    tops = {ancestor_in(block, user): None for user in users}
     if not tops:
         return None
     if len(tops) == 1:
@@ -141,11 +139,20 @@ def _place(block: Block, op: Op, users: list[Op], target: Target) -> Op | None:
 def _entered(top: Op, op: Op, users: list[Op], target: Target) -> Block | None:
     """The region of an operation into which another should move, when all users are there."""
     if isinstance(top, If):
-        return next((region for region in top.regions if all(_is_inside(user, region) for user in users)), None)
-    if isinstance(top, For) and all(_is_inside(user, top.body) for user in users) and isinstance(op, LocalLoad):
+        return _branch_with(users, top)
+    if isinstance(top, For) and _are_within(users, top.body) and isinstance(op, LocalLoad):
         fed = all(isinstance(user, Dot | WarpGroupDot) for user in users)
         return top.body if fed and _pressure(top, op) > _SHARE * target.max_registers else None
     return None
+
+
+def _branch_with(users: list[Op], choice: If) -> Block | None:
+    """The branch in which all users are."""
+    return next((branch for branch in choice.regions if _are_within(users, branch)), None)
+
+
+def _are_within(users: list[Op], block: Block) -> bool:
+    return all(is_within(user.parent_block, block) for user in users)
 
 
 def _pressure(loop: For, operand: LocalLoad) -> float:
@@ -180,18 +187,3 @@ def _is_written(memory: Value) -> bool:
         if isinstance(user.results[0].type, MemDescType) and _is_written(user.results[0]):
             return True
     return False
-
-
-def _ancestor(op: Op, block: Block) -> Op:
-    """The operation of a block that is, or holds, another one."""
-    while op.parent is not block:
-        assert op.parent is not None and op.parent.parent is not None, "the operation is not inside the block"
-        op = op.parent.parent
-    return op
-
-
-def _is_inside(op: Op, region: Block) -> bool:
-    block: Block | None = op.parent
-    while block is not None and block is not region:
-        block = block.parent.parent if block.parent is not None else None
-    return block is region

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from kbuild.compiler.analysis.allocation import demands, place
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
+from kbuild.compiler.ir.nesting import ancestor_in
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import I1, I32
 from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant
@@ -77,11 +78,7 @@ class Placed:
         self.type = access.op.value.type
         """Of the value, in the layout in which the threads would write it."""
         self.home = home = _home(access.op)
-        self.outermost = access.op
-        while self.outermost.parent is not home:
-            parent = self.outermost.parent_op
-            assert parent is not None, "the home is around it"
-            self.outermost = parent
+        self.outermost = ancestor_in(home, access.op)
         self.around = False
         """Whether the tile lives around all loops."""
         bits = warp_bits(access) if _warps_run_free(home) else ()

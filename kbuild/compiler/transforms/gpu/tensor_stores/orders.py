@@ -7,8 +7,10 @@ nor blocks of one descriptor that lie apart by constants; of all others, nobody 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.nesting import ancestors
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import AddI, Constant
 from kbuild.compiler.transforms.gpu.tensor_stores.choice import Access
@@ -29,13 +31,7 @@ def wait_for(access: Access, accesses: Sequence[Access]) -> int | None:
 
 def in_loop(op: Op, home: Block) -> bool:
     """Whether an operation may run more than once in a block."""
-    while op.parent is not home:
-        parent = op.parent_op
-        assert parent is not None, "the block is around it"
-        if isinstance(parent, For | While):
-            return True
-        op = parent
-    return False
+    return any(isinstance(around, For | While) for around in takewhile(lambda around: around is not home.parent, ancestors(op)))
 
 
 def just_before(access: Access, accesses: Sequence[Access]) -> list[Access]:
@@ -52,16 +48,7 @@ def just_before(access: Access, accesses: Sequence[Access]) -> list[Access]:
 
 def _share_a_loop(first: Op, second: Op) -> bool:
     """Whether each of two operations may run before the other."""
-    return any(isinstance(op, For | While) for op in _ancestors(first) if op in _ancestors(second))
-
-
-def _ancestors(op: Op) -> list[Op]:
-    found: list[Op] = []
-    parent = op.parent_op
-    while parent is not None:
-        found.append(parent)
-        parent = parent.parent_op
-    return found
+    return any(isinstance(op, For | While) for op in ancestors(first) if op in ancestors(second))
 
 
 def _conflict(first: Access, second: Access) -> bool:

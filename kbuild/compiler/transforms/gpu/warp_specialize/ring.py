@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.nesting import ancestor_in
 from kbuild.compiler.ir.types import I1, I32, I64, MemDescType
 from kbuild.compiler.layout import unswizzled
 from kbuild.compiler.ops.control import For
@@ -107,7 +108,7 @@ class Ring:
         for load, tile in zip(self.loads, tiles):
             replace_uses(loop, load, tile)
         readers = _readers(tiles)
-        builder = Builder.before(min((_inside(reader, loop) for reader in readers), key=_order(loop)))
+        builder = Builder.before(min((ancestor_in(loop.body, reader) for reader in readers), key=_order(loop)))
         builder.add(WaitBarrier(_element(builder, self.full, slot), phase, tuple(tiles)))
         fenced = any(isinstance(reader, LocalLoad) for reader in readers)
         if not self.is_late:
@@ -169,7 +170,7 @@ def _retiring(loop: For) -> Op:
     it is the first that needs the result of any; or else the loop's end, where one more is in flight."""
     products = [op for op in loop.body if isinstance(op, WarpGroupDot)]
     values = [*loop.carried, *(product.result for product in products)]
-    users = (_inside(user, loop) for value in values if _is_product(value, loop) for user in value.users)
+    users = (ancestor_in(loop.body, user) for value in values if _is_product(value, loop) for user in value.users)
     needing = [user for user in users if not isinstance(user, WarpGroupDot)]
     return min(needing, key=_order(loop), default=loop.body.terminator)
 
@@ -196,9 +197,9 @@ def _readers(tiles: Sequence[Value]) -> list[Op]:
 def _after_reads(loop: For, readers: Sequence[Op]) -> Op:
     """The operation of the loop before which tiles can be given back: where the threads have what they read of them, or need
     what a product made of them, for which they have to wait anyway."""
-    last = max((_inside(reader, loop) for reader in readers), key=_order(loop))
+    last = max((ancestor_in(loop.body, reader) for reader in readers), key=_order(loop))
     if isinstance(last, WarpGroupDot):
-        return min((_inside(user, loop) for user in last.result.users), key=_order(loop))
+        return min((ancestor_in(loop.body, user) for user in last.result.users), key=_order(loop))
     assert last.next is not None, "a block ends in its terminator"
     return last.next
 
@@ -206,14 +207,6 @@ def _after_reads(loop: For, readers: Sequence[Op]) -> Op:
 def _order(loop: For) -> Callable[[Op], int]:
     """The place of an operation in the loop's body."""
     return {op: number for number, op in enumerate(loop.body)}.__getitem__
-
-
-def _inside(op: Op, loop: For) -> Op:
-    """The operation of a loop's body that is, or holds, another one."""
-    while op.parent is not loop.body:
-        assert op.parent_op is not None, "the operation is not inside the loop"
-        op = op.parent_op
-    return op
 
 
 def _element(builder: Builder, many: Value, slot: Value) -> Value:

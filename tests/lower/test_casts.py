@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,7 @@ def test_f32_narrows_to_the_nearest_f8(type_):
 @pytest.mark.parametrize("type_, numpy_type", [(F16, np.float16), (F32, np.float32), (F64, np.float64)], ids=str)
 def test_constants_have_the_bits_that_numpy_gives_them(type_, numpy_type):
     values = [0.0, -0.0, 1.0, 1 / 3, 65504.0, 65520.0, 1e-8, 6e-8, 1e-40, 1e39, -1e300, float("inf"), float("nan"), 2049.0]
+    values.append(sys.float_info.max)
     with np.errstate(over="ignore"):
         expected = [int(np.array(value, numpy_type).view(f"u{type_.bits // 8}")) for value in values]
     assert [float_bits(value, type_) for value in values] == expected

@@ -20,6 +20,7 @@ from kbuild.compiler.ir.types import (
     bit_width,
     element_of,
 )
+from kbuild.compiler.ops.elementwise import round_float
 from kbuild.errors import InternalError
 
 GLOBAL_POINTER = "ptr addrspace(1)"
@@ -100,15 +101,13 @@ def float_bits(value: float, type_: FloatType) -> int:
     special = (1 << exponent_bits) - 1 << mantissa_bits
     if math.isnan(value):
         return sign | (0x7F if type_.bits == 8 else special | 1 << (mantissa_bits - 1))
-    largest = {F8E4M3FN: 0x7E, F8E5M2: 0x7B}.get(type_, special)
-    if math.isinf(value):
-        return sign | (largest if type_ == F8E4M3FN else special)
+    keeps_infinity = math.isinf(value) and type_ != F8E4M3FN
+    magnitude = abs(value if keeps_infinity else round_float(value, type_))
+    if math.isinf(magnitude):
+        return sign | special
     bias = (1 << (exponent_bits - 1)) - 1
-    exponent = max(math.frexp(value)[1] - 1, 1 - bias) if value else 1 - bias
-    # Python's round() is to nearest even, and scaling by a power of two is exact.
-    steps = round(math.ldexp(abs(value), mantissa_bits - exponent))
-    bits = (exponent + bias - 1 << mantissa_bits) + steps
-    return sign | min(bits, largest)
+    exponent = max(math.frexp(magnitude)[1] - 1, 1 - bias) if magnitude else 1 - bias
+    return sign | (exponent + bias - 1 << mantissa_bits) + int(math.ldexp(magnitude, mantissa_bits - exponent))
 
 
 def _double_bits(value: float) -> int:

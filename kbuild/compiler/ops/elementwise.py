@@ -43,14 +43,13 @@ def round_float(value: float, type_: FloatType) -> float:
         return value
     bias = (1 << (type_.exponent_bits - 1)) - 1
     largest = 448.0 if type_.name == "f8E4M3FN" else (2 - 2.0**-type_.mantissa_bits) * 2.0**bias
-    if math.isinf(value):
-        return math.copysign(largest, value) if type_.bits == 8 else value
+    beyond = math.copysign(largest if type_.bits == 8 else math.inf, value)
+    if abs(value) > 2 * largest:  # Rounding the largest doubles to fewer digits would give more than a double holds.
+        return beyond
     exponent = max(math.frexp(value)[1] - 1, 1 - bias)
     steps = round(math.ldexp(value, type_.mantissa_bits - exponent))
     rounded = math.copysign(math.ldexp(steps, exponent - type_.mantissa_bits), value)  # -0.0 of a tiny negative number
-    if abs(rounded) > largest:
-        return math.copysign(largest if type_.bits == 8 else math.inf, value)
-    return rounded
+    return beyond if abs(rounded) > largest else rounded
 
 
 class Constant(Op, name="arith.constant", traits=PURE):

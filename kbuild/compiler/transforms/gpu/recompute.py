@@ -20,7 +20,7 @@ behind this one would find out that both are the same, and keep them.
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.pressure import words
+from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass

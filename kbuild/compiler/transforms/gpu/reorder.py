@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from kbuild.compiler.analysis.allocation import demands, place
 from kbuild.compiler.analysis.liveness import Interval, Liveness
-from kbuild.compiler.analysis.pressure import words
+from kbuild.compiler.analysis.tensor_registers import loop_words, words
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Trait, Value
 from kbuild.compiler.ir.nesting import ancestor_in, ancestors, is_within
@@ -142,7 +142,8 @@ def _entered(top: Op, op: Op, users: list[Op], target: Target) -> Block | None:
         return _branch_with(users, top)
     if isinstance(top, For) and _are_within(users, top.body) and isinstance(op, LocalLoad):
         fed = all(isinstance(user, Dot | WarpGroupDot) for user in users)
-        return top.body if fed and _pressure(top, op) > _SHARE * target.max_registers else None
+        crowded = loop_words(top) + words(op.results) > _SHARE * target.max_registers
+        return top.body if fed and crowded else None
     return None
 
 
@@ -153,13 +154,6 @@ def _branch_with(users: list[Op], choice: If) -> Block | None:
 
 def _are_within(users: list[Op], block: Block) -> bool:
     return all(is_within(user.parent_block, block) for user in users)
-
-
-def _pressure(loop: For, operand: LocalLoad) -> float:
-    """32-bit registers per thread of what a loop carries, its largest product besides, and an operand."""
-    carried = words(loop.carried)
-    products = [op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded]
-    return carried + max((words([product]) for product in products), default=0) + words([operand.result])
 
 
 def may_move(load: LocalLoad, place: Op) -> bool:

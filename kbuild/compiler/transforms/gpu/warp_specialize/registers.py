@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.pressure import words
+from kbuild.compiler.analysis.tensor_registers import loop_words
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.targets import REGISTER_FILE
 
 UNIT = 8
@@ -22,13 +21,7 @@ def share_out(loop: For, num_warps: int, producer_warps: int, most: int | None =
     if most is not None:
         return ()
     start = REGISTER_FILE // (32 * (num_warps + producer_warps)) // UNIT * UNIT
-    if start > MAX_REGISTERS or _pressure(loop) <= _SHARE * start:
+    if start > MAX_REGISTERS or loop_words(loop) <= _SHARE * start:
         return ()
     rest = (REGISTER_FILE - 32 * producer_warps * PRODUCER_REGISTERS) // (32 * num_warps)
     return PRODUCER_REGISTERS, min(rest // UNIT * UNIT, MAX_REGISTERS)
-
-
-def _pressure(loop: For) -> float:
-    """32-bit registers per thread of what a loop carries and of its largest product besides."""
-    products = [op.result for op in loop.body if isinstance(op, WarpGroupDot) and op.result not in loop.yielded]
-    return words(loop.carried) + max((words([product]) for product in products), default=0)

@@ -1,4 +1,4 @@
-"""How many registers values take."""
+"""How many registers of a thread tensors take."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import TensorType, bit_width
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.tensor import Dot
 
 
 def words(values: Iterable[Value]) -> float:
@@ -16,3 +19,9 @@ def words(values: Iterable[Value]) -> float:
         if isinstance(type_, TensorType) and type_.layout is not None:
             total += len(type_.layout.unique_registers()) * bit_width(type_) / 32
     return total
+
+
+def loop_words(loop: For) -> float:
+    """Those for what a loop carries, and for its largest product besides."""
+    products = [op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded]
+    return words(loop.carried) + max((words([product]) for product in products), default=0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
+from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.control import For
+from kbuild.compiler.transforms.gpu.slots import following_slot
 
 
 def counted(test: str = "slt", chosen: str = "%next, %zero", start: str = "%zero", bound: str = "%three",
@@ -57,3 +59,11 @@ def test_what_is_no_counter_of_a_ring(wrong: dict[str, str]) -> None:
     slots, _, values = counted(**wrong)
     assert slots.of(values["slot"]) is None and slots.of(values["after"]) is None
     assert slots.of(values["i"]) is None and slots.of(values["n"]) is None
+
+
+def test_the_counters_that_passes_write_are_known() -> None:
+    slots, loop, values = counted()
+    end = Builder.before(loop.body.terminator)
+    made = following_slot(end, values["slot"], values["zero"], values["one"], values["five"])
+    loop.body.terminator.set_operand(0, made.slot)
+    assert slots.of(values["slot"]) == Slot(0, loop, 5) and slots.of(made.slot) == Slot(1, loop, 5)

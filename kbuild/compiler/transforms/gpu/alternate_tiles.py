@@ -26,13 +26,14 @@ from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import I32, MemDescType
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, Select
+from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore, MemDescIndex, MemDescSubslice, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
+from kbuild.compiler.transforms.gpu.slots import following_slot
 
 _BUFFERS = 3
 """One that is filled, one that a dot in flight reads, and one that slower warps may still read."""
@@ -93,9 +94,7 @@ def _alternate(loop: For, tiles: Sequence[LocalAlloc]) -> None:
     for tile, buffer in zip(tiles, buffers):
         _fill(tile, buffer, slot)
     end = Builder.before(loop.body.terminator)
-    following = end.add(AddI(slot, one)).result
-    is_inside = end.add(CmpI(following, count, "slt")).result
-    yield_more(loop, [end.add(Select(is_inside, following, zero)).result])
+    yield_more(loop, [following_slot(end, slot, zero, one, count).slot])
 
 
 def _buffers_type(tile: LocalAlloc) -> MemDescType:

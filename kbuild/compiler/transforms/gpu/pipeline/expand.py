@@ -31,6 +31,7 @@ from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.schedule import Schedule, Stage
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
+from kbuild.compiler.transforms.gpu.slots import following_slot
 
 
 @dataclass
@@ -118,7 +119,8 @@ class _Expansion:
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
             self._issue(progress, iteration, predicate, write_slots if progress.stage.asynchronous else None)
         self._commit()
-        following = [self._following(slot, zero, one, counts[size]) for slot, size in zip(slot_arguments, self.sizes * 2)]
+        rings = zip(slot_arguments, self.sizes * 2)
+        following = [following_slot(self.builder, slot, zero, one, counts[size]).slot for slot, size in rings]
         if self.barriers is not None:
             phase = arguments[len(slots) - 1]
             turned = self.builder.add(XOrI(phase, one)).result
@@ -254,12 +256,6 @@ class _Expansion:
 
     def _integer(self, value: int) -> Value:
         return self.builder.add(Constant.of(value, I32)).result
-
-    def _following(self, slot: Value, zero: Value, one: Value, count: Value) -> Value:
-        """The buffer after this one, around the ring; `analysis.barriers` recognises this form."""
-        increased = self.builder.add(AddI(slot, one)).result
-        inside = self.builder.add(CmpI(increased, count, "slt")).result
-        return self.builder.add(Select(inside, increased, zero)).result
 
 
 def _named(hint: str, suffix: str) -> str:

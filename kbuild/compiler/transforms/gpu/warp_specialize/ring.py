@@ -31,6 +31,7 @@ from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
+from kbuild.compiler.transforms.gpu.slots import following_slot
 
 
 @dataclass(frozen=True)
@@ -126,15 +127,14 @@ class Ring:
     # Around the ring
 
     def following(self, builder: Builder, slot: Value, phase: Value) -> list[Value]:
-        """The slot after this one and its phase; `analysis.barriers` recognises the form."""
+        """The slot after this one and its phase."""
         zero, one, size = (builder.add(Constant.of(value, I32)).result for value in (0, 1, self.count))
-        increased = builder.add(AddI(slot, one)).result
-        inside = builder.add(CmpI(increased, size, "slt")).result
+        following = following_slot(builder, slot, zero, one, size)
         turned = builder.add(XOrI(phase, one)).result
-        return [builder.add(Select(inside, increased, zero)).result, builder.add(Select(inside, phase, turned)).result]
+        return [following.slot, builder.add(Select(following.is_inside, phase, turned)).result]
 
     def _previous(self, builder: Builder, slot: Value) -> Value:
-        """The slot before this one; `analysis.barriers` recognises the form."""
+        """The slot before this one; `analysis.slots` recognises the form."""
         zero, one, last = (builder.add(Constant.of(value, I32)).result for value in (0, -1, self.count - 1))
         first = builder.add(CmpI(slot, zero, "eq")).result
         return builder.add(Select(first, last, builder.add(AddI(slot, one)).result)).result

@@ -67,3 +67,9 @@ def test_the_counters_that_passes_write_are_known() -> None:
     made = following_slot(end, values["slot"], values["zero"], values["one"], values["five"])
     loop.body.terminator.set_operand(0, made.slot)
     assert slots.of(values["slot"]) == Slot(0, loop, 5) and slots.of(made.slot) == Slot(1, loop, 5)
+
+
+def test_the_next_iteration_numbers_a_buffer_one_lower() -> None:
+    loop, other = counted()[1], counted()[1]
+    assert Slot(1, loop, 3).around(loop) == Slot(0, loop, 3) and Slot(0, loop, 3).around(loop) == Slot(2, loop, 3)
+    assert Slot(1, loop, 3).around(other) == Slot(1, loop, 3) and Slot(2).around(loop) == Slot(2)

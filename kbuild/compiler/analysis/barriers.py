@@ -386,13 +386,7 @@ def _entering(loop: For, state: State) -> State:
 def _around(loop: For, state: State) -> State:
     """The end of an iteration, as the start of the next one sees it."""
 
-    def turn(access: Access) -> Access:
-        slot = access.slot
-        if slot is None or slot.loop is not loop:
-            return access
-        return access._replace(slot=slot._replace(offset=(slot.offset - 1) % slot.modulus))
-
-    return state.map(turn)
+    return state.map(lambda a: a._replace(slot=a.slot.around(loop)) if a.slot is not None else a)
 
 
 def _leaving(loop: For, state: State) -> State:

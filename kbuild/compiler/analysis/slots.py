@@ -27,6 +27,10 @@ class Slot(NamedTuple):
         """Whether two numbers may be the same, in one iteration."""
         return self.offset == other.offset or self[1:] != other[1:]
 
+    def around(self, loop: For) -> Slot:
+        """The same buffer as the next iteration of a loop numbers it."""
+        return self if self.loop is not loop else self._replace(offset=(self.offset - 1) % self.modulus)
+
 
 class SlotNumbers:
     """What is known of the values that number buffers."""

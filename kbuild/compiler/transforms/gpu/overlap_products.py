@@ -235,10 +235,7 @@ def _position(dot: WarpGroupDot, loop: For) -> int:
 
 def _turned(place: _Place, loop: For) -> _Place:
     """A place of the iteration before, as this iteration numbers its buffers."""
-    slot = place.slot
-    if slot is None or slot.loop is not loop:
-        return place
-    return _Place(place.allocation, slot._replace(offset=(slot.offset - 1) % slot.modulus))
+    return place if place.slot is None else _Place(place.allocation, place.slot.around(loop))
 
 
 def _written(op: Op) -> Sequence[Value]:

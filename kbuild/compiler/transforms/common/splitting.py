@@ -12,6 +12,7 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.ops.control import Condition, For, If, While, Yield
+from kbuild.compiler.ops.elementwise import Select
 
 
 class Splitting:
@@ -31,7 +32,12 @@ class Splitting:
 
     def parts_as(self, value: Value, types: Sequence[Type], build: Builder) -> Sequence[Value]:
         """The parts of a value in the given types, which are those of the place that it goes to."""
-        raise NotImplementedError
+        return self.parts[value]
+
+    def chosen_parts(self, op: Select) -> Sequence[Value]:
+        """The parts of a choice by a scalar: the same, or chosen alike."""
+        build, pairs = Builder.before(op), zip(self.parts[op.true_value], self.parts[op.false_value])
+        return [a if a is b else build.add(Select(op.condition, a, b)).result for a, b in pairs]
 
     def whole(self, value: Value) -> Value:
         """A value for a place that is not split."""

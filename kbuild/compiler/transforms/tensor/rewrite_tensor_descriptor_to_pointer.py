@@ -83,17 +83,13 @@ class _Descriptors(Splitting):
         block = value.type.block
         return [PointerType(block.element), *[I32] * block.rank, *[I64] * block.rank, I1]
 
-    def parts_as(self, value: Value, types: Sequence[Type], build: Builder) -> Sequence[Value]:
-        return self.parts[value]
-
     def operation(self, op: Op) -> None:
         build = Builder.before(op)
         match op:
             case MakeTensorDescriptor():
                 self.parts[op.results[0]] = _parts(build, op)
             case Select() if op.true_value in self.parts:
-                pairs = zip(self.parts[op.true_value], self.parts[op.false_value])
-                self.parts[op.results[0]] = [a if a is b else build.add(Select(op.condition, a, b)).result for a, b in pairs]
+                self.parts[op.result] = self.chosen_parts(op)
             case DescriptorLoad():
                 block = op.results[0].type
                 assert isinstance(block, TensorType)

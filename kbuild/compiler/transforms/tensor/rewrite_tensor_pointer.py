@@ -67,9 +67,6 @@ class _BlockPointers(Splitting):
         tile = tile_of(value.type)
         return None if tile is None else [PointerType(tile.element), *[I64] * (2 * tile.rank), *[I32] * tile.rank]
 
-    def parts_as(self, value: Value, types: Sequence[Type], build: Builder) -> Sequence[Value]:
-        return self.parts[value]
-
     def operation(self, op: Op) -> None:
         build = Builder.before(op)
         match op:
@@ -81,35 +78,33 @@ class _BlockPointers(Splitting):
                 moved = [build.add(AddI(at, by)).result for at, by in zip(pointer.offsets, op.offsets)]
                 self.parts[op.results[0]] = BlockPointer(pointer.base, pointer.shape, pointer.strides, tuple(moved)).parts
             case Select() if op.true_value in self.parts:
-                pairs = zip(self.parts[op.true_value], self.parts[op.false_value])
-                self.parts[op.results[0]] = [a if a is b else build.add(Select(op.condition, a, b)).result for a, b in pairs]
+                self.parts[op.result] = self.chosen_parts(op)
             case Load() if op.ptr in self.parts:
                 self._load(op, build)
             case Store() if op.ptr in self.parts:
                 self._store(op, build)
 
     def _load(self, op: Load, build: Builder) -> None:
-        tile = tile_of(op.ptr.type)
-        assert tile is not None
-        pointer = BlockPointer.of(self.parts[op.ptr])
-        indices = _indices(build, tile, pointer)
-        mask = _mask(build, tile, pointer, indices, op.boundary_check)
+        pointers, mask = self._access(op, build)
         other = None
         if mask is not None and op.padding:
             filling = 0 if op.padding == "zero" else math.nan
-            other = build.add(Constant.of(filling, tile)).result
-        pointers = addresses(build, tile, pointer.base, pointer.strides, indices)
+            other = build.add(Constant.of(filling, op.result.type)).result
         op.replace_by(build.add(Load(pointers, mask, other, (), "", op.cache, op.eviction, op.volatile)))
 
     def _store(self, op: Store, build: Builder) -> None:
+        pointers, mask = self._access(op, build)
+        build.add(Store(pointers, op.value, mask, (), op.cache, op.eviction))
+        op.erase()
+
+    def _access(self, op: Load | Store, build: Builder) -> tuple[Value, Value | None]:
+        """The pointers of a tile's elements, and which of them lie inside the tensor."""
         tile = tile_of(op.ptr.type)
         assert tile is not None
         pointer = BlockPointer.of(self.parts[op.ptr])
         indices = _indices(build, tile, pointer)
         mask = _mask(build, tile, pointer, indices, op.boundary_check)
-        pointers = addresses(build, tile, pointer.base, pointer.strides, indices)
-        build.add(Store(pointers, op.value, mask, (), op.cache, op.eviction))
-        op.erase()
+        return addresses(build, tile, pointer.base, pointer.strides, indices), mask
 
 
 def _indices(build: Builder, tile: TensorType, pointer: BlockPointer) -> list[Value]:

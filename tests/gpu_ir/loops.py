@@ -209,3 +209,22 @@ LOOPS = {
     "invariant": INVARIANT,
     "nested": NESTED,
 }
+
+TURNS = f"""
+  %end: i32 = arith.subi %n, %c1
+  %sum, %last: tensor<32x32xf32>, !tt.ptr<f16> = scf.for %c0, %n, %c1, init=[%zeros, %b]
+      body(%i: i32, %acc: tensor<32x32xf32>, %to: !tt.ptr<f16>) {{
+    %k: i32 = arith.muli %i, %c32
+    %more: i32 = arith.addi %i, %c1
+    %following: i32 = arith.minsi %more, %end
+    %next: i32 = arith.muli %following, %c32
+    {pointers("ap", "%a", "%k")}{pointers("tp", "%to", "%next")}
+    %x: tensor<32x32xf16> = tt.load %ap
+    %y: tensor<32x32xf16> = tt.trans %x {{order = [1, 0]}}
+    %d: tensor<32x32xf32> = tt.dot %x, %y, %acc
+    tt.store %tp, %x
+    scf.yield %d, %a
+  }}
+  tt.store %out_pointers, %sum
+"""
+"""Stores the tile that it has read where the next one is: in b at first, then in a, of which it reads."""

@@ -18,7 +18,7 @@ from kbuild.compiler.ops.tensor import Dot, Load
 from kbuild.compiler.targets import SM_80, Target
 from tests.analysis.races import races
 
-from .loops import LOOPS, kernel
+from .loops import LOOPS, TURNS, kernel
 
 POSITION = SM_80.gpu_pipeline.index("pipeline")
 BEFORE = tuple(name for name in SM_80.gpu_pipeline[:POSITION] if name != "canonicalize_pointers")
@@ -107,3 +107,10 @@ def test_unknown_instructions_do_not_run_for_iterations_that_do_not_exist() -> N
     module = parse_module(kernel(body, 3))
     run_pipeline(module, SM_80, (*BEFORE, "pipeline"))
     assert not ops(module, AsyncCopyGlobalToLocal) and len(ops(module, Load)) == 1
+
+
+@pytest.mark.parametrize("iterations", range(6))
+def test_no_load_comes_before_a_store_to_an_array_of_which_the_loop_takes_turns(iterations: int) -> None:
+    reference, final = (parse_module(kernel(TURNS, 3)) for _ in range(2))
+    run_pipeline(final, SM_80, SM_80.gpu_pipeline)
+    np.testing.assert_array_equal(result(final, iterations), result(reference, iterations))

@@ -87,6 +87,11 @@ def _large_offsets(table, out, n):
     return {"out": np.concatenate([np.where(r % 2, table[0], -1), table[r]])}
 
 
+def _offsets_from_memory(table, keys, out):
+    place = (keys[16:32].astype(np.int64) - keys[0]) % 2**32
+    return {"out": np.concatenate([np.full(16, -1), *[table[place]] * 3])}
+
+
 def _below_zero(x, out, shift):
     r = np.arange(128)
     quotient, rest = np.trunc((r - shift) / 16).astype(int), np.fmod(r - shift, 16)
@@ -111,6 +116,10 @@ CASES = [
     Case("large_offsets", "undefined.py", "large_offsets",
          lambda rng: {"table": rng.permutation(512).astype(np.int32), "out": poisoned(1024, dtype=np.int32), "n": 2147483640},
          _large_offsets, num_warps=1),
+    Case("offsets_from_memory", "undefined.py", "offsets_from_memory",
+         lambda rng: {"table": rng.standard_normal(64), "out": poisoned(64, dtype=np.float64),
+                      "keys": np.concatenate([[2147483640] * 16, -2147483640 + rng.integers(-16, 48, 16)]).astype(np.int32)},
+         _offsets_from_memory, num_warps=1),
     _integer_case("halves_to_int8", np.float16, np.int8),
     _integer_case("floats_to_uint16", np.float32, np.uint16),
     _integer_case("floats_to_int32", np.float32, np.int32),

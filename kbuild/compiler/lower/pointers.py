@@ -135,7 +135,7 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                 size = memory_bits(pointee.pointee) // 8
                 if moved != "0":
                     kind = memory_type(pointee.pointee)
-                    if emit.wrapping.may_wrap(offset):
+                    if emit.wrapping.may_wrap(offset) or emit.wrapping.is_sum_from_memory(offset):
                         # LLVM's strength reduction makes one address of another by the difference of their indices before
                         # these are extended (it looks through the `sext` of a GEP's index).
                         moved = emit.opaque(moved, "i64")

@@ -120,6 +120,20 @@ def large_offsets(table, out, n):
 
 
 @triton.jit
+def offsets_from_memory(table, keys, out):
+    """Differences of numbers that were loaded wrap around as well: what is far away in one access is near in the next."""
+    r = tl.arange(0, 16)[None, :]
+    start = tl.load(keys + tl.full((1, 16), 0, tl.int32))
+    for i in tl.static_range(3):
+        is_loaded = (r + 16) < tl.full((), 16 * (i + 1), tl.int32)
+        key = tl.where(is_loaded, tl.load(keys + 16 + r, mask=is_loaded), 0)
+        place = key - start
+        tl.store(out + 16 * i + r, tl.load(table + place.to(tl.int64), mask=(place >= 0) & (place < 64), other=-1))
+    place = tl.load(keys + 16 + r) - tl.load(keys)
+    tl.store(out + 48 + r, tl.load(table + place, mask=(place >= 0) & (place < 64), other=-1))
+
+
+@triton.jit
 def chosen_constants(out, n):
     """Of two constants the one beyond the range is converted."""
     if n < 0:

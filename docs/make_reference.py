@@ -65,7 +65,9 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def key_doc(key: schema.Key) -> str:
-    """What a key means: the doc string of the field that it fills."""
+    """What a key means: its own doc, or the doc string of the field that it fills."""
+    if key.doc:
+        return key.doc
     cls, field = key.fills
     if cls is CompileOptions and (option := by_name(field)):
         return sentence(option) + (f" Triton's name of `{option.name}`." if key.name == option.alias else "")

@@ -17,7 +17,7 @@ from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Config, Ke
 from kbuild.aot.matrix import points
 from kbuild.aot.parameters import Function, Parameter, functions
 from kbuild.aot.positions import Path as KeyPath
-from kbuild.aot.reader import Reader, described, is_value, one_line, suggestion
+from kbuild.aot.reader import Reader, described, is_value, names_of, one_line, suggestion, with_defaults
 from kbuild.errors import ManifestError
 from kbuild.options import CompileOptions, options
 
@@ -83,8 +83,9 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
 def _presumed(table: Mapping[str, Any]) -> Function:
     """A function with the parameters that the tables name, so that one which cannot be found hides no other mistake."""
     configs = table.get("config")
-    tables = [table.get("args"), table.get("matrix"), *(configs if isinstance(configs, list) else ())]
+    tables = [table.get("args"), table.get("matrix"), table.get("defaults"), *(configs if isinstance(configs, list) else ())]
     run_time, *compile_time = ([*entry] if isinstance(entry, Mapping) else [] for entry in tables)
+    run_time = [name for key in run_time for name in names_of(key)]
     names = dict.fromkeys(run_time, False) | {name: True for entry in compile_time for name in entry if name not in run_time}
     return Function(tuple(Parameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()), "")
 
@@ -173,7 +174,7 @@ def _arguments(
     axes = {axis.name: axis for axis in matrix}
     found: dict[str, Argument] = {}
     referenced: set[str] = set()
-    given: Mapping[str, Any] = reader.get(path, table, dict, {})
+    given = reader.spread(path, reader.get(path, table, dict, {}))
     for name, text in given.items():
         key = (*path, name)
         if not reader.name(key, name):
@@ -251,7 +252,7 @@ def _hints(marks: list[str]) -> tuple[str, ...]:
 def _grid_arguments(reader: Reader, path: KeyPath, table: Mapping[str, Any], taken: set[str]) -> tuple[Argument, ...]:
     """Arguments of the launch that the kernel itself does not take."""
     found: list[Argument] = []
-    for name, text in reader.get(path, table, dict, {}).items():
+    for name, text in reader.spread(path, reader.get(path, table, dict, {})).items():
         key = (*path, name)
         if name in taken:
             reader.error(key, "is a parameter of the kernel or an axis already", "the grid may name those as they are")
@@ -268,9 +269,11 @@ def _specializations(
     """The sets of hints of `[[kernel.specialize]]`, such as `{ name = "aligned", K = 16, stride_bn = 1 }`."""
     arguments = {argument.name: argument for argument in args}
     axes = {axis.name: axis.values for axis in matrix}
+    order = list(arguments)
     found: list[Specialization] = []
     for key, entry in reader.tables((*path, "specialize"), table):
         hints: list[tuple[str, str]] = []
+        entry = reader.spread(key, entry)
         called = "" if "name" in arguments else reader.get((*key, "name"), entry, str, "")
         for name, value in entry.items():
             if name == "name" and name not in arguments:
@@ -286,6 +289,7 @@ def _specializations(
                     (*key, name), f"{described(value)} is no specialisation of {type_}", "16, 8: divisible by it; 1: equal to it"
                 )
             hints.append((name, str(value)))
+        hints.sort(key=lambda hint: order.index(hint[0]))  # A key may name several that do not follow each other.
         found.append(Specialization(tuple(hints), called))
     return tuple(found) or (Specialization(),)
 
@@ -316,24 +320,30 @@ def _configs(
     taken = {argument.name for argument in args} | {axis.name for axis in matrix}
     needed = [p.name for p in function.parameters if p.is_constexpr and not p.has_default and p.name not in taken]
     entries = reader.tables((*path, "config"), table) or [(path, {})]
+    shared_path = (*path, "defaults")
+    shared = reader.get(shared_path, table, dict, {})
+    if "when" in shared:
+        reader.error((*shared_path, "when"), "defaults are for all configurations", "give `when` in config")
+    shared_options = _options(reader, shared_path, shared)
+    shared_values = _meta_parameters(reader, shared_path, shared, parameters, taken)
     found: list[Config] = []
     for key, entry in entries:
         when = reader.get((*key, "when"), entry, dict, {})
         where = condition(reader, (*key, "when"), when, matrix, args, specializations)
         facts = guards(reader, (*key, "when"), when, args)
-        chosen = _options(reader, key, entry)
-        values = _meta_parameters(reader, key, entry, parameters, taken)
+        chosen = CompileOptions(**{**shared_options, **_options(reader, key, entry)})
+        values = with_defaults(_meta_parameters(reader, key, entry, parameters, taken), shared_values)
         given = {name: value for name, value in chosen.values("variant").items() if value is not None and name not in taken}
         values |= {name: value for name, value in given.items() if name in parameters}
         for name in needed:
-            if name not in values and name not in entry:
+            if name not in values and name not in entry and name not in shared:
                 reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
         found.append(Config(where, facts, tuple(values.items()), chosen))
     return tuple(found)
 
 
-def _options(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> CompileOptions:
-    """The options that a configuration gives; mistakes are noted, and leave the default."""
+def _options(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a configuration gives, by their own names; mistakes are noted, and left out."""
     legal: dict[str, Any] = {}
     for known in options("variant"):
         for name in known.names:
@@ -344,7 +354,7 @@ def _options(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Compile
                 if known.name in legal:
                     reader.error((*path, name), f"is another name of {known.name}, which is given as well")
                 legal[known.name] = value
-    return CompileOptions(**legal)
+    return legal
 
 
 def _meta_parameters(

@@ -8,7 +8,7 @@ from typing import Any
 
 from kbuild.aot import expressions, schema
 from kbuild.aot.expressions import Expression
-from kbuild.aot.load_verify import read_texts, read_values
+from kbuild.aot.load_verify import read_defaults, read_texts, read_values
 from kbuild.aot.load_when import condition, guards
 from kbuild.aot.manifest import Argument, Axis, Bucket, Config, Specialization, Tune, Value, Verify
 from kbuild.aot.positions import Path as KeyPath
@@ -41,14 +41,15 @@ def load_tune(
             reader.error(path, 'missing key "sizes"', "how many elements each pointer points to")
     known = {name for config in configs for name, _ in config.constexprs}
     common = _candidates(reader, path, given, known)
+    scalars = [argument for argument in args + grid_args if not argument.is_pointer]
+    defaults = read_defaults(reader, path, given, scalars)
     buckets = []
     for key, entry in reader.tables((*path, "bucket"), given):
         reader.keys(key, entry, schema.BUCKET.names, schema.BUCKET.required)
         when = reader.get((*key, "when"), entry, dict, {})
         where = condition(reader, (*key, "when"), when, matrix, args, specializations)
         facts = guards(reader, (*key, "when"), when, args)
-        scalars = [argument for argument in args + grid_args if not argument.is_pointer]
-        values = read_values(reader, (*key, "values"), reader.get((*key, "values"), entry, dict, {}), scalars)
+        values = read_values(reader, (*key, "values"), reader.get((*key, "values"), entry, dict, {}), scalars, defaults)
         numbers = {name: value for name, value in values if isinstance(value, int)}
         for guard in facts:
             if numbers.keys() >= set(guard.arguments):

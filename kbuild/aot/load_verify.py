@@ -9,7 +9,7 @@ from kbuild.aot import expressions, schema
 from kbuild.aot.descriptors import expanded
 from kbuild.aot.manifest import Argument, Verify
 from kbuild.aot.positions import Path as KeyPath
-from kbuild.aot.reader import Reader, described
+from kbuild.aot.reader import Reader, described, with_defaults
 from kbuild.errors import ManifestError
 
 
@@ -28,7 +28,8 @@ def load_verify(
     integers = [argument.name for argument in scalars if _is_integer(argument.type)]
     sizes = read_texts(reader, (*path, "sizes"), given, pointers, pointers)
     loops = read_texts(reader, (*path, "loops"), given, integers, ())
-    values = [read_values(reader, key, entry, scalars) for key, entry in reader.tables((*path, "values"), given)]
+    defaults = read_defaults(reader, path, given, scalars)
+    values = [read_values(reader, key, entry, scalars, defaults) for key, entry in reader.tables((*path, "values"), given)]
     zeros, ready = (_arrays(reader, (*path, key), given, pointers) for key in ("zeros", "ready"))
     return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given), zeros, ready)
 
@@ -59,7 +60,7 @@ def read_texts(
     reader: Reader, path: KeyPath, table: Mapping[str, Any], known: Collection[str], required: Collection[str]
 ) -> tuple[tuple[str, str], ...]:
     """A table of expressions."""
-    given = reader.get(path, table, dict, {})
+    given = reader.spread(path, reader.get(path, table, dict, {}))
     reader.keys(path, given, known, required)
     for name, text in given.items():
         if not isinstance(text, str):
@@ -67,12 +68,28 @@ def read_texts(
     return tuple((name, str(text)) for name, text in given.items())
 
 
+def read_defaults(reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument]) -> Mapping[str, Any]:
+    """The scalars of `defaults`, which launches need not give."""
+    path = (*path, "defaults")
+    given = reader.spread(path, reader.get(path, table, dict, {}))
+    _check_values(reader, path, given, scalars, ())
+    return given
+
+
 def read_values(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument]
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument], defaults: Mapping[str, Any]
 ) -> tuple[tuple[str, int | float | str], ...]:
-    """One launch's scalars."""
+    """One launch's scalars, with the defaults that it does not give itself."""
+    table = reader.spread(path, table)
+    _check_values(reader, path, table, scalars, [argument.name for argument in scalars if argument.name not in defaults])
+    return tuple(with_defaults(table, defaults).items())
+
+
+def _check_values(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument], required: Collection[str]
+) -> None:
     types = {argument.name: argument.type for argument in scalars}
-    reader.keys(path, table, types, types)
+    reader.keys(path, table, types, required)
     for name, value in table.items():
         is_integer = _is_integer(types.get(name, ""))
         if name in types and (isinstance(value, bool) or not isinstance(value, int | str if is_integer else int | float)):
@@ -80,7 +97,6 @@ def read_values(
             reader.error((*path, name), f"expected {expected}, found {described(value)}")
         elif is_integer and isinstance(value, int) and not _holds(types[name], value):
             reader.error((*path, name), f"{described(value)} is no {types[name]}")
-    return tuple(table.items())
 
 
 def _holds(type_: str, value: int) -> bool:
@@ -109,7 +125,9 @@ def check_expressions(
         known = constexprs | {name for name, value in launch if not isinstance(value, float)}
         for name, value in launch:
             if isinstance(value, str):
-                check_expression(reader, (*path, "values", number, name), value, known - {name})
+                own = (*path, "values", number, name)
+                place = own if own in reader.lines else (*path, "defaults", name)
+                check_expression(reader, place, value, known - {name})
 
 
 def check_expression(reader: Reader, path: KeyPath, text: str, names: Collection[str]) -> None:

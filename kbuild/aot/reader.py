@@ -23,7 +23,7 @@ class Reader:
         self.root = file.resolve().parent
         self.display = display
         self.table = table
-        self.lines = lines
+        self.lines = dict(lines)
         self.errors: list[ManifestError] = []
 
     def error(self, path: KeyPath, message: str, hint: str = "") -> None:
@@ -78,6 +78,18 @@ class Reader:
                 self.error((*path, index), f"expected a table, found {described(entry)}")
         return found
 
+    def spread(self, path: KeyPath, table: Mapping[str, Any]) -> dict[str, Any]:
+        """A table whose keys may name several arguments each, as `"M, N, K" = "i32"`, with a key for every one of them."""
+        found: dict[str, Any] = {}
+        for key, value in table.items():
+            for name in names_of(key):
+                if name in found:
+                    self.error((*path, key), f"{described(name)} is given twice")
+                if (*path, key) in self.lines:
+                    self.lines.setdefault((*path, name), self.lines[(*path, key)])
+                found.setdefault(name, value)
+        return found
+
     def name(self, path: KeyPath, value: object, reserved: Sequence[str] = RESERVED_NAMES) -> bool:
         """Checks a name that will stand in Python, C and file names."""
         if not isinstance(value, str):
@@ -91,6 +103,25 @@ class Reader:
         else:
             return True
         return False
+
+
+def names_of(key: str) -> list[str]:
+    """The arguments that a key is for: `M, N, K` are three."""
+    return [name.strip() for name in key.split(",")]
+
+
+def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with the defaults that it does not give itself.
+
+    Its own keys stay in their order, which names of variants show.  A default stands in front of the next key of `defaults` that
+    the table gives, or behind all: where both have one order, so has the whole.
+    """
+    names, order = list(defaults), list(given)
+    for index, name in enumerate(names):
+        if name not in given:
+            later = next((key for key in names[index + 1 :] if key in given), None)
+            order.insert(len(order) if later is None else order.index(later), name)
+    return {name: given[name] if name in given else defaults[name] for name in order}
 
 
 _TYPE_NAMES = {str: "a string", list: "a list", dict: "a table", int: "an integer", bool: "true or false", float: "a number"}

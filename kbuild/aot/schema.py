@@ -1,6 +1,6 @@
 """The keys of `kernels.toml`, table by table: what the loader takes, and what docs/schema.json and docs/manifest.md say.
 
-Each key names the field of manifest.py that it fills; the field's doc string is the key's description.
+Each key names the field of manifest.py that it fills; the field's doc string is the key's description, unless it has its own.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Key:
     required: bool = False
     repeated: bool = False
     """Whether it is an array of such tables."""
+    doc: str = ""
+    """What it means, where the field's doc string is about something else."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ CONFIG = Table("[[kernel.config]]", Config, (
     Key("<constexpr>", (Config, "constexprs"), _VALUE),
 ))  # fmt: skip
 
+DEFAULTS = Table("[kernel.defaults]", Config, tuple(key for key in CONFIG.keys if key.name != "when"))
+
 ARGS = Table("[kernel.args]", Argument, (
     Key("<argument>", (Argument, "type"), {"type": "string", "pattern": f"^(?:{TYPE}|{DESCRIPTOR})$"}),
 ))  # fmt: skip
@@ -123,6 +127,7 @@ LOOPS = Table("loops = { … }", Verify, (Key("<argument>", (Verify, "loops"), _
 
 VERIFY = Table("[kernel.verify]", Verify, (
     Key("sizes", (Verify, "sizes"), SIZES, True),
+    Key("defaults", (Verify, "values"), VALUES, doc="Values of all launches that do not give them."),
     Key("values", (Verify, "values"), VALUES, True, repeated=True),
     Key("loops", (Verify, "loops"), LOOPS),
     Key("grid", (Verify, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}),
@@ -148,6 +153,7 @@ TUNE = Table("[kernel.tune]", Tune, (
     Key("sizes", (Tune, "sizes"), SIZES),
     Key("candidates", (Bucket, "candidates"), CANDIDATES),
     Key("require", (Bucket, "require"), _TEXT),
+    Key("defaults", (Bucket, "values"), TUNE_VALUES, doc="Values of all buckets whose `values` do not give them."),
     Key("bucket", (Tune, "buckets"), BUCKET, True, repeated=True),
 ))  # fmt: skip
 
@@ -161,6 +167,7 @@ KERNEL = Table("[[kernel]]", Kernel, (
     Key("grid_args", (Kernel, "grid_args"), GRID_ARGS),
     Key("matrix", (Kernel, "matrix"), MATRIX),
     Key("specialize", (Kernel, "specializations"), SPECIALIZE, repeated=True),
+    Key("defaults", (Kernel, "configs"), DEFAULTS, doc="Meta-parameters and options of configurations that do not give them."),
     Key("config", (Kernel, "configs"), CONFIG, repeated=True),
     Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
     Key("op", (Kernel, "op"), {"type": "object"}),
@@ -188,7 +195,7 @@ MANIFEST = Table("", Manifest, (
 ))  # fmt: skip
 
 TABLES = (
-    MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, WHEN, EXCLUDE, VERIFY, SIZES, VALUES, LOOPS,
+    MANIFEST, PACKAGE, KERNEL, ARGS, GRID_ARGS, MATRIX, SPECIALIZE, CONFIG, DEFAULTS, WHEN, EXCLUDE, VERIFY, SIZES, VALUES, LOOPS,
     TUNE, BUCKET, TUNE_VALUES, CANDIDATES,
 )  # fmt: skip
 """All of them, in the order in which a manifest is read."""

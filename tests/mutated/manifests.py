@@ -73,7 +73,8 @@ arch = "sm_80"
 FAST = true
 [kernel.verify]
 sizes = { x = "n * stride", out = "n" }
-values = [{ factor = 2.5, n = 1000, stride = 1, rows = "n // 2" }]
+defaults = { "stride, rows" = 1, factor = 0.5 }
+values = [{ factor = 2.5, n = 1000, rows = "n // 2" }, { n = 7 }]
 loops = { n = "BLOCK" }
 grid = ["2"]
 zeros = ["out"]
@@ -91,19 +92,9 @@ source = "kernels.py"
 function = "tile_kernel"
 grid = ["cdiv(M, BLOCK_M)", "cdiv(N, BLOCK_N)"]
 unverified = "it only copies"
-[kernel.args]
-a = "tensordesc<fp16[BLOCK_M, BLOCK_N]>"
-c = "*fp16"
-M = "i32"
-N = "i32"
-[[kernel.config]]
-when = { arch = "sm_90" }
-BLOCK_M = 64
-BLOCK_N = 64
-cluster_size = 2
-[[kernel.config]]
-BLOCK_M = 32
-BLOCK_N = 64
+args = { a = "tensordesc<fp16[BLOCK_M, BLOCK_N]>", c = "*fp16", "M, N" = "i32" }
+defaults = { BLOCK_N = 64, num_warps = 8 }
+config = [{ when = { arch = "sm_90" }, BLOCK_M = 64, cluster_size = 2 }, { BLOCK_M = 32 }]
 """
 
 STRANGE: tuple[Any, ...] = (

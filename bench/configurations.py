@@ -40,12 +40,13 @@ def table_of(kernel: str) -> dict[str, Any]:
 
 def configurations(kernel: str, dtype: str, **facts: Any) -> list[Configuration]:
     """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take them too."""
+    table = table_of(kernel)
     point = {"arch": "sm_90", "dtype": dtype, "specialize": "aligned", **facts}
     found: list[Configuration] = []
-    for config in table_of(kernel)["config"]:
+    for config in table["config"]:
         when = {name: value if isinstance(value, list) else [value] for name, value in config.get("when", {}).items()}
         if all(point[name] in values for name, values in when.items() if name in point):
-            found.append({name: value for name, value in config.items() if name != "when"})
+            found.append({**table.get("defaults", {}), **{name: value for name, value in config.items() if name != "when"}})
     return found
 
 
@@ -57,6 +58,6 @@ def grid_of(kernel: str, m: int, n: int, tile: Configuration, num_sms: int) -> t
 @functools.cache  # It is asked for at every launch.
 def _grid_of(kernel: str, m: int, n: int, tile: tuple[tuple[str, Any], ...], num_sms: int) -> tuple[int, ...]:
     table = table_of(kernel)
-    names = {name for config in table["config"] for name in config}
+    names = {name for config in (table.get("defaults", {}), *table["config"]) for name in config}
     values = {**dict.fromkeys(names, 0), "cluster_size": 1, "M": m, "N": n, "num_sms": num_sms, **dict(tile)}
     return tuple(expressions.evaluate(expressions.parse(text, values, "grid"), values) for text in table["grid"])

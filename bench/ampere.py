@@ -4,7 +4,7 @@
 
 Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same configurations;
 each row shows the best of either, checked against torch in fp32: medians by CUDA events with a cold L2 cache, of launches in
-random order (`kbuild/aot/turns.py`).
+random order (`aot/tune/interleaved.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch_clock import TorchClock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-from kbuild.aot import turns  # noqa: E402
+from kbuild.aot.tune import interleaved  # noqa: E402
 
 TARGET = 80
 SHARED_LIMIT = 163 * 1024
@@ -228,8 +228,8 @@ def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]
     finalists: dict[Launch, Callable[[], None]] = {}
     for name in ("kbuild", "triton"):
         calls = {launch: launch.call for launch in launches if launch.compiler == name}
-        finalists |= {launch: calls[launch] for launch in turns.shortlist(calls, clock)}
-    times = turns.in_turns(finalists, clock)
+        finalists |= {launch: calls[launch] for launch in interleaved.shortlist(calls, clock)}
+    times = interleaved.in_turns(finalists, clock)
     for launch, us in times.items():
         print(f"    {launch.compiler} {launch.told}: {us:.1f} us", flush=True)
     best = {launch.compiler: launch for launch in sorted(times, key=times.__getitem__, reverse=True)}

@@ -16,7 +16,7 @@ except ModuleNotFoundError:  # Before Python 3.11.
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-from kbuild.aot import expressions  # noqa: E402
+from kbuild.aot.manifest import expressions  # noqa: E402
 
 Configuration = dict[str, Any]
 """Constants, `num_warps`, `num_stages`."""

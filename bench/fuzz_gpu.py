@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from random_programs.arrays import Argument, difference
 from random_programs.cubins import Record, digest, records
 
-from kbuild.aot.gpu import SCALARS, Gpu
+from kbuild.aot.tune.gpu import SCALARS, Gpu
 from kbuild.errors import ToolError
 
 PATIENCE = 30

@@ -3,7 +3,7 @@
     python bench/gpu.py --package dist/….whl --json out.json [--only matmul,attention] [--rows 'N4096 D128'] [--plot …]
 
 Needs torch and triton beside the built package.  Every result, the peers' too, is held against float64 before it is timed;
-times are medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`kbuild/aot/turns.py`);
+times are medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`aot/tune/interleaved.py`);
 Triton gets the best of the listed configurations and of those of kernels.toml.  `report.py` makes tables and a plot of the
 JSON, `ampere.py` compares sm_80 code, `static.py` counts without a GPU.
 """
@@ -35,7 +35,7 @@ from torch_clock import TorchClock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-from kbuild.aot import turns  # noqa: E402
+from kbuild.aot.tune import interleaved  # noqa: E402
 
 ROWS: list[dict[str, Any]] = []
 CLOCK = TorchClock(torch)
@@ -103,7 +103,7 @@ def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], 
         for choice, fits in zip(choices, fit)
         if fits
     }
-    return {name: calls[name] for name in turns.shortlist(calls, CLOCK)}
+    return {name: calls[name] for name in interleaved.shortlist(calls, CLOCK)}
 
 
 def error_of(found: torch.Tensor, right: torch.Tensor) -> float:
@@ -135,7 +135,7 @@ def row(
     errors = errors_of(calls, out, error)
     if unit == "GB/s" and work >= report.LARGE:
         calls["copy"] = copy_of(work)
-    times = turns.in_turns(calls, CLOCK)
+    times = interleaved.in_turns(calls, CLOCK)
     own, copied = times.pop("kbuild"), times.pop("copy", None)
     best = min(theirs, key=lambda name: times[name])
     peers = {"triton": times[best], **{name: times[name] for name in vendor}}
@@ -170,7 +170,7 @@ def record(
 def copy() -> None:
     """The device's copy, which memory-bound kernels are held against."""
     for power in (27, 28, 29):
-        us = turns.in_turns({"copy": copy_of(2 << power)}, CLOCK)["copy"]
+        us = interleaved.in_turns({"copy": copy_of(2 << power)}, CLOCK)["copy"]
         record("copy", f"device copy of 2^{power} bytes", us, 0.0, 2 << power, "GB/s", {}, {}, True)
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from kbuild.aot import cbuild, rendering  # noqa: E402
+from kbuild.aot.artifact import rendering  # noqa: E402
+from kbuild.aot.build.launcher import build_launcher  # noqa: E402
 from tests.launcher.example_package import example_table, fake_torch, write_archives  # noqa: E402
 from tests.launcher.hostile import Hostile  # noqa: E402
 
@@ -34,7 +35,7 @@ def make_package(root: Path) -> None:
     """The example package of the tests, its launcher under the sanitizers, and the stand-in for the driver."""
     table, rows = example_table()
     rendering.render(root / "example", table)
-    cbuild.build_launcher(root / "example", cc=["cc", *SANITIZE])
+    build_launcher(root / "example", cc=["cc", *SANITIZE])
     write_archives(root / "example", rows)
     fake = HERE.parent / "tests/launcher/fake_libcuda.c"
     subprocess.run(["cc", "-O1", "-g", "-shared", "-fPIC", fake, "-o", root / "libfakecuda.so", "-lpthread"], check=True)

@@ -24,9 +24,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from kbuild.aot import archive, cbuild, rendering, tables  # noqa: E402
-from kbuild.aot.manifest import Kernel, Manifest, Package  # noqa: E402
-from kbuild.aot.matrix import Variant  # noqa: E402
+from kbuild.aot.artifact import archive, rendering, tables  # noqa: E402
+from kbuild.aot.build.launcher import build_launcher  # noqa: E402
+from kbuild.aot.manifest.expand import Variant  # noqa: E402
+from kbuild.aot.manifest.model import Kernel, Manifest, Package  # noqa: E402
 
 SHAPES = {"four": (3, 1), "ten": (4, 6), "twenty_three": (6, 17)}
 """Kernels: pointers and integers that they take."""
@@ -60,7 +61,7 @@ def make_package(root: Path) -> None:
     manifest = Manifest(Package(directory.name, "1", ("sm_80",), ("sm_80",)), tuple(kernels))
     table = tables.make_table(manifest, [(variant, facts | {"archive_sha256": digest}) for variant, facts in built])
     rendering.render(directory, table)
-    cbuild.build_launcher(directory)
+    build_launcher(directory)
 
 
 def compile_native(root: Path) -> None:

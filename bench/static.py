@@ -69,9 +69,9 @@ def compiled_sample() -> dict[str, Row]:
     """The rows of every so many variants of the manifest, compiled in this process."""
     sys.path.insert(0, str(ROOT))
     import kbuild
-    from kbuild.aot.load import load
-    from kbuild.aot.matrix import expand
-    from kbuild.aot.plan import constexprs_of
+    from kbuild.aot.build.plan import constexprs_of
+    from kbuild.aot.manifest.expand import expand
+    from kbuild.aot.manifest.load import load
 
     manifest = load(ROOT / "kernels.toml", "kernels.toml")
     variants = sorted(expand(manifest).variants, key=lambda variant: variant.name)

@@ -1,4 +1,4 @@
-"""torch's current device, for the measurements of `kbuild/aot/turns.py`."""
+"""torch's current device, for the measurements of `aot/tune/interleaved.py`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ off: whether a change makes a shipped kernel slower.
     python bench/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128'] [--json out.json]
 
 All packages have one import name; the first is the baseline.  Every package's result is held against float64 before it is timed;
-then all are launched in random order with a cold L2 cache, and medians are compared (`kbuild/aot/turns.py`).  The table gives
+then all are launched in random order with a cold L2 cache, and medians are compared (`aot/tune/interleaved.py`).  The table gives
 the baseline's time over each package's: below 1 the package is slower.  Exit code 1 when a result is wrong or a row is slower
 than `--bound` allows.
 """
@@ -30,7 +30,7 @@ from typing import Any
 import gpu
 import torch
 
-from kbuild.aot import turns
+from kbuild.aot.tune import interleaved
 
 Call = Callable[[], Any]
 
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--name", default="kbuild_kernels", help="import name of the packages")
     parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,unaligned,persistent,fp8,attention")
     parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
-    parser.add_argument("--seconds", type=float, default=turns.SECONDS, help="of device time for each row (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=interleaved.SECONDS, help="of device time for each row (%(default)s)")
     parser.add_argument("--bound", type=float, default=0.0, help="least ratio that is no failure: 0.99 allows 1 %% more time")
     parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     options = parser.parse_args()
@@ -100,7 +100,7 @@ def load(wheel: str, name: str, index: int) -> ModuleType:
 def ptxas_of(package: Path) -> list[str]:
     """The versions of ptxas that a package's cubins name: of one PTX they make code whose speed differs by some per cent."""
     found: set[str] = set()
-    for path in (package / "cubins").glob("*.kbz"):  # kbuild/aot/archive.py says what is in there.
+    for path in (package / "cubins").glob("*.kbz"):  # kbuild/aot/artifact/archive.py says what is in there.
         data = path.read_bytes()
         start = 40 + int.from_bytes(data[4:8], "little")
         entry = json.loads(data[40:start])["entries"][0]
@@ -133,7 +133,7 @@ class Table:
 
         calls = {str(index): of(package) for index, package in enumerate(self.packages)}
         errors = gpu.errors_of(calls, out, error)
-        times = turns.in_turns(calls, gpu.CLOCK, self.options.seconds)
+        times = interleaved.in_turns(calls, gpu.CLOCK, self.options.seconds)
         ratios = [times["0"] / times[name] for name in calls]
         wrong = [name for name in calls if not errors[name] <= limit]
         self.wrong += len(wrong)

@@ -17,7 +17,7 @@ from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 import kbuild.language as tl
-from kbuild.aot import schema
+from kbuild.aot.manifest import schema
 from kbuild.compiler import library
 from kbuild.compiler.frontend.modules import ABSENT
 from kbuild.compiler.frontend.visitor import NOT_IN_KERNELS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
-from kbuild.aot.manifest import ARCHS, DTYPES
+from kbuild.aot.manifest.model import ARCHS, DTYPES
 from kbuild.compiler import interp
 from kbuild.compiler.ir.core import registered_ops
 from kbuild.compiler.ir.passes import Pass, parse_pass, registered_passes
@@ -48,14 +48,14 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 
 HOMES = {
     "llvmlite": (),
-    "numpy": ("aot/verify/", "aot/gpu.py", "compiler/interp/", "emulator/"),
-    "tomli": ("aot/load.py", "aot/tuned.py"),
-    "jinja2": ("aot/rendering.py",),
+    "numpy": ("aot/verify/", "aot/tune/gpu.py", "compiler/interp/", "emulator/"),
+    "tomli": ("aot/manifest/load.py", "aot/manifest/tuned.py"),
+    "jinja2": ("aot/artifact/rendering.py",),
     "subprocess": (
         "compiler/backend/cubin.py",
         "aot/toolchain.py",
-        "aot/ninja.py",
-        "aot/service.py",
+        "aot/build/ninja.py",
+        "aot/build/service.py",
         "emulator/driver/library.py",
     ),
 }

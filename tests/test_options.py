@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import kbuild
-from kbuild.aot import schema
-from kbuild.aot.compile_variant import compile_facts
+from kbuild.aot.build.compile_variant import compile_facts
+from kbuild.aot.manifest import schema
 from kbuild.cli.parser import parser
 from kbuild.emulator import load, run
 from kbuild.errors import UsageError

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import kbuild
-from kbuild.aot.load import load
-from kbuild.aot.matrix import Variant, expand
-from kbuild.aot.plan import constexprs_of
+from kbuild.aot.build.plan import constexprs_of
+from kbuild.aot.manifest.expand import Variant, expand
+from kbuild.aot.manifest.load import load
 
 ROOT = Path(__file__).parent.parent
 

@@ -18,13 +18,13 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import build as builder
-from kbuild.aot.cache import usable
+from kbuild.aot.artifact.sources import reached
+from kbuild.aot.build import project as builder
+from kbuild.aot.build.cache import usable
+from kbuild.aot.build.progress import Lines
 from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, prepare
-from kbuild.aot.load import load
-from kbuild.aot.progress import Lines
-from kbuild.aot.sources import reached
-from kbuild.aot.tuned import FILE as TUNED
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.tuned import FILE as TUNED
 from kbuild.errors import ErrorGroup
 from kbuild.options import DEFAULTS
 

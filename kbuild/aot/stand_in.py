@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kbuild.aot import toolchain
-from kbuild.aot.build import BUILD
+from kbuild.aot.build.project import BUILD
 from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import StandIn
 from kbuild.errors import UsageError

@@ -101,7 +101,7 @@ def described(error: KbuildError) -> str:
 def _step(words: Sequence[str]) -> int:
     import importlib  # Only here: a step needs its own module and no other.
 
-    module = importlib.import_module(f"kbuild.aot.{_STEPS[words[0]]}")
+    module = importlib.import_module(f"kbuild.aot.build.{_STEPS[words[0]]}")
     run: Callable[[list[str]], int] = module.main
     return run(list(words[1:]))
 

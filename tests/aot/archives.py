@@ -8,7 +8,7 @@ import zlib
 from hashlib import sha256
 from typing import Any
 
-from kbuild.aot.archive import Entry
+from kbuild.aot.artifact.archive import Entry
 
 HEADER = 40
 """Bytes before the index."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.archive import Entry, encode, write_archive
+from kbuild.aot.artifact.archive import Entry, encode, write_archive
 from tests.aot.archives import entries_of, index_of
 
 CUBIN = bytes(range(256)) * 40

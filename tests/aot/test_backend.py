@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot import backend
-from kbuild.aot import build as builder
+from kbuild.aot.build import project as builder
 from kbuild.errors import KbuildError
 from tests.aot.conftest import KERNEL
 

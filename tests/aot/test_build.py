@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot import toolchain
-from kbuild.aot.build import Options, Result, build
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, Result, build
 from kbuild.aot.files import templates_directory
-from kbuild.aot.progress import Progress
 from kbuild.errors import CompileError, KbuildError, ToolError, UsageError
 from kbuild.options import DEFAULTS
 from tests.aot.conftest import KERNEL, MANIFEST
@@ -213,8 +213,8 @@ def test_names_that_the_manifest_does_not_have(options: Options) -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from kbuild.aot.build import Options, build
-from kbuild.aot.progress import Progress
+from kbuild.aot.build.project import Options, build
+from kbuild.aot.build.progress import Progress
 from kbuild.options import DEFAULTS
 options = Options(
     project=Path(sys.argv[1]), environment={"PATH": sys.argv[2], "PYTHONPATH": sys.argv[3]}, kernels=sys.argv[4:],

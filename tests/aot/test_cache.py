@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.cache import Cache, usable
+from kbuild.aot.build.cache import Cache, usable
 
 KEY = "ab" + "0" * 62
 PARTS = {"cubin": b"\x7fELF" + bytes(300), "facts": b"{}"}
@@ -97,7 +97,7 @@ def test_the_entries_used_longest_ago_go_first(cache: Cache) -> None:
 HAMMER = """
 import sys
 from pathlib import Path
-from kbuild.aot.cache import Cache
+from kbuild.aot.build.cache import Cache
 cache, bad = Cache(Path(sys.argv[1]), capacity=20_000), 0
 for turn in range(150):
     for key in ("ab" + str(n) * 62 for n in range(4)):

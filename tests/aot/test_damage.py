@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import files, service
-from kbuild.aot.build import Options, build
-from kbuild.aot.progress import Progress
+from kbuild.aot import files
+from kbuild.aot.build import service
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
 from kbuild.errors import ToolError
 from tests.aot.conftest import KERNEL
 from tests.manifests import package_table

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbuild.aot import descriptors, rendering
-from kbuild.aot.load import load
-from kbuild.aot.matrix import Variant, expand
+from kbuild.aot.artifact import rendering
+from kbuild.aot.manifest import descriptors
+from kbuild.aot.manifest.expand import Variant, expand
+from kbuild.aot.manifest.load import load
 from kbuild.cli import main
 from kbuild.compiler import driver, interp
 from kbuild.compiler.ir.parser import parse_module

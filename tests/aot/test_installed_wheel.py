@@ -18,8 +18,8 @@ from typing import Any
 import numpy
 import pytest
 
-from kbuild.aot.build import Options, build
-from kbuild.aot.progress import Progress
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
 from tests.aot.conftest import KERNEL
 from tests.manifests import package_table
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.expressions import evaluate, parse
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Argument, Guard
-from kbuild.aot.matrix import Variant, expand
-from kbuild.aot.reader import with_defaults
+from kbuild.aot.manifest.expand import Variant, expand
+from kbuild.aot.manifest.expressions import evaluate, parse
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Argument, Guard
+from kbuild.aot.manifest.reader import with_defaults
 from kbuild.errors import KbuildError
 from tests.aot.conftest import KERNEL, MANIFEST
 from tests.manifests import package_table

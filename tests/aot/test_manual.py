@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kbuild.aot import schema
-from kbuild.aot.load import load
-from kbuild.aot.manifest import ARCHS, DTYPES, Config, Package
-from kbuild.aot.matrix import expand
+from kbuild.aot.manifest import schema
+from kbuild.aot.manifest.expand import expand
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import ARCHS, DTYPES, Config, Package
 from kbuild.options import options
 
 PAGE = (Path(__file__).parents[2] / "docs/manifest.md").read_text()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import expressions
-from kbuild.aot.load import load
-from kbuild.aot.manifest import ARCH_FEATURES, ARCHS, Argument, Config, Guard, Kernel, Specialization
-from kbuild.aot.matrix import Excluded, Variant, expand
+from kbuild.aot.manifest import expressions
+from kbuild.aot.manifest.expand import Excluded, Variant, expand
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import ARCH_FEATURES, ARCHS, Argument, Config, Guard, Kernel, Specialization
 from kbuild.compiler.targets import find_target, target_names
 from kbuild.options import DEFAULTS, CompileOptions, options
 

@@ -42,7 +42,7 @@ def test_mistakes_are_caught(described: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_it_says_what_it_is_at(described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbuild.aot.progress._SECONDS_OF_SILENCE", 0)
+    monkeypatch.setattr("kbuild.aot.build.progress._SECONDS_OF_SILENCE", 0)
     monkeypatch.setattr("kbuild.aot.verify.pool._SECONDS_BETWEEN_NOTES", 0)
     assert main(command(described, "--limit", "1", "--group", "logic")) == 0
     told = capsys.readouterr().err

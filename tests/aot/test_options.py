@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.load import load
-from kbuild.aot.matrix import expand
-from kbuild.aot.plan import Job, plan
+from kbuild.aot.build.plan import Job, plan
+from kbuild.aot.manifest.expand import expand
+from kbuild.aot.manifest.load import load
 from kbuild.errors import ErrorGroup
 
 

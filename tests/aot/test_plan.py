@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import ninja
+from kbuild.aot.build import ninja
+from kbuild.aot.build.plan import Job, Plan, plan
 from kbuild.aot.files import templates_directory
 from kbuild.aot.identity import (
     FileDigests,
@@ -26,10 +27,9 @@ from kbuild.aot.identity import (
     tree_digest,
     unseal,
 )
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Guard
-from kbuild.aot.matrix import Expansion, expand
-from kbuild.aot.plan import Job, Plan, plan
+from kbuild.aot.manifest.expand import Expansion, expand
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Guard
 from kbuild.options import DEFAULTS, options
 
 SOURCES = {"scale": "5" * 64}

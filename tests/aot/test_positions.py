@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomli
 
-from kbuild.aot.positions import Path, positions
+from kbuild.aot.manifest.positions import Path, positions
 from tests.aot.conftest import MANIFEST
 
 ODD = '''\

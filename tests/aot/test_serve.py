@@ -17,10 +17,10 @@ from tests.aot.processes import wait_until_gone, written_number
 
 ROOT = Path(__file__).parents[2]
 Process = subprocess.Popen[bytes]
-CLIENT = ROOT / "kbuild/aot/client.py"
+CLIENT = ROOT / "kbuild/aot/build/client.py"
 SERVER = """
 import os, socket, sys, time
-from kbuild.aot.serve import Server
+from kbuild.aot.build.serve import Server
 
 loaded = []
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kbuild.aot import gpu, progress
+from kbuild.aot.artifact.rendering import _map_context, python_doc
+from kbuild.aot.build import progress
 from kbuild.aot.files import write_atomic, write_if_changed
-from kbuild.aot.reader import described
-from kbuild.aot.rendering import _map_context, python_doc
+from kbuild.aot.manifest.reader import described
+from kbuild.aot.tune import gpu
 
 
 def test_a_bar_is_as_full_as_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot import toolchain
-from kbuild.aot.build import Options, build
-from kbuild.aot.progress import Progress
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
 from kbuild.compiler.backend.cubin import ptxas_version
 from kbuild.compiler.backend.ptxas_wheels import installed
 from kbuild.errors import ToolError

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kbuild.aot import build as builder
-from kbuild.aot import tuned
-from kbuild.aot.load import load
-from kbuild.aot.matrix import Variant, expand
-from kbuild.aot.tune import SECONDS, Device, Program, obstacle, programs_at_once, short, tasks, variants_of
-from kbuild.aot.tuned import Entry
+from kbuild.aot.build import project as builder
+from kbuild.aot.manifest import tuned
+from kbuild.aot.manifest.expand import Variant, expand
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.tuned import Entry
+from kbuild.aot.tune.tune import SECONDS, Device, Program, obstacle, programs_at_once, short, tasks, variants_of
 from kbuild.aot.verify.cases import Case
 from kbuild.cli import main
 from kbuild.cli.verbs import tune as verb

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbuild.aot.load import load
-from kbuild.aot.matrix import expand
+from kbuild.aot.manifest.expand import expand
+from kbuild.aot.manifest.load import load
 from kbuild.aot.verify.cases import Case, cases
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.data import numbers
@@ -288,7 +288,7 @@ def test_no_cache_runs_everything_anew(
 def test_what_takes_long_says_what_it_is_at(
     verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbuild.aot.progress._SECONDS_OF_SILENCE", 0)
+    monkeypatch.setattr("kbuild.aot.build.progress._SECONDS_OF_SILENCE", 0)
     monkeypatch.setattr("kbuild.aot.verify.pool._SECONDS_BETWEEN_NOTES", 0)
     assert main(["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache"]) == 0
     assert "  … scale.sm_80.fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3: run 2 of 4\n" in capsys.readouterr().err

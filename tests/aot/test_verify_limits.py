@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbuild.aot.load import load
-from kbuild.aot.matrix import expand
+from kbuild.aot.manifest.expand import expand
+from kbuild.aot.manifest.load import load
 from kbuild.aot.verify.session import Options, verify
 from kbuild.aot.verify.verdict import Verdict, Wanted
 from kbuild.cli import main

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.assemble import Built, driver_of
-from kbuild.aot.build import Options, Result, build
-from kbuild.aot.manifest import Manifest, Package
-from kbuild.aot.progress import Progress
-from kbuild.aot.wheel import make_wheel, needed_libraries, platform_tag
+from kbuild.aot.artifact.wheel import make_wheel, needed_libraries, platform_tag
+from kbuild.aot.build.assemble import Built, driver_of
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, Result, build
+from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.errors import ToolError
 from tests.aot.archives import entries_of
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.build import Options, build
-from kbuild.aot.progress import Progress
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
 from kbuild.emulator.driver import StandIn
 from tests.manifests import package_table
 from tests.zoo.case import KERNELS

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy
 import pytest
 
-from kbuild.aot.build import Options, build
-from kbuild.aot.progress import Progress
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
 from kbuild.emulator.driver import Result, StandIn
 from tests.driver.conftest import VECTORS
 from tests.manifests import package_table

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.build import Options, build
-from kbuild.aot.progress import Progress
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
 from kbuild.cli import main
 from kbuild.emulator.driver import StandIn
 from tests.driver.conftest import ROOT

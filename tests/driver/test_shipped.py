@@ -20,12 +20,12 @@ from typing import Any
 import numpy
 import pytest
 
-from kbuild.aot import selection
-from kbuild.aot.build import Options, build
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Guard
-from kbuild.aot.matrix import Variant, expand
-from kbuild.aot.progress import Progress
+from kbuild.aot.artifact import selection
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
+from kbuild.aot.manifest.expand import Variant, expand
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Guard
 from kbuild.emulator.driver import StandIn
 from tests.driver.conftest import ROOT
 from tests.driver.cuda import Cuda

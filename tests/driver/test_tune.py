@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kbuild.aot import tuned
+from kbuild.aot.manifest import tuned
 from tests.manifests import package_table
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +64,11 @@ values = { M = 64, N = 64, K = 128, stride_am = 128, stride_ak = 1, stride_bk = 
 RUN = """
 import os
 import sys
-from kbuild.aot import gpu, turns
+from kbuild.aot.tune import gpu
+from kbuild.aot.tune import interleaved
 from kbuild.cli import main
 from kbuild.emulator.driver import StandIn
-gpu._CACHE_BYTES, turns.MOST_ROUNDS, turns.LEAST_ROUNDS = 4096, 3, 1
+gpu._CACHE_BYTES, interleaved.MOST_ROUNDS, interleaved.LEAST_ROUNDS = 4096, 3, 1
 assert main(["tune", "--dry-run", "-q"]) == 0  # The stand-in has to find the PTX of all cubins.
 # Late streams, as a GPU's: what is done before all of a batch is asked for cannot be timed.
 with StandIn(["sm_90"], builds=["build/tune"], streams="late") as driver:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import cbuild, rendering
+from kbuild.aot.artifact import rendering
+from kbuild.aot.build.launcher import build_launcher
 from tests.launcher.example_package import HERE, Driver, World, example_table, fake_torch, write_archives
 
 
@@ -18,7 +19,7 @@ def built_package(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("site")
     table, rows = example_table()
     rendering.render(root / "example", table)
-    cbuild.build_launcher(root / "example")
+    build_launcher(root / "example")
     write_archives(root / "example", rows)
     return root
 

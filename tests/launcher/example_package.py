@@ -12,9 +12,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.aot import rendering, tables
-from kbuild.aot.manifest import Argument, Axis, Guard, Kernel, Manifest, Package
-from kbuild.aot.matrix import Variant
+from kbuild.aot.artifact import rendering, tables
+from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.manifest.model import Argument, Axis, Guard, Kernel, Manifest, Package
 from kbuild.options import DEFAULTS, by_name
 
 HERE = Path(__file__).parent

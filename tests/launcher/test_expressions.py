@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from kbuild.aot import expressions
 from kbuild.aot.files import templates_directory
+from kbuild.aot.manifest import expressions
 from kbuild.errors import ManifestError
 
 NAMES = ("a", "b", "c")

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy
 import pytest
 
-from kbuild.aot import cbuild, rendering
+from kbuild.aot.artifact import rendering
+from kbuild.aot.build.launcher import build_launcher, core_command, link_command
 from kbuild.errors import ToolError
 from tests.launcher.example_package import Tensor, example_table, image_of
 from tests.launcher.test_launch import DLPackArray
@@ -321,21 +322,21 @@ def test_a_library_is_built_from_a_relative_path(built_package, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     table, _ = example_table()
     rendering.render(Path("example"), table)
-    built = cbuild.build_launcher(Path("example"))
+    built = build_launcher(Path("example"))
     assert built.read_bytes() == (built_package / "example" / "_launcher.abi3.so").read_bytes()
 
 
 def test_library_is_the_same_wherever_it_is_built(built_package, tmp_path):
     table, _ = example_table()
     rendering.render(tmp_path / "else" / "example", table)
-    built = cbuild.build_launcher(tmp_path / "else" / "example")
+    built = build_launcher(tmp_path / "else" / "example")
     assert built.read_bytes() == (built_package / "example" / "_launcher.abi3.so").read_bytes()
-    for command in (cbuild.core_command(["cc"], "strict.o"), cbuild.link_command(["cc"], "strict.o", "strict.so")):
+    for command in (core_command(["cc"], "strict.o"), link_command(["cc"], "strict.o", "strict.so")):
         assert subprocess.run([*command, "-Werror"], cwd=built.parent, check=False).returncode == 0, "no warnings"
     needed = subprocess.run(["readelf", "-d", built], capture_output=True, text=True, check=True).stdout
     assert "libcuda" not in needed and "libpython" not in needed and "BIND_NOW" in needed
     with pytest.raises(ToolError, match="is not to be found"):
-        cbuild.build_launcher(tmp_path / "else" / "example", cc=["no-such-compiler"])
+        build_launcher(tmp_path / "else" / "example", cc=["no-such-compiler"])
     (tmp_path / "else" / "example" / "launcher_tables.c").write_text("int x = ;")
     with pytest.raises(ToolError, match="failed with exit code 1"):
-        cbuild.build_launcher(tmp_path / "else" / "example")
+        build_launcher(tmp_path / "else" / "example")

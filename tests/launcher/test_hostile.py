@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot import cbuild
+from kbuild.aot.build.launcher import core_command
 from tests.launcher.example_package import Tensor
 from tests.launcher.hostile import Boom, Hostile, Nameless, rename
 from tests.launcher.test_launch import DLPackArray
@@ -230,7 +230,7 @@ def test_a_sub_interpreter_is_refused(built_package, fake_driver, order):
 
 def test_a_call_takes_the_stack_that_its_kernel_needs(tmp_path):
     """What the compiler counts: room of a fixed size, however few parameters a kernel has, is small."""
-    command = [*cbuild.core_command(["cc"], "launcher.o"), "-fstack-usage"]
+    command = [*core_command(["cc"], "launcher.o"), "-fstack-usage"]
     subprocess.run(command, cwd=tmp_path, check=True)
     lines = [line.split("\t") for line in Path(tmp_path, "launcher.su").read_text().splitlines()]
     used = {name.rpartition(":")[2]: int(size) for name, size, _ in lines}

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from kbuild.aot import selection, tables
+from kbuild.aot.artifact import selection, tables
 from kbuild.aot.files import templates_directory
-from kbuild.aot.manifest import Guard
+from kbuild.aot.manifest.model import Guard
 from kbuild.errors import ManifestError
 from tests.launcher.example_package import Tensor, built, example_table, kernel_of, manifest_of, variant_of
 

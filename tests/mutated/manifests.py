@@ -12,8 +12,8 @@ from typing import Any
 import tomli
 from mutated.text import damaged
 
-from kbuild.aot.load import load
-from kbuild.aot.matrix import expand
+from kbuild.aot.manifest.expand import expand
+from kbuild.aot.manifest.load import load
 
 KERNELS = '''\
 import triton

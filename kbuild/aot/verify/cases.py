@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kbuild.aot import expressions
-from kbuild.aot.descriptors import expanded
-from kbuild.aot.expressions import ExpressionFault
-from kbuild.aot.manifest import Guard, Kernel
-from kbuild.aot.matrix import Variant
+from kbuild.aot.manifest import expressions
+from kbuild.aot.manifest.descriptors import expanded
+from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.manifest.expressions import ExpressionFault
+from kbuild.aot.manifest.model import Guard, Kernel
 from kbuild.errors import UsageError
 
 Launch = Mapping[str, int | float | str]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.aot.build import SOURCE_DIGEST
-from kbuild.aot.cache import Cache
-from kbuild.aot.compile_variant import resolve
+from kbuild.aot.build.cache import Cache
+from kbuild.aot.build.compile_variant import resolve
+from kbuild.aot.build.project import SOURCE_DIGEST
 from kbuild.aot.identity import bytes_digest, digest
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.findings import ENDLESS, Looks, once

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.aot.manifest import Kernel, Manifest
-from kbuild.aot.matrix import Variant
-from kbuild.aot.plan import constexprs_of
+from kbuild.aot.build.plan import constexprs_of
+from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.manifest.model import Kernel, Manifest
 from kbuild.aot.verify.cases import Case as Launch
 from kbuild.aot.verify.cases import case_of, cases
 from kbuild.aot.verify.check import parameters_of

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from kbuild.aot.cache import Cache
+from kbuild.aot.build.cache import Cache
 from kbuild.aot.identity import canonical_json
 from kbuild.aot.verify.verdict import Check, decode_checks
 

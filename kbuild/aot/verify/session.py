@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbuild.aot import toolchain
-from kbuild.aot.build import SOURCE_DIGEST
-from kbuild.aot.cache import Cache
-from kbuild.aot.compile_variant import resolve
+from kbuild.aot.build.cache import Cache
+from kbuild.aot.build.compile_variant import resolve
+from kbuild.aot.build.plan import job_of
+from kbuild.aot.build.project import SOURCE_DIGEST
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import FileDigests, compiler_digest, digest, tree_digest
-from kbuild.aot.manifest import Manifest
-from kbuild.aot.matrix import Variant
-from kbuild.aot.plan import job_of
+from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.verify.cases import cases
 from kbuild.aot.verify.pool import Crash, run_jobs
 from kbuild.aot.verify.remember import recall, remember

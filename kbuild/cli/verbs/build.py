@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from kbuild.aot import build as builder
-from kbuild.aot.cache import usable
+from kbuild.aot.build import project as builder
+from kbuild.aot.build.cache import usable
+from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.environment import cache_directory, epoch, number
-from kbuild.aot.progress import Bar, Lines, Progress
 from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 from kbuild.errors import ErrorGroup, KbuildError, ToolError
 

@@ -7,9 +7,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from kbuild.aot.build import BUILD
+from kbuild.aot.build.plan import STATE, WHEEL
+from kbuild.aot.build.project import BUILD
 from kbuild.aot.identity import unseal
-from kbuild.aot.plan import STATE, WHEEL
 
 
 def run(options: argparse.Namespace) -> int:

@@ -114,7 +114,7 @@ def _write_stages(options: argparse.Namespace, artifact: driver.Artifact, arch: 
 
 
 def _artifact_json(artifact: driver.Artifact, arch: str, files: dict[str, str]) -> dict[str, object]:
-    from kbuild.aot.compile_variant import compile_facts  # Here, for it brings the cache and all that a build needs.
+    from kbuild.aot.build.compile_variant import compile_facts  # Here, for it brings the cache and all that a build needs.
 
     facts = compile_facts(artifact.metadata) | {"target": arch, "files": files}
     return facts | {"stage_seconds": {stage: round(seconds, 4) for stage, seconds in artifact.metadata.stage_seconds.items()}}

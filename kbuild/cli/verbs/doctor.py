@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kbuild import __version__
 from kbuild.aot import toolchain
-from kbuild.aot.cache import usable
-from kbuild.aot.cbuild import python_headers
+from kbuild.aot.build.cache import usable
+from kbuild.aot.build.launcher import python_headers
 from kbuild.aot.environment import cache_directory
 from kbuild.errors import KbuildError, ToolError
 

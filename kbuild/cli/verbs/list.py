@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.build import BUILD, load_variants
+from kbuild.aot.build.project import BUILD, load_variants
 from kbuild.aot.identity import unseal
 from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kbuild.aot.build import load_variants
+from kbuild.aot.build.project import load_variants
 from kbuild.aot.environment import number
-from kbuild.aot.matrix import Variant
+from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.pool import Crash, run_jobs
 from kbuild.cli.verbs.show import compile_options

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import build as builder
-from kbuild.aot import tune as tuner
-from kbuild.aot import tuned
-from kbuild.aot.compile_variant import resolve
+from kbuild.aot.build import project as builder
+from kbuild.aot.build.compile_variant import resolve
+from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.environment import cache_directory, number
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Manifest
-from kbuild.aot.matrix import Expansion, Variant
-from kbuild.aot.progress import Bar, Lines, Progress
-from kbuild.aot.tune import Device, Machine, Task
+from kbuild.aot.manifest import tuned
+from kbuild.aot.manifest.expand import Expansion, Variant
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Manifest
+from kbuild.aot.tune import tune as tuner
+from kbuild.aot.tune.tune import Device, Machine, Task
 from kbuild.aot.verify.cases import FEW_SMS
 from kbuild.compiler.driver import find_target
 from kbuild.errors import UsageError
@@ -76,7 +76,7 @@ def tune_all(
 
 def open_machine(ordinal: int, environment: Mapping[str, str]) -> Machine:
     """The GPU; ToolError where there is none."""
-    from kbuild.aot import gpu  # numpy, and the interpreter's formats: not for those who only merge.
+    from kbuild.aot.tune import gpu  # numpy, and the interpreter's formats: not for those who only merge.
 
     return gpu.Gpu(ordinal, environment.get("KBUILD_LIBCUDA") or gpu.LIBRARY)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from packaging.tags import platform_tags
 from packaging.utils import canonicalize_name
 
-from kbuild.aot.manifest import Package
+from kbuild.aot.manifest.model import Package
 from kbuild.compiler.backend import ptxas_wheels
 
 _EARLIEST = 315532800

@@ -8,16 +8,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.aot import expressions, schema
-from kbuild.aot.descriptors import expanded, parts
-from kbuild.aot.load_tune import load_tune
-from kbuild.aot.load_verify import check_expression, check_expressions, load_verify
-from kbuild.aot.load_when import condition, guards
-from kbuild.aot.manifest import ARCHS, DTYPES, HINTS, Argument, Axis, Config, Kernel, Specialization, Value, is_same
-from kbuild.aot.matrix import points
-from kbuild.aot.parameters import Function, Parameter, functions
-from kbuild.aot.positions import Path as KeyPath
-from kbuild.aot.reader import Reader, described, is_value, names_of, one_line, suggestion, with_defaults
+from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest.descriptors import expanded, parts
+from kbuild.aot.manifest.expand import points
+from kbuild.aot.manifest.load_tune import load_tune
+from kbuild.aot.manifest.load_verify import check_expression, check_expressions, load_verify
+from kbuild.aot.manifest.load_when import condition, guards
+from kbuild.aot.manifest.model import ARCHS, DTYPES, HINTS, Argument, Axis, Config, Kernel, Specialization, Value, is_same
+from kbuild.aot.manifest.parameters import Function, Parameter, functions
+from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.reader import Reader, described, is_value, names_of, one_line, suggestion, with_defaults
 from kbuild.errors import ManifestError
 from kbuild.options import CompileOptions, options
 

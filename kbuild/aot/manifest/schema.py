@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.aot.manifest import (
+from kbuild.aot.manifest.model import (
     ARCHS,
     Argument,
     Axis,

@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from kbuild.aot import records
+from kbuild.aot.build import records
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import digest
-from kbuild.aot.plan import STATE, STEP
-from kbuild.aot.serve import SOCKET
+from kbuild.aot.build.plan import STATE, STEP
+from kbuild.aot.build.serve import SOCKET
 
 _SECONDS_TO_STOP = 10
 _CLIENT = f"{STATE}/client"

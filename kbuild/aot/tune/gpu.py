@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kbuild.aot.matrix import Variant
-from kbuild.aot.tensor_maps import SWIZZLES, element_type, fill_of
-from kbuild.aot.tune import SECONDS, Device, Program
-from kbuild.aot.turns import in_turns
+from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type, fill_of
+from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.tune.interleaved import in_turns
+from kbuild.aot.tune.tune import SECONDS, Device, Program
 from kbuild.aot.verify.cases import Case
 from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.interp.formats import element_named, memory_dtype

@@ -12,21 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import cbuild, ninja, records, toolchain
-from kbuild.aot.cache import Cache
-from kbuild.aot.compile_variant import resolve
+from kbuild.aot.build.launcher import core_command
+from kbuild.aot.build import ninja
+from kbuild.aot.build import records
+from kbuild.aot import toolchain
+from kbuild.aot.build.cache import Cache
+from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.files import write_files, write_if_changed
 from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, templates_digest, tree_digest
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Manifest
-from kbuild.aot.matrix import Expansion, expand
-from kbuild.aot.plan import LAUNCHER, STATE, WHEEL, Job, Plan, made_of, plan
-from kbuild.aot.progress import Progress
-from kbuild.aot.reader import suggestion
-from kbuild.aot.serve import LONGEST_COMPILE
-from kbuild.aot.service import Service
-from kbuild.aot.step import CACHED
-from kbuild.aot.tuned import with_table
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Manifest
+from kbuild.aot.manifest.expand import Expansion, expand
+from kbuild.aot.build.plan import LAUNCHER, STATE, WHEEL, Job, Plan, made_of, plan
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.manifest.reader import suggestion
+from kbuild.aot.build.serve import LONGEST_COMPILE
+from kbuild.aot.build.service import Service
+from kbuild.aot.build.step import CACHED
+from kbuild.aot.manifest.tuned import with_table
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 
@@ -35,7 +38,7 @@ BUILD = "build"
 COMPILER = "kbuild.compiler.driver:compile"
 SOURCE_DIGEST = "kbuild.compiler.frontend.digest:source_digest"
 
-_KBUILD = Path(__file__).resolve().parents[1]
+_KBUILD = Path(__file__).resolve().parents[2]
 _LARGEST_TEXT = 8000
 """Characters of one failure that are shown."""
 _MOST_NAMES = 5
@@ -217,7 +220,7 @@ def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: too
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
-            "launcher": cbuild.core_command([cc.path, *cc.arguments], LAUNCHER),
+            "launcher": core_command([cc.path, *cc.arguments], LAUNCHER),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
     sources = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})

@@ -15,8 +15,8 @@ from typing import Any
 import tomli
 
 from kbuild.aot.files import write_files
-from kbuild.aot.manifest import Condition, Config, Guard, Kernel, Manifest, Value
-from kbuild.aot.matrix import parse_guard
+from kbuild.aot.manifest.expand import parse_guard
+from kbuild.aot.manifest.model import Condition, Config, Guard, Kernel, Manifest, Value
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name, options
 

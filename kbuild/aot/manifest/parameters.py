@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from kbuild.aot.manifest import Value
+from kbuild.aot.manifest.model import Value
 
 
 @dataclass(frozen=True)

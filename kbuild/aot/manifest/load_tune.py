@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.aot import expressions, schema
-from kbuild.aot.expressions import Expression
-from kbuild.aot.load_verify import read_defaults, read_texts, read_values
-from kbuild.aot.load_when import condition, guards
-from kbuild.aot.manifest import Argument, Axis, Bucket, Config, Specialization, Tune, Value, Verify
-from kbuild.aot.positions import Path as KeyPath
-from kbuild.aot.reader import Reader, described, is_value, suggestion
+from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest.expressions import Expression
+from kbuild.aot.manifest.load_verify import read_defaults, read_texts, read_values
+from kbuild.aot.manifest.load_when import condition, guards
+from kbuild.aot.manifest.model import Argument, Axis, Bucket, Config, Specialization, Tune, Value, Verify
+from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.reader import Reader, described, is_value, suggestion
 from kbuild.errors import ManifestError
 
 MOST_CANDIDATES = 5_000

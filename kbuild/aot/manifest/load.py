@@ -15,13 +15,13 @@ from typing import Any
 import tomli
 from packaging.version import InvalidVersion, Version
 
-from kbuild.aot.load_kernel import load_kernel
-from kbuild.aot.manifest import ARCHS, Kernel, Manifest, Package
-from kbuild.aot.matrix import expand
-from kbuild.aot.positions import Path as KeyPath
-from kbuild.aot.positions import positions
-from kbuild.aot.reader import Reader, described, suggestion
-from kbuild.aot.schema import MANIFEST, PACKAGE
+from kbuild.aot.manifest.expand import expand
+from kbuild.aot.manifest.load_kernel import load_kernel
+from kbuild.aot.manifest.model import ARCHS, Kernel, Manifest, Package
+from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.positions import positions
+from kbuild.aot.manifest.reader import Reader, described, suggestion
+from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ErrorGroup, Loc, ManifestError
 

@@ -11,12 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kbuild.aot import expressions
-from kbuild.aot.descriptors import Extent, expanded
-from kbuild.aot.manifest import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
-from kbuild.aot.matrix import Variant
-from kbuild.aot.rendering import Table
-from kbuild.aot.selection import (
+from kbuild.aot.artifact.rendering import Table
+from kbuild.aot.artifact.selection import (
     DEVICE_FACTS,
     HINT_1,
     HINT_8,
@@ -29,6 +25,10 @@ from kbuild.aot.selection import (
     Row,
     Target,
 )  # fmt: skip
+from kbuild.aot.manifest import expressions
+from kbuild.aot.manifest.descriptors import Extent, expanded
+from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.manifest.model import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
 from kbuild.compiler.backend.ptxas_wheels import OLDEST_DRIVER
 from kbuild.errors import ManifestError
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ninja.ninja_syntax import Writer
 
-from kbuild.aot.plan import STATE, STEP, Plan
-from kbuild.aot.progress import Progress
+from kbuild.aot.build.plan import STATE, STEP, Plan
+from kbuild.aot.build.progress import Progress
 
 _STATUS = "@kbuild %f %t "
 _STATUS_LINE = re.compile(r"@kbuild (\d+) (\d+) (.*)")

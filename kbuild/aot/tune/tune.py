@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from kbuild.aot import expressions
-from kbuild.aot.manifest import ARCH_FEATURES, HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
-from kbuild.aot.matrix import Variant, expand_config, points
-from kbuild.aot.tuned import Entry
+from kbuild.aot.manifest import expressions
+from kbuild.aot.manifest.expand import Variant, expand_config, points
+from kbuild.aot.manifest.model import ARCH_FEATURES, HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.manifest.tuned import Entry
 from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from kbuild.aot.plan import STATE, is_last
+from kbuild.aot.build.plan import STATE, is_last
 
 SOCKET = f"{STATE}/serve"
 """Within the build directory, and only ever named relative to it: socket paths may have 107 bytes at most."""
@@ -197,7 +197,7 @@ class Server:
 
 def main(arguments: list[str]) -> int:
     """Serves on the socket whose descriptor is named, in the build directory; the exit code."""
-    from kbuild.aot import compile_variant, step  # Here, for `service.py` to know the socket's name without their start.
+    from kbuild.aot.build import compile_variant, step  # Here, for `service.py` to know the socket's name without their start.
 
     settings = json.loads(Path(STATE, "settings.json").read_bytes())
     sys.path.extend(settings.get("path", []))

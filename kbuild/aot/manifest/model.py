@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kbuild.aot.descriptors import is_descriptor
-from kbuild.aot.expressions import Expression
+from kbuild.aot.manifest.descriptors import is_descriptor
+from kbuild.aot.manifest.expressions import Expression
 from kbuild.options import DEFAULTS, CompileOptions, options
 
 Value = bool | int | float | str | None

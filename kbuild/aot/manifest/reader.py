@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.manifest import RESERVED_NAMES, Value
-from kbuild.aot.positions import Path as KeyPath
+from kbuild.aot.manifest.model import RESERVED_NAMES, Value
+from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.errors import Loc, ManifestError, nearest
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

@@ -14,9 +14,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from kbuild.aot.compile_variant import compile_job
+from kbuild.aot.build.compile_variant import compile_job
 from kbuild.aot.files import why
-from kbuild.aot.plan import STATE, Job, is_last
+from kbuild.aot.build.plan import STATE, Job, is_last
 from kbuild.errors import InternalError, KbuildError, render
 
 CACHED = "@cached"
@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> int:
 
 def prepare() -> None:
     """Loads what the last step takes, which is as much as compiling does."""
-    from kbuild.aot import assemble, rendering  # Not for variants, which do without.
+    from kbuild.aot.build import assemble  # Not for variants, which do without.
+    from kbuild.aot.artifact import rendering  # Not for variants, which do without.
 
     assert assemble
     rendering.templates()
@@ -44,11 +45,11 @@ def run(job: bytes) -> int:
     fields = json.loads(job)
     try:
         if is_last(job):
-            from kbuild.aot.assemble import assemble  # Not for variants, which do without.
+            from kbuild.aot.build.assemble import assemble  # Not for variants, which do without.
 
             assemble(Path(fields["package"]).read_bytes(), settings)
         elif "launcher" in fields:
-            from kbuild.aot.cbuild import compile_launcher  # As above.
+            from kbuild.aot.build.launcher import compile_launcher  # As above.
 
             compile_launcher(job, fields["launcher"])
         else:

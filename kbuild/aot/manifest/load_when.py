@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kbuild.aot import schema
-from kbuild.aot.manifest import ARCHS, Argument, Axis, Condition, Guard, Specialization, Value
-from kbuild.aot.positions import Path as KeyPath
-from kbuild.aot.reader import Reader, described, is_value, suggestion
+from kbuild.aot.manifest import schema
+from kbuild.aot.manifest.model import ARCHS, Argument, Axis, Condition, Guard, Specialization, Value
+from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.reader import Reader, described, is_value, suggestion
 
 _FACT = re.compile(schema.FACT)
 _FACTOR = re.compile(r"\s*(?:(\w+)|cdiv\(\s*(\w+)\s*,\s*([1-9]\d{0,8})\s*\))\s*")

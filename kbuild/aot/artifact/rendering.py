@@ -15,10 +15,11 @@ from typing import Any
 
 import jinja2
 
-from kbuild.aot import expressions, selection
+from kbuild.aot.artifact import selection
+from kbuild.aot.artifact.selection import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
+from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type, fill_of
 from kbuild.aot.files import templates_directory
-from kbuild.aot.selection import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
-from kbuild.aot.tensor_maps import SWIZZLES, element_type, fill_of
+from kbuild.aot.manifest import expressions
 from kbuild.compiler.backend import ptxas_wheels
 
 FILES = {

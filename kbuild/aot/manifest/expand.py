@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from kbuild.aot.descriptors import resolved
-from kbuild.aot.manifest import (
+from kbuild.aot.manifest.descriptors import resolved
+from kbuild.aot.manifest.model import (
     ARCH_FEATURES,
     GUARD_OPERATORS,
     Argument,

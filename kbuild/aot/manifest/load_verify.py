@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kbuild.aot import expressions, schema
-from kbuild.aot.descriptors import expanded
-from kbuild.aot.manifest import Argument, Verify
-from kbuild.aot.positions import Path as KeyPath
-from kbuild.aot.reader import Reader, described, with_defaults
+from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest.descriptors import expanded
+from kbuild.aot.manifest.model import Argument, Verify
+from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.reader import Reader, described, with_defaults
 from kbuild.errors import ManifestError
 
 

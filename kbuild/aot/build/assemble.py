@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot import cbuild, records, rendering, tables, wheel
-from kbuild.aot.archive import Entry, write_archive
-from kbuild.aot.descriptors import expanded
+from kbuild.aot.build.launcher import build_launcher
+from kbuild.aot.build import records
+from kbuild.aot.artifact import rendering, tables, wheel
+from kbuild.aot.artifact.archive import Entry, write_archive
+from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.identity import bytes_digest
-from kbuild.aot.load import load
-from kbuild.aot.manifest import Manifest
-from kbuild.aot.matrix import Variant
-from kbuild.aot.plan import LAUNCHER, LAUNCHER_JOB, LAUNCHER_RECORD, WHEEL, Job, made_of, manifest_digest
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Manifest
+from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_JOB, LAUNCHER_RECORD, WHEEL, Job, made_of, manifest_digest
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 
@@ -49,7 +51,7 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     driver = driver_of(manifest, built)
     table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built), driver)
     rendering.render(directory, table)
-    launcher = cbuild.build_launcher(directory, fields["cc"], build / LAUNCHER)
+    launcher = build_launcher(directory, fields["cc"], build / LAUNCHER)
     platform = wheel.platform_tag(Path(launcher).read_bytes())
     files = wheel.read_tree(directory, SHIPPED)
     name, data = wheel.make_wheel(files, manifest.package, platform, fields.get("epoch"), driver)

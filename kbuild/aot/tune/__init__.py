@@ -1,0 +1,1 @@
+"""Configurations timed on a GPU, and what times them."""

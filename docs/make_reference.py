@@ -127,7 +127,7 @@ def shown(key: schema.Key) -> str:
         return ", ".join(f"`{json.dumps(value)}`" for value in shape["enum"])
     if "const" in shape:
         return f"`{json.dumps(shape['const'])}`"
-    kind = {"string": "a string", "integer": "an integer", "array": "a list", "object": "a table"}
+    kind = {"boolean": "`true` or `false`", "string": "a string", "integer": "an integer", "array": "a list", "object": "a table"}
     limits = f", {shape['minimum']} to {shape['maximum']}" if "minimum" in shape else ""
     return kind.get(shape["type"] if isinstance(shape["type"], str) else "", "a flag, number or word") + limits
 

@@ -26,7 +26,7 @@ class Option:
     """The field; the key of the manifest; with dashes, the flag."""
     default: Value
     doc: str
-    """What it does, as a sentence without its full stop."""
+    """What it is, or with true does: a phrase for help texts and tables."""
     kind: type
     """Of its values: `bool`, `int` or `str`."""
     scope: Scope = "variant"
@@ -111,20 +111,20 @@ class CompileOptions:
         int, limits=(16, 255), tag="r{}", alias="maxnreg",
     )  # fmt: skip
     enable_fp_fusion: bool = option(
-        True, "whether a product and the sum that it enters are rounded once, by a fused multiply-add", tag="nofma"
+        True, "round a product and the sum that it enters once, by a fused multiply-add", tag="nofma"
     )
     launch_pdl: bool = option(
-        False, "whether a launch may begin before the one before it in its stream has ended (programmatic dependent launch); the "
-        "kernel waits for that one by `tl.extra.cuda.gdc_wait()`; without effect before sm_90",
+        False, "let a launch begin before the one before it in its stream has ended (programmatic dependent launch); the kernel "
+        "waits for that one by `tl.extra.cuda.gdc_wait()`; without effect before sm_90",
         tag="pdl", feature="griddepcontrol", changes_code=False, is_attribute=False, is_flag=False,
     )  # fmt: skip
     debug: bool = option(
-        False, "whether `assert`, `tl.device_assert` and checks that integers do not overflow are compiled in",
+        False, "compile in `assert`, `tl.device_assert` and checks that integers do not overflow",
         tag="debug", is_attribute=False, may_be_parameter=True,
     )  # fmt: skip
-    lineinfo: bool = option(False, "whether the cubin refers to source lines, for profilers", scope="request", is_attribute=False)
+    lineinfo: bool = option(False, "let the cubin refer to source lines, for profilers", scope="request", is_attribute=False)
     strict: bool = option(
-        False, "whether it is an error, and not a warning, that ptxas serializes a dot",
+        False, "fail where ptxas serializes a dot, instead of a warning",
         scope="request", changes_code=False, is_attribute=False,
     )  # fmt: skip
     ptxas: str | None = option(

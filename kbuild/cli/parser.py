@@ -162,11 +162,12 @@ def _add_options(verb: argparse.ArgumentParser, *names: str) -> None:
     for option in options():
         if option.name not in names if names else not option.is_flag:
             continue
-        flags = [option.flag, *(f"--{option.alias}" for _ in option.alias[:1])]
+        flags = [option.flag, *([f"--{option.alias}"] if option.alias else [])]
         if option.kind is bool:
-            help_, value = option.doc.removeprefix("whether ").replace("%", "%%"), not option.default
-            text = f"not: {help_}" if option.default else help_
-            verb.add_argument(*flags, dest=option.name, action="store_const", const=value, default=option.default, help=text)
+            text = f"do not {option.doc}" if option.default else option.doc
+            verb.add_argument(
+                *flags, dest=option.name, action="store_const", const=not option.default, default=option.default, help=text
+            )
         else:
             text = f"{option.doc}: {option.expected} (default {'none' if option.default is None else option.default})"
             verb.add_argument(*flags, dest=option.name, type=_legal(option), default=option.default, metavar="N", help=text)

@@ -280,7 +280,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interrupted_build_ends_with_130(project: Path, number: signal.Signals) -> None:
     (project / "kernels/scale.py").write_text('MODE = "slow"\n' + KERNEL)
     code = (
-        "import sys; from kbuild import cli; from kbuild.aot.build import project; project.COMPILER = 'tests.aot.fake_compiler:compile'; "
+        "import sys; from kbuild import cli; from kbuild.aot.build import project; "
+        "project.COMPILER = 'tests.aot.fake_compiler:compile'; "
         "project.SOURCE_DIGEST = 'tests.aot.fake_compiler:source_digest'; sys.exit(cli.main(['build', '-j', '2']))"
     )
     process = subprocess.Popen(

@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     build = verb("build", "Compile the kernels of kernels.toml and make the wheel.", building)
     build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
     wheel = verb("wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build")
-    wheel.set_defaults(kernels=[], lineinfo=False, only_path=True)
+    wheel.set_defaults(kernels=[], only_path=True)
     _add_options(build, "debug", "lineinfo", "strict")
     _add_options(wheel, "debug", "strict")
     _add_compile(verb(

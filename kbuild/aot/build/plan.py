@@ -46,6 +46,7 @@ class Job:
     """Digest of all that goes into the cubin."""
     source_digest: str
     """Digest of the kernel and all it reaches, to be the same still when the compiler is done."""
+
     @cached_property
     def stem(self) -> str:
         """Path of the variant's files within the build directory, without suffix."""

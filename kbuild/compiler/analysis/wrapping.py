@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kbuild.compiler.analysis.carried import group_of
 from kbuild.compiler.ir.core import Trait, Value
 from kbuild.compiler.ir.types import I1, I32, IntType, element_of
-from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import Constant, Elementwise, ExtUI, SubI
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Reduce, Reshape, Scan, Splat, Trans
@@ -71,23 +71,20 @@ class WrappingOffsets:
 
 
 def _parts(offset: Value) -> Iterator[Value]:
-    """The integers of which one is made, itself among them; of what a loop carries, those of its start and of each iteration."""
+    """The integers of which one is made, itself among them, and whatever control flow hands on as one of these."""
     seen: set[Value] = set()
     left = [offset]
     while left:
         value = left.pop()
-        element, op = element_of(value.type), value.op
+        element = element_of(value.type)
         if value in seen or not isinstance(element, IntType) or element == I1:
             continue
         seen.add(value)
         yield value
-        loop = op if op is not None else value.block.parent
-        number = value.index if op is not None else value.index - 1
-        if isinstance(op, _ELEMENTS):
-            left.extend(op.operands)
-        elif isinstance(loop, For) and number >= 0:
-            left.extend((loop.init[number], loop.yielded[number]))
-
+        if isinstance(value.op, _ELEMENTS):
+            left.extend(value.op.operands)
+        elif (group := group_of(value)) is not None:
+            left.extend(group.sources())
 
 
 def _bits(value: Value) -> int:

@@ -168,6 +168,21 @@ def test_a_division_leaves_later_questions_about_its_divisor_alone():
     assert text.count("div.s32") == 1 and text.count("rem.u32") == 1
 
 
+def test_nothing_is_concluded_from_what_a_division_leaves():
+    text = ptx("""
+      %c0: i32 = arith.constant {value = 0}
+      %q: i32 = arith.divui %n, %n
+      %none: i1 = arith.cmpi %n, %c0 {predicate = "eq"}
+      %s: i32 = arith.select %none, %c0, %q
+      %r: i8 = arith.remui %a, %b
+      %w: i32 = arith.extui %r
+      tt.store %o, %s
+      tt.store %p, %w
+    """, "%o: !tt.ptr<i32>, %p: !tt.ptr<i32>, %n: i32, %a: i8, %b: i8")  # fmt: skip
+    assert "selp.b32" in text  # What is left of 0 / 0 is not the zero that is asked for.
+    assert re.search(r"rem\.u16.*and\.b(16|32)\s+%\w+, %\w+, 255;", text, re.DOTALL)  # That of a remainder has all 16 bits.
+
+
 @pytest.mark.parametrize("name", ["shli", "shrui", "shrsi"])
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_a_shift_is_one_instruction_though_its_count_is_clamped(name: str, bits: int):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import kbuild
 from kbuild.compiler.analysis.scratch import scratch_bytes
 from kbuild.compiler.backend.cubin import assemble
 from kbuild.compiler.backend.llvm import to_ptx
@@ -317,3 +319,10 @@ def test_all_forms_assemble(arch):
     for name in ("add.s32", "min.s32", "max.s32", "min.u32", "max.u32", "and.b32", "or.b32", "xor.b32"):
         assert f"redux.sync.{name}" in ptx
     assert assemble(ptx, arch)[0].startswith(b"\x7fELF")
+
+
+def test_a_constant_is_not_handed_from_lane_to_lane() -> None:
+    kernel = f"{Path(__file__).parents[1]}/zoo/kernels/undefined.py:sums_of_constants"
+    made = kbuild.compile(kernel, signature={"out": "*i32:16", "n": "i32"}, target="sm_90", num_warps=1)
+    assert "shfl" not in made.asm["ptx"]
+    assert "-14" in made.asm["ptx"]

@@ -26,6 +26,15 @@ def _division_case(name: str, n: int, d: int) -> Case:
     )  # fmt: skip
 
 
+def _divisions_by_themselves(x, out):
+    return {"out": np.stack([x != 0, np.zeros_like(x)])}
+
+
+def _remainders_beside(x, places, divisors, out):
+    sums = x[places].reshape(2, 16, 16).sum(0, dtype=np.uint8)
+    return {"out": np.where(divisors == 0, 2, sums % np.maximum(divisors, 1))}
+
+
 def _shifts(x, counts, lefts, rights, logical):
     bits, amount = 8 * x.dtype.itemsize, counts.view(logical.dtype).astype(object)
     numbers, raw = x.astype(object), x.view(logical.dtype).astype(object)
@@ -82,6 +91,15 @@ def _narrow_offsets(table, out, n):
     return {"out": np.concatenate([wrapped, wrapped, wrapped, wrapped[:4], wrapped[:4]])}
 
 
+def _short_offsets(table, x, out):
+    return {"out": np.stack([table[x + 16], table[x + 16]])}
+
+
+def _sums_of_constants(out, n):
+    r = np.arange(32)
+    return {"out": np.stack([r * min(n, -14), r * max(n, -4), r // 7 % 7 + 7])}
+
+
 def _large_offsets(table, out, n):
     r = np.arange(512)
     return {"out": np.concatenate([np.where(r % 2, table[0], -1), table[r]])}
@@ -102,6 +120,15 @@ def _below_zero(x, out, shift):
 CASES = [
     _division_case("divisions_by_zero", 0, 0),
     _division_case("divisions", 3, 7),
+    Case("divisions_by_themselves", "undefined.py", "divisions_by_themselves",
+         lambda rng: {"x": small_integers(rng, 64, dtype=np.uint32, low=0, high=3), "out": poisoned(2, 64, dtype=np.uint32)},
+         _divisions_by_themselves, num_warps=1),
+    Case("remainders_beside", "undefined.py", "remainders_beside",
+         lambda rng: {"x": small_integers(rng, 512, dtype=np.uint8, low=0, high=100),
+                      "places": rng.permutation(512).astype(np.int32),
+                      "divisors": small_integers(rng, 16, 16, dtype=np.uint8, low=0, high=8),
+                      "out": poisoned(16, 16, dtype=np.uint8)},
+         _remainders_beside, num_warps=2, aligned=False),
     *(_shift_case(bits) for bits in (8, 16, 32, 64)),
     Case("shifts_beyond", "undefined.py", "shifts_beyond",
          lambda rng: {"x": rng.permutation(128).astype(np.int32), "out": poisoned(4, 128, dtype=np.int32), "n": 3},
@@ -113,6 +140,12 @@ CASES = [
     Case("narrow_offsets", "undefined.py", "narrow_offsets",
          lambda rng: {"table": rng.permutation(256).astype(np.int32), "out": poisoned(392, dtype=np.int32), "n": 126},
          _narrow_offsets, num_warps=1, aligned=False),
+    Case("short_offsets", "undefined.py", "short_offsets",
+         lambda rng: {"table": rng.integers(0, 200, 256, np.uint8), "x": small_integers(rng, 64, dtype=np.int16, low=-8, high=8),
+                      "out": poisoned(2, 64, dtype=np.uint8)},
+         _short_offsets, num_warps=1),
+    Case("sums_of_constants", "undefined.py", "sums_of_constants",
+         lambda rng: {"out": poisoned(3, 32, dtype=np.int32), "n": -7}, _sums_of_constants, num_warps=1),
     Case("large_offsets", "undefined.py", "large_offsets",
          lambda rng: {"table": rng.permutation(512).astype(np.int32), "out": poisoned(1024, dtype=np.int32), "n": 2147483640},
          _large_offsets, num_warps=1),

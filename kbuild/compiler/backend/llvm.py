@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from ctypes import string_at
 from functools import lru_cache
 
+from kbuild.compiler.backend.extensions import in_two_steps
 from kbuild.compiler.backend.llvm_library import Message, library
 from kbuild.compiler.lower.function import TRIPLE
 from kbuild.compiler.targets import Target
@@ -83,7 +84,7 @@ def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | No
     if ", llvm." in ptx:
         # An intrinsic that LLVM does not know becomes a call of an outside function.
         raise InternalError(f"LLVM does not know {', '.join(sorted(set(re.findall(r'call.*?, (llvm[.a-z0-9]+)', ptx))))}")
-    return ptx
+    return in_two_steps(ptx)
 
 
 @contextmanager

@@ -164,8 +164,10 @@ def _multiply(emit: Emitter, op: rows.MulI, element: Type, a: str, b: str) -> st
 
 @form(rows.DivSI, rows.RemSI, rows.DivUI, rows.RemUI)
 def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
-    """To LLVM a division says that the divisor is not zero, and it drops later questions whether it is: so unless the divisor
-    is a constant, an opaque copy of it divides.  Narrow types divide in 16 bits, as the hardware does."""
+    """Where LLVM may read out of a division that the divisor is not zero, it drops later questions whether it is, takes `b == 0`
+    to choose zero for what `b / b` gives as well, and takes a remainder to be below its dividend's bound, which what the hardware
+    leaves of a division by zero is not.  So unless the divisor is a constant, an opaque copy of it divides, and the result is
+    opaque, too.  Narrow types divide in 16 bits, as the hardware does."""
     assert isinstance(element, IntType)
     signed, kind = isinstance(op, rows.DivSI | rows.RemSI), llvm_type(element)
     if element.bits < 16:
@@ -174,8 +176,9 @@ def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: s
     if b == "-1" and signed:
         # The quotient of the least number overflows.
         return emit.instruction(f"sub {kind} 0, {a}") if isinstance(op, rows.DivSI) else "0"
-    divisor = emit.opaque(b, kind) if b[0] == "%" or b == "0" else b
-    return emit.instruction(f"{op.llvm} {kind} {a}, {divisor}")
+    if b[0] != "%" and b != "0":
+        return emit.instruction(f"{op.llvm} {kind} {a}, {b}")
+    return emit.opaque(emit.instruction(f"{op.llvm} {kind} {a}, {emit.opaque(b, kind)}"), kind)
 
 
 @form(rows.ShLI, rows.ShRUI, rows.ShRSI)

@@ -45,6 +45,27 @@ def divisions(x, out, rows, n, d):
 
 
 @triton.jit
+def divisions_by_themselves(x, out):
+    """Zero divided by zero is asked for beside the question whether the divisor is zero, which gives zero, too."""
+    r = tl.arange(0, 64)
+    a = tl.load(x + r)
+    same = tl.load(x + r, mask=r < 0, other=a)
+    tl.store(out + r, tl.where(a == 0, 0, same // a))
+    tl.store(out + 64 + r, tl.where(a == 0, 0, same % a))
+
+
+@triton.jit
+def remainders_beside(x, places, divisors, out):
+    """Remainders of 8 bits share words; what a division by zero leaves in one of them stays there."""
+    r = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    halves = tl.arange(0, 16)[:, None, None] * 16 + tl.arange(0, 2)[None, :, None] * 256 + tl.arange(0, 16)[None, None, :]
+    a = tl.load(x + tl.load(places + halves))
+    d = tl.load(divisors + r)
+    rest = tl.sum(a, 1, dtype=tl.uint8) % d
+    tl.store(out + r.to(tl.uint8), tl.where(d == 0, 2, rest))
+
+
+@triton.jit
 def shifts(x, counts, lefts, rights, logical):
     """Counts at and beyond the width shift everything out."""
     r = tl.arange(0, 64)
@@ -108,6 +129,26 @@ def narrow_offsets(table, out, n):
         tl.store(out + 384 + i, tl.load(table + 128 + (first + i)))
         either = tl.where(n > 99, (first + i).to(tl.int32), (first + i + 7).to(tl.int32))
         tl.store(out + 388 + i, tl.load(table + 128 + either))
+
+
+@triton.jit
+def short_offsets(table, x, out):
+    """Offsets out of memory that wrap around in 16 bits, to bytes: nothing scales them."""
+    r = tl.arange(0, 64)
+    a = tl.load(x + r)
+    tl.store(out + r, tl.load(table + (a + 16).to(tl.uint16, bitcast=True)))
+    tl.store(out + 64 + r, tl.load(table + (a.to(tl.uint8) + 16).to(tl.uint8)))
+
+
+@triton.jit
+def sums_of_constants(out, n):
+    """Constants that all lanes share, with signs, in what follows them."""
+    r = tl.arange(0, 32)
+    total = tl.minimum(n, tl.sum(tl.full((2,), -7, tl.int32), 0))
+    largest = tl.maximum(n, tl.max(tl.full((64,), -7, tl.int32), 0) + 3)
+    tl.store(out + r, r * total)
+    tl.store(out + 32 + r, r * largest)
+    tl.store(out + 64 + r, r // 7 % 7 + 7)
 
 
 @triton.jit

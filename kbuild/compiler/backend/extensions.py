@@ -1,0 +1,33 @@
+"""A PTX text that widens 8 and 16 bits to 64 in two steps, for ptxas loses what a single one cuts off.
+
+    add.s16 %rs2, %rs1, 16;        add.s16 %rs2, %rs1, 16;
+    cvt.u64.u16 %rd1, %rs2;        cvt.u32.u16 %wide0, %rs2;  cvt.u64.u32 %rd1, %wide0;
+    add.s64 %rd3, %rd2, %rd1;      add.s64 %rd3, %rd2, %rd1;
+    ld.global.b8 %r1, [%rd3];      ld.global.b8 %r1, [%rd3];
+
+On the left ptxas makes the 16 an immediate of the load, and so adds it after the extension in place of before: where the sum of
+16 bits wraps around, the address is 65,536 bytes off (12.8 to 13.5, for sm_80 and sm_90; seen on an H200).  It does so for
+unsigned numbers of 8 and 16 bits, not for signed ones, and not for those of 32 bits.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+
+_EXTENSION = re.compile(
+    r"(?P<guard>@!?[%$\w]+[ \t]+)?\bcvt\.[us]64\.(?P<kind>u8|u16)[ \t]+(?P<result>[%$\w]+),[ \t]*(?P<source>[%$\w]+);"
+)
+_REGISTERS = re.compile(r"(?m)^[ \t]*\.reg \.b64[^;]*;")
+
+
+def in_two_steps(ptx: str) -> str:
+    """The text without extensions of unsigned 8 or 16 bits to 64."""
+    names = count()
+
+    def extended(found: re.Match[str]) -> str:
+        guard, name = found["guard"] or "", f"%wide{next(names)}"
+        return f"{guard}cvt.u32.{found['kind']} {name}, {found['source']}; {guard}cvt.u64.u32 {found['result']}, {name};"
+
+    text = _EXTENSION.sub(extended, ptx)
+    return text if text == ptx else _REGISTERS.sub(rf"\g<0>\n\t.reg .b32 %wide<{next(names)}>;", text, count=1)

@@ -91,8 +91,8 @@ def _narrow_offsets(table, out, n):
     return {"out": np.concatenate([wrapped, wrapped, wrapped, wrapped[:4], wrapped[:4]])}
 
 
-def _short_offsets(table, x, out):
-    return {"out": np.stack([table[x + 16], table[x + 16]])}
+def _short_offsets(table, x, out, angle):
+    return {"out": np.stack([table[x + 16], table[x + 16], np.full(64, 100 * np.sin(angle), np.uint8)])}
 
 
 def _sums_of_constants(out, n):
@@ -142,7 +142,7 @@ CASES = [
          _narrow_offsets, num_warps=1, aligned=False),
     Case("short_offsets", "undefined.py", "short_offsets",
          lambda rng: {"table": rng.integers(0, 200, 256, np.uint8), "x": small_integers(rng, 64, dtype=np.int16, low=-8, high=8),
-                      "out": poisoned(2, 64, dtype=np.uint8)},
+                      "out": poisoned(3, 64, dtype=np.uint8), "angle": 2e6 + 2.5},
          _short_offsets, num_warps=1),
     Case("sums_of_constants", "undefined.py", "sums_of_constants",
          lambda rng: {"out": poisoned(3, 32, dtype=np.int32), "n": -7}, _sums_of_constants, num_warps=1),

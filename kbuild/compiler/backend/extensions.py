@@ -1,7 +1,7 @@
 """A PTX text that widens 8 and 16 bits to 64 in two steps, for ptxas loses what a single one cuts off.
 
     add.s16 %rs2, %rs1, 16;        add.s16 %rs2, %rs1, 16;
-    cvt.u64.u16 %rd1, %rs2;        cvt.u32.u16 %wide0, %rs2;  cvt.u64.u32 %rd1, %wide0;
+    cvt.u64.u16 %rd1, %rs2;        { .reg .b32 %wide;  cvt.u32.u16 %wide, %rs2;  cvt.u64.u32 %rd1, %wide; }
     add.s64 %rd3, %rd2, %rd1;      add.s64 %rd3, %rd2, %rd1;
     ld.global.b8 %r1, [%rd3];      ld.global.b8 %r1, [%rd3];
 
@@ -13,21 +13,17 @@ unsigned numbers of 8 and 16 bits, not for signed ones, and not for those of 32 
 from __future__ import annotations
 
 import re
-from itertools import count
 
 _EXTENSION = re.compile(
     r"(?P<guard>@!?[%$\w]+[ \t]+)?\bcvt\.[us]64\.(?P<kind>u8|u16)[ \t]+(?P<result>[%$\w]+),[ \t]*(?P<source>[%$\w]+);"
 )
-_REGISTERS = re.compile(r"(?m)^[ \t]*\.reg \.b64[^;]*;")
 
 
 def in_two_steps(ptx: str) -> str:
-    """The text without extensions of unsigned 8 or 16 bits to 64."""
-    names = count()
+    """The text without extensions of unsigned 8 or 16 bits to 64; the register between two steps is declared where they stand."""
+    return _EXTENSION.sub(_steps, ptx)
 
-    def extended(found: re.Match[str]) -> str:
-        guard, name = found["guard"] or "", f"%wide{next(names)}"
-        return f"{guard}cvt.u32.{found['kind']} {name}, {found['source']}; {guard}cvt.u64.u32 {found['result']}, {name};"
 
-    text = _EXTENSION.sub(extended, ptx)
-    return text if text == ptx else _REGISTERS.sub(rf"\g<0>\n\t.reg .b32 %wide<{next(names)}>;", text, count=1)
+def _steps(found: re.Match[str]) -> str:
+    guard, kind, result, source = (found[name] or "" for name in ("guard", "kind", "result", "source"))
+    return f"{{ .reg .b32 %wide; {guard}cvt.u32.{kind} %wide, {source}; {guard}cvt.u64.u32 {result}, %wide; }}"

@@ -132,12 +132,13 @@ def narrow_offsets(table, out, n):
 
 
 @triton.jit
-def short_offsets(table, x, out):
-    """Offsets out of memory that wrap around in 16 bits, to bytes: nothing scales them."""
+def short_offsets(table, x, out, angle):
+    """Offsets out of memory that wrap around in 16 bits, to bytes: nothing scales them.  The sine calls a function of its own."""
     r = tl.arange(0, 64)
     a = tl.load(x + r)
     tl.store(out + r, tl.load(table + (a + 16).to(tl.uint16, bitcast=True)))
     tl.store(out + 64 + r, tl.load(table + (a.to(tl.uint8) + 16).to(tl.uint8)))
+    tl.store(out + 128 + r, (tl.sin(angle) * 100).to(tl.uint8))
 
 
 @triton.jit

@@ -192,7 +192,7 @@ def test_a_product_that_ptxas_proves_needless_may_be_left_out(body: str, arch: s
 
 @pytest.mark.parametrize("use", [
     "st.global.b32 [%p], %r1;", "@%r2 st.global.b32 [%p], %p;", "{ L1: atom.add.u32 %r8, [%p], %r2; }", "bar.sync %r3;",
-    "add.u32 %r7, %r0, 1; st.global.b32 [%p], %r7;", "L2:\n@%q mov.b32 %r7, %r2; bra.uni L2; setp.ne.u32 %q, %r7, 0; @%q bra L2;",
+    "add.u32 %r7, %r0, 1; st.global.b32 [%p], %r7;", "L2:\n@%q mov.b32 %r7, %r2; @%q bra L2; setp.ne.u32 %q, %r7, 0; @%q bra L2;",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r7}, {%r0}, {%r8}, {%r9}; red.add.f32 [%p], %r7;",
     "ld.global.b32 %r7, [%r1]; call.uni f, (%r7);",
 ])  # fmt: skip
@@ -200,6 +200,25 @@ def test_what_comes_to_any_effect_is_used(use: str) -> None:
     product = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r5}, {%r6};"
     assert unused(f"{{ {product} {use} }}") == []
     assert len(unused(f"{{ {product} add.u32 %r9, %r1, %r0; st.global.b32 [%p], %r6; }}")) == 1
+
+
+MORE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r4}, {%r5}, {%r0};"
+
+
+@pytest.mark.parametrize("around, number", [
+    ("mov.b32 %r0, 0; st.global.b32 [%p], %r0; L1: {0} @%q bra L1; ret;", 1),
+    ("mov.b32 %r0, 0; L1: {0} @%q bra L1; mov.b32 %r0, 1; st.global.b32 [%p], %r0; ret;", 1),
+    ("mov.b32 %r0, 0; L1: {0} @%q bra L1; st.global.b32 [%p], %r0; ret;", 0),
+    ("L1: st.global.b32 [%p], %r0; {0} bra.uni L1;", 0),
+    ("{0} @%q mov.b32 %r0, 1; st.global.b32 [%p], %r0;", 0),
+    ("{0} @%q bra L1; exit; L1: st.global.b32 [%p], %r0;", 0),
+    ("{0} @%q exit; st.global.b32 [%p], %r0;", 0),
+    ("{0} bra.uni L2; L1: ret; L2: brx.idx %r1, list; L3: st.global.b32 [%p], %r0; ret;", 0),
+    ("{0} ret; st.global.b32 [%p], %r0;", 1),
+])  # fmt: skip
+def test_a_register_is_used_until_it_is_written_anew(around: str, number: int) -> None:
+    """ptxas leaves out a sum of a loop which nothing reads, though its register holds, before it, a zero that others read."""
+    assert len(unused(around.replace("{0}", MORE))) == number
 
 
 def without(cubin: bytes, operation: str) -> bytes:

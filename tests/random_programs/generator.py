@@ -273,7 +273,7 @@ class Generator:
                 if mask > 0:
                     return Expr(type_.ranged(0, mask), "(", value, f" & {mask})")
             span = min(high - low, 1 << 20)
-            most = min(span, -low, high)
+            most = min(span, -low, high, dtype.high - 1)  # The divisor is of the same type.
             if most > 0 and self.chance(0.5):
                 return Expr(type_.ranged(-most, most), "(", value, f" % {most + 1})")
         fitted = Type(dtype, type_.shape, max(low, min(type_.low, high)), min(high, max(type_.high, low)))

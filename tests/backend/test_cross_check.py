@@ -215,6 +215,10 @@ MORE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r4}, {%r5}, {
     ("{0} @%q exit; st.global.b32 [%p], %r0;", 0),
     ("{0} bra.uni L2; L1: ret; L2: brx.idx %r1, list; L3: st.global.b32 [%p], %r0; ret;", 0),
     ("{0} ret; st.global.b32 [%p], %r0;", 1),
+    ("bra $L2; $L1: st.global.b32 [%p], %r0; ret; $L2: {0} bra $L1;", 0),
+    ("mov.b32 %r0, 0; $L1: {0} @%q bra $L1; st.global.b32 [%p], %r0; ret;", 0),
+    ("bra L2; L1: st.global.b32 [%p], %r0; ret; L2: {0} bra elsewhere;", 0),
+    ("list: .branchtargets L1; bra L2; L1: st.global.b32 [%p], %r0; ret; L2: {0} brx.idx %r1, list;", 0),
 ])  # fmt: skip
 def test_a_register_is_used_until_it_is_written_anew(around: str, number: int) -> None:
     """ptxas leaves out a sum of a loop which nothing reads, though its register holds, before it, a zero that others read."""

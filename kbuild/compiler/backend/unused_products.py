@@ -30,7 +30,8 @@ _BEFORE = re.compile(r"(?:\s|[{}]|[\w$]+:(?!:))*")
 _LABEL = re.compile(r"([\w$]+):(?!:)")
 _ENDS = frozenset({"bra", "ret", "exit", "trap", "brx"})
 """Families of instructions behind which a program goes on elsewhere, or nowhere."""
-_REGISTER = re.compile(r"%?[A-Za-z_][\w$]*")
+_NAME = re.compile(r"[%$]?[A-Za-z_][\w$]*")
+"""A register, or a label, which may begin with a dollar sign."""
 _DESTINATION = re.compile(r"\s*(\{[^}]*\}|[^,]*),?(.*)", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*")
 
@@ -42,6 +43,7 @@ class _Instruction(NamedTuple):
     writes: frozenset[str]
     """The registers that it does nothing but write; of those that do more, none."""
     reads: frozenset[str]
+    """Registers, and the label that a branch goes to."""
     is_guarded: bool
 
 
@@ -64,7 +66,9 @@ def _unused(instructions: list[_Instruction], at_label: dict[str, set[str]]) -> 
     for one in reversed(instructions):
         family = one.name.partition(".")[0]
         if family in _ENDS:
-            targets = at_label.keys() if family == "brx" else one.reads & at_label.keys()
+            targets = one.reads & at_label.keys()
+            if family == "brx" or (family == "bra" and not targets):
+                targets = at_label.keys()  # A table of labels, or a label that is not in the text: any of them.
             used = set().union(used if one.is_guarded else (), one.reads, *(at_label[target] for target in targets))
         elif not one.writes:
             used |= one.reads
@@ -89,11 +93,11 @@ def _instructions(ptx: str) -> Iterator[_Instruction]:
             continue
         predicate, name, operands = found.groups()
         guard = {predicate} if predicate else set()
-        reads, writes = {*_REGISTER.findall(operands), *guard}, frozenset[str]()
+        reads, writes = {*_NAME.findall(operands), *guard}, frozenset[str]()
         if name.partition(".")[0] in _ARITHMETIC and not name.startswith(_EFFECTS):
             destination, sources = _DESTINATION.match(operands).groups()  # type: ignore[union-attr]
-            writes = frozenset(_REGISTER.findall(destination))
+            writes = frozenset(_NAME.findall(destination))
             if not name.startswith("wgmma."):  # It adds to its destination.
-                reads = {*_REGISTER.findall(sources), *guard}
+                reads = {*_NAME.findall(sources), *guard}
         yield _Instruction(name, tuple(labels), writes, frozenset(reads), bool(predicate))
         labels = []

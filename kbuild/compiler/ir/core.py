@@ -37,7 +37,8 @@ class Trait(enum.Flag):
     PURE = enum.auto()
     """No effect, result depends on operands and attributes alone: may be removed, merged, and moved to where less runs it."""
     SPECULATABLE = enum.auto()
-    """Gives some number, and does no harm, whatever its operands are: may run where the program would not have run it."""
+    """Asks nothing of its operands: gives some number, and does no harm, whatever they are.  May run where the program would not
+    have run it, of operands that the program never gave it."""
     ELEMENTWISE = enum.auto()
     """Acts on each element alone; operands and results share shape and layout."""
     COMMUTES = enum.auto()

@@ -277,9 +277,10 @@ class Advance(Op, name="tt.advance", traits=PURE):
         return [self.ptr.type]
 
 
-class MakeTensorDescriptor(Op, name="tt.make_tensor_descriptor", traits=PURE):
+class MakeTensorDescriptor(Op, name="tt.make_tensor_descriptor", traits=Trait.PURE):
     """A tensor of `shape` (i32 each) and `strides` (i64, in elements, the last one is 1) at `base`, to be read and written
-    in blocks.  What the hardware's copy engine asks for holds: base and strides are divisible by 16 bytes."""
+    in blocks.  What the hardware's copy engine asks for holds: base and strides are divisible by 16 bytes.  Numbers that the
+    program never gives it need not be: it is not speculatable."""
 
     base: Value
     shape: tuple[Value, ...]
@@ -408,8 +409,9 @@ class Scan(Op, name="tt.scan", traits=PURE):
         return [src.type for src in self.srcs]
 
 
-class Gather(Op, name="tt.gather", traits=PURE):
-    """result[i, j] = src[indices[i, j], j] for axis 0, and so on."""
+class Gather(Op, name="tt.gather", traits=Trait.PURE):
+    """result[i, j] = src[indices[i, j], j] for axis 0, and so on.  An index outside of the axis is a mistake of the program, and
+    must not come from a place where the program has none: not speculatable."""
 
     src: Value
     indices: Value
@@ -420,8 +422,9 @@ class Gather(Op, name="tt.gather", traits=PURE):
         return [_tensor(self.indices).with_element(element_of(self.src.type))]
 
 
-class Histogram(Op, name="tt.histogram", traits=PURE):
-    """How often each of 0 … n-1 occurs, n being the size of `type`; elements where `mask` is false don't count."""
+class Histogram(Op, name="tt.histogram", traits=Trait.PURE):
+    """How often each of 0 … n-1 occurs, n being the size of `type`; elements where `mask` is false don't count.  Others outside
+    of the range are mistakes, as in `tt.gather`: not speculatable."""
 
     src: Value
     type: Type

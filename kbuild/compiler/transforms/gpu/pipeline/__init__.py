@@ -32,7 +32,7 @@ from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
-from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
+from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, forget_descriptor, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule, ring_bytes
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
 
@@ -63,8 +63,8 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
         for loop, plan in pipelined:
             keep_in_shared_memory(loop, plan.kept)
         for op in func.body.walk():
-            if isinstance(op, Load) and op.desc is not None:
-                op.desc, op.indices, op.axes = None, (), ()
+            if isinstance(op, Load):
+                forget_descriptor(op)
 
 
 class _Plan(NamedTuple):

@@ -29,6 +29,7 @@ from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect,
 from kbuild.compiler.ops.tensor import Load, Splat
 from kbuild.compiler.transforms.common.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
+from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor
 from kbuild.compiler.transforms.gpu.pipeline.schedule import Schedule, Stage
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
 from kbuild.compiler.transforms.gpu.slots import following_slot
@@ -162,6 +163,7 @@ class _Expansion:
         for op in stage.slice.ops:
             copy = self.builder.add(op.clone(mapping))
             if isinstance(copy, Load):
+                forget_descriptor(copy)
                 copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
         barrier = None
         if slots is not None and self.barriers is not None:

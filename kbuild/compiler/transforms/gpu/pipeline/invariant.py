@@ -23,6 +23,7 @@ from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Splat
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
+from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor, read_with
 
 
 def invariant_tiles(loop: For, pipelined: Collection[Load]) -> dict[Load, MemDescType]:
@@ -36,7 +37,7 @@ def _is_invariant(loop: For, load: Load) -> bool:
     """Whether the address of a tensor is computed before the loop, and nothing is written there inside."""
     if load.volatile or load.boundary_check or not isinstance(load.result.type, TensorType) or not load.result.type.rank:
         return False
-    changes = any(value.block is loop.body if value.op is None else value.op.parent is loop.body for value in load.operands)
+    changes = any(value.block is loop.body if value.op is None else value.op.parent is loop.body for value in read_with(load))
     return not changes and not may_be_written(load.ptr, loop)
 
 
@@ -55,6 +56,7 @@ def keep_in_shared_memory(loop: For, tiles: dict[Load, MemDescType]) -> None:
 def _loaded_where(load: Load, runs: Value, before: Builder) -> Value:
     """The value of a load, done early where the loop has iterations: elsewhere its address may be that of nothing."""
     early = load.clone()
+    forget_descriptor(early)
     wide = before.add(Splat(runs, like(load.result.type, I1))).result
     early.mask = wide if load.mask is None else before.add(AndI(load.mask, wide)).result
     return before.add(early, load.result.hint).result

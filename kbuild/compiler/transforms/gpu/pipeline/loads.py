@@ -105,6 +105,17 @@ def is_handed_on(dot: WarpGroupDot, loop: For) -> bool:
     return dot.parent is loop.body and dict(dot.result.users) == {loop.body.terminator: 1}
 
 
+def read_with(load: Load) -> list[Value]:
+    """What a load is done with.  The descriptor only says what it is a block of, and may ask for more than the load itself."""
+    return [value for value in (load.ptr, load.mask, load.other) if value is not None]
+
+
+def forget_descriptor(load: Load) -> None:
+    """Leave a load with its pointers alone: once it is another one than the copy engine could do, or nothing asks any more."""
+    if load.desc is not None:
+        load.desc, load.indices, load.axes = None, (), ()
+
+
 def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()) -> Slice | None:
     """What computes `roots` inside an iteration, stopping at operations that are `known`.
 
@@ -128,5 +139,5 @@ def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()
             elif not op.has(Trait.PURE) or not op.is_speculatable() or op.regions or isinstance(op, EXPENSIVE):
                 return None
             ops.add(op)
-            values.extend(op.operands)
+            values.extend(read_with(op) if isinstance(op, Load) else op.operands)
     return Slice(tuple(op for op in loop.body if op in ops), tuple(sorted(carried)))

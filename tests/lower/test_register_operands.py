@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from zoo import CASES
 
 import kbuild
 from kbuild.compiler import driver
@@ -121,6 +123,16 @@ def test_nothing_else_changes(old: str, tmp_path: Path) -> None:
     assert IN_REGISTERS.search(kept[0].asm["ptx"]) and kept[0].asm["ptx"] == kept[1].asm["ptx"]
     shared = [matmul("fp16", stop="ptx", ptxas=ptxas).asm["ptx"] for ptxas in (None, old)]
     assert "wgmma" in shared[0] and shared[0] == shared[1]
+
+
+def test_bytes_of_an_operand_that_stays_are_packed_before_the_loop() -> None:
+    """Where LLVM left that in the loop, the words would be written while the dot of the last iteration reads them."""
+    case = CASES["dot_kept_fp8"]
+    signature = case.signature(case.make(np.random.default_rng(0)))
+    asm = kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, target="sm_90", stop="ptx").asm
+    before, loop, _ = re.split(r"\nloop\d+:", asm["llir"])
+    packing = "zext i8"
+    assert IN_REGISTERS.search(asm["ptx"]) and packing in before and packing not in loop
 
 
 @pytest.mark.parametrize("how", ["with one that stays", "with one in shared memory"])

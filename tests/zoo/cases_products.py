@@ -82,6 +82,15 @@ def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
     )  # fmt: skip
 
 
+def _kept(name: str, dtype: str, m: int, n: int, block_k: int, k: int) -> Case:
+    return Case(
+        name, "products.py", "dot_kept",
+        lambda rng: {"a": operand(rng, dtype, block_k, m), "b": operand(rng, dtype, n, k), "c": poisoned(m, n), "K": k, "ldb": k},
+        lambda a, b, **_: {"c": numbers(a).T @ numbers(b).reshape(n, -1, block_k).sum(axis=1).T},
+        {"M": m, "N": n, "BLOCK_K": block_k},
+    )  # fmt: skip
+
+
 def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
     out_type = np.float64 if dtype == "float64" else np.float32
 
@@ -275,6 +284,7 @@ CASES = [
     _add_rows("dot_add_rows", "float16", 64, 64, 64), _add_rows("dot_add_rows_tf32", "float32", 64, 16, 64),
     _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64), _two_dots_add_rows("two_dots_add_rows", "float16", 64, 64, 64),
     _transposed("dot_transposed", "float16"), _transposed("dot_transposed_fp64", "float64"),
+    _kept("dot_kept_fp8", "fp8e5", 64, 16, 32, 160), _kept("dot_kept_fp16", "float16", 64, 32, 32, 160),
     *(_loop(f"dot_loop_{k}_stages{stages}", "float16", 64, 64, 32, k, stages=stages)
       for stages in (1, 2, 3, 4) for k in (0, 32, 64, 100, 256)),
     _loop("dot_loop_fp64", "float64", 32, 32, 16, 70), _loop("dot_loop_fp64_long", "float64", 32, 64, 32, 70, 2),

@@ -98,6 +98,8 @@ class Emitter:
         self.location_suffix: Callable[[Loc | None], str] = lambda loc: ""
         """What every line of an operation ends with: its debug location."""
         self.values: dict[Value, Sequence[str]] = {}
+        self.homes: dict[Value, Chunk] = {}
+        """The chunks in which values were bound."""
         self.packed: dict[tuple[str, str], str] = {}
         """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
@@ -142,6 +144,7 @@ class Emitter:
     def bind(self, value: Value, registers: Sequence[str], depth: int = 0) -> None:
         """Say what the registers of a value are."""
         self.values[value] = registers
+        self.homes[value] = self.chunk
         if isinstance(registers, LazyRegisters):
             registers.depth = depth
             if depth >= LAZY_DEPTH:  # What writes them may ask for the value itself.
@@ -186,6 +189,13 @@ class Emitter:
     def at_entry(self) -> Iterator[None]:
         """Write into the entry block, whose registers everything sees: for what depends on the thread alone."""
         saved, self.chunk = self.chunk, self.entry
+        yield
+        self.chunk = saved
+
+    @contextmanager
+    def at_home(self, value: Value) -> Iterator[None]:
+        """Write where a value was bound: what is made of it there, outside of the loops that do not change it, is made once."""
+        saved, self.chunk = self.chunk, self.homes[value]
         yield
         self.chunk = saved
 

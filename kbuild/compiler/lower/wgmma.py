@@ -165,20 +165,13 @@ class _RegisterOperand:
     transposed = False
 
     def __init__(self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], changes: bool) -> None:
-        fragment = layout(value.type).transpose(order)
-        where, registers, width = places(fragment), emit.registers(value), atom.k_width
-        steps = range(fragment.shape[1] // atom.k)
         self.changes, self.is_computed = changes, value.op is not None and value.op.has(Trait.ELEMENTWISE)
-        self.words: dict[int, list[list[str]]] = {}
-        for row in sorted({row for row, _ in where if row % GROUP_ROWS == 0}):
-            self.words[row] = []
-            for step in steps:
-                words = [
-                    [(row + 8 * (i & 1), step * atom.k + 4 * width * (i >> 1) + element) for element in range(width)]
-                    for i in range(_A_REGISTERS)
-                ]
-                packed = [to_word(emit, [registers[where[at]] for at in word], value.type) for word in words]
-                self.words[row].append(packed)
+        if changes:
+            self.words = _words_of(emit, value, atom, order)
+        else:
+            # Packed in a loop around the product, they would be written anew while that of the last iteration reads them.
+            with emit.at_home(value):
+                self.words = _words_of(emit, value, atom, order)
 
     def parts(self, emit: Emitter, steps: int) -> Iterator[range]:
         """The steps along k by the parts in which they become ready, each pinned when it is asked for."""
@@ -193,6 +186,22 @@ class _RegisterOperand:
     def unpinned(self) -> list[str]:
         """Registers that the instruction reads and LLVM could write at any time before it."""
         return [] if self.changes else [word for steps in self.words.values() for words in steps for word in words]
+
+
+def _words_of(emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int]) -> dict[int, list[list[str]]]:
+    """The words of A by the row at which a tile begins, and by the step along k."""
+    fragment = layout(value.type).transpose(order)
+    where, registers, width = places(fragment), emit.registers(value), atom.k_width
+    result: dict[int, list[list[str]]] = {}
+    for row in sorted({row for row, _ in where if row % GROUP_ROWS == 0}):
+        result[row] = []
+        for step in range(fragment.shape[1] // atom.k):
+            words = [
+                [(row + 8 * (i & 1), step * atom.k + 4 * width * (i >> 1) + element) for element in range(width)]
+                for i in range(_A_REGISTERS)
+            ]
+            result[row].append([to_word(emit, [registers[where[at]] for at in word], value.type) for word in words])
+    return result
 
 
 def _fence(emit: Emitter, mark: str, started: Sequence[_Accumulator], words: Sequence[str]) -> None:

@@ -55,6 +55,17 @@ def dot_transposed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
 
 
 @triton.jit
+def dot_kept(a, b, c, K, ldb, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A, which is stored BLOCK_K×M, by all the tiles of Bᵀ, of which a round of the loop takes two."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
+    left = tl.load(a + k[None, :] * M + m[:, None])
+    total = tl.zeros((M, N), tl.float32)
+    for start in tl.range(0, K, BLOCK_K, loop_unroll_factor=2):
+        total = tl.dot(left, tl.load(b + n[None, :] * ldb + (start + k)[:, None]), total)
+    tl.store(c + m[:, None] * N + n[None, :], total)
+
+
+@triton.jit
 def dot_loop(a, b, c, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     a_tile = a + m[:, None] * lda + k[None, :]

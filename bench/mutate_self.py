@@ -48,9 +48,9 @@ BAR = 0.9
 COPIED = ("kbuild", "tests", "bench", "templates", "kernels", "docs", "kernels.toml", "pyproject.toml", "Makefile", "LICENSE",
           "README.md", "CONTRIBUTING.md", "CHANGELOG.md")  # fmt: skip
 
-ZOO = ("tests/test_zoo.py::test_source_means_what_numpy_says", "tests/test_zoo.py::test_passes_keep_the_meaning")
+ZOO = ("tests/zoo/test_zoo.py::test_source_means_what_numpy_says", "tests/zoo/test_zoo.py::test_passes_keep_the_meaning")
 EMULATED = ("tests/emulator/test_zoo_emulated.py::test_case_is_right_in_lockstep",)
-RANDOM = ("tests/test_random_programs.py",)
+RANDOM = ("tests/random_programs/test_random_programs.py",)
 
 
 class Area(NamedTuple):
@@ -65,51 +65,56 @@ class Area(NamedTuple):
 _C = "kbuild/compiler/"
 _E = "kbuild/emulator/"
 _A = "kbuild/aot/"
+_TC = "tests/compiler/"
+_TV = "tests/aot/verify/"
+_TR = "tests/emulator/race/"
+_TE = "tests/emulator/"
 AREAS: dict[str, Area] = {
     "compiler": Area(
         (f"{_C}**/*.py",),
         {
             _C: (*ZOO, *EMULATED, *RANDOM),
-            f"{_C}analysis/": ("tests/analysis", "tests/gpu_ir", *EMULATED, *RANDOM),
-            f"{_C}analysis/axis_info/": ("tests/analysis/test_axis_info.py", "tests/gpu_ir", *EMULATED, *RANDOM),
-            f"{_C}backend/": ("tests/backend", "tests/lower/test_math.py", *EMULATED),
-            f"{_C}frontend/": ("tests/frontend", "tests/semantic", "tests/interp", *ZOO, *RANDOM),
-            f"{_C}ir/": ("tests/ir", "tests/common", "tests/tensor", "tests/gpu_ir", *ZOO),
-            f"{_C}layout/": ("tests/layout", "tests/gpu_ir", "tests/lower", *EMULATED),
-            f"{_C}library/": ("tests/semantic", "tests/interp", *ZOO),
-            f"{_C}lower/": ("tests/lower", *EMULATED, *RANDOM),
-            f"{_C}ops/": ("tests/ir", "tests/common", "tests/tensor", "tests/gpu_ir", "tests/lower", *ZOO),
-            f"{_C}semantic/": ("tests/semantic", "tests/frontend", "tests/interp", *ZOO, *RANDOM),
-            f"{_C}targets/": ("tests/gpu_ir", "tests/backend", *EMULATED),
-            f"{_C}transforms/common/": ("tests/common", "tests/frontend", *ZOO, *RANDOM),
-            f"{_C}transforms/gpu/": ("tests/gpu_ir", "tests/lower", *ZOO, *EMULATED, *RANDOM),
-            f"{_C}transforms/tensor/": ("tests/tensor", "tests/gpu_ir", *ZOO, *EMULATED, *RANDOM),
+            f"{_C}analysis/": (f"{_TC}analysis", f"{_TC}transforms/gpu", *EMULATED, *RANDOM),
+            f"{_C}analysis/axis_info/": (f"{_TC}analysis/test_axis_info.py", f"{_TC}transforms/gpu", *EMULATED, *RANDOM),
+            f"{_C}backend/": (f"{_TC}backend", f"{_TC}lower/test_math.py", *EMULATED),
+            f"{_C}frontend/": (f"{_TC}frontend", f"{_TC}semantic", f"{_TC}interp", *ZOO, *RANDOM),
+            f"{_C}ir/": (f"{_TC}ir", f"{_TC}transforms/common", f"{_TC}transforms/tensor", f"{_TC}transforms/gpu", *ZOO),
+            f"{_C}layout/": (f"{_TC}layout", f"{_TC}transforms/gpu", f"{_TC}lower", *EMULATED),
+            f"{_C}library/": (f"{_TC}semantic", f"{_TC}interp", *ZOO),
+            f"{_C}lower/": (f"{_TC}lower", *EMULATED, *RANDOM),
+            f"{_C}ops/": (f"{_TC}ir", f"{_TC}transforms/common", f"{_TC}transforms/tensor", f"{_TC}transforms/gpu",
+                          f"{_TC}lower", *ZOO),
+            f"{_C}semantic/": (f"{_TC}semantic", f"{_TC}frontend", f"{_TC}interp", *ZOO, *RANDOM),
+            f"{_C}targets/": (f"{_TC}transforms/gpu", f"{_TC}backend", *EMULATED),
+            f"{_C}transforms/common/": (f"{_TC}transforms/common", f"{_TC}frontend", *ZOO, *RANDOM),
+            f"{_C}transforms/gpu/": (f"{_TC}transforms/gpu", f"{_TC}lower", *ZOO, *EMULATED, *RANDOM),
+            f"{_C}transforms/tensor/": (f"{_TC}transforms/tensor", f"{_TC}transforms/gpu", *ZOO, *EMULATED, *RANDOM),
         },
         (f"{_C}interp/",),
     ),
     "interpreter": Area(
-        (f"{_C}interp/**/*.py",), {_C: ("tests/interp", "tests/semantic", *ZOO, "tests/aot/test_verify_waiting.py")}
+        (f"{_C}interp/**/*.py",), {_C: (f"{_TC}interp", f"{_TC}semantic", *ZOO, f"{_TV}test_verify_waiting.py")}
     ),
     "emulator": Area(
         (f"{_E}**/*.py",),
         {
             _E: ("tests/emulator",),
-            f"{_E}driver/": ("tests/driver",),
-            f"{_E}mutate/": ("tests/emulator/test_mutate.py", "tests/aot/test_mutate.py"),
-            f"{_E}race/": ("tests/emulator/test_race.py", "tests/emulator/test_race_maps.py",
-                           "tests/emulator/test_race_scopes.py", "tests/emulator/test_missing_waits.py", "tests/emulator"),
-            f"{_E}tensor/": ("tests/emulator/test_tensor.py", "tests/emulator/test_tensor_wgmma.py", "tests/emulator"),
+            f"{_E}driver/": (f"{_TE}driver",),
+            f"{_E}mutate/": (f"{_TE}mutate/test_mutate.py", f"{_TV}test_mutate.py"),
+            f"{_E}race/": (f"{_TR}test_race.py", f"{_TR}test_race_maps.py",
+                           f"{_TR}test_race_scopes.py", f"{_TR}test_missing_waits.py", "tests/emulator"),
+            f"{_E}isa/matrix/": (f"{_TE}isa/test_matrix.py", f"{_TE}isa/test_wgmma.py", "tests/emulator"),
         },
     ),
     "aot": Area(
         (f"{_A}**/*.py",),
         {
             _A: ("tests/aot", "tests/launcher", "tests/cli"),
-            f"{_A}verify/": ("tests/aot/test_verify.py", "tests/aot/test_verify_limits.py", "tests/aot/test_verify_waiting.py",
-                             "tests/aot/test_mutate.py"),
+            f"{_A}verify/": (f"{_TV}test_verify.py", f"{_TV}test_verify_limits.py", f"{_TV}test_verify_waiting.py",
+                             f"{_TV}test_mutate.py"),
         },
     ),
-    "launcher": Area(("templates/*.h", "templates/*.c", "templates/*.c.j2"), {"templates/": ("tests/launcher", "tests/driver")}),
+    "launcher": Area(("templates/*.h", "templates/*.c", "templates/*.c.j2"), {"templates/": ("tests/launcher", f"{_TE}driver")}),
 }  # fmt: skip
 
 

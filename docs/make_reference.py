@@ -19,16 +19,16 @@ import kbuild.compiler.transforms  # noqa: F401  registers the passes
 import kbuild.language as tl
 from kbuild.aot.manifest import schema
 from kbuild.compiler import library
-from kbuild.compiler.frontend.modules import ABSENT
+from kbuild.compiler.frontend.sources.modules import ABSENT
 from kbuild.compiler.frontend.visitor import NOT_IN_KERNELS
 from kbuild.compiler.ir.core import Op, registered_ops
 from kbuild.compiler.ir.passes import registered_passes
-from kbuild.compiler.lower.math import FORMULAS
+from kbuild.compiler.lower.math.functions import FORMULAS
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
 from kbuild.compiler.targets import find_target, target_names
-from kbuild.emulator.optable import SECTIONS, Row
+from kbuild.emulator.isa.table import SECTIONS, Row
 from kbuild.emulator.race import KINDS, LENIENT
 from kbuild.options import CompileOptions, Option, by_name, options
 

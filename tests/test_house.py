@@ -158,7 +158,7 @@ def test_the_environment_is_read_at_the_edges_alone() -> None:
     """By the command line, the build backend, and the stand-in in a process of tests, which the launcher's variable names."""
     pattern = re.compile(r"\bos\.(?:environb?|getenv)\b|\bsys\.argv\b")
     readers = {short(path) for path in MODULES if pattern.search(path.read_text())}
-    assert readers <= {"cli/__init__.py", "aot/backend.py", "emulator/driver/stand_in.py"}, "let it be an argument"
+    assert readers <= {"cli/__init__.py", "aot/backend.py", "emulator/driver/fake_driver.py"}, "let it be an argument"
 
 
 def test_imports_inside_functions_say_why() -> None:

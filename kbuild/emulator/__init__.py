@@ -4,11 +4,11 @@
 memory, collectives without all their threads, deadlocks, loops without end.  It knows PTX and nothing of the compiler.
 """
 
-from kbuild.emulator.arguments import TensorMapArgument, arguments_of
-from kbuild.emulator.findings import EmulationError, Finding
-from kbuild.emulator.launch import Launch, Report, run
-from kbuild.emulator.program import Program, load
-from kbuild.emulator.ptx import PtxError
+from kbuild.emulator.engine.arguments import TensorMapArgument, arguments_of
+from kbuild.emulator.engine.findings import EmulationError, Finding
+from kbuild.emulator.engine.launch import Launch, Report, run
+from kbuild.emulator.engine.program import Program, load
+from kbuild.emulator.ptx.model import PtxError
 
 __all__ = [
     "EmulationError", "Finding", "Launch", "Program", "PtxError", "Report", "TensorMapArgument", "arguments_of", "load", "run",

@@ -18,8 +18,8 @@ def here(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The project as the current directory, built by the fake compiler, without a cache."""
     monkeypatch.chdir(project)
     monkeypatch.setenv("KBUILD_DISABLE_CACHE", "1")
-    monkeypatch.setattr(builder, "COMPILER", "tests.aot.fake_compiler:compile")
-    monkeypatch.setattr(builder, "SOURCE_DIGEST", "tests.aot.fake_compiler:source_digest")
+    monkeypatch.setattr(builder, "COMPILER", "tests.aot.build.fake_compiler:compile")
+    monkeypatch.setattr(builder, "SOURCE_DIGEST", "tests.aot.build.fake_compiler:source_digest")
     return project
 
 

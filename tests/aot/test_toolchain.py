@@ -14,7 +14,7 @@ from kbuild.aot.build.project import Options, build
 from kbuild.compiler.backend.cubin import ptxas_version
 from kbuild.compiler.backend.ptxas_wheels import installed
 from kbuild.errors import ToolError
-from tests.backend.test_ptxas_wheels import wheel
+from tests.compiler.backend.test_ptxas_wheels import wheel
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +53,8 @@ def test_a_build_by_another_ptxas_is_another_build(site: Path, project: Path) ->
     manifest = project / "kernels.toml"
     options = Options(
         project=project, environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}, kernels=("scale",),
-        compiler="tests.aot.fake_compiler:compile", source_digest="tests.aot.fake_compiler:source_digest", dry_run=True,
+        compiler="tests.aot.build.fake_compiler:compile",
+        source_digest="tests.aot.build.fake_compiler:source_digest", dry_run=True,
     )  # fmt: skip
 
     def identities(keys: str) -> set[str]:

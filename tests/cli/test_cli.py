@@ -21,8 +21,8 @@ from kbuild.aot.build import project as builder
 from kbuild.aot.verify import session
 from kbuild.cli import parser
 from kbuild.cli.verbs import mutate
+from tests.aot.build.processes import at_work, interruptible, wait_until
 from tests.aot.conftest import KERNEL, MANIFEST
-from tests.aot.processes import at_work, interruptible, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,8 +37,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("CI", "MAX_JOBS", "KBUILD_PTXAS", "KBUILD_DISABLE_CACHE", "SOURCE_DATE_EPOCH", "CC"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(builder, "COMPILER", "tests.aot.fake_compiler:compile")
-    monkeypatch.setattr(builder, "SOURCE_DIGEST", "tests.aot.fake_compiler:source_digest")
+    monkeypatch.setattr(builder, "COMPILER", "tests.aot.build.fake_compiler:compile")
+    monkeypatch.setattr(builder, "SOURCE_DIGEST", "tests.aot.build.fake_compiler:source_digest")
     return tmp_path
 
 
@@ -281,8 +281,8 @@ def test_an_interrupted_build_ends_with_130(project: Path, number: signal.Signal
     (project / "kernels/scale.py").write_text('MODE = "slow"\n' + KERNEL)
     code = (
         "import sys; from kbuild import cli; from kbuild.aot.build import project; "
-        "project.COMPILER = 'tests.aot.fake_compiler:compile'; "
-        "project.SOURCE_DIGEST = 'tests.aot.fake_compiler:source_digest'; sys.exit(cli.main(['build', '-j', '2']))"
+        "project.COMPILER = 'tests.aot.build.fake_compiler:compile'; "
+        "project.SOURCE_DIGEST = 'tests.aot.build.fake_compiler:source_digest'; sys.exit(cli.main(['build', '-j', '2']))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],

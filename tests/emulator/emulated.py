@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kbuild.emulator.launch import Report, run
+from kbuild.emulator.engine.launch import Report, run
 
 HEADER = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 REGISTERS = """

@@ -1,4 +1,4 @@
-"""Asks a GPU what instructions do, for the tests of the emulator: writes tests/emulator/device_vectors.npz.
+"""Asks a GPU what instructions do, for the tests of the emulator: writes tests/emulator/isa/device_vectors.npz.
 
     PYTHONPATH=tests python -m tests.gpu.make_device_vectors NAMES [OUTPUT]
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.emulator import device_products, device_vectors
-from tests.emulator.golden_program import Program
-from tests.emulator.programs import PROGRAMS
+from tests.emulator.isa import device_products, device_vectors
+from tests.emulator.isa.golden_program import Program
+from tests.emulator.isa.programs import PROGRAMS
 from tests.gpu.device import Device
 
 STORED = Path(__file__).parents[1] / "emulator" / "device_vectors.npz"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kbuild.compiler.frontend import lookup
+from kbuild.compiler.frontend.sources import lookup
 
 
 def reached(files: Iterable[Path], root: Path) -> set[Path]:

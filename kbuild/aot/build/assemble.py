@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.build.launcher import build_launcher
-from kbuild.aot.build import records
 from kbuild.aot.artifact import rendering, tables, wheel
 from kbuild.aot.artifact.archive import Entry, write_archive
-from kbuild.aot.manifest.descriptors import expanded
+from kbuild.aot.build import records
+from kbuild.aot.build.launcher import build_launcher
+from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_JOB, LAUNCHER_RECORD, WHEEL, Job, made_of, manifest_digest
 from kbuild.aot.identity import bytes_digest
+from kbuild.aot.manifest.descriptors import expanded
+from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
-from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_JOB, LAUNCHER_RECORD, WHEEL, Job, made_of, manifest_digest
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from kbuild.aot.build import records
 from kbuild.aot.build.cache import Cache
-from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.aot.build.plan import Job
+from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.errors import CompileError, ErrorGroup, ToolError
 
 _CUBIN_MAGIC = b"\x7fELF\x02\x01"

@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kbuild.aot.build import records
 from kbuild.aot import toolchain
+from kbuild.aot.build import records
+from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_RECORD
 from kbuild.aot.files import templates_directory
 from kbuild.aot.identity import bytes_digest
-from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_RECORD
 from kbuild.errors import ToolError
 
 LIBRARY = "_launcher.abi3.so"

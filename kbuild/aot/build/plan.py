@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from kbuild.aot.identity import bytes_digest, canonical_json, digest, request_digest
-from kbuild.aot.manifest.model import Kernel, Manifest, Value
 from kbuild.aot.manifest.expand import Expansion, Variant
+from kbuild.aot.manifest.model import Kernel, Manifest, Value
 
 STATE = ".kbuild"
 """Directory within the build directory for all that is not for people."""

@@ -12,23 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.build.launcher import core_command
-from kbuild.aot.build import ninja
-from kbuild.aot.build import records
 from kbuild.aot import toolchain
+from kbuild.aot.build import ninja, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
-from kbuild.aot.files import write_files, write_if_changed
-from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, templates_digest, tree_digest
-from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import Manifest
-from kbuild.aot.manifest.expand import Expansion, expand
+from kbuild.aot.build.launcher import core_command
 from kbuild.aot.build.plan import LAUNCHER, STATE, WHEEL, Job, Plan, made_of, plan
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.manifest.reader import suggestion
 from kbuild.aot.build.serve import LONGEST_COMPILE
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
+from kbuild.aot.files import write_files, write_if_changed
+from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, templates_digest, tree_digest
+from kbuild.aot.manifest.expand import Expansion, expand
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Manifest
+from kbuild.aot.manifest.reader import suggestion
 from kbuild.aot.manifest.tuned import with_table
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
@@ -36,7 +35,7 @@ from kbuild.options import DEFAULTS, CompileOptions
 MANIFEST = "kernels.toml"
 BUILD = "build"
 COMPILER = "kbuild.compiler.driver:compile"
-SOURCE_DIGEST = "kbuild.compiler.frontend.digest:source_digest"
+SOURCE_DIGEST = "kbuild.compiler.frontend.sources.digest:source_digest"
 
 _KBUILD = Path(__file__).resolve().parents[2]
 _LARGEST_TEXT = 8000

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 
 from kbuild.aot.build import records
-from kbuild.aot.files import write_if_changed
-from kbuild.aot.identity import digest
 from kbuild.aot.build.plan import STATE, STEP
 from kbuild.aot.build.serve import SOCKET
+from kbuild.aot.files import write_if_changed
+from kbuild.aot.identity import digest
 
 _SECONDS_TO_STOP = 10
 _CLIENT = f"{STATE}/client"

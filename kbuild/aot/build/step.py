@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 
 from kbuild.aot.build.compile_variant import compile_job
-from kbuild.aot.files import why
 from kbuild.aot.build.plan import STATE, Job, is_last
+from kbuild.aot.files import why
 from kbuild.errors import InternalError, KbuildError, render
 
 CACHED = "@cached"
@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> int:
 
 def prepare() -> None:
     """Loads what the last step takes, which is as much as compiling does."""
-    from kbuild.aot.build import assemble  # Not for variants, which do without.
     from kbuild.aot.artifact import rendering  # Not for variants, which do without.
+    from kbuild.aot.build import assemble  # Not for variants, which do without.
 
     assert assemble
     rendering.templates()

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.findings import Finding
-from kbuild.emulator.flow import looks
-from kbuild.emulator.memory import Space
-from kbuild.emulator.ptx import Module
+from kbuild.emulator.engine.findings import Finding
+from kbuild.emulator.engine.memory import Space
+from kbuild.emulator.ptx.flow import looks
+from kbuild.emulator.ptx.model import Module
 
 ENDLESS = "step-budget"
 """The kind of a run without an end."""

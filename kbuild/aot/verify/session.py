@@ -88,9 +88,9 @@ def _check_orders(wanted: Wanted) -> None:
     """UsageError for a schedule or timing that there is none of: before any run, rather than in each."""
     if wanted.schedule or wanted.timing:
         # Here, for few ask, and it takes a tenth of a second.
-        from kbuild.emulator.asyncp.timing import timing_named
-        from kbuild.emulator.findings import EmulationError
-        from kbuild.emulator.schedule import schedule_named
+        from kbuild.emulator.async_ops.timing import timing_named
+        from kbuild.emulator.engine.findings import EmulationError
+        from kbuild.emulator.engine.schedule import schedule_named
 
         try:
             schedule_named(wanted.schedule or "lockstep")

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kbuild.aot.stand_in import stand_in_library
+from kbuild.aot.fake_driver import stand_in_library
 
 
 def run(options: argparse.Namespace) -> int:

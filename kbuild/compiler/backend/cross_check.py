@@ -17,7 +17,7 @@ from kbuild.compiler.backend.async_operands import overwritten
 from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
 from kbuild.compiler.backend.opaque_predicates import opaque
 from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx, stores_upper_halves, widened_numbers
-from kbuild.compiler.backend.unused_products import unused
+from kbuild.compiler.backend.unused_mmas import unused
 from kbuild.errors import ToolError
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)")

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from kbuild.compiler.backend.extensions import in_two_steps
 from kbuild.compiler.backend.llvm_library import Message, library
-from kbuild.compiler.lower.function import TRIPLE
+from kbuild.compiler.lower.core.function import TRIPLE
 from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kbuild.compiler.lower.wgmma import DOT_MARK
+from kbuild.compiler.lower.mma.wgmma import DOT_MARK
 
 _NOTE = re.compile(r"\((C75\d\d)\)\s*(.*)|(wgmma\S* instructions are serialized.*)")
 _LINE = re.compile(r" in (?:around )?line (\d+)")

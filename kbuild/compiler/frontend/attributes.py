@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.compiler import library
-from kbuild.compiler.frontend import live, modules
-from kbuild.compiler.frontend.functions import Function, Plain, Unresolved
-from kbuild.compiler.frontend.modules import CLASSES, Module, PropagateNan
-from kbuild.compiler.frontend.source import NamedTupleClass, Package, SourceModule
-from kbuild.compiler.frontend.source import attribute as source_attribute
+from kbuild.compiler.frontend.sources import live, modules
+from kbuild.compiler.frontend.sources.files import NamedTupleClass, Package, SourceModule
+from kbuild.compiler.frontend.sources.files import attribute as source_attribute
+from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved
+from kbuild.compiler.frontend.sources.modules import CLASSES, Module, PropagateNan
 from kbuild.compiler.frontend.visitor import Visitor, reads
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.registry import Builtin

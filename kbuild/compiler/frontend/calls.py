@@ -9,10 +9,10 @@ from typing import Any
 
 from kbuild.compiler.frontend.attributes import Method, attribute
 from kbuild.compiler.frontend.expressions import unpacked
-from kbuild.compiler.frontend.functions import Function, Parameter
 from kbuild.compiler.frontend.python import PYTHON
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, flatten, form, rebuild
-from kbuild.compiler.frontend.source import NamedTupleClass
+from kbuild.compiler.frontend.sources.files import NamedTupleClass
+from kbuild.compiler.frontend.sources.functions import Function, Parameter
 from kbuild.compiler.frontend.visitor import MAX_DEPTH, MaybeReturned, Returned, Site, Visitor, reads
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return

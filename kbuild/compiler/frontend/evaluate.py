@@ -6,8 +6,9 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from kbuild.compiler.frontend import constexpr, modules
-from kbuild.compiler.frontend.functions import Function, Namespace, Plain, Unresolved
+from kbuild.compiler.frontend import constexpr
+from kbuild.compiler.frontend.sources import modules
+from kbuild.compiler.frontend.sources.functions import Function, Namespace, Plain, Unresolved
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import ClassMarker
 

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from kbuild.compiler.frontend import constexpr, modules
+from kbuild.compiler.frontend import constexpr
 from kbuild.compiler.frontend.assign import assign, bind
-from kbuild.compiler.frontend.functions import Plain
 from kbuild.compiler.frontend.python import PYTHON
 from kbuild.compiler.frontend.scope import POISON, Deferred, Poisoned, Undefined
+from kbuild.compiler.frontend.sources import modules
+from kbuild.compiler.frontend.sources.functions import Plain
 from kbuild.compiler.frontend.visitor import Site, Visitor, reads
 from kbuild.compiler.semantic import arith
 from kbuild.compiler.semantic.dot import dot

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
-from kbuild.compiler.frontend.functions import Function
-from kbuild.compiler.frontend.live import live_function
 from kbuild.compiler.frontend.scope import Frame, Poisoned
 from kbuild.compiler.frontend.signature import argument_types, constexpr_value
-from kbuild.compiler.frontend.source import find_function
+from kbuild.compiler.frontend.sources.files import find_function
+from kbuild.compiler.frontend.sources.functions import Function
+from kbuild.compiler.frontend.sources.live import live_function
 from kbuild.compiler.ir.core import Block, Func, Module
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.semantic.types import INT64

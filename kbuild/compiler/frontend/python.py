@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbuild.compiler.frontend.source import NamedTupleClass
+from kbuild.compiler.frontend.sources.files import NamedTupleClass
 from kbuild.compiler.semantic.arith import as_condition, maximum, minimum
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context

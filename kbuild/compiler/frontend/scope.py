@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.compiler.frontend.functions import Function
+from kbuild.compiler.frontend.sources.functions import Function
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.promote import to_tensor

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.compiler.frontend.functions import Function, Unresolved
-from kbuild.compiler.frontend.live import convert_constant
+from kbuild.compiler.frontend.sources.functions import Function, Unresolved
+from kbuild.compiler.frontend.sources.live import convert_constant
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.semantic.types import (
     BY_SIGNATURE_NAME,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from kbuild.compiler.frontend.assign import assign, bind
 from kbuild.compiler.frontend.expressions import operate
-from kbuild.compiler.frontend.functions import is_constexpr_annotation
 from kbuild.compiler.frontend.scope import materialised
+from kbuild.compiler.frontend.sources.functions import is_constexpr_annotation
 from kbuild.compiler.frontend.visitor import Item, Returned, Site, State, Visitor, reads
 from kbuild.compiler.semantic.debug import device_assert
 from kbuild.compiler.semantic.values import Tensor

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from kbuild.compiler.frontend.functions import Function, Unresolved
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, assigned_names
+from kbuild.compiler.frontend.sources.functions import Function, Unresolved
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Value
 from kbuild.compiler.semantic.context import Context

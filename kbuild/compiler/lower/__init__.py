@@ -1,52 +1,34 @@
 """From ttgir to LLVM text: one handler per operation."""
 
-from kbuild.compiler.lower import (
-    again,
-    async_copy,
-    atomics,
-    control,
-    convert_layout,
-    debug,
-    elementwise,
-    gather,
-    histogram,
-    local_dot,
-    memory,
-    mma,
-    pointers,
-    reduce,
-    scan,
-    shapes,
-    shared,
-    specialize,
-    tma,
-    trigonometry,
-    wgmma,
-)
-from kbuild.compiler.lower.lowering import lower_module, unhandled_ops
+from kbuild.compiler.lower.collective import convert_layout, gather, histogram, reduce, scan
+from kbuild.compiler.lower.core import control, debug, elementwise, opaque_copy, shapes, warp_specialize
+from kbuild.compiler.lower.core.lowering import lower_module, unhandled_ops
+from kbuild.compiler.lower.math import trigonometry
+from kbuild.compiler.lower.memory import async_copy, atomics, global_memory, pointers, shared_memory, tma
+from kbuild.compiler.lower.mma import dot, local_dot, wgmma
 
 __all__ = [
-    "again",
     "async_copy",
     "atomics",
     "control",
     "convert_layout",
     "debug",
+    "dot",
     "elementwise",
     "gather",
+    "global_memory",
     "histogram",
     "local_dot",
     "lower_module",
-    "memory",
-    "mma",
+    "opaque_copy",
     "pointers",
     "reduce",
     "scan",
     "shapes",
-    "shared",
-    "specialize",
+    "shared_memory",
     "tma",
     "trigonometry",
     "unhandled_ops",
+    "warp_specialize",
     "wgmma",
 ]

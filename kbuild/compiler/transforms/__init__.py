@@ -1,10 +1,13 @@
-"""All passes: every module below registers its own, so a new file is a new pass."""
+"""All passes: every module of the rooms below registers its own, so a new file is a new pass."""
 
 import importlib
 import os
 
-for _package in ("common", "tensor", "gpu"):
+ROOMS = ("common", "tensor", "gpu.layout", "gpu.dot", "gpu.pipeline", "gpu.warp_specialize", "gpu.memory")
+
+for _room in ROOMS:
     # Files, and folders for passes of several; pkgutil would find the same in ten times the time.
-    for _name, _dot, _suffix in sorted(_file.partition(".") for _file in os.listdir(f"{__path__[0]}/{_package}")):
+    _folder = os.path.join(__path__[0], *_room.split("."))
+    for _name, _dot, _suffix in sorted(_file.partition(".") for _file in os.listdir(_folder)):
         if _suffix in ("", "py") and not _name.startswith("_"):
-            importlib.import_module(f"{__name__}.{_package}.{_name}")
+            importlib.import_module(f"{__name__}.{_room}.{_name}")

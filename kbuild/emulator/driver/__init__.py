@@ -7,6 +7,6 @@ events and graphs are there, on several devices of any architecture, and every c
 from kbuild.emulator.driver.arrays import Array
 from kbuild.emulator.driver.codes import Result
 from kbuild.emulator.driver.core import Call, LaunchCall
-from kbuild.emulator.driver.stand_in import StandIn, active, connect
+from kbuild.emulator.driver.fake_driver import StandIn, active, connect
 
 __all__ = ["Array", "Call", "LaunchCall", "Result", "StandIn", "active", "connect"]

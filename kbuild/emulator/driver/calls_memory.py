@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kbuild.emulator.asyncp.tensor_map import ELEMENTS, TensorMap, TensorMapError
+from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap, TensorMapError
 from kbuild.emulator.driver import host
 from kbuild.emulator.driver.codes import PointerAttribute, Refused, Result
 from kbuild.emulator.driver.core import Driver

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kbuild.emulator.asyncp.timing import timing_named
+from kbuild.emulator.async_ops.timing import timing_named
 from kbuild.emulator.driver import host, modules
 from kbuild.emulator.driver.codes import FINDINGS, FunctionAttribute, JitOption, Refused, Result
 from kbuild.emulator.driver.core import Driver, LaunchCall
 from kbuild.emulator.driver.modules import Function, Module
 from kbuild.emulator.driver.streams import LaunchWork
 from kbuild.emulator.driver.table import Int, Pointer, Size, Unsigned, call
-from kbuild.emulator.launch import Launch, checkers_named, size_of
-from kbuild.emulator.schedule import schedule_named
+from kbuild.emulator.engine.launch import Launch, checkers_named, size_of
+from kbuild.emulator.engine.schedule import schedule_named
 
 _CLUSTER_DIMENSION = 4
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION."""

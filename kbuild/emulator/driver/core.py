@@ -18,7 +18,7 @@ from kbuild.emulator.driver.devices import Context, Device
 from kbuild.emulator.driver.modules import PtxTable
 from kbuild.emulator.driver.streams import Capture, Stream
 from kbuild.emulator.driver.table import FUNCTIONS, DriverFunction, family_of
-from kbuild.emulator.findings import Finding
+from kbuild.emulator.engine.findings import Finding
 from kbuild.errors import KbuildError, UsageError
 
 _LOG = 1 << 17

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from kbuild.emulator.driver.codes import Refused, Result
-from kbuild.emulator.findings import Fault
-from kbuild.emulator.memory import GLOBAL_BASE, POISON, RED_ZONE, Heap
+from kbuild.emulator.engine.findings import Fault
+from kbuild.emulator.engine.memory import GLOBAL_BASE, POISON, RED_ZONE, Heap
 
 _DEVICE_SHIFT = 36
 """Device `n` begins at GLOBAL_BASE + (n << 36)."""

@@ -13,11 +13,11 @@ from pathlib import Path
 from kbuild.emulator.driver import host
 from kbuild.emulator.driver.codes import FunctionAttribute, Refused, Result
 from kbuild.emulator.driver.devices import Context, Device
-from kbuild.emulator.launch import place_globals, size_of
-from kbuild.emulator.program import Program, decode
-from kbuild.emulator.ptx import Module as PtxModule
-from kbuild.emulator.ptx import PtxError
-from kbuild.emulator.ptx_parse import parse
+from kbuild.emulator.engine.launch import place_globals, size_of
+from kbuild.emulator.engine.program import Program, decode
+from kbuild.emulator.ptx.model import Module as PtxModule
+from kbuild.emulator.ptx.model import PtxError
+from kbuild.emulator.ptx.parser import parse
 from kbuild.errors import UsageError
 
 _ELF = b"\x7fELF\x02\x01"

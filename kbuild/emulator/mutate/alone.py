@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kbuild.emulator.program import Program
-from kbuild.emulator.ptx import Guard, Immediate, Instruction, Operand, Pair, Register, Special
+from kbuild.emulator.engine.program import Program
+from kbuild.emulator.ptx.model import Guard, Immediate, Instruction, Operand, Pair, Register, Special
 
 Facts = frozenset[tuple[str, int]]
 """What is sure of the threads that execute something: their `lane` in the warp, their `warp`."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kbuild.emulator.engine.program import Block, Program, Step
 from kbuild.emulator.mutate.alone import Alone, Facts
 from kbuild.emulator.mutate.mutant import Mutant
-from kbuild.emulator.program import Block, Program, Step
-from kbuild.emulator.ptx import Instruction
+from kbuild.emulator.ptx.model import Instruction
 
 Place = tuple[int, int]
 """Block and step; the step after the last one is the block's end."""

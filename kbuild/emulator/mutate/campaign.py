@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kbuild.emulator.findings import EmulationError
+from kbuild.emulator.engine.findings import EmulationError
+from kbuild.emulator.engine.program import Program
 from kbuild.emulator.mutate.equivalence import Mark, equivalence, fits, stale
 from kbuild.emulator.mutate.infection import edges
 from kbuild.emulator.mutate.logic import LOGIC
 from kbuild.emulator.mutate.mutant import Mutant, Operator, mutants, mutated, spread
 from kbuild.emulator.mutate.synchronisation import SYNCHRONISATION
 from kbuild.emulator.mutate.trial import ADVERSARIES, TRIALS, Adversary, Case, Subject
-from kbuild.emulator.program import Program
 from kbuild.errors import shown_path
 
 OPERATORS: tuple[Operator, ...] = (*SYNCHRONISATION, *LOGIC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.memory import Space
+from kbuild.emulator.engine.memory import Space
 from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
 
 _NOBODY, _SEVERAL = -1, -2

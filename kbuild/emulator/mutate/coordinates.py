@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.emulator.optable import form_of
-from kbuild.emulator.program import Program
-from kbuild.emulator.ptx import Address, Immediate, Instruction, Not, Operand, Pair, Register, Special, Symbol, Vector
+from kbuild.emulator.engine.program import Program
+from kbuild.emulator.isa.table import form_of
+from kbuild.emulator.ptx.model import Address, Immediate, Instruction, Not, Operand, Pair, Register, Special, Symbol, Vector
 
 _PLACES = ("%tid.", "%ntid.", "%laneid", "%warpid", "%nwarpid", "%lanemask", "WARP_SZ")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.findings import EmulationError
-from kbuild.emulator.memory import Space
+from kbuild.emulator.engine.findings import EmulationError
+from kbuild.emulator.engine.memory import Space
+from kbuild.emulator.engine.program import Program
 from kbuild.emulator.mutate.alone import Alone
 from kbuild.emulator.mutate.barriers import orders_nothing
 from kbuild.emulator.mutate.conflicts import ctas_conflict, threads_conflict
@@ -18,8 +19,7 @@ from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, r
 from kbuild.emulator.mutate.infection import compared
 from kbuild.emulator.mutate.mutant import Mutant, mutated, plain
 from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
-from kbuild.emulator.program import Program
-from kbuild.emulator.ptx import Immediate, Instruction, Operand
+from kbuild.emulator.ptx.model import Immediate, Instruction, Operand
 
 _SAME_OPERANDS = ("min → max", "max → min", "selp swapped")
 """Changes whose result is the same only where two operands are."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.emulator.engine.program import Step, decode, decode_step
+from kbuild.emulator.isa.table import form_of
 from kbuild.emulator.mutate.mutant import Mutant
 from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
-from kbuild.emulator.optable import form_of
-from kbuild.emulator.program import Step, decode, decode_step
-from kbuild.emulator.ptx import Pair, PtxError, Sink
+from kbuild.emulator.ptx.model import Pair, PtxError, Sink
 
 _MANY = 64
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from kbuild.emulator.isa.instruction_spec import TYPES
 from kbuild.emulator.mutate.mutant import Change, Operator
-from kbuild.emulator.optable.row import TYPES
-from kbuild.emulator.ptx import Address, Immediate, Instruction, Operand, Vector
+from kbuild.emulator.ptx.model import Address, Immediate, Instruction, Operand, Vector
 
 _OPPOSITES = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "lo": "ls", "ls": "lo", "hi": "hs", "hs": "hi",
               "ltu": "leu", "leu": "ltu", "gtu": "geu", "geu": "gtu"}  # fmt: skip

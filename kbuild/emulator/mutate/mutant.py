@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from kbuild.emulator.program import Program, decode
-from kbuild.emulator.ptx import Instruction, PtxError, RegisterDeclaration
+from kbuild.emulator.engine.program import Program, decode
+from kbuild.emulator.ptx.model import Instruction, PtxError, RegisterDeclaration
 
 SCRATCH = "%mutant"
 """A 32-bit register that only mutants use."""

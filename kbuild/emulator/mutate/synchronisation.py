@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kbuild.emulator.mutate.mutant import SCRATCH, Change, Operator
-from kbuild.emulator.ptx import Immediate, Instruction, Register
+from kbuild.emulator.ptx.model import Immediate, Instruction, Register
 
 _ORDERS = ("acq_rel", "acquire", "release")
 

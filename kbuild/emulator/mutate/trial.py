@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kbuild.emulator.launch import Argument, Report, run
-from kbuild.emulator.optable import Effects
-from kbuild.emulator.program import Program, Step
+from kbuild.emulator.engine.launch import Argument, Report, run
+from kbuild.emulator.engine.program import Program, Step
+from kbuild.emulator.isa.table import Effects
 
 Judge = Callable[[list[np.ndarray | None]], str]
 """What is wrong with the outputs of a launch, in words; empty where nothing is."""

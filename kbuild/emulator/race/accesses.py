@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.memory import Space
+from kbuild.emulator.engine.memory import Space
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Row
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, Shadow, agent_of, agents_of, clock_of, clocks_of, pack, site_of, sites_of, some

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.agent import Asynchronous
-from kbuild.emulator.asyncp.cp_async import Copy
-from kbuild.emulator.asyncp.operation import Operation
-from kbuild.emulator.asyncp.products import Product
-from kbuild.emulator.asyncp.transfers import Transfer
-from kbuild.emulator.findings import Finding
-from kbuild.emulator.memory import Space
-from kbuild.emulator.ptx import Instruction
+from kbuild.emulator.async_ops.agent import Asynchronous
+from kbuild.emulator.async_ops.cp_async import Copy
+from kbuild.emulator.async_ops.operation import Operation
+from kbuild.emulator.async_ops.transfers import Transfer
+from kbuild.emulator.async_ops.wgmma import Product
+from kbuild.emulator.engine.findings import Finding
+from kbuild.emulator.engine.memory import Space
+from kbuild.emulator.ptx.model import Instruction
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, OBSERVED, RELEASED, Clocks
 from kbuild.emulator.race.maps import Maps, concerns_maps

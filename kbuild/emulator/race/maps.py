@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbuild.emulator.memory import Space
-from kbuild.emulator.ptx import Instruction
+from kbuild.emulator.engine.memory import Space
+from kbuild.emulator.ptx.model import Instruction
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
 from kbuild.emulator.race.clocks import KNOWN, MBARRIERS, RELEASED, Clocks, Row
 from kbuild.emulator.race.shadow import agents_of, clocks_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.cp_async import Copy
-from kbuild.emulator.asyncp.operation import Extent, Operation
+from kbuild.emulator.async_ops.cp_async import Copy
+from kbuild.emulator.async_ops.operation import Extent, Operation
 from kbuild.emulator.race.accesses import Actor, Memory, Rules
 from kbuild.emulator.race.clocks import Clocks
 from kbuild.emulator.race.reports import Reports

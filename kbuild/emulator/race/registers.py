@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.asyncp.products import Product
-from kbuild.emulator.program import Program
-from kbuild.emulator.ptx import Address, Instruction, Not, Operand, Pair, Register, Vector
+from kbuild.emulator.async_ops.wgmma import Product
+from kbuild.emulator.engine.program import Program
+from kbuild.emulator.ptx.model import Address, Instruction, Not, Operand, Pair, Register, Vector
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.sites import Site, Sites
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kbuild.emulator.findings import Finding
-from kbuild.emulator.ptx import Module
+from kbuild.emulator.engine.findings import Finding
+from kbuild.emulator.ptx.model import Module
 from kbuild.emulator.race.sites import Site
 
 KINDS = {

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from kbuild.emulator.asyncp.operation import Extent
+from kbuild.emulator.async_ops.operation import Extent
 
 CLOCK_BITS, AGENT_BITS = 20, 28
 PENDING = 1 << (CLOCK_BITS - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbuild.emulator.ptx import Instruction
+from kbuild.emulator.ptx.model import Instruction
 
 _STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 _BULK = ("cp.async.bulk", "cp.reduce.async.bulk")

@@ -42,8 +42,8 @@ from kbuild.compiler.ops.tensor import (
     gathered_type,
 )
 from kbuild.compiler.targets import Target
-from kbuild.compiler.transforms.common.splitting import Splitting
-from kbuild.compiler.transforms.tensor.blocks import addresses, coordinates, extended, spread
+from kbuild.compiler.transforms._support.blocks import addresses, coordinates, extended, spread
+from kbuild.compiler.transforms._support.splitting import Splitting
 
 ALIGNMENT = 16
 """Bytes that divide a descriptor's base and strides."""

@@ -27,8 +27,8 @@ from kbuild.compiler.ir.types import I1, I32, I64, PointerType, TensorType, Type
 from kbuild.compiler.ops.elementwise import AddI, AndI, CmpI, Constant, Select
 from kbuild.compiler.ops.tensor import Advance, Load, MakeTensorPtr, Splat, Store
 from kbuild.compiler.targets import Target
-from kbuild.compiler.transforms.common.splitting import Splitting
-from kbuild.compiler.transforms.tensor.blocks import addresses, coordinates, extended, spread
+from kbuild.compiler.transforms._support.blocks import addresses, coordinates, extended, spread
+from kbuild.compiler.transforms._support.splitting import Splitting
 
 
 @tensor_pass

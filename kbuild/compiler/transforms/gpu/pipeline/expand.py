@@ -27,12 +27,12 @@ from kbuild.compiler.ops.gpu import (
 )
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
 from kbuild.compiler.ops.tensor import Load, Splat
-from kbuild.compiler.transforms.common.carried import add_carried, yield_more
+from kbuild.compiler.transforms._support.carried import add_carried, yield_more
+from kbuild.compiler.transforms._support.slots import following_slot
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor
 from kbuild.compiler.transforms.gpu.pipeline.schedule import Schedule, Stage
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
-from kbuild.compiler.transforms.gpu.slots import following_slot
 
 
 @dataclass

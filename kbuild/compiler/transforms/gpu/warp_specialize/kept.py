@@ -23,7 +23,7 @@ from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescIndex
 from kbuild.compiler.ops.nvidia import WaitBarrier, WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
-from kbuild.compiler.transforms.common.carried import add_carried, yield_more
+from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import tma_obstacle
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops

@@ -28,10 +28,10 @@ from kbuild.compiler.ops.nvidia import (
     WarpGroupDot,
 )
 from kbuild.compiler.ops.tensor import Load
-from kbuild.compiler.transforms.common.carried import add_carried, yield_more
+from kbuild.compiler.transforms._support.carried import add_carried, yield_more
+from kbuild.compiler.transforms._support.slots import following_slot
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
-from kbuild.compiler.transforms.gpu.slots import following_slot
 
 
 @dataclass(frozen=True)

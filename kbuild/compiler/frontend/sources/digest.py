@@ -1,0 +1,129 @@
+"""What a kernel's meaning depends on in its sources, as one hash."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from functools import lru_cache
+from typing import Any
+
+from kbuild.compiler.frontend.sources.files import NamedTupleClass, Package, SourceModule, attribute, find_function
+from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved
+from kbuild.compiler.frontend.sources.modules import Module
+from kbuild.compiler.semantic.registry import Builtin
+from kbuild.errors import CompileError
+
+
+def source_digest(path: str, function: str, places: bool = False) -> str:
+    """The sha256 of a kernel's syntax and of all that it reaches: functions that it calls, constants that it uses.
+    Comments, docstrings, places, and whatever else stands in the files do not count; places do if asked for, and where the
+    kernel's decorator says `debug=True`, for its assertions name their lines."""
+    return digest_of(find_function(path, function), places)
+
+
+def digest_of(function: Function, places: bool = False) -> str:
+    """The digest of a function that has been found."""
+    texts: dict[tuple[str, int], str] = {}
+    try:
+        _collect(function, texts, places or function.debug)
+    except RecursionError:
+        raise CompileError(f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc) from None
+    hasher = hashlib.sha256()
+    for text in texts.values():
+        hasher.update(text.encode())
+        hasher.update(b"\0")
+    return hasher.hexdigest()
+
+
+def _collect(function: Function, texts: dict[tuple[str, int], str], places: bool) -> None:
+    key = (function.file, function.node.lineno)
+    if key in texts:
+        return
+    texts[key] = ""  # its place among the others; a function that calls itself ends here
+    found: list[str] = [function.kind, str(function.noinline), _syntax(function.node, places)]
+    found += ["debug"] * function.debug
+    for name, value in sorted(_reached(function).items()):
+        if isinstance(value, Function) and not value.library:
+            _collect(value, texts, places)
+            found.append(f"{name}=function {value.name}")
+        else:
+            found.append(f"{name}={_text(value)}")
+    texts[key] = "\n".join(found)
+
+
+@lru_cache(maxsize=256)  # A build asks after every compilation whether the source is still the same.
+def _syntax(node: ast.FunctionDef, places: bool) -> str:
+    """The definition without decorators and docstrings, and unless asked for without places."""
+    body = node.body
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    parts = [node.name, *(ast.dump(part, include_attributes=places) for part in (node.args, *body))]
+    return "\n".join(parts)
+
+
+def _reached(function: Function) -> dict[str, Any]:
+    """The names that a function takes from its module, and members of modules, with what they stand for.  Decorators are
+    left out: tuners and registries do not change the kernel."""
+    found: dict[str, Any] = {}
+    for name, members in _named(function.node):
+        if members:
+            _reach_member(function, name, members, found)
+        else:
+            _reach(function, name, found)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _named(function: ast.FunctionDef) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The names that a function reads, and the chains of members that it reads of names: `tl`, and `tl.math` as well."""
+    found: dict[tuple[str, tuple[str, ...]], None] = {}
+    for part in (function.args, *function.body):
+        for node in ast.walk(part):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found[node.id, ()] = None
+            elif isinstance(node, ast.Attribute):
+                members = [node.attr]
+                inner = node.value
+                while isinstance(inner, ast.Attribute):
+                    members.insert(0, inner.attr)
+                    inner = inner.value
+                if isinstance(inner, ast.Name):
+                    found[inner.id, tuple(members)] = None
+    return tuple(found)
+
+
+def _reach(function: Function, name: str, found: dict[str, Any]) -> None:
+    try:
+        value = function.namespace.resolve(name)
+    except KeyError:
+        return
+    except Unresolved:
+        value = "unresolved"  # why would name places on this machine
+    if not isinstance(value, SourceModule | Package):
+        found[name] = value
+
+
+def _reach_member(function: Function, name: str, members: tuple[str, ...], found: dict[str, Any]) -> None:
+    """`module.name` and `package.module.name`."""
+    try:
+        value = function.namespace.resolve(name)
+        for member in members:
+            if not isinstance(value, SourceModule | Package | Module):
+                return
+            value = attribute(value, member)
+    except (KeyError, Unresolved):
+        return
+    if not isinstance(value, SourceModule | Package):
+        found[".".join([name, *members])] = value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Plain):
+        return _text(value.value)
+    if isinstance(value, Builtin | Function):
+        return f"builtin {value.name}"
+    if isinstance(value, NamedTupleClass):
+        return f"fields {value.fields}"
+    if isinstance(value, tuple):
+        return f"({', '.join(_text(item) for item in value)})"
+    return str(value) if isinstance(value, Module) else repr(value)

@@ -1,0 +1,295 @@
+"""Modules read from disk without being run: what their names stand for, as far as kernels can use it.
+
+A module's top level is read as a list of bindings.  Where a name is bound under a condition that cannot be decided (or in
+a `try`), all its bindings are kept in the order of preference, and the first that resolves is taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from functools import lru_cache
+from typing import Any
+
+from kbuild.compiler.frontend.evaluate import Evaluator
+from kbuild.compiler.frontend.sources import lookup, modules
+from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved, is_constexpr_annotation, make_function
+from kbuild.compiler.frontend.sources.modules import Module
+from kbuild.compiler.semantic.values import NamedTuple
+from kbuild.errors import CompileError, Loc, UsageError, nearest, shown_path
+
+Binding = ast.stmt | tuple[ast.stmt, ast.alias]
+_RESOLVING = object()
+
+
+class NamedTupleClass:
+    """A class that derives from `NamedTuple`, or what `namedtuple(...)` makes."""
+
+    def __init__(self, name: str, fields: tuple[str, ...]) -> None:
+        self.name = name
+        self.fields = fields
+
+    def make(self, items: tuple[Any, ...]) -> NamedTuple:
+        return NamedTuple.make(self.fields, items)
+
+
+class SourceModule:
+    """One module's names."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.tree = parse(path, text)
+        self.bindings: dict[str, list[Binding]] = {}
+        self.stars: list[ast.ImportFrom] = []
+        self.cache: dict[str, Any] = {}
+        self.evaluator = Evaluator(self, attribute)
+        self._collect(self.tree.body, conditional=False)
+
+    def _collect(self, body: list[ast.stmt], conditional: bool) -> None:
+        for statement in body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                self._bind(statement.name, statement, conditional)
+            elif isinstance(statement, ast.Import):
+                for alias in statement.names:
+                    self._bind(alias.asname or alias.name.split(".")[0], (statement, alias), conditional)
+            elif isinstance(statement, ast.ImportFrom):
+                for alias in statement.names:
+                    if alias.name == "*":
+                        self.stars.append(statement)
+                    else:
+                        self._bind(alias.asname or alias.name, (statement, alias), conditional)
+            elif isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    if isinstance(target, ast.Name):
+                        self._bind(target.id, statement, conditional)
+            elif isinstance(statement, ast.AnnAssign):
+                if isinstance(statement.target, ast.Name) and statement.value is not None:
+                    self._bind(statement.target.id, statement, conditional)
+            elif isinstance(statement, ast.If):
+                self._collect_if(statement, conditional)
+            elif isinstance(statement, ast.Try):
+                self._collect(statement.body, True)
+                self._collect(statement.orelse, True)
+                for handler in statement.handlers:
+                    self._collect(handler.body, True)
+                self._collect(statement.finalbody, conditional)
+            elif isinstance(statement, ast.With):
+                self._collect(statement.body, conditional)
+
+    def _collect_if(self, statement: ast.If, conditional: bool) -> None:
+        try:
+            holds = bool(self.evaluator.value(statement.test))
+        except Unresolved:
+            self._collect(statement.body, True)
+            self._collect(statement.orelse, True)
+        else:
+            self._collect(statement.body if holds else statement.orelse, conditional)
+
+    def _bind(self, name: str, binding: Binding, conditional: bool) -> None:
+        if conditional:
+            self.bindings.setdefault(name, []).append(binding)
+        else:
+            self.bindings[name] = [binding]
+
+    def names(self) -> list[str]:
+        return list(self.bindings)
+
+    def resolve(self, name: str) -> Any:
+        known = self.cache.get(name)
+        if known is _RESOLVING:
+            raise Unresolved(f"{name} is defined by itself")
+        if known is not None:
+            return known
+        candidates = self.bindings.get(name)
+        if candidates is None:
+            return self._from_stars(name)
+        self.cache[name] = _RESOLVING
+        reason = ""
+        try:
+            for candidate in candidates:
+                try:
+                    found = self._value(name, candidate)
+                except Unresolved as error:
+                    reason = reason or str(error)
+                else:
+                    if found is not None:
+                        self.cache[name] = found
+                    return found
+        finally:
+            if self.cache.get(name) is _RESOLVING:
+                del self.cache[name]
+        raise Unresolved(reason)
+
+    def _from_stars(self, name: str) -> Any:
+        for statement in reversed(self.stars):
+            try:
+                return self._imported(statement, name)
+            except (Unresolved, KeyError):
+                continue
+        raise KeyError(name)
+
+    def _value(self, name: str, binding: Binding) -> Any:
+        if isinstance(binding, tuple):
+            statement, alias = binding
+            if isinstance(statement, ast.ImportFrom):
+                return self._imported(statement, alias.name)
+            return self.module(alias.name if alias.asname else alias.name.split(".")[0])
+        if isinstance(binding, ast.FunctionDef):
+            return make_function(binding, self.path, self)
+        if isinstance(binding, ast.ClassDef):
+            return _named_tuple_class(binding)
+        return self._assigned(name, binding)
+
+    def _assigned(self, name: str, statement: ast.stmt) -> Any:
+        assert isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
+        value = statement.value
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name | ast.Attribute):
+            found = self._called(name, value)
+            if found is not None:
+                return found
+        if isinstance(value, ast.Name | ast.Attribute):
+            return self.evaluator.named(value)  # another name of the same thing
+        constant = self.evaluator.value(value)
+        if isinstance(statement, ast.AnnAssign) and is_constexpr_annotation(statement.annotation):
+            return constant
+        if self.evaluator.is_constexpr_call(value):
+            return constant
+        return Plain(constant, Loc(self.path, statement.lineno, statement.col_offset + 1))
+
+    def _called(self, name: str, call: ast.Call) -> Any:
+        """`f = jit(g)`, `f = autotune(...)(g)`, `Pair = namedtuple("Pair", "a b")`."""
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if last == "namedtuple" and len(call.args) == 2:
+            fields = self.evaluator.value(call.args[1])
+            return NamedTupleClass(name, tuple(fields.replace(",", " ").split() if isinstance(fields, str) else fields))
+        if last in ("jit", "constexpr_function") and len(call.args) == 1 and isinstance(call.args[0], ast.Name | ast.Attribute):
+            inner = self.evaluator.named(call.args[0])
+            if isinstance(inner, Function):
+                kind = "jit" if last == "jit" else "constexpr"
+                return make_function(inner.node, inner.file, inner.namespace, kind=kind)
+            return inner
+        return None
+
+    def _imported(self, statement: ast.ImportFrom, name: str) -> Any:
+        base = self._absolute(statement)
+        if isinstance(base, str):
+            found = self.module(base)
+        else:
+            found = base
+        return attribute(found, name)
+
+    def _absolute(self, statement: ast.ImportFrom) -> Any:
+        """The module that a `from` names: its full name, or for a relative import the module itself."""
+        if not statement.level:
+            return statement.module or ""
+        place = lookup.relative(os.path.dirname(self.path), statement.level, statement.module or "")
+        return _on_disk(place, "." * statement.level + (statement.module or ""))
+
+    def module(self, name: str) -> Any:
+        """A module by its full name: a known one, or one found beside or above this file."""
+        if modules.is_known(name):
+            return Module(name)
+        place = lookup.absolute(os.path.dirname(self.path), name)
+        if place is None:
+            raise Unresolved(f"module {name} is not among the project's files")
+        return _on_disk(place, name)
+
+
+class Package:
+    """A directory of modules without `__init__.py`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+def _on_disk(place: str, name: str) -> Any:
+    path = lookup.module_file(place)
+    if path:
+        return load_module(os.path.abspath(path))
+    if os.path.isdir(place):
+        return Package(place)
+    raise Unresolved(f"module {name} is not among the project's files")
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """A member: of a module a name of its own, or a module inside the package; of a constant, Python's attribute."""
+    if isinstance(owner, Module):
+        full = f"{owner.name}.{name}"
+        return Module(full) if modules.is_known(full) else modules.member(owner.name, name)
+    if isinstance(owner, SourceModule):
+        try:
+            return owner.resolve(name)
+        except KeyError:
+            if os.path.basename(owner.path) != "__init__.py":
+                raise Unresolved(f"{owner.path} has no {name}") from None
+            return _on_disk(os.path.join(os.path.dirname(owner.path), name), name)
+    if isinstance(owner, Package):
+        return _on_disk(os.path.join(owner.path, name), name)
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        raise Unresolved(f"{owner!r} has no attribute {name}") from None
+
+
+def _named_tuple_class(node: ast.ClassDef) -> NamedTupleClass:
+    bases = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
+    if "NamedTuple" not in bases:
+        raise Unresolved(f"{node.name} is a class, which has no meaning in a kernel")
+    fields = [item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]
+    return NamedTupleClass(node.name, tuple(fields))
+
+
+def parse(path: str, text: str) -> ast.Module:
+    """The syntax tree of a module, columns counted in characters rather than in bytes."""
+    try:
+        tree = ast.parse(text, path)
+    except SyntaxError as error:
+        raise CompileError(f"{error.msg}", Loc(path, error.lineno or 1, error.offset or 0)) from None
+    except (RecursionError, MemoryError):  # Python's parser has no line for these.
+        raise CompileError("the source nests too deeply to be read", Loc(path, 1)) from None
+    except ValueError as error:
+        raise CompileError(f"{error}", Loc(path, 1)) from None
+    if not text.isascii():
+        lines = [line.encode() for line in text.splitlines()]
+        for node in ast.walk(tree):
+            for line, column in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
+                if place := getattr(node, line, None):
+                    setattr(node, column, len(lines[place - 1][: getattr(node, column)].decode(errors="ignore")))
+    return tree
+
+
+def load_module(path: str) -> SourceModule:
+    """The module in a file; a file that did not change is parsed once."""
+    try:
+        facts = os.stat(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {shown_path(path)}: {error.strerror}") from None
+    return _load(path, facts.st_mtime_ns, facts.st_size)
+
+
+@lru_cache(maxsize=512)
+def _load(path: str, changed: int, size: int) -> SourceModule:
+    try:
+        with open(path, encoding="utf-8-sig") as stream:  # Some editors begin a file with a byte order mark.
+            return SourceModule(path, stream.read())
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None
+
+
+def find_function(path: str, name: str) -> Function:
+    """The function of a file."""
+    if not os.path.isfile(path):
+        raise UsageError(f"no file {path}")
+    module = load_module(os.path.abspath(path))
+    try:
+        found = module.resolve(name)
+    except KeyError:
+        functions = [key for key, values in module.bindings.items() if any(isinstance(v, ast.FunctionDef) for v in values)]
+        close = nearest(name, functions)
+        advice = f"did you mean {close}?" if close else f"it has {', '.join(functions)}" if functions else ""
+        raise UsageError(f"{path} has no function {name}", hint=advice) from None
+    except Unresolved as error:
+        raise CompileError(f"{name} of {path} cannot be read: {error}", Loc(path, 1)) from None
+    if not isinstance(found, Function):
+        raise UsageError(f"{name} of {path} is no function", Loc(path, 1))
+    return found

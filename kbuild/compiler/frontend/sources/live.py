@@ -1,0 +1,142 @@
+"""Live function objects: their definition, found through `inspect`, and their names, through globals and closure."""
+
+from __future__ import annotations
+
+import ast
+import os
+import textwrap
+import types
+from typing import Any
+
+from kbuild.compiler.frontend.constexpr import is_text
+from kbuild.compiler.frontend.sources import modules
+from kbuild.compiler.frontend.sources.files import NamedTupleClass, load_module, parse
+from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved, make_function
+from kbuild.compiler.frontend.sources.modules import Module
+from kbuild.compiler.semantic.types import BY_NAME, TypeBase
+from kbuild.errors import UsageError
+
+
+class LiveModule:
+    """An imported module that is not one of the known ones."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module = module
+        self.name = module.__name__
+
+
+class LiveNamespace:
+    """The names that a live function sees."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.globals = function.__globals__
+        self.closure: dict[str, Any] = {}
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            try:
+                self.closure[name] = cell.cell_contents
+            except ValueError:  # not bound yet
+                continue
+
+    def resolve(self, name: str) -> Any:
+        if name in self.closure:
+            return convert(self.closure[name], name)
+        return convert(self.globals[name], name)
+
+    def names(self) -> list[str]:
+        return [*self.closure, *self.globals]
+
+
+def convert(value: Any, name: str) -> Any:
+    """A live object as the frontend knows it."""
+    if isinstance(value, types.ModuleType):
+        return Module(value.__name__) if modules.is_known(value.__name__) else LiveModule(value)
+    if isinstance(value, TypeBase | Module):
+        return value
+    home = getattr(type(value), "__module__", "") or ""
+    if home.startswith(("triton.", "kbuild.")):
+        if type(value).__name__ == "constexpr":
+            return convert_constant(value.value)
+        if type(value).__name__ == "dtype" and value.name in BY_NAME:
+            return BY_NAME[value.name]
+    owner = getattr(value, "__module__", "") or ""
+    if modules.is_known(owner) and getattr(value, "__name__", None):
+        return modules.member(owner, value.__name__)
+    if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
+        return live_function(value)
+    if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+        return NamedTupleClass(value.__name__, tuple(value._fields))  # type: ignore[attr-defined]
+    if isinstance(value, types.BuiltinFunctionType) and owner == "math":
+        return value
+    try:
+        return Plain(convert_constant(value), None)
+    except Unresolved:
+        raise Unresolved(f"{name} is a {type(value).__name__}, which has no meaning in a kernel") from None
+
+
+def convert_constant(value: Any) -> Any:
+    """A live constant: numbers, strings, None, tuples, dtypes, functions; raises `Unresolved` for others."""
+    if isinstance(value, str) and not is_text(value):
+        raise Unresolved(f"{value!r} is no text: it has half of a surrogate pair")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(convert_constant(item) for item in value)
+    if isinstance(value, dict):
+        return {convert_constant(key): convert_constant(item) for key, item in value.items()}
+    home = getattr(type(value), "__module__", "") or ""
+    if isinstance(value, TypeBase):
+        return value
+    if home.startswith(("triton.", "kbuild.")) and type(value).__name__ == "constexpr":
+        return convert_constant(value.value)
+    if home.startswith("triton.") and getattr(value, "name", None) in BY_NAME:
+        return BY_NAME[value.name]
+    if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
+        return live_function(value)
+    raise Unresolved(f"{value!r} is no constant")
+
+
+def member(module: LiveModule, name: str) -> Any:
+    """A member of a live module."""
+    try:
+        return convert(getattr(module.module, name), f"{module.name}.{name}")
+    except AttributeError:
+        raise Unresolved(f"{module.name} has no {name}") from None
+
+
+def live_function(value: Any) -> Function:
+    """The function behind an object: itself, or what its `.fn` leads to."""
+    kind = "plain"
+    while not isinstance(value, types.FunctionType):
+        if type(value).__name__ == "ConstexprFunction" or getattr(value, "kind", "") == "constexpr":
+            kind = "constexpr"
+        elif kind == "plain":
+            kind = "jit"
+        inner = getattr(value, "fn", None)
+        if inner is None:
+            raise UsageError(f"{value!r} is no function and has no .fn that leads to one")
+        value = inner
+    file, node = _definition(value)
+    return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "")
+
+
+def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
+    code = function.__code__
+    file = code.co_filename
+    if os.path.isfile(file):
+        for node in ast.walk(load_module(os.path.abspath(file)).tree):
+            if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                if first == code.co_firstlineno:
+                    return file, node
+    import inspect  # slow to import, and seldom needed: most functions come from files
+
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        raise UsageError(f"the source of {function.__qualname__} is not to be had", hint="put it into a file") from None
+    tree = parse(file, textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, first - 1)
+    node = tree.body[0]
+    if not isinstance(node, ast.FunctionDef):
+        raise UsageError(f"{function.__qualname__} is not written with def")
+    return file, node

@@ -1,0 +1,159 @@
+"""The modules that kernels name and that are never imported: `triton`, `triton.language`, `kbuild.language`, and Python's
+own `math`.  What they hold comes from the semantic table and the library."""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.compiler import library
+from kbuild.compiler.frontend.sources.functions import Function, Unresolved, make_function
+from kbuild.compiler.semantic import TABLES
+from kbuild.compiler.semantic.types import BY_TL_NAME
+from kbuild.compiler.semantic.values import ClassMarker
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module by its full name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"module {self.name}"
+
+
+_LANGUAGE = frozenset(
+    f"{package}.language{part}"
+    for package in ("triton", "kbuild")
+    for part in ("", ".core", ".math", ".standard", ".random", ".semantic")
+)
+_EXTRA = frozenset(("triton.language.extra", "kbuild.language.extra", "torch._inductor.runtime.triton_helpers"))
+_CUDA = frozenset(("triton.language.extra.cuda", "kbuild.language.extra.cuda", "triton.language.extra.cuda.utils"))
+_LIBDEVICE = frozenset(
+    ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "kbuild.language.extra.libdevice",
+     "kbuild.language.extra.cuda.libdevice", "triton.language.libdevice",
+     "torch._inductor.runtime.triton_helpers.libdevice")
+)  # fmt: skip
+_PACKAGES = frozenset(("triton", "kbuild"))
+
+CLASSES = {
+    name: ClassMarker(name)
+    for name in ("constexpr", "tensor", "dtype", "pointer_type", "block_type", "const", "tuple", "tensor_descriptor", "jit")
+}
+_CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20}
+
+
+ABSENT = {
+    "map_elementwise": "call the function on tensors, with tl.where for its branches",
+    "float8e4b15": "use tl.float8e4nv or tl.float8e5",
+    "float8e4b8": "it is a type of AMD's hardware",
+    "float8e5b16": "it is a type of AMD's hardware",
+}
+"""Names of Triton's that mean nothing here, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class PropagateNan:
+    """`tl.PropagateNan`: its members are what the builtins take."""
+
+    NONE: str = "none"
+    ALL: str = "all"
+
+
+def is_known(name: str) -> bool:
+    """Whether a module is one of those that are never read from disk."""
+    return name in _LANGUAGE or name in _EXTRA or name in _CUDA or name in _LIBDEVICE or name in _PACKAGES or name == "math"
+
+
+def member(module: str, name: str) -> Any:
+    """`module.name` of a known module; raises `Unresolved`."""
+    if module in _LANGUAGE:
+        return _language(module, name)
+    if module in _PACKAGES:
+        return _package(module, name)
+    if module in _EXTRA:
+        return _first(TABLES["cuda"].get(name), Module(f"{module}.{name}") if name in ("cuda", "libdevice") else None,
+                      module=module, name=name)  # fmt: skip
+    if module in _CUDA:
+        return _first(TABLES["cuda"].get(name), Module(f"{module}.{name}") if name in ("libdevice", "utils") else None,
+                      module=module, name=name)  # fmt: skip
+    if module in _LIBDEVICE:
+        return _first(TABLES["libdevice"].get(name), module=module, name=name)
+    assert module == "math"
+    return _first(getattr(math, name, None), module=module, name=name)
+
+
+def _first(*candidates: Any, module: str, name: str) -> Any:
+    for candidate in candidates:
+        if candidate is not None:
+            return candidate
+    raise Unresolved(f"{module} has no {name}")
+
+
+def _language(module: str, name: str) -> Any:
+    found = TABLES["tl"].get(name)
+    if found is not None:
+        return found
+    found = BY_TL_NAME.get(name) or CLASSES.get(name) or _CONSTANTS.get(name)
+    if found is not None:
+        return found
+    if name in library.index():
+        return library_function(name)
+    if name in ("core", "math", "standard", "random", "extra"):
+        return Module(f"{module.split('.language')[0]}.language.{name}")
+    if name == "libdevice":
+        return Module("triton.language.extra.libdevice")
+    if name == "PropagateNan":
+        return PropagateNan()
+    # tl.math once held what libdevice holds.
+    if module.endswith(".math") and name in TABLES["libdevice"]:
+        return TABLES["libdevice"][name]
+    raise Unresolved(f"tl.{name} is not available: {ABSENT[name]}" if name in ABSENT else f"{module} has no {name}")
+
+
+def _package(module: str, name: str) -> Any:
+    if name == "language":
+        return Module(f"{module}.language")
+    if name == "__version__":
+        return "3.6.0"
+    if name in TABLES["triton"]:
+        return TABLES["triton"][name]
+    raise Unresolved(f"{module}.{name} has no meaning in a kernel")
+
+
+def language_names() -> list[str]:
+    """The names of `tl`, for suggestions."""
+    return [*TABLES["tl"], *library.public_names(), *BY_TL_NAME, *CLASSES]
+
+
+class _LibraryNamespace:
+    """The names that a library function sees: its neighbours and `tl`."""
+
+    def resolve(self, name: str) -> Any:
+        if name in library.index():
+            return library_function(name)
+        if name in ("tl", "kbuild"):
+            return Module("kbuild.language" if name == "tl" else "kbuild")
+        raise KeyError(name)
+
+    def names(self) -> list[str]:
+        return list(library.index())
+
+
+_LIBRARY = _LibraryNamespace()
+_LIBRARY_FUNCTIONS: dict[str, Function] = {}
+
+
+def library_function(name: str) -> Function:
+    """A function of the library, parsed when first asked for."""
+    known = _LIBRARY_FUNCTIONS.get(name)
+    if known is None:
+        path, line, text = library.index()[name]
+        node = ast.parse(text, path).body[0]
+        assert isinstance(node, ast.FunctionDef)
+        ast.increment_lineno(node, line - 1)
+        known = _LIBRARY_FUNCTIONS[name] = make_function(node, path, _LIBRARY, library=True)
+    return known

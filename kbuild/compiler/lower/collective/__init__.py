@@ -1,0 +1,1 @@
+"""Operations in which threads exchange elements: layout conversions, reductions, scans, gathers, histograms."""

@@ -1,0 +1,141 @@
+"""Partial values of reductions and scans: combined, shuffled between lanes, exchanged between warps.
+
+A partial is a tuple of registers, one for each tensor that is reduced.  The function that combines two of them is
+associative; whether it also commutes is found out by comparing what it computes with its arguments swapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.compiler.analysis.scratch import Exchange, storage_bytes
+from kbuild.compiler.ir.commutes import commutes
+from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.types import Type, element_of
+from kbuild.compiler.lower.collective.convert_layout import shuffle
+from kbuild.compiler.lower.core.emit import Emitter
+from kbuild.compiler.lower.core.literals import llvm_type
+from kbuild.compiler.lower.core.lowering import lower_combine
+from kbuild.compiler.lower.core.words import from_word, per_word, to_word, word_type
+from kbuild.compiler.lower.memory.shared_memory import load_vector, store_vector, thread_offset
+
+Partial = tuple[str, ...]
+VECTOR_BYTES = 16
+"""Of the widest access to shared memory."""
+
+
+class Combine:
+    """The function of a reduction or scan, applied to partials.  `left` is what comes first along the axis."""
+
+    def __init__(self, emit: Emitter, block: Block, values: Sequence[Value]) -> None:
+        self.emit = emit
+        self.block = block
+        self.types = [element_of(value.type) for value in values]
+        self.commutes = commutes(block)
+
+    def __call__(self, left: Partial, right: Partial) -> Partial:
+        results = lower_combine(self.emit, self.block, [[register] for register in (*left, *right)])
+        return tuple(registers[0] for registers in results)
+
+    def tree(self, partials: Sequence[Partial]) -> Partial:
+        """Neighbours combined until one is left."""
+        while len(partials) > 1:
+            pairs = [self(*partials[at : at + 2]) for at in range(0, len(partials) - 1, 2)]
+            partials = pairs + list(partials[2 * len(pairs) :])
+        return partials[0]
+
+    def select(self, condition: str, left: Partial, right: Partial) -> Partial:
+        """`left` where an i1 register holds, else `right`."""
+        return tuple(self.emit.select(condition, a, b, llvm_type(t)) for a, b, t in zip(left, right, self.types))
+
+
+def only_op(block: Block) -> Op | None:
+    """The operation of a combine function that applies just one to its two arguments, each once."""
+    op = block.first
+    simple = op is not None and len(block) == 2 and len(op.results) == 1 and block.terminator.operands == op.results
+    return op if op is not None and simple and {*op.operands} == {*block.arguments} and len(block.arguments) == 2 else None
+
+
+# -- lanes ---------------------------------------------------------------------------------------------------------
+
+
+def shuffled(
+    emit: Emitter, partials: Sequence[Partial], types: Sequence[Type], lane: int, mode: str = "bfly", clamp: int = 31
+) -> list[Partial]:
+    """The partials of another lane: that at a distance (`bfly`), or one of the segment that `clamp` makes (`idx`).
+
+    Several narrow registers travel in one word, equal ones once.
+    """
+    columns: list[list[str]] = []
+    for position, type_ in enumerate(types):
+        registers = list(dict.fromkeys(partial[position] for partial in partials))
+        received: dict[str, str] = {}
+        step = per_word(type_)
+        for start in range(0, len(registers), step):
+            group = registers[start : start + step]
+            word = shuffle(emit, to_word(emit, group, type_), str(lane), word_type(type_), mode, str(clamp))
+            received.update(zip(group, from_word(emit, word, type_, len(group))))
+        columns.append([received[partial[position]] for partial in partials])
+    return list(zip(*columns))
+
+
+def thread_bits(emit: Emitter, lanes: int, warps: int = 0) -> str:
+    """Those bits of the thread's number (i32) that are in a mask of lane bits or in one of warp bits."""
+    with emit.at_entry():
+        return emit.and_(emit.thread_id(), str(lanes | warps << 5))
+
+
+# -- warps ---------------------------------------------------------------------------------------------------------
+
+
+def publish(emit: Emitter, exchange: Exchange, partials: Sequence[Partial], types: Sequence[Type], scratch: int) -> None:
+    """Write the partials of this thread to its warp's slots: one lane per element does."""
+    slots = exchange.slots
+    images = [element * slots for element in exchange.warp_elements]
+    for slot_bit, warp_bit in enumerate(exchange.warp_bits):
+        images[warp_bit] |= 1 << slot_bit
+    lanes = [element * slots for element in exchange.lane_elements]
+    condition = "true"
+    if exchange.idle_lanes or exchange.idle_warps:
+        idle = thread_bits(emit, exchange.idle_lanes, exchange.idle_warps)
+        with emit.at_entry():
+            condition = emit.compare("eq", idle, "0")
+    with emit.when(condition):
+        for position, type_ in enumerate(types):
+            size = storage_bytes(type_)
+            place = thread_offset(emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, images, size)
+            for writer in exchange.writers:
+                address = place.address(emit, exchange.elements[writer] * slots * size)
+                store_vector(emit, address, [partials[writer][position]], type_)
+
+
+def collect(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[list[Partial]]:
+    """For each partial of this thread, what all slots of its element hold, in the order of the axis."""
+    lanes = [element * exchange.slots for element in exchange.lane_elements]
+    return _read_slots(emit, exchange, types, scratch, lanes, exchange.slots)
+
+
+def collect_by_lane(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[Partial]:
+    """For each partial of this thread, what slot (lane modulo slots) of its element holds; all lanes have the same elements."""
+    lanes = [1 << bit if 1 << bit < exchange.slots else 0 for bit in range(len(exchange.lane_elements))]
+    return [partials[0] for partials in _read_slots(emit, exchange, types, scratch, lanes, 1)]
+
+
+def _read_slots(
+    emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, lanes: Sequence[int], count: int
+) -> list[list[Partial]]:
+    """For each partial of this thread, `count` neighbouring slots of its element, from the one that `lanes` point at: what each
+    bit of the lane adds (XOR) to the slot's number."""
+    slots = exchange.slots
+    warps = [element * slots for element in exchange.warp_elements]
+    columns: list[dict[int, list[str]]] = []
+    for type_, offset in zip(types, exchange.offsets):
+        size = storage_bytes(type_)
+        width = min(count, VECTOR_BYTES // size)
+        place = thread_offset(emit, emit.shared_pointer(scratch + offset), lanes, warps, size)
+        columns.append({})
+        for element in dict.fromkeys(exchange.elements):
+            found = columns[-1][element] = []
+            for slot in range(0, count, width):
+                found += load_vector(emit, place.address(emit, (element * slots + slot) * size), width, type_)
+    return [list(zip(*(column[element] for column in columns))) for element in exchange.elements]

@@ -1,0 +1,138 @@
+"""Reductions: registers combined within the thread, then lanes by shuffles, then warps through shared memory.
+
+A function that does not visibly commute must not be applied in another order by each holder of a copy.  Over lanes it is
+combined into the lowest lane, whose result the others then read; slots of warps are combined in one order by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce
+from kbuild.compiler.ir.types import F32, IntType, Type
+from kbuild.compiler.lower.collective.partials import Combine, Partial, collect, collect_by_lane, only_op, publish, shuffled
+from kbuild.compiler.lower.core.emit import Emitter
+from kbuild.compiler.lower.core.literals import llvm_type
+from kbuild.compiler.lower.core.lowering import Results, lower
+from kbuild.compiler.ops import elementwise as rows
+from kbuild.compiler.ops.tensor import Reduce
+from kbuild.errors import InternalError
+
+CHAINS = 4
+"""Independent sums that a thread keeps: enough to hide the latency of an addition.  Longer chains than a balanced tree
+has let a product be contracted with the addition that takes it."""
+ALL_LANES = 31
+MANY_SLOTS = 16
+"""From so many warps on a thread does not read all of their partials: 32 threads would issue 32 times as many reads, and a
+shuffle costs less than what four reads of 16 bytes and their additions do."""
+
+_REDUX: dict[type, tuple[str, str]] = {
+    rows.AddI: ("add", "zext"),
+    rows.AndI: ("and", "zext"),
+    rows.OrI: ("or", "zext"),
+    rows.XOrI: ("xor", "zext"),
+    rows.MaxSI: ("max", "sext"),
+    rows.MinSI: ("min", "sext"),
+    rows.MaxUI: ("umax", "zext"),
+    rows.MinUI: ("umin", "zext"),
+}
+"""Operations that `redux.sync` does over a warp: its name, and how narrower integers are widened to 32 bits for it."""
+_REDUX_FLOATS: dict[type, str] = {rows.MaxNumF: "max", rows.MinNumF: "min"}
+"""The same of f32, whose bits are ordered as those of integers but for the negative ones, which are turned around."""
+
+
+@lower(Reduce)
+def lower_reduce(emit: Emitter, op: Reduce) -> Results:
+    plan = plan_reduce(op)
+    combine = Combine(emit, op.combine, op.srcs)
+    sources = [emit.registers(src) for src in op.srcs]
+    chains = max(1, CHAINS // len(plan.groups))
+    partials = [
+        _in_thread(combine, [tuple(source[register] for source in sources) for register in group], chains)
+        for group in plan.groups
+    ]
+    partials = _over_lanes(combine, plan, partials)
+    if plan.exchange is not None:
+        if op.scratch is None:
+            raise InternalError(f"{op.op_name} has no scratch memory", op.loc)
+        publish(emit, plan.exchange, partials, combine.types, op.scratch)
+        emit.barrier()
+        partials = _over_warps(combine, plan.exchange, op.scratch)
+    return Results([[partials[index][position] for index in plan.results] for position in range(len(op.srcs))])
+
+
+def _in_thread(combine: Combine, elements: Sequence[Partial], chains: int) -> Partial:
+    """All elements of a thread combined: a chain for each of equal parts, then the parts as a tree."""
+    length = -(-len(elements) // chains)
+    parts: list[Partial] = []
+    for start in range(0, len(elements), length):
+        total = elements[start]
+        for element in elements[start + 1 : start + length]:
+            total = combine(total, element)
+        parts.append(total)
+    return combine.tree(parts)
+
+
+def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> list[Partial]:
+    emit, lanes = combine.emit, sum(plan.shuffles)
+    write = _redux(emit, combine) if lanes == ALL_LANES else None
+    if write is not None:
+        return [(write(partial[0]),) for partial in partials]
+    # From the highest bit down is as good as from the lowest up, unless the order matters.
+    for distance in plan.shuffles if combine.commutes else reversed(plan.shuffles):
+        received = shuffled(emit, partials, combine.types, distance)
+        partials = [combine(own, other) for own, other in zip(partials, received)]
+    if lanes and not combine.commutes and plan.exchange is None:
+        # Of each segment of lanes that differ in the reduced bits, the lane in which these are 0.
+        partials = shuffled(emit, partials, combine.types, 0, "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
+    return partials
+
+
+def _over_warps(combine: Combine, exchange: Exchange, scratch: int) -> list[Partial]:
+    """The slots of each partial's element combined: by each thread, or where they are many and the same for all lanes by a
+    warp together, a slot for each lane."""
+    emit = combine.emit
+    if exchange.slots < MANY_SLOTS or any(exchange.lane_elements) or not combine.commutes:
+        return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch)]
+    partials = collect_by_lane(emit, exchange, combine.types, scratch)
+    write = _redux(emit, combine) if type(only_op(combine.block)) in _REDUX_FLOATS else None
+    if write is not None:  # Lanes that hold copies of slots do not change an extreme.
+        return [(write(partial[0]),) for partial in partials]
+    for bit in range(len(exchange.warp_bits)):
+        received = shuffled(emit, partials, combine.types, 1 << bit)
+        partials = [combine(own, other) for own, other in zip(partials, received)]
+    return partials
+
+
+def _redux(emit: Emitter, combine: Combine) -> Callable[[str], str] | None:
+    """Writes the reduction of a register over the warp by one instruction, where there is one."""
+    op, type_ = only_op(combine.block), combine.types[0]
+    if op is None:
+        return None
+    if type(op) in _REDUX and isinstance(type_, IntType) and type_.bits <= 32:
+        return lambda register: _redux_integer(emit, register, type_, *_REDUX[type(op)])
+    if type(op) in _REDUX_FLOATS and type_ == F32:
+        return lambda register: _redux_float(emit, register, _REDUX_FLOATS[type(op)])
+    return None
+
+
+def _redux_integer(emit: Emitter, register: str, type_: Type, name: str, widen: str) -> str:
+    kind = llvm_type(type_)
+    wide = register if kind == "i32" else emit.instruction(f"{widen} {kind} {register} to i32")
+    result = emit.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", wide), ("i32", "-1")], effect=True)
+    return result if kind == "i32" else emit.instruction(f"trunc i32 {result} to {kind}")
+
+
+def _redux_float(emit: Emitter, register: str, name: str) -> str:
+    """An extreme of numbers, or NaN where there are none: NaN becomes what loses to all."""
+    last = str(-(1 << 31) if name == "max" else (1 << 31) - 1)
+    ordered = _turn_negative(emit, emit.instruction(f"bitcast float {register} to i32"))
+    ordered = emit.select(emit.instruction(f"fcmp uno float {register}, {register}"), last, ordered, "i32")
+    result = emit.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", ordered), ("i32", "-1")], effect=True)
+    return emit.instruction(f"bitcast i32 {_turn_negative(emit, result)} to float")
+
+
+def _turn_negative(emit: Emitter, word: str) -> str:
+    """The bits of an f32 as an integer that is ordered alike, and back: of negative numbers all bits but the sign turn."""
+    sign = emit.instruction(f"ashr i32 {word}, 31")
+    return emit.xor(word, emit.and_(sign, str((1 << 31) - 1)))

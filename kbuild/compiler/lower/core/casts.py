@@ -1,0 +1,204 @@
+"""Conversions between element types.
+
+f8 and packed 16-bit conversions take two registers per instruction where the hardware does; sm_80, which has no f8
+instructions, computes them with integer operations (exact, NaN included).  bf16 and f8 meet integers and f64 in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kbuild.compiler.ir.types import (
+    BF16,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I1,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    element_of,
+)
+from kbuild.compiler.lower.core.emit import Emitter
+from kbuild.compiler.lower.core.literals import constant, llvm_type
+from kbuild.compiler.ops import elementwise as rows
+from kbuild.errors import CompileError, InternalError
+
+Convert = Callable[[int], str]
+"""Register index → the converted register."""
+_EIGHT_BITS = (F8E4M3FN, F8E5M2)
+_PTX_NAME = {F8E4M3FN: "e4m3x2", F8E5M2: "e5m2x2"}
+
+
+def cast_registers(emit: Emitter, op: rows.Cast, source: Sequence[str]) -> Sequence[str]:
+    """The lazy registers of a conversion."""
+    old, new = element_of(op.src.type), element_of(op.type)
+    if old == new:
+        return source
+    if isinstance(old, FloatType) and isinstance(new, FloatType) and not isinstance(op, rows.Bitcast):
+        return convert_floats(emit, source, old, new, op.rounding if isinstance(op, rows.TruncF) else "rtne")
+    if isinstance(old, FloatType) and isinstance(new, IntType) and not isinstance(op, rows.Bitcast):
+        wide = source if old in (F16, F32, F64) else convert_floats(emit, source, old, F32)
+        kind = llvm_type(old if old in (F16, F32, F64) else F32)
+        return emit.lazy(len(source), lambda i: _to_integer(emit, op.llvm, wide[i], kind, new))
+    if isinstance(old, IntType) and isinstance(new, FloatType) and not isinstance(op, rows.Bitcast):
+        middle = new if new in (F16, F32, F64) else F32
+        opcode = "uitofp" if old == I1 else op.llvm
+        exact = emit.lazy(
+            len(source), lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(middle)}")
+        )
+        return exact if middle == new else convert_floats(emit, exact, F32, new)
+    return emit.lazy(len(source), lambda i: _plain(emit, op, source[i], old, new))
+
+
+def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) -> str:
+    """Conversions that are one instruction: between integers, pointers, and of bits."""
+    opcode = op.llvm
+    if isinstance(op, rows.Bitcast) and (isinstance(old, PointerType) or isinstance(new, PointerType)):
+        if isinstance(old, PointerType) and isinstance(new, PointerType):
+            return register
+        opcode = "ptrtoint" if isinstance(old, PointerType) else "inttoptr"
+    kinds = llvm_type(old), llvm_type(new)
+    if kinds[0] == kinds[1]:
+        return register
+    if isinstance(old, IntType) and isinstance(new, IntType) and register[0] != "%" and old != I1:
+        value = int(register) & (1 << old.bits) - 1 if opcode == "zext" else int(register)
+        return constant(value, new)
+    return emit.instruction(f"{opcode} {kinds[0]} {register} to {kinds[1]}")
+
+
+def _to_integer(emit: Emitter, opcode: str, register: str, kind: str, new: IntType) -> str:
+    """Toward zero by PTX's `cvt.rzi`, which saturates.  To LLVM what is out of range is poison: `freeze` keeps it from
+    concluding anything of the result, and an opaque copy from choosing among constants that may be converted.  8 bits are taken
+    of 16, or else it leaves out the masks that keep neighbours in a word apart."""
+    bits = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}[kind]
+    hidden = emit.opaque(emit.instruction(f"bitcast {kind} {register} to {bits}"), bits)
+    register = emit.instruction(f"bitcast {bits} {hidden} to {kind}")
+    whole = emit.instruction(f"{opcode} {kind} {register} to i{max(new.bits, 16)}")
+    number = emit.instruction(f"freeze i{max(new.bits, 16)} {whole}")
+    return number if new.bits >= 16 else emit.instruction(f"trunc i16 {number} to {llvm_type(new)}")
+
+
+def convert_floats(
+    emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType, rounding: str = "rtne"
+) -> Sequence[str]:
+    """Between floating-point types; to a narrower one rounding to nearest even (`rtne`) or toward zero (`rtz`)."""
+    if rounding == "rtz" and new in (F16, BF16):
+        wide = source if old == F32 else convert_floats(emit, source, old, F32)
+        return emit.lazy(len(source), lambda i: _toward_zero(emit, wide[i], new))
+    if rounding != "rtne":
+        raise CompileError(f"no conversion from {old} to {new} rounds by {rounding!r}", emit.loc, "use the default, 'rtne'")
+    direct = _direct(emit, source, old, new)
+    if direct is not None:
+        return emit.lazy(len(source), direct)
+    # Widening is exact, so a conversion with a stop rounds once.
+    middle = F16 if old in _EIGHT_BITS else F32
+    if middle in (old, new):
+        raise InternalError(f"no conversion from {old} to {new}", emit.loc)
+    return convert_floats(emit, convert_floats(emit, source, old, middle), middle, new)
+
+
+def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType) -> Convert | None:
+    """The conversion in one step, or None when it takes a stop at another type."""
+    native = emit.target.has("fp8_conversion")
+    if old in _EIGHT_BITS and new == F16:
+        if native:
+            return lambda i: _unpack_f8(emit, source, old, i)
+        return lambda i: (_e5m2_to_f16 if old == F8E5M2 else _e4m3_to_f16)(emit, source[i])
+    if new in _EIGHT_BITS and old == F32:
+        if native:
+            return lambda i: _pack_f8(emit, source, new, i)
+        return lambda i: _f32_to_f8(emit, source[i], new)
+    if old in _EIGHT_BITS or new in _EIGHT_BITS or (BF16 in (old, new) and F32 not in (old, new)):
+        return None
+    if old == F32 and new in (F16, BF16) and len(source) > 1:
+        return lambda i: _pack_16(emit, source, new, i)
+    opcode = "fpext" if new.bits > old.bits else "fptrunc"
+    return lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(new)}")
+
+
+def _neighbours(source: Sequence[str], index: int) -> tuple[str, str]:
+    """The even-numbered register of the pair that `index` is in, and the odd one (the same again at an odd end)."""
+    return source[index & ~1], source[min(index | 1, len(source) - 1)]
+
+
+def _pack_16(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -> str:
+    low, high = _neighbours(source, index)
+    pair = f"<2 x {llvm_type(new)}>"
+    name = "llvm.nvvm.ff2f16x2.rn" if new == F16 else "llvm.nvvm.ff2bf16x2.rn"
+    packed = emit.call(name, pair, [("float", high), ("float", low)])
+    halves = [emit.instruction(f"extractelement {pair} {packed}, i32 {part}") for part in (0, 1)]
+    if (halves[0], halves[1]) not in emit.packed:
+        emit.packed[halves[0], halves[1]] = emit.instruction(f"bitcast {pair} {packed} to i32")
+    return halves[index & 1]
+
+
+def _pack_f8(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -> str:
+    low, high = _neighbours(source, index)
+    template = f"cvt.rn.satfinite.{_PTX_NAME[new]}.f32 $0, $1, $2;"
+    word = emit.asm(template, "=h,f,f", [("float", high), ("float", low)], ["i16"])[0]
+    return emit.instruction(f"trunc i16 {emit.shift(word, -8 if index & 1 else 0, 'i16')} to i8")
+
+
+def _unpack_f8(emit: Emitter, source: Sequence[str], old: FloatType, index: int) -> str:
+    low, high = _neighbours(source, index)
+    wide = [emit.instruction(f"zext i8 {register} to i16") for register in (low, high)]
+    word = emit.or_(wide[0], emit.shift(wide[1], 8, "i16"), "i16")
+    packed = emit.asm(f"cvt.rn.f16x2.{_PTX_NAME[old]} $0, $1;", "=r,h", [("i16", word)], ["i32"])[0]
+    pair = emit.instruction(f"bitcast i32 {packed} to <2 x half>")
+    halves = [emit.instruction(f"extractelement <2 x half> {pair}, i32 {part}") for part in (0, 1)]
+    emit.packed[halves[0], halves[1]] = packed
+    return halves[index & 1]
+
+
+def _toward_zero(emit: Emitter, register: str, new: FloatType) -> str:
+    name = "f16" if new == F16 else "bf16"
+    bits = emit.asm(f"cvt.rz.{name}.f32 $0, $1;", "=h,f", [("float", register)], ["i16"])[0]
+    return emit.instruction(f"bitcast i16 {bits} to {llvm_type(new)}")
+
+
+def _e5m2_to_f16(emit: Emitter, register: str) -> str:
+    """e5m2 is the upper byte of an f16."""
+    wide = emit.shift(emit.instruction(f"zext i8 {register} to i16"), 8, "i16")
+    return emit.instruction(f"bitcast i16 {wide} to half")
+
+
+def _e4m3_to_f16(emit: Emitter, register: str) -> str:
+    """The bits one place below f16's, times 2^8 for the difference of the exponents' biases; 0x7f is NaN."""
+    wide = emit.instruction(f"zext i8 {register} to i16")
+    magnitude = emit.and_(wide, "127", "i16")
+    sign = emit.shift(emit.and_(wide, "128", "i16"), 8, "i16")
+    small = emit.instruction(f"bitcast i16 {emit.or_(emit.shift(magnitude, 7, 'i16'), sign, 'i16')} to half")
+    value = emit.instruction(f"fmul half {small}, {constant(256.0, F16)}")
+    nan = emit.compare("eq", magnitude, "127", "i16")
+    return emit.select(nan, constant(float("nan"), F16), value, "half")
+
+
+def _f32_to_f8(emit: Emitter, register: str, new: FloatType) -> str:
+    """Nearest even, saturating, with integers: adding a power of two rounds subnormals in the f32 adder, adding half
+    a unit (and the last bit) to the f32 bits rounds the others."""
+    bias = 7 if new == F8E4M3FN else 15
+    mantissa = new.mantissa_bits
+    drop = 23 - mantissa
+    largest = 0x43E00000 if new == F8E4M3FN else 0x47600000
+    bits = emit.instruction(f"bitcast float {register} to i32")
+    magnitude = emit.and_(bits, str(0x7FFFFFFF))
+    is_nan = emit.compare("ugt", magnitude, str(0x7F800000))
+    clamped = emit.call("llvm.umin.i32", "i32", [("i32", magnitude), ("i32", str(largest))])
+    # The power of two whose last f32 bit is the smallest f8 subnormal.
+    magic = 127 + (1 - bias - mantissa) + 23 << 23
+    shifter = emit.instruction(f"bitcast i32 {magic} to float")
+    absolute = emit.instruction(f"bitcast i32 {clamped} to float")
+    aligned = emit.instruction(f"fadd float {absolute}, {shifter}")
+    subnormal = emit.add(emit.instruction(f"bitcast float {aligned} to i32"), str(-magic))
+    last = emit.and_(emit.shift(clamped, -drop), "1")
+    rebased = emit.add(clamped, str((bias - 127 << 23) + (1 << (drop - 1)) - 1))
+    normal = emit.shift(emit.add(rebased, last), -drop)
+    small = emit.compare("ult", clamped, str(128 - bias << 23))
+    value = emit.select(small, subnormal, normal, "i32")
+    number = emit.select(is_nan, "127", value, "i32")
+    signed = emit.or_(number, emit.and_(emit.shift(bits, -24), "128"))
+    return emit.instruction(f"trunc i32 {signed} to i8")

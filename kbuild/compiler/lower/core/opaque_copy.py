@@ -1,0 +1,24 @@
+"""Elements that are the same, in a way that LLVM and ptxas cannot see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.compiler.lower.core.emit import Emitter
+from kbuild.compiler.lower.core.lowering import lower
+from kbuild.compiler.lower.core.words import from_words, to_word
+from kbuild.compiler.ops.gpu import Again
+
+GRID_BITS = 16
+"""A grid has fewer than 2^16 programs along its second axis, so the upper bits of their numbers are zero."""
+
+
+@lower(Again)
+def lower_again(emit: Emitter, op: Again) -> Sequence[str]:
+    """Two elements in a word, and a zero that only the hardware knows: the number of the program, shifted right by more bits
+    than it has, and for each number of the operation by other ones."""
+    registers = emit.registers(op.src)
+    with emit.at_entry():
+        zero = emit.shift(emit.asm("mov.u32 $0, %ctaid.y;", "=r", [], ["i32"])[0], -(GRID_BITS + op.number - 1))
+    words = [emit.or_(to_word(emit, registers[at : at + 2], op.src.type), zero) for at in range(0, len(registers), 2)]
+    return from_words(emit, words, op.src.type)[: len(registers)]

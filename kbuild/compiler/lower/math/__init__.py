@@ -1,0 +1,1 @@
+"""Mathematical functions as formulas, with errors stated against float64."""

@@ -1,0 +1,1 @@
+"""Global and shared memory: addresses, loads and stores, atomics, asynchronous copies, TMA."""

@@ -1,0 +1,1 @@
+"""Dots: by `mma.sync`, by `wgmma`, or by scalar multiply-adds."""

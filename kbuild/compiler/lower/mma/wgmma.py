@@ -1,0 +1,318 @@
+"""Products of warpgroups: `wgmma.mma_async`, which LLVM knows only as inline assembly.
+
+All steps along k of one tile of D are one asm with the tile's registers tied to themselves, so that they stay in place:
+
+    fence {all of D};  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
+
+The fence takes the registers of D and of A through itself: what LLVM has to copy or compute for them, it then copies and computes
+before the fence, as the instruction demands.  It takes those that later dots start from with it, as far as they are known: ptxas
+waits for all dots in flight before it lets other instructions write accumulators.
+
+A left operand that is computed in registers comes in parts, each with a fence and an asm of its own: ptxas then starts on the
+first while the threads are still busy with the others.
+
+Where an operand lies is a matter of the warpgroup and of constants: the lower half of the descriptor of a tile's start is
+computed once, and each step adds its distance in the asm itself, for LLVM would otherwise keep them all in registers.  Each
+descriptor has a register of its own: where two steps share one, ptxas 13.5.37 takes some of their instructions for the same, and
+drops them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from kbuild.compiler.ir.core import Trait, Value
+from kbuild.compiler.ir.types import MemDescType, Type, bit_width, element_of, is_float
+from kbuild.compiler.layout import LinearLayout, wgmma_mode
+from kbuild.compiler.lower.core.emit import Emitter
+from kbuild.compiler.lower.core.index import linear
+from kbuild.compiler.lower.core.literals import SHARED_POINTER, llvm_type
+from kbuild.compiler.lower.core.lowering import Results, lower
+from kbuild.compiler.lower.core.shapes import layout
+from kbuild.compiler.lower.core.words import to_word
+from kbuild.compiler.lower.memory.shared_memory import descriptor
+from kbuild.compiler.lower.mma.dot import places
+from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, Descriptor, WgmmaAtom
+from kbuild.errors import InternalError
+
+DOT_MARK = "// dot "
+"""In the PTX, on the line where a dot begins; the dot's number in program order follows."""
+_ADDRESS_UNIT = 16
+"""Bytes; descriptors count in these."""
+_A_REGISTERS = 4
+"""32-bit registers of A for one step, where A is in registers."""
+_PARTS = 4
+"""Parts in which a left operand that the threads compute is handed over.  Where a producer brings the right one, the threads wait
+for that with all of the left one ready, and parts would gain nothing."""
+
+
+@lower(WarpGroupDot)
+def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
+    sums = _accumulator(emit, op)
+    atom, order = sums.atom, sums.order
+    first, second = (op.b, op.a) if op.swapped else (op.a, op.b)
+    in_shared = isinstance(first.type, MemDescType)
+    in_block = first.block is op.parent
+    left = (_SharedOperand(emit, first, 0, atom, sums.layout, order) if in_shared
+            else _RegisterOperand(emit, first, atom, order, in_block))  # fmt: skip
+    right = _SharedOperand(emit, second, 1, atom, sums.layout, order)
+    mark = f"{DOT_MARK}{emit.next_dot()}"
+    started = [sums, *(_accumulator(emit, dot) for dot in _dots_behind(op) if dot.c in emit.values)]
+    for steps in left.parts(emit, right.depth // atom.k):
+        _fence(emit, mark, started, left.unpinned())
+        started = []  # From here on only the dot itself writes them.
+        for (row, column), tile in sums.tiles.items():
+            before = [sums.registers[index] for index in tile]
+            for index, register in zip(tile, _multiply(emit, atom, (left, row), (right, column), before, steps)):
+                sums.registers[index] = register
+    emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
+    if not op.is_async:
+        sums.registers = _wait(emit, 0, sums.registers, [op.c.type] * len(sums.registers))
+    return [sums.registers[first] for first in sums.layout.representatives()]
+
+
+class _Accumulator:
+    """D of a dot: where the tiles of its instructions lie, and the registers, at first those it starts from."""
+
+    def __init__(self, emit: Emitter, op: WarpGroupDot) -> None:
+        self.atom = atom = emit.target.wgmma_atom(op.atom)
+        self.order = (1, 0) if op.swapped else (0, 1)
+        self.layout = layout(op.c.type).transpose(self.order)
+        self.registers = list(emit.registers(op.c))
+        where = places(self.layout)
+        rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
+        columns = sorted({column for _, column in where if column % atom.n == 0})
+        steps = [(8 * (i >> 1 & 1), 8 * (i >> 2) + (i & 1)) for i in range(atom.accumulator_registers)]
+        self.tiles = {(row, column): [where[row + i, column + j] for i, j in steps] for row, column in product(rows, columns)}
+
+    def starts(self, emit: Emitter) -> list[int]:
+        """The registers of tiles that do not start as zeros, which the instruction need not be given."""
+        tiles = [tile for tile in self.tiles.values() if not _is_zero(emit, self.atom, [self.registers[i] for i in tile])]
+        return [index for tile in tiles for index in tile]
+
+
+def _accumulator(emit: Emitter, op: WarpGroupDot) -> _Accumulator:
+    """D of a dot; the same object each time, for an earlier dot may have fenced what this one starts from."""
+    if op not in emit.accumulators:
+        emit.accumulators[op] = _Accumulator(emit, op)
+    return emit.accumulators[op]
+
+
+def _dots_behind(op: WarpGroupDot) -> Iterator[WarpGroupDot]:
+    """The dots of a block that are issued while this one may be in flight."""
+    following = op.next if op.is_async else None
+    while following is not None and not following.regions:
+        if isinstance(following, WarpGroupDotWait) and following.pendings == 0:
+            return
+        if isinstance(following, WarpGroupDot):
+            yield following
+        following = following.next
+
+
+class _SharedOperand:
+    """An operand in shared memory."""
+
+    def __init__(
+        self, emit: Emitter, value: Value, index: int, atom: WgmmaAtom, result: LinearLayout, order: tuple[int, int] = (0, 1)
+    ) -> None:
+        assert isinstance(value.type, MemDescType)
+        shape = tuple(value.type.tile_shape[axis] for axis in order)
+        type_ = MemDescType(shape, value.type.element, value.type.layout.transpose(order))
+        mode = wgmma_mode(type_.layout, bit_width(type_))
+        pointer, start = descriptor(emit, value)
+        if mode is None or not mode[0] or start:
+            raise InternalError(f"wgmma cannot read a tile of shared memory like {type_.layout}")
+        outer, depth = (0, 1) if index == 0 else (1, 0)
+        swizzle_bytes, first_axis_contiguous = mode
+        transposed = first_axis_contiguous == (index == 0)
+        panel_rows = type_.tile_shape[depth if transposed else outer]
+        self.tile = Descriptor(swizzle_bytes, panel_rows, transposed)
+        self.transposed, self.element_bytes, self.k = transposed, bit_width(type_) // 8, atom.k
+        self.depth = type_.tile_shape[depth]
+        # Lane 0 of each group's first warp holds D's element at the origin of what the group computes.
+        groups = tuple(result.unflatten(basis)[index] for basis in result.bases_of("warp")[2:])
+        self.base = self._base(emit, pointer, tuple(self.tile.offset(origin, 0, self.element_bytes) for origin in groups))
+
+    def _base(self, emit: Emitter, pointer: str, groups: tuple[int, ...]) -> str:
+        """The lower half of the descriptor of the group's part of the tile; the upper one is constant."""
+        address = emit.instruction(f"ptrtoint {SHARED_POINTER} {pointer} to i32")
+        if any(groups):
+            with emit.at_entry():
+                moved = linear(emit, group_number(emit), groups)
+            address = emit.add(address, moved)
+        units = emit.and_(emit.shift(address, -4), str(0x3FFF))
+        return emit.or_(units, str(self.tile.constant & 0xFFFFFFFF))
+
+    def parts(self, emit: Emitter, steps: int) -> list[range]:
+        """The steps along k that are there at the same time."""
+        return [range(steps)]
+
+    def unpinned(self) -> list[str]:
+        """Registers that the instruction reads and LLVM could write at any time before it."""
+        return []
+
+    def distance(self, origin: int, step: int) -> int:
+        """What a step of the tile at `origin`, along m or n, adds to the descriptor."""
+        return self.tile.offset(origin, step * self.k, self.element_bytes) // _ADDRESS_UNIT
+
+
+class _RegisterOperand:
+    """A in registers: of each step the four words that the fragment has, row + 8 in odd ones, the second half of k in the
+    later two.  `changes` says that the block of the product computes them, and does so again in the next iteration."""
+
+    transposed = False
+
+    def __init__(self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], changes: bool) -> None:
+        self.changes, self.is_computed = changes, value.op is not None and value.op.has(Trait.ELEMENTWISE)
+        if changes:
+            self.words = _words_of(emit, value, atom, order)
+        else:
+            # Packed in a loop around the product, they would be written anew while that of the last iteration reads them.
+            with emit.at_home(value):
+                self.words = _words_of(emit, value, atom, order)
+
+    def parts(self, emit: Emitter, steps: int) -> Iterator[range]:
+        """The steps along k by the parts in which they become ready, each pinned when it is asked for."""
+        in_parts = self.changes and self.is_computed and not emit.partition
+        size = max(steps // _PARTS, 1) if in_parts else steps
+        for start in range(0, steps, size):
+            if self.changes:
+                for words in self.words.values():
+                    words[start : start + size] = [_pinned(emit, each) for each in words[start : start + size]]
+            yield range(start, start + size)
+
+    def unpinned(self) -> list[str]:
+        """Registers that the instruction reads and LLVM could write at any time before it."""
+        return [] if self.changes else [word for steps in self.words.values() for words in steps for word in words]
+
+
+def _words_of(emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int]) -> dict[int, list[list[str]]]:
+    """The words of A by the row at which a tile begins, and by the step along k."""
+    fragment = layout(value.type).transpose(order)
+    where, registers, width = places(fragment), emit.registers(value), atom.k_width
+    result: dict[int, list[list[str]]] = {}
+    for row in sorted({row for row, _ in where if row % GROUP_ROWS == 0}):
+        result[row] = []
+        for step in range(fragment.shape[1] // atom.k):
+            words = [
+                [(row + 8 * (i & 1), step * atom.k + 4 * width * (i >> 1) + element) for element in range(width)]
+                for i in range(_A_REGISTERS)
+            ]
+            result[row].append([to_word(emit, [registers[where[at]] for at in word], value.type) for word in words])
+    return result
+
+
+def _fence(emit: Emitter, mark: str, started: Sequence[_Accumulator], words: Sequence[str]) -> None:
+    """A fence behind which nothing but dots writes the registers of D that some start from, which it renews, and `words` of A."""
+    places = [(sums, index) for sums in started for index in sums.starts(emit)]
+    kinds = [_register(sums.atom) for sums, _ in places]
+    types = [type_ for type_, _ in kinds]
+    operands = [(type_, sums.registers[index]) for type_, (sums, index) in zip(types, places)]
+    operands += [("i32", word) for word in words]
+    constraints = [*(f"={letter}" for _, letter in kinds), *map(str, range(len(places))), *("r" for _ in words)]
+    fenced = emit.asm(f"wgmma.fence.sync.aligned; {mark}", ",".join(constraints), operands, types, effect=True)
+    for (sums, index), register in zip(places, fenced):
+        sums.registers[index] = register
+
+
+def _register(atom: WgmmaAtom) -> tuple[str, str]:
+    """The LLVM type of a register of D, and the letter of its constraints."""
+    return llvm_type(atom.accumulator), "f" if is_float(atom.accumulator) else "r"
+
+
+def _is_zero(emit: Emitter, atom: WgmmaAtom, sums: Sequence[str]) -> bool:
+    """Whether a tile of D starts as zeros, which the instruction need not be given."""
+    return all(register == emit.constant(0, atom.accumulator) for register in sums)
+
+
+def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
+    """Copies that ptxas leaves in place: where it sees what computes the words, it may compute them into registers that a
+    product in flight still reads, and then lets no products overlap."""
+    count = len(words)
+    moves = "\n".join(f"mov.b32 ${index}, ${count + index};" for index in range(count))
+    constraints = ",".join(["=r"] * count + ["r"] * count)
+    return emit.asm(moves, constraints, [("i32", word) for word in words], ["i32"] * count, effect=True)
+
+
+def group_number(emit: Emitter) -> str:
+    """The number of the thread's warpgroup, in the entry block, as a value that ptxas knows to be the same in a warp."""
+    number = emit.shift(emit.thread_id(), -(32 * GROUP_WARPS - 1).bit_length())
+    operands = [("i32", "-1"), ("i32", number), ("i32", "0"), ("i32", "31")]
+    return emit.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands)
+
+
+def _multiply(
+    emit: Emitter,
+    atom: WgmmaAtom,
+    left: tuple[_SharedOperand | _RegisterOperand, int],
+    right: tuple[_SharedOperand, int],
+    sums: Sequence[str],
+    steps: range,
+) -> list[str]:
+    """Some steps along k of one tile of D, `left` and `right` giving the operand and where in it the tile begins."""
+    (a, row), (b, column) = left, right
+    kind, letter = _register(atom)
+    count = len(sums)
+    starts_at_zero = _is_zero(emit, atom, sums)
+    tied = [] if starts_at_zero else [(kind, register) for register in sums]
+    operands = [*tied, ("i32", b.base)]
+    constraints = [f"=&{letter}"] * count + [str(index) for index in range(len(tied))] + ["r"]
+    place = count + len(tied)
+    if isinstance(a, _SharedOperand):
+        operands.append(("i32", a.base))
+        constraints.append("r")
+    else:
+        operands += [("i32", word) for words in a.words[row][steps.start : steps.stop] for word in words]
+        constraints += ["r"] * (len(operands) - len(tied) - 1)
+    accumulators = f"{{{', '.join(f'${index}' for index in range(count))}}}"
+    ending = atom.immediates(isinstance(a, _SharedOperand), a.transposed, b.transposed)
+    lines: list[str] = []
+    for step in steps:
+        lines += _descriptor(b, f"b{step}", place, b.distance(column, step))
+        if isinstance(a, _SharedOperand):
+            lines += _descriptor(a, f"a{step}", place + 1, a.distance(row, step))
+            source = f"a{step}"
+        else:
+            first = place + 1 + _A_REGISTERS * (step - steps.start)
+            source = f"{{{', '.join(f'${first + index}' for index in range(_A_REGISTERS))}}}"
+        scale = 0 if starts_at_zero and step == 0 else 1
+        lines.append(f"{atom.instruction} {accumulators}, {source}, b{step}, {scale}{ending};")
+    template = "\n".join(["{", *lines, "}"])  # The braces keep the names to this asm, however often LLVM copies it.
+    return emit.asm(template, ",".join(constraints), operands, [kind] * count, effect=True)
+
+
+def _descriptor(operand: _SharedOperand, name: str, place: int, distance: int) -> list[str]:
+    """Declares a register and gives it the descriptor of a step, so far from the operand's start."""
+    return [
+        f".reg .b32 low_{name};",
+        f".reg .b64 {name};",
+        f"add.s32 low_{name}, ${place}, {distance};",
+        f"mov.b64 {name}, {{low_{name}, {operand.tile.constant >> 32}}};",
+    ]
+
+
+@lower(WarpGroupDotWait)
+def lower_warp_group_dot_wait(emit: Emitter, op: WarpGroupDotWait) -> Results:
+    if not op.values:
+        emit.asm(f"wgmma.wait_group.sync.aligned {op.pendings};", "", [], [], effect=True)
+        return Results()
+    registers = [register for value in op.values for register in emit.registers(value)]
+    types = [value.type for value in op.values for _ in emit.registers(value)]
+    waited = iter(_wait(emit, op.pendings, registers, types))
+    return Results([next(waited) for _ in emit.registers(value)] for value in op.values)
+
+
+def _wait(emit: Emitter, pendings: int, registers: Sequence[str], types: Sequence[Type]) -> list[str]:
+    """Wait, with the registers, of elements of these types, tied: nothing that reads them moves up before it."""
+    kinds = [llvm_type(element_of(type_)) for type_ in types]
+    results = ["=f" if is_float(element_of(type_)) else "=r" for type_ in types]
+    constraints = ",".join([*results, *map(str, range(len(registers)))])
+    operands = list(zip(kinds, registers))
+    return emit.asm(f"wgmma.wait_group.sync.aligned {pendings};", constraints, operands, kinds, effect=True)
+
+
+@lower(FenceAsyncShared)
+def lower_fence_async_shared(emit: Emitter, op: FenceAsyncShared) -> None:
+    emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)

@@ -1,0 +1,1 @@
+"""Passes that map dots to tensor cores and feed them."""

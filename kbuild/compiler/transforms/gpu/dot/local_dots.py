@@ -1,0 +1,85 @@
+"""Lets dots of many scalar multiply-adds read their operands from shared memory piece by piece, in loops over k.
+
+Before:
+    %1: tensor<64x64xf64, #a> = ttg.local_load %x
+    %2: tensor<64x64xf64, #b> = ttg.local_load %y
+    %d: tensor<64x64xf64, #c> = tt.dot %1, %2, %z
+After:
+    %d: tensor<64x64xf64, #c> = ttg.local_dot %x, %y, %z
+
+Unrolled, such a dot is thousands of instructions over operands that no thread has the registers for, which takes the code
+generators many seconds and the kernel its registers.  An operand that was made in registers is written to shared memory.
+"""
+
+from __future__ import annotations
+
+from kbuild.compiler.analysis.allocation import demands, place
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Func, Module, Value
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.rewrite import erase_dead
+from kbuild.compiler.ir.types import MemDescType, bit_width, element_of
+from kbuild.compiler.layout import coalesced, fma_operand, total_bytes
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
+from kbuild.compiler.ops.gpu import LocalAlloc, LocalDot, LocalLoad
+from kbuild.compiler.ops.tensor import Dot
+from kbuild.compiler.targets import Target
+from kbuild.compiler.transforms._support.layout_flow import converted, held_layout, tensor_type
+from kbuild.compiler.transforms.gpu.dot.optimize_dot_operands import shared_layout
+from kbuild.compiler.transforms.gpu.memory.reorder import may_move
+
+_MOST_UNROLLED = 512
+"""Multiply-adds of a thread that are written out."""
+
+
+@gpu_pass
+def local_dots(module: Module, target: Target) -> None:
+    """Replace every dot without an instruction of the tensor cores that has too many multiply-adds to be written out."""
+    for func in module.functions.values():
+        long = [op for op in func.body.walk() if isinstance(op, Dot) and _is_long(op)]
+        for dot in long:
+            _rewrite(dot, func, target)
+        if long:
+            erase_dead(func.body)
+
+
+def _is_long(dot: Dot) -> bool:
+    """Whether a dot is by scalar fma, and of too many."""
+    if dot.atom or element_of(dot.a.type) != element_of(dot.c.type):
+        return False
+    return len(held_layout(dot.c).unique_registers()) * tensor_type(dot.a).shape[-1] > _MOST_UNROLLED
+
+
+def _rewrite(dot: Dot, func: Func, target: Target) -> None:
+    """Replace a dot, unless its operands find no room in shared memory."""
+    tiles = [_kept_tile(operand, dot) for operand in (dot.a, dot.b)]
+    missing = [index for index, tile in enumerate(tiles) if tile is None]
+    if missing:
+        added = sum(_size(dot.operands[index]) for index in missing)
+        _, taken = place(demands(func))
+        if taken + 2 * added > target.shared_bytes:  # Twice: they also pass through there on their way.
+            return
+    a, b = (tile or _new_tile(dot, index, func.attrs["num_warps"]) for index, tile in enumerate(tiles))
+    dot.replace_by(Builder.before(dot).add(LocalDot(a, b, dot.c), dot.result.hint))
+
+
+def _size(value: Value) -> int:
+    """Bytes of a tensor."""
+    type_ = tensor_type(value)
+    return total_bytes(held_layout(value), bit_width(type_))
+
+
+def _kept_tile(value: Value, dot: Dot) -> Value | None:
+    """The shared memory that an operand is loaded from, if that holds it still where the dot is."""
+    return value.op.src if isinstance(value.op, LocalLoad) and may_move(value.op, dot) else None
+
+
+def _new_tile(dot: Dot, index: int, num_warps: int) -> Value:
+    """An operand written to shared memory."""
+    value, builder = dot.operands[index], Builder.before(dot)
+    type_ = tensor_type(value)
+    rows = coalesced(type_.shape, range(type_.rank - 1, -1, -1), MAX_VECTOR_BITS // bit_width(type_), num_warps)
+    source = converted(builder, value, rows)  # Each element in one thread.
+    reader = fma_operand(held_layout(dot.c), index, tensor_type(dot.a).shape[-1])
+    layout = shared_layout(held_layout(source), bit_width(type_), [reader])
+    return builder.add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), value.hint).result

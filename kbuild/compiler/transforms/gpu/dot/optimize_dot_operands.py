@@ -1,0 +1,102 @@
+"""Takes the operands of products through shared memory, swizzled so that neither side has bank conflicts.
+
+Before:
+    %a: tensor<128x32xf16, #blocked> = tt.load %p
+    %1: tensor<128x32xf16, #dot_operand> = ttg.convert_layout %a
+After:
+    %a: tensor<128x32xf16, #blocked> = tt.load %p
+    %1: !ttg.memdesc<128x32xf16, #swizzled> = ttg.local_alloc src=%a
+    %2: tensor<128x32xf16, #dot_operand> = ttg.local_load %1
+
+The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same memory.
+Operands that need no more than a change of registers, such as the result of a product before, stay as they are.
+"""
+
+from __future__ import annotations
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Func, Module, Op, Trait, Value
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.rewrite import erase_dead
+from kbuild.compiler.ir.types import MemDescType, bit_width
+from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
+from kbuild.compiler.transforms._support.layout_flow import held_layout, minor_axis, tensor_operands, tensor_type
+from kbuild.compiler.transforms.gpu.dot.warp_groups import MAX_SWIZZLE_BYTES, behind_transpose
+
+
+@gpu_pass
+def optimize_dot_operands(module: Module, target: object) -> None:
+    """Replace conversions to operand layouts by stores to and loads from swizzled shared memory."""
+    for func in module.functions.values():
+        sharing = _Sharing()
+        for convert in find_operand_conversions(func):
+            sharing.rewrite(convert)
+        erase_dead(func.body)
+
+
+def find_operand_conversions(func: Func) -> list[ConvertLayout]:
+    """The conversions that feed operands of products, directly or through operations that move nothing, and move data
+    between threads themselves."""
+    found: dict[ConvertLayout, None] = {}
+    for dot in func.body.walk():
+        work: list[Op | None] = [dot.a.op, dot.b.op] if isinstance(dot, Dot | WarpGroupDot) else []
+        while work:
+            op = work.pop()
+            if isinstance(op, ConvertLayout):
+                if classify(held_layout(op.src), held_layout(op.result)) not in ("same", "registers"):
+                    found[op] = None
+            elif isinstance(op, Trans | Reshape) or (op is not None and op.has(Trait.ELEMENTWISE)):
+                work.extend(operand.op for _, operand in tensor_operands(op))
+    return list(found)
+
+
+class _Sharing:
+    """Tiles of shared memory by the value that they hold and their order of axes."""
+
+    def __init__(self) -> None:
+        self.tiles: dict[Value, Value] = {}
+
+    def rewrite(self, convert: ConvertLayout) -> None:
+        builder = Builder.before(convert)
+        source, order = behind_transpose(convert.src)
+        readers = [held_layout(convert.result)]
+        if order is not None:
+            readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
+        tile = self.tile(source, readers, any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users))
+        if order is not None:
+            tile = builder.add(MemDescTrans(tile, order)).result
+        convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
+
+    def tile(self, source: Value, readers: list[LinearLayout], by_copy_engine: bool) -> Value:
+        if source not in self.tiles:
+            type_ = tensor_type(source)
+            layout = shared_layout(held_layout(source), bit_width(type_), readers)
+            if by_copy_engine:
+                layout = _copied_layout(held_layout(source), bit_width(type_)) or layout
+            after = Builder.after(source.op) if source.op is not None else Builder(source.block, source.block.first)
+            tile = MemDescType(type_.shape, type_.element, layout)
+            self.tiles[source] = after.add(LocalAlloc(tile, source), source.hint).result
+        return self.tiles[source]
+
+
+def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
+    """The layout in which the copy engine (TMA) leaves a matrix: panels as wide as its widest swizzle, if there are whole ones.
+    Reading a fragment of 32-bit elements along the contiguous axis meets two-way bank conflicts at most."""
+    minor = minor_axis(writer)
+    if writer.rank != 2 or writer.shape[minor] * bits < 8 * MAX_SWIZZLE_BYTES:
+        return None
+    return wgmma_shared(writer.shape, bits, MAX_SWIZZLE_BYTES, minor == 0)
+
+
+def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
+    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, and read as `readers`.
+
+    Where only single elements are written the banks cannot be filled, whatever the swizzle: then the readers decide.
+    """
+    minor = minor_axis(writer)
+    order = [minor, *(axis for axis in reversed(range(writer.rank)) if axis != minor)]
+    writers = [writer] if writer.contiguous_per_thread(minor) * bits >= 32 else []
+    return swizzled(writer.shape, *best_swizzle(writer.shape, order, bits, readers, writers), order)

@@ -1,0 +1,249 @@
+"""Lets products of warpgroups run while the threads go on, and waits for them as late as the data allow.
+
+Before:
+    %r = scf.for … init=[%zero] body(… %acc) {        After:  %r = scf.for … init=[%zero] body(… %acc) {
+      copies into buffer t + 2                                  copies into buffer t + 2
+      %d = ttng.warp_group_dot %a, %b, %acc                     %d = ttng.warp_group_dot %a, %b, %acc {is_async = true}
+      scf.yield %d                                              ttng.warp_group_dot_wait {pendings = 1}
+    }                                                           scf.yield %d
+    %s = arith.truncf %r                                      }
+                                                              %1 = ttng.warp_group_dot_wait %r {pendings = 0}
+                                                              %s = arith.truncf %1
+
+What a product starts from is computed before those that are in flight when it is issued, where that can be: ptxas waits for them
+before it lets other instructions write its registers.
+
+A product must have ended before its result is read (to be summed up further in place is no reading), and before its tiles
+are written anew.  A result that is only handed to the next iteration stays in flight until it is needed there, and no
+longer than that iteration; its tiles must lie outside the loop, in buffers of which the loop knows the number.
+
+Where ptxas may overwrite operands in registers (`Target.keeps_operands`), the dots that read some must have ended before the next
+ones are made: it puts what is made for the next dot into the very registers that the one in flight reads, however late the PTX
+copies it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
+from kbuild.compiler.analysis.slots import Slot, SlotNumbers
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.nesting import is_within
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.elementwise import Constant
+from kbuild.compiler.ops.gpu import (
+    AsyncCopyGlobalToLocal,
+    LocalAlloc,
+    LocalDealloc,
+    LocalStore,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
+from kbuild.compiler.ops.nvidia import ArriveBarrier, AsyncTmaCopyGlobalToLocal, WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.targets.target import Target
+from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
+
+
+@gpu_pass
+def overlap_wgmma(module: Module, target: Target) -> None:
+    """Make all products of warpgroups asynchronous, and insert the waits."""
+    for func in module.functions.values():
+        if any(isinstance(op, WarpGroupDot) and not op.is_async for op in func.body.walk()):
+            _Waits(frozenset() if target.keeps_operands else operand_makers(func)).block(func.body, [])
+
+
+@dataclass
+class _Place:
+    """Shared memory that a product reads."""
+
+    allocation: Value
+    slot: Slot | None
+    """The buffer, as the present iteration numbers them; None when unknown, or when there is one only."""
+
+    def may_be(self, other: _Place) -> bool:
+        if self.allocation is not other.allocation:
+            return False
+        a, b = self.slot, other.slot
+        return a is None or b is None or a.may_equal(b)
+
+
+@dataclass
+class _Flight:
+    """A product that may not have ended."""
+
+    dot: WarpGroupDot
+    value: Value | None
+    """Its result here; None when another product goes on with it in place."""
+    places: list[_Place]
+    earlier: bool = False
+    """Whether it was issued in the iteration before."""
+
+
+class _Waits:
+    """A walk in program order with the products in flight, oldest first."""
+
+    def __init__(self, makers: Set[Op]) -> None:
+        self.slots = SlotNumbers()
+        self.makers = makers
+        """Operations whose results may take the place of operands that are still read."""
+
+    def block(self, block: Block, flights: list[_Flight]) -> list[_Flight]:
+        """Walk a block; what is in flight at its end."""
+        for op in block:
+            if op.regions:
+                flights = self.structured(op, flights)
+                continue
+            needed = [flight for flight in flights if self.needs(op, flight)]
+            flights = self.wait(op, flights, needed)
+            if isinstance(op, WarpGroupDot):
+                _start_early(op, flights)
+                op.is_async = True
+                for flight in flights:
+                    if flight.value is op.c:
+                        flight.value = None
+                flights = [*flights, _Flight(op, op.result, [self.place(tile) for tile in _tiles(op)])]
+        return flights
+
+    def structured(self, op: Op, flights: list[_Flight]) -> list[_Flight]:
+        """Walk a loop or branch, before which all has ended that something inside needs, or that might be counted there."""
+        inner = list(op.walk())
+        if any(isinstance(each, WarpGroupDot) for each in inner):
+            flights = self.wait(op, flights, flights)
+        needed = [flight for flight in flights if any(self.needs(each, flight) for each in inner)]
+        flights = self.wait(op, flights, needed)
+        if isinstance(op, For):
+            return flights + self.loop(op)
+        for region in op.regions:
+            left = self.block(region, [])
+            self.wait(region.terminator, left, left)
+        return flights
+
+    def loop(self, loop: For) -> list[_Flight]:
+        """Walk a loop; what is in flight after it."""
+        handed = [op for op in loop.body if isinstance(op, WarpGroupDot) and self.may_stay(op, loop)]
+        entering = [
+            _Flight(dot, loop.carried[_position(dot, loop)], [_turned(self.place(tile), loop) for tile in _tiles(dot)], True)
+            for dot in handed
+        ]
+        left = self.block(loop.body, entering)
+        ending = [flight for flight in left if flight.earlier or flight.dot not in handed]
+        left = self.wait(loop.body.terminator, left, ending)
+        return [
+            _Flight(flight.dot, loop.results[_position(flight.dot, loop)], [_Place(p.allocation, None) for p in flight.places])
+            for flight in left
+        ]
+
+    def may_stay(self, dot: WarpGroupDot, loop: For) -> bool:
+        """Whether a product may be in flight when its iteration ends."""
+        homes = (self.place(tile).allocation.block for tile in _tiles(dot))
+        return is_handed_on(dot, loop) and not any(is_within(home, loop.body) for home in homes)
+
+    def needs(self, op: Op, flight: _Flight) -> bool:
+        """Whether an operation wants a product to have ended.  Operands in registers are in the same ones each time."""
+        if op is flight.dot and len(_tiles(flight.dot)) < 2:
+            return True
+        if op in self.makers and _may_make_anew(op, flight.dot):
+            return True
+        value = flight.value
+        if value is not None and value in op.operands:
+            goes_on = isinstance(op, WarpGroupDot) and value is op.c and sum(value.users.values()) == 1
+            handed_on = op is op.parent_block.last and flight.dot.parent is op.parent and is_handed_on_by(op, flight)
+            if not (goes_on or handed_on):
+                return True
+        return any(self.place(written).may_be(place) for written in _written(op) for place in flight.places)
+
+    def wait(self, op: Op, flights: list[_Flight], needed: Sequence[_Flight]) -> list[_Flight]:
+        """Wait before `op` for some products, and so for all older ones; what is still in flight after that."""
+        if not needed:
+            return flights
+        count = max(number for number, flight in enumerate(flights) if flight in needed) + 1
+        ended, values = flights[:count], []
+        for flight in ended:
+            if flight.value is not None and flight.value not in values:
+                values.append(flight.value)
+        wait = Builder.before(op).add(WarpGroupDotWait(tuple(values), len(flights) - count))
+        for value, result in zip(values, wait.results):
+            value.replace_by(result)
+            wait.replace_operand(result, value)
+        return flights[count:]
+
+    def place(self, tile: Value) -> _Place:
+        """The allocation behind a descriptor, and the buffer."""
+        slot = None
+        while isinstance(tile.op, MemDescIndex | MemDescSubslice | MemDescTrans):
+            if isinstance(tile.op, MemDescIndex):
+                slot = self.slots.of(tile.op.index)
+            tile = tile.op.src
+        return _Place(tile, slot)
+
+
+def _start_early(dot: WarpGroupDot, flights: Sequence[_Flight]) -> None:
+    """Move what computes the value that a product starts from before those of its block that are in flight, if nothing is in the
+    way."""
+    first = next((flight.dot for flight in flights if flight.dot.parent is dot.parent and not flight.earlier), None)
+    if first is None or (isinstance(dot.c.op, Constant) and not dot.c.op.value):
+        return
+    between: list[Op] = []  # The operations after the first product in flight on which the value depends.
+    wanted, is_written = {dot.c}, False
+    op = dot.prev
+    while op is not None and op is not first:
+        if not wanted.isdisjoint(op.results):
+            between.append(op)
+            wanted.update(op.operands)
+        op = op.prev
+    inside = first.next
+    while inside is not None and inside is not dot:
+        can_move = inside.has(Trait.PURE) or (isinstance(inside, Load) and not (is_written or inside.volatile))
+        if inside in between and (inside.regions or not can_move):
+            return
+        is_written |= inside.has(Trait.WRITES) and not isinstance(inside, WarpGroupDot)
+        inside = inside.next
+    if first.result in wanted:
+        return
+    for op in reversed(between):
+        op.move_before(first)
+
+
+def is_handed_on_by(terminator: Op, flight: _Flight) -> bool:
+    """Whether a loop's end is the only user of a product's result."""
+    loop = terminator.parent_op
+    return isinstance(loop, For) and flight.value is flight.dot.result and is_handed_on(flight.dot, loop)
+
+
+def _tiles(dot: WarpGroupDot) -> list[Value]:
+    return [operand for operand in (dot.a, dot.b) if isinstance(operand.type, MemDescType)]
+
+
+def _may_make_anew(maker: Op, dot: WarpGroupDot) -> bool:
+    """Whether a maker of operands may follow a dot that reads one in registers: not inside of a loop that leaves it as it is."""
+    operand, loop = register_operand(dot), dot.parent_op
+    if operand is None:
+        return False
+    return not (isinstance(loop, For) and operand.block is not loop.body and any(op is maker for op in loop.body.walk()))
+
+
+def _position(dot: WarpGroupDot, loop: For) -> int:
+    return loop.yielded.index(dot.result)
+
+
+def _turned(place: _Place, loop: For) -> _Place:
+    """A place of the iteration before, as this iteration numbers its buffers."""
+    return place if place.slot is None else _Place(place.allocation, place.slot.around(loop))
+
+
+def _written(op: Op) -> Sequence[Value]:
+    """The shared memory that an operation writes, or gives back."""
+    if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal | LocalStore):
+        return [op.dst]
+    if isinstance(op, LocalDealloc):
+        return [op.src]
+    if isinstance(op, ArriveBarrier):
+        return op.tiles
+    return [op.result] if isinstance(op, LocalAlloc) and op.src is not None else []

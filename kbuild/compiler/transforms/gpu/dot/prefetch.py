@@ -1,0 +1,138 @@
+"""Splits products into steps along K, and loads the fragments of each step while the one before is multiplied.
+
+Before:
+    %a: tensor<64x32xf16, #dotOperand> = ttg.local_load %x
+    %b: tensor<32x64xf16, #dotOperand1> = ttg.local_load %y
+    %d = tt.dot %a, %b, %c
+After:
+    %a0 = ttg.local_load (ttg.memdesc_subslice %x {offsets = [0, 0]}),   %b0 likewise
+    %a1 = ttg.local_load (ttg.memdesc_subslice %x {offsets = [0, 16]}),  %b1 likewise
+    %d0 = tt.dot %a0, %b0, %c
+    %d  = tt.dot %a1, %b1, %d0
+
+Only two steps' fragments are in registers at a time.  An operand that is in registers already (the left one of the second
+product of attention) is taken apart by `tt.split`, which costs nothing.  The sums are formed in the same order as before.
+
+In a pipelined loop the fragments of the first step are loaded in the iteration before, ahead of its last product, which
+hides the wait and the barrier between iterations; see `prefetch_next`.
+"""
+
+from __future__ import annotations
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Module, Op, Trait, Value
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import MemDescType, TensorType
+from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad, MemDescSubslice
+from kbuild.compiler.ops.tensor import Dot, Reshape, Split, Store, Trans
+from kbuild.compiler.targets.target import Target
+from kbuild.compiler.transforms.gpu.dot.prefetch_next import carry_first_step
+
+
+@gpu_pass
+def prefetch(module: Module, target: Target, carry: bool = True) -> None:
+    """Split every tensor-core product that reads an operand from shared memory; with `carry`, load the fragments of a
+    pipelined loop's first step in the iteration before."""
+    for func in module.functions.values():
+        for op in list(func.body.walk()):
+            if isinstance(op, Dot) and op.atom and op.input_precision != "tf32x3" and not op.max_num_imprecise_acc:
+                _split_dot(op, target.atom(op.atom).k)
+        for op in list(func.body.walk()):
+            if carry and isinstance(op, For):
+                carry_first_step(op)
+
+
+def _split_dot(dot: Dot, step: int) -> None:
+    type_ = dot.a.type
+    assert isinstance(type_, TensorType)
+    if type_.rank != 2 or type_.shape[1] <= step:
+        return
+    operands = [_Operand(dot, value, axis, step) for value, axis in ((dot.a, 1), (dot.b, 0))]
+    if not all(operand.divides for operand in operands) or not any(operand.load for operand in operands):
+        return
+    builder = Builder.before(dot)
+    total = dot.c
+    steps = type_.shape[1] // step
+    a, b = (operand.take(0, builder) for operand in operands)
+    for number in range(1, steps + 1):
+        following = [operand.take(number, builder) for operand in operands if number < steps]
+        total = builder.add(Dot(a, b, total, dot.input_precision, 0, dot.atom), dot.result.hint).result
+        if following:
+            a, b = following
+    dot.replace_by(total)
+    for operand in operands:
+        if operand.load is not None:
+            operand.load.erase()
+
+
+class _Operand:
+    """One operand of a dot, taken step by step."""
+
+    def __init__(self, dot: Dot, value: Value, axis: int, step: int) -> None:
+        type_ = value.type
+        assert isinstance(type_, TensorType) and type_.layout is not None
+        self.value, self.axis, self.step, self.type = value, axis, step, type_
+        self.layout = first_part(type_.layout, axis, step)
+        self.load = value.op if isinstance(value.op, LocalLoad) and _may_wait(value.op, dot) else None
+        """The load to do step by step; None for an operand that stays in registers."""
+        self.pieces: list[Value] = []
+
+    @property
+    def divides(self) -> bool:
+        """Whether each step is in registers of its own, the same for all threads."""
+        return self.layout is not None
+
+    def take(self, number: int, builder: Builder) -> Value:
+        """The fragments of one step."""
+        if self.load is None:
+            self.pieces = self.pieces or _pieces(self.value, self.axis, self.type.shape[self.axis] // self.step)
+            return self.pieces[number]
+        tile = self.load.src.type
+        assert isinstance(tile, MemDescType)
+        shape, offsets = list(self.type.shape), [0, 0]
+        shape[self.axis], offsets[self.axis] = self.step, number * self.step
+        part = MemDescType(tuple(shape), tile.element, tile.layout)
+        view = builder.add(MemDescSubslice(self.load.src, tuple(offsets), part)).result
+        return builder.add(LocalLoad(view, self.type.with_shape(shape, self.layout)), self.value.hint).result
+
+
+def first_part(layout: LinearLayout, axis: int, size: int) -> LinearLayout | None:
+    """The layout of the first `size` elements along an axis; None unless whole register bits choose among the parts."""
+    shape = list(layout.shape)
+    shape[axis] = size
+    kept: dict[str, list[tuple[int, ...]]] = {}
+    for dim, bases in layout.bases:
+        coordinates = [layout.unflatten(basis) for basis in bases]
+        beyond = [c for c in coordinates if c[axis] >= size]
+        if beyond and (dim != "register" or any(c[axis] & (size - 1) or sum(c) != c[axis] for c in beyond)):
+            return None
+        kept[dim] = [c for c in coordinates if c[axis] < size]
+    return LinearLayout.make(shape, **kept)
+
+
+def _pieces(value: Value, axis: int, count: int) -> list[Value]:
+    """A matrix in registers cut into `count` parts along an axis, in order."""
+    if count == 1:
+        return [value]
+    type_ = value.type
+    assert isinstance(type_, TensorType) and type_.layout is not None
+    builder = Builder.after(value.op) if value.op is not None else Builder(value.block, value.block.first)
+    shape = (*type_.shape[:axis], 2, type_.shape[axis] // 2, *type_.shape[axis + 1 :])
+    halves = builder.add(Reshape(value, type_.with_shape(shape, type_.layout.reshape(shape)))).result
+    last = builder.add(Trans(halves, (*(a for a in range(3) if a != axis), axis))).result
+    low, high = builder.add(Split(last)).results
+    return [*_pieces(low, axis, count // 2), *_pieces(high, axis, count // 2)]
+
+
+def _may_wait(load: LocalLoad, dot: Dot) -> bool:
+    """Whether a load may be done where the dot is, its only user: nothing in between touches what is in shared memory."""
+    if load.parent is not dot.parent or list(load.result.users) != [dot]:
+        return False
+    op: Op | None = load.next
+    while op is not None and op is not dot:
+        if any(inner.has(Trait.WRITES) and not isinstance(inner, Store | LocalAlloc) for inner in op.walk()):
+            return False
+        op = op.next
+    return True

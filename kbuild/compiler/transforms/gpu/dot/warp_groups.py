@@ -1,0 +1,157 @@
+"""Products by warpgroups (wgmma): which instruction, which warps, and where the operands lie.
+
+    %d = tt.dot %a, %b, %c                %1 = ttg.local_alloc src=%a,   %2 = ttg.local_alloc src=%b    (right after %a, %b)
+                                          %d = ttng.warp_group_dot %1, %2, %c' {atom = "m64n256k16.f16"}
+
+Tiles of shared memory are contiguous along the axis along which the operand was loaded, and a transpose becomes another view
+of them.  A left operand that was computed in registers, next to the product, stays there.
+
+Sums over a loop that have fewer rows than a warpgroup wants, or whose B the instruction cannot read, are made by the transposed
+product (`swapped`): bᵀ is its left operand, in registers where its order in memory is the wrong one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Trait, Value
+from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
+from kbuild.compiler.layout import LinearLayout, dot_operand, wgmma_accumulator, wgmma_shared
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
+from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.tensor import Dot, Load, Trans
+from kbuild.compiler.targets import Target
+from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, STEP_BYTES, WgmmaAtom
+from kbuild.compiler.transforms._support.layout_flow import converted, held_layout, minor_axis, tensor_type, without_conversions
+
+MAX_SWIZZLE_BYTES = 128
+MAX_INVARIANT_WORDS = 16
+"""Registers of a thread for a left operand that all iterations share: the instruction then reads B alone from shared memory,
+which for 64 columns is half as much, and needs one address instead of two."""
+WORD_BITS, LANES = 32, 32
+
+
+@dataclass(frozen=True)
+class WarpGroups:
+    """How warpgroups share a product."""
+
+    atom: WgmmaAtom
+    warps: tuple[int, int]
+    """Along M, a multiple of four, and along N."""
+    swapped: bool = False
+    """Whether they compute the transposed product, and the warps are along N and M."""
+
+
+def choose_warp_groups(
+    target: Target, a: TensorType, b: TensorType, accumulator: TensorType, num_warps: int, precision: str
+) -> WarpGroups | None:
+    """The widest instruction for a product; None where none fits.  Warps go along M as far as there are 64 rows for each
+    four of them, then along N."""
+    m, n = accumulator.shape[-2:]
+    if not target.has("wgmma") or num_warps % GROUP_WARPS or accumulator.rank != 2 or m < GROUP_ROWS:
+        return None
+    if a.element == F32 and precision != "tf32":
+        return None
+    warps_m, warps_n = GROUP_WARPS, 1
+    while warps_m * warps_n < num_warps:
+        if m * GROUP_WARPS > GROUP_ROWS * warps_m:
+            warps_m *= 2
+        else:
+            warps_n *= 2
+    wide = I32 if isinstance(accumulator.element, IntType) else F32
+    for atom in target.wgmma_atoms:
+        if (atom.a, atom.b, atom.accumulator) == (a.element, b.element, wide) and atom.n * warps_n <= n and atom.k <= a.shape[1]:
+            return WarpGroups(atom, (warps_m, warps_n))
+    return None
+
+
+class WarpGroupProducts:
+    """Makes products of warpgroups; two that read the same operand share its tile."""
+
+    def __init__(self) -> None:
+        self.tiles: dict[tuple[Value, LinearLayout], Value] = {}
+
+    def product(self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups) -> Value:
+        """a·b + c in the accumulator's layout, inserted where `builder` is; `operands` are without conversions."""
+        a, b = operands
+        if groups.swapped:
+            return self.swapped_product(builder, dot, operands, c, groups)
+        c = converted(builder, c, wgmma_accumulator(tensor_type(c).shape, groups.warps, groups.atom.n))
+        if stays_in_registers(a, dot, groups):
+            a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, groups.atom.k_width))
+        else:
+            a = self.shared(builder, a, 0, groups.atom)
+        b = self.shared(builder, b, 1, groups.atom)
+        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc)
+        return builder.add(new, dot.result.hint).result
+
+    def swapped_product(
+        self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups
+    ) -> Value:
+        """The same by the transposed product, in the transposed layouts."""
+        a, b = operands
+        rows, columns = tensor_type(c).shape
+        c = converted(builder, c, wgmma_accumulator((columns, rows), groups.warps, groups.atom.n).transpose((1, 0)))
+        if operand_tile(b, 1, groups.atom, True) is not None:
+            b = self.shared(builder, b, 1, groups.atom, True)
+        else:
+            depth = tensor_type(b).shape[0]
+            b = converted(builder, b, dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)))
+        a = self.shared(builder, a, 0, groups.atom, True)
+        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True)
+        return builder.add(new, dot.result.hint).result
+
+    def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> Value:
+        """An operand in shared memory, as the instruction reads it."""
+        source, order = behind_transpose(value)
+        layout = operand_tile(value, index, atom, swapped)
+        assert layout is not None, "the order was checked when the instruction was chosen"
+        if order is None:
+            return self.tile(source, layout)
+        tile = self.tile(source, layout.transpose([order.index(axis) for axis in range(len(order))]))
+        return builder.add(MemDescTrans(tile, order)).result
+
+    def tile(self, source: Value, layout: LinearLayout) -> Value:
+        key = source, layout
+        if key not in self.tiles:
+            type_ = tensor_type(source)
+            after = Builder.after(source.op) if source.op is not None else Builder(source.block, source.block.first)
+            self.tiles[key] = after.add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.hint).result
+        return self.tiles[key]
+
+
+def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> LinearLayout | None:
+    """The layout in shared memory of A (index 0) or B (index 1); None where the instruction cannot read one that is
+    contiguous along the axis along which the operand comes."""
+    source, order = behind_transpose(value)
+    minor = minor_axis(held_layout(source))
+    contiguous = minor if order is None else order.index(minor)
+    shape, bits, k_axis = tensor_type(value).shape, bit_width(value.type), 1 - index
+    width = shape[k_axis]
+    if contiguous != k_axis:
+        if not atom.any_order:
+            return None
+        width = GROUP_ROWS if (index == 0) != swapped else atom.n
+    swizzle_bytes = min(MAX_SWIZZLE_BYTES, width * bits // 8)
+    return wgmma_shared(shape, bits, swizzle_bytes, contiguous == 0) if swizzle_bytes >= STEP_BYTES else None
+
+
+def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups) -> bool:
+    """Whether a left operand is computed next to its product, from registers, or is loaded once before the product's loop and
+    takes few of them."""
+    op = without_conversions(a).op
+    if op is None:
+        return False
+    if isinstance(op, Load):
+        loop, type_ = dot.parent_op, tensor_type(a)
+        words = type_.shape[0] * type_.shape[1] * bit_width(type_) // (WORD_BITS * LANES * groups.warps[0])
+        return op.parent is not dot.parent and isinstance(loop, For) and not loop.warp_specialize and words <= MAX_INVARIANT_WORDS
+    return op.parent is dot.parent and (op.has(Trait.ELEMENTWISE) or isinstance(op, Dot | WarpGroupDot))
+
+
+def behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:
+    """The value under a transpose (conversions aside), with the order of its axes, and otherwise the value itself."""
+    inner = without_conversions(value)
+    return (without_conversions(inner.op.src), inner.op.order) if isinstance(inner.op, Trans) else (value, None)

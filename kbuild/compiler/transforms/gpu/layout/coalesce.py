@@ -1,0 +1,148 @@
+"""Gives each access to global memory the layout in which neighbouring threads touch neighbouring bytes, up to 16 each.
+
+The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound the vector.
+Accesses of one shape that elementwise operations connect get one layout, so that no data moves between them.
+
+Before:
+    %x: tensor<1024xf32, #blocked> = tt.load %p
+After (%p points to 1024 contiguous numbers, aligned to 16 bytes):
+    %1: tensor<1024x!tt.ptr<f32>, #blocked1> = ttg.convert_layout %p
+    %2: tensor<1024xf32, #blocked1> = tt.load %1
+    %x: tensor<1024xf32, #blocked> = ttg.convert_layout %2
+with #blocked1 = blocked{sizePerThread=[4] …}.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbuild.compiler.analysis.access import neighbours
+from kbuild.compiler.analysis.axis_info import AxisInfo
+from kbuild.compiler.analysis.carried import carried_groups
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Func, Module, Op, Value
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
+from kbuild.compiler.layout import LinearLayout, coalesced
+from kbuild.compiler.ops.tensor import Atomic, Load
+from kbuild.compiler.transforms._support.layout_flow import (
+    MEMORY,
+    converted,
+    held_layout,
+    is_pointwise,
+    tensor_operands,
+    tensor_type,
+)
+
+ATOMIC_BITS = 32
+"""The widest atomic operation on several elements: two of 16 bits."""
+WIDEST_BITS = 128
+RUN = 2
+"""Vectors of its threads that a warp has in a row, outside of loops, where it has several: 1 KB, which memory gives a little
+faster than two pieces of 512 bytes far from each other."""
+MIN_BITS = 64
+"""The narrowest load that still fills the memory pipes when every thread makes it."""
+
+
+class Access(NamedTuple):
+    """A load, store or atomic on a tensor of pointers, and what its pointers allow."""
+
+    op: Op
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    """Axes, the contiguous one first."""
+    bits: int
+    """Size of an element."""
+    vector: int
+    """Most elements that one instruction may move."""
+
+    @property
+    def writes(self) -> bool:
+        return not isinstance(self.op, Load)
+
+
+@gpu_pass
+def coalesce(module: Module, target: object) -> None:
+    """Choose the layouts of memory accesses, and convert their operands and results."""
+    for func in module.functions.values():
+        num_warps: int = func.attrs["num_warps"]
+        for group in _connected(func, find_accesses(func)):
+            for access, vector in choose_vectors(group, num_warps):
+                long = len(access.shape) == 1 and vector * access.bits == WIDEST_BITS and access.op.parent is func.body
+                _set_layout(access.op, coalesced(access.shape, access.order, vector, num_warps, RUN if long else 1))
+
+
+def find_accesses(func: Func) -> list[Access]:
+    """The accesses of a function to tensors of pointers."""
+    accesses = []
+    info = AxisInfo(func)
+    for op in func.body.walk():
+        if not isinstance(op, MEMORY) or not isinstance(op.operands[0].type, TensorType):
+            continue
+        pointers = op.operands[0]
+        type_ = tensor_type(pointers)
+        facts = info.get(pointers)
+        order = tuple(sorted(range(type_.rank), key=lambda axis: (-facts.contiguity[axis], -axis)))
+        assert isinstance(type_.element, PointerType)
+        bits = max(8, bit_width(type_.element.pointee))
+        mask: Value | None = getattr(op, "mask", None)
+        # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.  Where the mask
+        # cuts off the end of a tensor, most threads access whole vectors.
+        atomic = isinstance(op, Atomic)
+        vector = neighbours(facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic)
+        vector = min(vector, type_.shape[order[0]], max(1, ATOMIC_BITS // bits) if atomic else vector)
+        accesses.append(Access(op, type_.shape, order, bits, vector))
+    return accesses
+
+
+def choose_vectors(group: list[Access], num_warps: int) -> list[tuple[Access, int]]:
+    """The elements per thread of connected accesses of one shape and order.
+
+    All follow the widest: a load of more than 16 bytes per thread takes several instructions, whose gaps the cache fills.
+    A store's gaps are written one by one, so the narrowest store sets the pace, unless loads would become too narrow;
+    then the store goes its own way.
+    """
+    widest = max(access.vector for access in group)
+    stores = min((access.vector for access in group if access.writes), default=widest)
+    narrowest = min(access.bits for access in group)
+    common = stores if stores * narrowest >= MIN_BITS else widest
+    share = max(1, tensor_type(group[0].op.operands[0]).numel // (32 * num_warps))
+    return [(access, min(share, access.vector if access.writes else common, common)) for access in group]
+
+
+def _connected(func: Func, accesses: list[Access]) -> list[list[Access]]:
+    """Accesses of one shape and order between which only operations without a layout of their own stand."""
+    parents: dict[Value, Value] = {}
+
+    def root(value: Value) -> Value:
+        while parents.get(value, value) is not value:
+            value = parents[value]
+        return value
+
+    def join(values: list[Value]) -> None:
+        for value in values[1:]:
+            parents[root(value)] = root(values[0])
+
+    for op in func.body.walk():
+        if is_pointwise(op):
+            join([*(value for _, value in tensor_operands(op)), *op.results])
+        for group in carried_groups(op):
+            if isinstance(group.targets[0].type, TensorType):
+                join([*group.targets, *group.sources()])
+    groups: dict[tuple[object, ...], list[Access]] = {}
+    for access in accesses:
+        groups.setdefault((root(access.op.operands[0]), access.shape, access.order), []).append(access)
+    return list(groups.values())
+
+
+def _set_layout(op: Op, layout: LinearLayout) -> None:
+    before, after = Builder.before(op), Builder.after(op)
+    for index, operand in list(tensor_operands(op)):
+        op.set_operand(index, converted(before, operand, layout))
+    for result in op.results:
+        old = held_layout(result)
+        result.type = tensor_type(result).with_layout(layout)
+        users = list(result.users)
+        back = converted(after, result, old)
+        for user in users if back is not result else ():
+            user.replace_operand(result, back)

@@ -1,0 +1,323 @@
+"""Chooses a layout for every value between the anchors.
+
+1. Candidates flow forward from the anchors, around loops too; a loop's carried value takes the strongest of them.
+2. Casts and the like that only feed a product take the product's operand layout, if less is moved that way.
+3. In program order, each operation takes one of its operands' layouts: the one that costs least to convert.
+4. What is left (addresses, masks, constants) takes the layout that is asked of it, backward from the uses.
+5. What nobody asks for keeps its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kbuild.compiler.analysis.carried import CarriedGroup, carried_groups
+from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
+from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
+from kbuild.compiler.layout import LinearLayout, stored_by_warps, widened
+from kbuild.compiler.ops.control import For, While
+from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Scan, Store
+from kbuild.compiler.transforms._support.layout_flow import (
+    FREE,
+    held_layout,
+    is_pointwise,
+    operand_layout,
+    result_layout,
+    tensor_operands,
+)
+from kbuild.compiler.transforms.gpu.layout.remove_conversions.anchors import Anchors, Strength
+from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import conversion_cost, loop_weight
+
+_MOST_CANDIDATES = 4
+_LEAST_RUN_BITS = 512
+"""Neighbours in memory that a store of a warp's own elements writes at least: two sectors of a cache line."""
+
+
+@dataclass
+class Assignment:
+    """The layouts chosen."""
+
+    anchors: Anchors
+    layouts: dict[Value, LinearLayout] = field(default_factory=dict)
+    sources: dict[Op, LinearLayout] = field(default_factory=dict)
+    """For reductions, the layout of their operands."""
+    slots: dict[tuple[Op, int], CarriedGroup] = field(default_factory=dict)
+    """Where values enter structured control flow."""
+    groups: dict[Value, CarriedGroup] = field(default_factory=dict)
+    """The same by the values that come out."""
+
+    def required(self, op: Op, index: int) -> LinearLayout | None:
+        """The layout that an operand must have; None when any will do, or nothing is chosen yet."""
+        fixed = self.anchors.operands.get(op)
+        if fixed is not None:
+            return fixed[index]
+        group = self.slots.get((op, index))
+        if group is not None:
+            return self.layouts.get(group.targets[0])
+        if isinstance(op, Reduce):
+            return self.sources.get(op)
+        chosen = self.layouts.get(op.results[0]) if op.results else None
+        return operand_layout(op, index, chosen) if chosen is not None else None
+
+
+def assign_layouts(func: Func, anchors: Anchors) -> Assignment:
+    """Choose a layout for every tensor of a function that has no conversions."""
+    assignment = Assignment(anchors)
+    for op in func.body.walk():
+        for group in carried_groups(op):
+            if isinstance(group.targets[0].type, TensorType):
+                assignment.slots.update(dict.fromkeys(group.slots, group))
+                assignment.groups.update(dict.fromkeys(group.targets, group))
+    chooser = _Chooser(assignment)
+    chooser.spread_candidates(func)
+    chooser.pull_products(func)
+    chooser.settle(func.body)
+    chooser.ask(func)
+    chooser.keep_rest(func.body)
+    return assignment
+
+
+class _Chooser:
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.anchors = assignment.anchors
+        self.layouts = assignment.layouts
+        self.candidates: dict[Value, dict[LinearLayout, Strength]] = {}
+        self.pulled: dict[Op, LinearLayout] = {}
+        self.waiting: dict[CarriedGroup, None] = {}
+
+    # 1. Candidates
+
+    def spread_candidates(self, func: Func) -> None:
+        """Let the anchors' layouts flow forward as far as they determine the layouts of results."""
+        work: list[tuple[Value, LinearLayout, Strength]] = []
+        for op, strength in self.anchors.results.items():
+            work.extend((result, held_layout(result), strength) for result in op.results if _has_layout(result))
+        while work:
+            value, layout, strength = work.pop()
+            known = self.candidates.setdefault(value, {})
+            if known.get(layout, 0) >= strength or (len(known) >= _MOST_CANDIDATES and layout not in known):
+                continue
+            known[layout] = strength
+            for user in value.users:
+                work.extend((target, reached, strength) for target, reached in self.flow(user, value, layout))
+
+    def flow(self, user: Op, value: Value, layout: LinearLayout) -> list[tuple[Value, LinearLayout]]:
+        """The values that a layout of an operand reaches through an operation."""
+        reached: list[tuple[Value, LinearLayout]] = []
+        if user in self.anchors.operands:
+            return reached
+        for index, operand in enumerate(user.operands):
+            if operand is not value:
+                continue
+            group = self.assignment.slots.get((user, index))
+            if group is not None:
+                reached.extend((target, layout) for target in group.targets)
+            elif user.results:
+                result = result_layout(user, index, layout)
+                reached.extend((each, result) for each in user.results if result is not None and _has_layout(each))
+        return reached
+
+    # 2. Operands of products
+
+    def pull_products(self, func: Func) -> None:
+        """Find the elementwise operations whose results only products use, through others of the kind."""
+        for op in list(func.body.walk()):
+            if isinstance(op, Dot | WarpGroupDot):
+                for index in (0, 1):
+                    layout = self.anchors.operands[op][index]
+                    if layout is not None:
+                        self.pull(op.operands[index], layout)
+
+    def pull(self, value: Value, layout: LinearLayout) -> None:
+        op = value.op
+        if op is None or not op.has(Trait.ELEMENTWISE) or op in self.pulled or isinstance(op, FREE):
+            return
+        wanted = (self._pull_of(user, index) for user in value.users for index, used in enumerate(user.operands) if used is value)
+        if any(each != layout for each in wanted):
+            return
+        if Strength.DOT in self.candidates.get(value, {}).values() or _root_bits(value) > bit_width(value.type):
+            return
+        self.pulled[op] = layout
+        for _, operand in tensor_operands(op):
+            self.pull(operand, layout)
+
+    def _pull_of(self, user: Op, index: int) -> LinearLayout | None:
+        fixed = self.anchors.operands.get(user)
+        return self.pulled.get(user) if fixed is None else fixed[index]
+
+    # 3. Program order
+
+    def settle(self, block: Block) -> None:
+        for op in block:
+            if op.regions:
+                self.settle_structured(op)
+            elif op in self.anchors.results:
+                for result in op.results:
+                    if _has_layout(result):
+                        self.layouts[result] = held_layout(result)
+            elif isinstance(op, Store):
+                self.settle_store(op)
+            elif op in self.pulled:
+                self.layouts[op.results[0]] = self.pulled[op]
+            else:
+                self.settle_results(op, self.options(op))
+
+    def settle_structured(self, op: Op) -> None:
+        groups = [group for group in carried_groups(op) if group.targets[0] in self.assignment.groups]
+        if isinstance(op, Reduce):
+            self.settle_reduce(op)
+        elif isinstance(op, Scan):
+            self.settle_results(op, self.options(op))
+        for group in groups if isinstance(op, For | While) else ():
+            options = self.candidates.get(group.targets[0], {})
+            if options:
+                self.settle_group(group, max(options, key=lambda layout: options[layout]))
+        for region in op.regions:
+            self.settle(region)
+        for group in groups:
+            given = [self.layouts[source] for source in group.sources() if source in self.layouts]
+            if given and group.targets[0] not in self.layouts:
+                strong = self.candidates.get(group.targets[0], {})
+                self.settle_group(group, max(given, key=lambda layout: strong.get(layout, 0)))
+
+    def settle_group(self, group: CarriedGroup, layout: LinearLayout) -> None:
+        self.layouts.update(dict.fromkeys(group.targets, layout))
+
+    def settle_reduce(self, op: Reduce) -> None:
+        source = next((self.layouts[src] for src in op.srcs if src in self.layouts), None)
+        if source is not None:
+            self.assignment.sources[op] = source
+            reduced = result_layout(op, 0, source)
+            self.settle_results(op, [reduced] if reduced is not None else [])
+
+    def settle_store(self, op: Store) -> None:
+        """A store that is no anchor takes its value as it comes, if that has no more registers than it is worth; one of what
+        products of warpgroups leave takes what each warp has, in vectors, so that no warpgroup waits for another."""
+        if op in self.anchors.operands:
+            return
+        own, given = layout_of(op.ptr.type), self.layouts.get(op.value)
+        if given is not None and op in self.anchors.vectors:
+            given = widened(given, self.anchors.vectors[op]) if self.anchors.by_shuffles else self.by_warps(op, given)
+        if own is not None and (given is None or given.size("register") > 2 * own.size("register") + 2):
+            given = own
+        self.anchors.operands[op] = (given,) * len(op.operands)
+
+    def by_warps(self, op: Store, given: LinearLayout) -> LinearLayout | None:
+        """The layout in which warps store what they have; None where that is too little of each line of memory."""
+        vector = self.anchors.vectors[op]
+        layout = stored_by_warps(given, vector)
+        if layout is None:
+            return None
+        lanes = sum(base < layout.shape[-1] for base in layout.bases_of("lane"))
+        return layout if (vector << lanes) * bit_width(op.value.type) >= _LEAST_RUN_BITS else None
+
+    def settle_results(self, op: Op, options: list[LinearLayout]) -> None:
+        if options:
+            chosen = options[0] if len(options) == 1 else min(options, key=lambda layout: self.price(op, layout))
+            for result in op.results:
+                if isinstance(result.type, TensorType):
+                    self.layouts[result] = chosen
+
+    def options(self, op: Op) -> list[LinearLayout]:
+        """The different layouts that the operands suggest for the results."""
+        found: dict[LinearLayout, None] = {}
+        for index, operand in tensor_operands(op):
+            if operand in self.layouts:
+                layout = result_layout(op, index, self.layouts[operand])
+                if layout is not None:
+                    found[layout] = None
+        return list(found)
+
+    def price(self, op: Op, layout: LinearLayout) -> float:
+        """What it costs to bring the operands into a layout, and the results out of it."""
+        total = 0.0
+        for index, operand in tensor_operands(op):
+            have, want = self.layouts.get(operand), operand_layout(op, index, layout)
+            if have is not None and want is not None:
+                total += loop_weight(operand.block) * conversion_cost(have, want, bit_width(operand.type))
+        for result in op.results:
+            for user in result.users:
+                for index, operand in enumerate(user.operands):
+                    want = self._demand(user, index) if operand is result else None
+                    if want is not None:
+                        total += loop_weight(op.parent) * conversion_cost(layout, want, bit_width(result.type))
+        return total
+
+    def _demand(self, user: Op, index: int) -> LinearLayout | None:
+        return self.pulled.get(user) or self.assignment.required(user, index)
+
+    # 4. Backward
+
+    def ask(self, func: Func) -> None:
+        """Give operands without a layout the one that their users need."""
+        for op in func.body.walk():
+            for index, operand in tensor_operands(op):
+                if operand not in self.layouts:
+                    wanted = self.assignment.required(op, index)
+                    if wanted is not None:
+                        self.want(operand, wanted)
+
+    def want(self, value: Value, layout: LinearLayout) -> None:
+        work = [(value, layout)]
+        while work:
+            value, layout = work.pop()
+            if value in self.layouts:
+                continue
+            group = self.assignment.groups.get(value)
+            if group is not None:
+                self.settle_group(group, layout)
+                work.extend((source, layout) for source in group.sources())
+            elif value.op is not None and not isinstance(value.op, Reduce):
+                needs = [(operand, operand_layout(value.op, index, layout)) for index, operand in tensor_operands(value.op)]
+                if isinstance(value.op, Gather):
+                    needs = needs[1:]
+                if all(need is not None for _, need in needs):
+                    self.layouts.update(dict.fromkeys(value.op.results, layout))
+                    work.extend((operand, need) for operand, need in needs if need is not None)
+
+    # 5. The rest
+
+    def keep_rest(self, block: Block) -> None:
+        """Let values that nobody asked for keep their layouts, as far as their operands permit."""
+        for argument in block.arguments:
+            if _has_layout(argument):
+                self.layouts.setdefault(argument, held_layout(argument))
+        for op in block:
+            for region in op.regions:
+                self.keep_rest(region)
+            if isinstance(op, Reduce):
+                if op not in self.assignment.sources:
+                    self.settle_reduce(op)
+                continue
+            options = self.options(op) if op.results and op.results[0] not in self.layouts else []
+            if options and not is_pointwise(op):
+                self.settle_results(op, options)
+            for result in op.results:
+                if _has_layout(result):
+                    self.layouts.setdefault(result, held_layout(result))
+                group = self.assignment.groups.get(result)
+                if group is not None:
+                    self.settle_group(group, self.layouts[result])
+
+
+def _has_layout(value: Value) -> bool:
+    return layout_of(value.type) is not None
+
+
+def _root_bits(value: Value) -> int:
+    """Bits per element of what elementwise operations make a value of, not counting what is made from nothing."""
+    bits, work, seen = 0, [value], {value}
+    while work:
+        op = work.pop().op
+        assert op is not None
+        for _, operand in tensor_operands(op):
+            if operand in seen:
+                continue
+            seen.add(operand)
+            if operand.op is not None and operand.op.has(Trait.ELEMENTWISE) and not isinstance(operand.op, Load):
+                work.append(operand)
+            elif not isinstance(operand.op, (*FREE, Broadcast)):
+                bits += bit_width(operand.type)
+    return bits

@@ -1,0 +1,74 @@
+"""What conversions and repeated operations cost, in instructions of one thread."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kbuild.compiler.ir.core import Block, Op, Trait
+from kbuild.compiler.ir.types import bit_width
+from kbuild.compiler.layout import LinearLayout, classify
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
+from kbuild.compiler.ops.control import For, While
+from kbuild.compiler.ops.elementwise import Binary, Cast, Compare, DivF, DivSI, PreciseDivF, RemF, RemSI, Select
+from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Load, Reshape, Trans
+from kbuild.compiler.transforms._support.layout_flow import FREE
+
+LOOP_WEIGHT = 8
+"""How often a loop is assumed to run."""
+_BARRIER = 40
+"""A trip through shared memory: its latency and its barrier."""
+_WARP_TRIP = 20
+"""One through memory of each warp's own."""
+_RENAMING = (Broadcast, ExpandDims, Reshape, Trans, Hint)
+_SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
+_SECTOR_BITS = 256
+"""The smallest unit of a cache line that is fetched."""
+_MOST_LOADED_AGAIN = 8
+"""Registers per thread up to which a vector may be loaded a second time."""
+
+
+@lru_cache(maxsize=4096)
+def conversion_cost(source: LinearLayout, destination: LinearLayout, bits: int) -> float:
+    """Instructions of a conversion: register moves are nearly free, shuffles and shared memory are not."""
+    kind = classify(source, destination)
+    if kind == "same":
+        return 0
+    words = max(1, max(source.size("register"), destination.size("register")) * max(bits, 8) // 32)
+    starts = {"registers": 0, "shuffle": 4, "warp": _WARP_TRIP, "shared": _BARRIER}
+    return starts[kind] + (0.125 if kind == "registers" else 2) * words
+
+
+def loop_weight(block: Block | None) -> float:
+    """How often a block is assumed to run."""
+    weight = 1.0
+    while block is not None and block.parent is not None:
+        if isinstance(block.parent, For | While):
+            weight *= LOOP_WEIGHT
+        block = block.parent.parent
+    return weight
+
+
+def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
+    """Instructions of an operation made again with results in `layout`; None when it must not be made again."""
+    registers = layout.size("register")
+    if isinstance(op, (*FREE, *_RENAMING)):
+        return 0
+    if isinstance(op, Load):
+        again = not op.volatile and layout.rank == 1 and registers <= _MOST_LOADED_AGAIN and _fills_sectors(op, layout)
+        vector = min(layout.contiguous_per_thread(), MAX_VECTOR_BITS // bit_width(op.result.type))
+        return 4 * registers // vector if again else None
+    if not op.has(Trait.ELEMENTWISE):
+        return None
+    if isinstance(op, Cast):
+        narrow = min(bit_width(op.src.type), bit_width(op.results[0].type))
+        return registers * (4 if narrow == 8 else 1)
+    simple = isinstance(op, Binary | Compare | Select) and not isinstance(op, _SLOW)
+    return registers * (1 if simple else 8)
+
+
+def _fills_sectors(op: Load, layout: LinearLayout) -> bool:
+    """Whether the lanes of a warp use all of every sector that they fetch from contiguous memory."""
+    lanes, element = layout.bases_of("lane"), 1
+    while element in lanes:
+        element *= 2
+    return min(element, layout.numel) * bit_width(op.result.type) >= _SECTOR_BITS

@@ -1,0 +1,135 @@
+"""Issues the loads of a loop iterations before they are needed, so that memory works while the tensor cores do.
+
+    Before:  scf.for %k … {                         After:  %buffers = ttg.local_alloc : memdesc<3 x 128x32xf16>
+               %a = tt.load %p, mask=%m                     async_copy %p0 → buffer 0, commit, async_copy %p1 → buffer 1, commit
+               %s = ttg.local_alloc src=%a                  scf.for %k … (%read_slot = 0, %write_slot = 2, %p_ahead) {
+               %x = ttg.local_load %s                         ttg.async_wait {num = 1}
+               %d = tt.dot %x, …                              async_copy %p_ahead → buffer %write_slot, commit
+             }                                                %s = ttg.memdesc_index %buffers, %read_slot
+                                                              %x = ttg.local_load %s
+                                                              %d = tt.dot %x, …
+                                                            }
+                                                            ttg.async_wait {num = 0}
+
+`loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps` those that the
+copy engine (TMA) can: where it can do all of them, mbarriers take the place of the groups.  `schedule` says how early they go,
+`expand` rewrites the loop.  `invariant` puts into shared memory what is the same for all iterations.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbuild.compiler.analysis.axis_info import AxisInfo
+from kbuild.compiler.ir.core import Func, Module, Value
+from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.targets.target import Target
+from kbuild.compiler.transforms._support.carried import drop_dead_carried
+from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
+from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
+from kbuild.compiler.transforms.gpu.pipeline.expand import expand
+from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
+from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, forget_descriptor, pipelined_loads
+from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule, ring_bytes
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
+
+MAX_HELD_REGISTERS = 32
+"""32-bit registers per thread in which a loop may hold loads of the next iteration."""
+
+
+@gpu_pass
+def pipeline(module: Module, target: Target, stages: int = 0) -> None:
+    """Pipeline the innermost loops by their `num_stages`, else the function's; `stages` overrides both."""
+    for func in module.functions.values():
+        chosen = []
+        for op in func.body.walk():
+            if isinstance(op, For):
+                own = op.num_stages if op.num_stages is not None else func.attrs.get("num_stages", 1)
+                wanted = stages or own
+                loads = pipelined_loads(op, without_dots=op.num_stages is not None) if wanted >= MIN_STAGES else []
+                if loads:
+                    chosen.append((op, loads, wanted))
+        info = AxisInfo(func) if chosen else None
+        plans = [(loop, _plan(func, loop, loads, wanted, target, info)) for loop, loads, wanted in chosen if info is not None]
+        pipelined = [(loop, plan) for loop, plan in plans if plan is not None]
+        for loop, plan in pipelined:
+            expand(loop, plan.schedule, plan.tiles, plan.maps)
+            loop.num_stages = 1
+        if pipelined:
+            drop_dead_carried(func)
+        for loop, plan in pipelined:
+            keep_in_shared_memory(loop, plan.kept)
+        for op in func.body.walk():
+            if isinstance(op, Load):
+                forget_descriptor(op)
+
+
+class _Plan(NamedTuple):
+    """How to pipeline a loop."""
+
+    schedule: Schedule
+    tiles: dict[Load, MemDescType]
+    """Into what the loads are copied."""
+    maps: dict[Load, Value]
+    """By what tensor maps."""
+    kept: dict[Load, MemDescType]
+    """In what the loads stay that are the same in every iteration."""
+
+
+class _Room(NamedTuple):
+    """What shared memory has room for."""
+
+    num_stages: int
+    lagging: list[Load]
+    kept: dict[Load, MemDescType]
+    in_place: bool
+
+
+def _plan(func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo) -> _Plan | None:
+    """How to pipeline a loop; None when it stays as it is."""
+    tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
+    obstacles = {load: reason for load, tile in tiles.items() if (reason := tma_obstacle(load, tile, func, info))}
+    by_tma = target.has("tma") and bool(tiles) and not obstacles
+    tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
+    kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
+    room = _fit(func, loop, tiles, kept, num_stages, target)
+    held = _held([load for load in loads if load not in tiles])
+    if room.num_stages < MIN_STAGES or not (tiles or held):
+        return None
+    maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
+    note_maps(func, loads, maps, obstacles)
+    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(in_place=room.in_place)
+    return _Plan(schedule, tiles, maps, room.kept)
+
+
+def _fit(
+    func: Func, loop: For, tiles: dict[Load, MemDescType], kept: dict[Load, MemDescType], wanted: int, target: Target
+) -> _Room:
+    """As many stages as fit.  Tiles that are the same in every iteration stay if one buffer at least fits beside them."""
+    stage_bytes, kept_bytes = (sum(tile.tile_bytes for tile in some.values()) for some in (tiles, kept))
+    lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
+    lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
+    if ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes <= target.shared_bytes // 2:
+        return _Room(wanted, lagging, kept, in_place=False)
+    room = target.shared_bytes - other_bytes(func, loop, list(tiles))
+    if kept:
+        num_stages = fitting_stages(wanted, stage_bytes, kept_bytes, room)
+        if num_stages >= MIN_STAGES or stage_bytes + kept_bytes <= room:
+            return _Room(max(num_stages, MIN_STAGES), [], kept, in_place=num_stages < MIN_STAGES)
+    num_stages = fitting_stages(wanted, stage_bytes, 0, room, lagging_bytes)
+    if lagging and num_stages < MIN_STAGES:
+        return _Room(fitting_stages(wanted, stage_bytes, 0, room), [], {}, in_place=False)
+    return _Room(num_stages, lagging, {}, in_place=False)
+
+
+def _held(loads: list[Load]) -> list[Load]:
+    """The loads that the hardware cannot copy, if registers are enough to have them early."""
+    registers = 0
+    for load in loads:
+        type_ = load.result.type
+        assert isinstance(type_, TensorType) and type_.layout is not None
+        registers += -(-len(type_.layout.unique_registers()) * bit_width(type_) // 32)
+    return loads if registers <= MAX_HELD_REGISTERS else []

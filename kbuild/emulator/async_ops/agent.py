@@ -1,0 +1,55 @@
+"""What of a CTA works beside its warps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbuild.emulator.async_ops.cp_async import CopyGroups
+from kbuild.emulator.async_ops.mbarrier import Barriers
+from kbuild.emulator.async_ops.transfers import Transfers
+from kbuild.emulator.async_ops.wgmma import Products
+
+PATIENCE = 16
+"""Looks at an mbarrier in vain after which one operation lands, so that spinning ends."""
+
+
+class Asynchronous:
+    """The copy engines, mbarriers and tensor cores of one CTA; the engine's agent for them."""
+
+    def __init__(self, cta: Any) -> None:
+        self.cta = cta
+        self.timing = cta.launch.timing
+        self.barriers = Barriers(cta.shared)
+        self.copies = CopyGroups(cta.memory, 32 * cta.warp_count, self.timing)
+        self.transfers = Transfers(cta.memory, self.timing)
+        self.products = Products(cta.memory, cta.warp_count, self.timing)
+        self.looked: set[tuple[int, int, int]] = set()
+        """Warp, barrier and phase of waits that came back in vain once."""
+        self._looks = 0
+
+    def land(self) -> bool:
+        """Let one operation that somebody may wait for take effect.  False where none is under way."""
+        return self.transfers.land() or self.copies.land()
+
+    def looked_in_vain(self) -> None:
+        """A warp has looked at an mbarrier without waiting for it."""
+        self._looks += 1
+        if self._looks % PATIENCE == 0:
+            for cta in self.cta.cluster.ctas:
+                if cta.land():
+                    return
+
+    def finish(self) -> None:
+        """The CTA has ended.  Raises Fault for what is still under way and must not be."""
+        self.transfers.finish()
+        self.products.finish()
+
+
+def agent_of(cta: Any) -> Asynchronous:
+    """The agent of a CTA, made when first asked for."""
+    for agent in cta.agents:
+        if isinstance(agent, Asynchronous):
+            return agent
+    agent = Asynchronous(cta)
+    cta.agents.append(agent)
+    return agent

@@ -1,0 +1,269 @@
+"""`wgmma.mma_async`: products of warpgroups under way, worked out one warp at a time.
+
+The rows of A and D that a warp owns depend on no other warp, and a wait orders only the warp that executes it; so each warp has a
+queue of its own.  Products of one warp take effect in the order of their issue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from kbuild.emulator.async_ops.operation import Extent, Operation, hears, tell
+from kbuild.emulator.async_ops.timing import Timing
+from kbuild.emulator.engine.findings import Fault
+from kbuild.emulator.engine.memory import Memory
+from kbuild.emulator.engine.register_block import RegisterBlock
+from kbuild.emulator.isa import matrix as tensor
+from kbuild.emulator.isa.matrix.descriptor import DescriptorError
+from kbuild.emulator.isa.matrix.wgmma import DEPTH_BYTES
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one instruction computes."""
+
+    columns: int
+    """N."""
+    kind_d: str
+    kind_a: str
+    kind_b: str
+    scale_a: int = 1
+    scale_b: int = 1
+    transposed_a: bool = False
+    transposed_b: bool = False
+    saturate: bool = False
+
+
+@dataclass(frozen=True)
+class Registers:
+    """The names of the registers of one instruction."""
+
+    d: tuple[str, ...]
+    a: tuple[str, ...] = ()
+
+    @cached_property
+    def of_d(self) -> frozenset[str]:
+        return frozenset(self.d)
+
+    @cached_property
+    def of_a(self) -> frozenset[str]:
+        return frozenset(self.a)
+
+
+@lru_cache(maxsize=1024)
+def _addresses(bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
+    """Addresses of rows `first` to `first + extent` of an operand in shared memory.  Raises Fault for a wrong descriptor."""
+    try:
+        descriptor = tensor.Descriptor.decode(bits)
+        found = tensor.operand_addresses(descriptor, first + extent, DEPTH_BYTES, tensor.ELEMENT_BITS[kind] // 8, transposed)
+    except DescriptorError as error:
+        raise Fault("wgmma-descriptor", str(error)) from None
+    return np.ascontiguousarray(found[first:])
+
+
+@dataclass(eq=False)
+class Product(Operation):
+    """One `wgmma.mma_async` of some warps of a warpgroup, with the lanes of its registers."""
+
+    shape: Shape
+    names: Registers
+    warps: tuple[int, ...]
+    """Numbers in the warpgroup, 0 to 3, in order."""
+    d: RegisterBlock
+    a: RegisterBlock | int
+    """Registers of A, or its descriptor."""
+    b: int
+    """Descriptor of B."""
+    before: np.ndarray | Product | None = None
+    """The accumulator: bits [registers, lanes], the product under way that makes it, or None for zero."""
+    result: np.ndarray | None = None
+    """Bits of the elements of D, [rows, columns]."""
+    spread: bool = False
+    """Whether the registers hold the result already."""
+    group: int = 0
+
+
+class Products:
+    """The products of the warps of one CTA."""
+
+    def __init__(self, memory: Memory, warp_count: int, timing: Timing) -> None:
+        self.memory = memory
+        self.timing = timing
+        self.warp_count = warp_count
+        self.committed = [0] * warp_count
+        self.queues: list[list[Product]] = [[] for _ in range(warp_count)]
+        self.fenced = [False] * warp_count
+        """Warps that have executed `wgmma.fence`."""
+        self._extents: dict[tuple[Any, ...], tuple[Extent, ...]] = {}
+        """What products read, by their shape, warp of the warpgroup and descriptors."""
+        self._places: dict[tuple[Any, ...], tuple[np.ndarray, np.ndarray]] = {}
+        """Offsets of operands in shared memory, and the numbers of their elements there, once they have been checked."""
+        self.issued: list[list[tuple[Any, ...]]] = [[] for _ in range(warp_count)]
+        """What each warp has issued since its warpgroup last agreed."""
+
+    def issue(
+        self, site: Any, first: int, shape: Shape, names: Registers, d: RegisterBlock, a: RegisterBlock | int, b: int,
+        accumulates: bool,
+    ) -> None:  # fmt: skip
+        """Begin the product of consecutive warps of one warpgroup, from warp `first` of the CTA on."""
+        count = len(d) // 32
+        if not all(self.fenced[first : first + count]):
+            raise Fault("wgmma-registers", "the first wgmma.mma_async of a warp without wgmma.fence before it")
+        self._agree(site, first, count, (shape, a if isinstance(a, int) else "registers", b, accumulates))
+        if not self.timing.adversarial and not hears(self.memory.observers, "issued"):
+            inner = tuple((first + index) % 4 for index in range(count))
+            product = Product("product", site, (), (), shape, names, inner, d, a, b, d.read() if accumulates else None)
+            self._compute(product)
+            _spread(product)
+            return
+        for index in range(count):
+            lanes = 32 * index, 32 * index + 32
+            left = a if isinstance(a, int) else a.part(*lanes)
+            own = site[0], site[1], site[2][slice(*lanes)]
+            self._issue_one(own, first + index, shape, names, d.part(*lanes), left, b, accumulates)
+
+    def _issue_one(
+        self, site: Any, warp: int, shape: Shape, names: Registers, d: RegisterBlock, a: RegisterBlock | int, b: int,
+        accumulates: bool,
+    ) -> None:  # fmt: skip
+        queue = self.queues[warp]
+        product = Product("product", site, self._reads(shape, warp % 4, a, b), (), shape, names, (warp % 4,), d, a, b)
+        product.group = self.committed[warp]
+        owner = self._owner(queue, names)
+        if accumulates:
+            product.before = d.read().copy() if owner is None else owner
+        tell(self.memory.observers, "issued", product)
+        queue.append(product)
+        if self.timing.lands_at_issue() and all(other.result is not None for other in queue[:-1]):
+            self._compute(product)
+            _spread(product)
+            product.spread = True
+        elif self.timing.adversarial:
+            d.write(0xFFFFFFFF)
+
+    def fence(self, warps: list[int]) -> None:
+        """`wgmma.fence`."""
+        for warp in warps:
+            self.fenced[warp] = True
+
+    def commit(self, warps: list[int]) -> None:
+        """`wgmma.commit_group`."""
+        for warp in warps:
+            self.committed[warp] += 1
+
+    def wait(self, warps: list[int], allowed: int, site: Any) -> None:
+        """All but the last `allowed` groups of these warps are complete: their accumulators hold the sums."""
+        for warp in warps:
+            queue = self.queues[warp]
+            while queue and queue[0].group < self.committed[warp] - allowed:
+                product = queue[0]
+                self._compute(product)
+                del queue[0]
+                if not product.spread and not any(product.names.d == other.names.d for other in queue):
+                    _spread(product)
+                tell(self.memory.observers, "awaited", product, 32 * warp + np.arange(32), False, site)
+
+    def finish(self) -> None:
+        """The CTA has ended.  Raises Fault where the warps of a warpgroup did not execute the same products."""
+        for warp, issued in enumerate(self.issued):
+            if issued:
+                raise Fault("wgmma-divergent", f"warp {warp} executed {issued[0][0]}, other warps of its warpgroup did not")
+
+    def _agree(self, site: Any, first: int, count: int, what: tuple[Any, ...]) -> None:
+        """Note what warps issue; raise Fault when warps of one warpgroup issue different products."""
+        if first // 4 * 4 + 4 > self.warp_count:
+            raise Fault("wgmma-divergent", f"the CTA has {self.warp_count} warps, so warp {first} is in no whole warpgroup")
+        if count == 4:
+            if any(self.issued[first + index] for index in range(4)):
+                raise Fault("wgmma-divergent", "the warps of a warpgroup execute different products")
+            return
+        group = self.issued[first // 4 * 4 : first // 4 * 4 + 4]
+        for warp in range(first, first + count):
+            self.issued[warp].append((site[1], *what))
+            for other in group:
+                place = len(self.issued[warp]) - 1
+                if place < len(other) and other[place] != self.issued[warp][place]:
+                    raise Fault(
+                        "wgmma-divergent", "the warps of a warpgroup execute different products, or with different descriptors"
+                    )
+        agreed = min(map(len, group))
+        for other in group:
+            del other[:agreed]
+
+    def _owner(self, queue: list[Product], names: Registers) -> Product | None:
+        """The last product under way with the same accumulator.  Raises Fault where products share registers otherwise."""
+        owner = None
+        for other in queue:
+            if names.of_a & other.names.of_d:
+                raise Fault("wgmma-registers", "a register of A is the accumulator of a product that has not been waited for")
+            if names.d == other.names.d:
+                owner = other
+            elif names.of_d & other.names.of_d:
+                raise Fault(
+                    "wgmma-registers", "an accumulator shares registers with that of a product that has not been waited for"
+                )
+        return owner
+
+    def _reads(self, shape: Shape, warp: int, a: RegisterBlock | int, b: int) -> tuple[Extent, ...]:
+        key = (shape, warp, a if isinstance(a, int) else None, b)
+        if key in self._extents:
+            return self._extents[key]
+        shared, found = self.memory.spaces["shared"], []
+        if isinstance(a, int):
+            found.append((_addresses(a, 16 * warp, 16, shape.kind_a, shape.transposed_a), shape.kind_a))
+        found.append((_addresses(b, 0, shape.columns, shape.kind_b, shape.transposed_b), shape.kind_b))
+        extents = tuple(Extent(shared, places.ravel(), tensor.ELEMENT_BITS[kind] // 8) for places, kind in found)
+        for extent in extents:
+            extent.check()
+        self._extents[key] = extents
+        return extents
+
+    def _compute(self, product: Product) -> None:
+        """Read the operands as they are now and work out the sums."""
+        if product.result is not None:
+            return
+        shape = product.shape
+        if isinstance(product.a, int):
+            first, extent = 16 * product.warps[0], 16 * len(product.warps)
+            left = self._operand(product, product.a, first, extent, shape.kind_a, shape.transposed_a)
+        else:
+            left = tensor.operand_of_registers(_by_warp(product.a.read()), shape.kind_a)
+        right = self._operand(product, product.b, 0, shape.columns, shape.kind_b, shape.transposed_b)
+        before, c = product.before, None
+        if isinstance(before, Product):
+            assert before.result is not None
+            c = tensor.elements(before.result, shape.kind_d)
+        elif before is not None:
+            c = tensor.accumulator(_by_warp(before), shape.kind_d)
+        total = tensor.multiply(left, right, c, shape.scale_a, shape.scale_b)
+        product.result = tensor.finish(total, shape.kind_d, shape.saturate)
+        product.before = None
+
+    def _operand(self, product: Product, bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
+        """Elements of an operand in shared memory, float64 [extent, k]."""
+        shared, size = self.memory.spaces["shared"], tensor.ELEMENT_BITS[kind] // 8
+        found = self._places.get((bits, first, extent, kind, transposed))
+        if found is None:
+            places = _addresses(bits, first, extent, kind, transposed)
+            shared.check(places.ravel(), size)
+            found = self._places[bits, first, extent, kind, transposed] = places.ravel(), places // size
+        offsets, elements = found
+        for observer in self.memory.observers:
+            observer.accessed("load", shared, offsets, size, np.zeros(len(offsets), np.int64), None, product.site)
+        return tensor.elements(shared.view(size).take(elements), kind)
+
+
+def _by_warp(registers: np.ndarray) -> np.ndarray:
+    """Bits [registers, lanes] as [registers, warps, 32]."""
+    return registers.reshape(len(registers), -1, 32)
+
+
+def _spread(product: Product) -> None:
+    """Put a result into its registers."""
+    assert product.result is not None
+    registers = tensor.accumulator_registers(product.result, product.shape.kind_d)
+    product.d.write(registers.reshape(len(registers), -1))

@@ -1,0 +1,1 @@
+"""Runs a launch: warps, registers, memory, barriers and schedules."""

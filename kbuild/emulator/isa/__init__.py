@@ -1,0 +1,1 @@
+"""The instructions of PTX: a file for each family, with what its instructions mean."""

@@ -1,0 +1,1 @@
+"""PTX as data: parsed, printed, inlined, and its control flow."""

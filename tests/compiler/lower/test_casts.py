@@ -1,0 +1,136 @@
+"""Conversions to and from f8 by integers (sm_80), against the formats' definition; constants; the numerics of Triton."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, FloatType
+from kbuild.compiler.lower.core.casts import convert_floats
+from kbuild.compiler.lower.core.literals import constant, constant_bits, float_bits
+from kbuild.compiler.ops.elementwise import round_float
+from kbuild.errors import CompileError
+from tests.compiler.lower.host import run
+from tests.compiler.lower.kernels import RANGE, llir, pointers, ptx
+
+TINY = [F8E4M3FN, F8E5M2]
+BYTES = np.arange(256, dtype=np.uint8)
+
+
+def value_of(byte: int, type_: FloatType) -> float:
+    """The number that an f8 stands for, by definition."""
+    bias = 7 if type_ == F8E4M3FN else 15
+    mantissa = type_.mantissa_bits
+    exponent, fraction = (byte & 0x7F) >> mantissa, byte & ((1 << mantissa) - 1)
+    if type_ == F8E4M3FN and byte & 0x7F == 0x7F:
+        return float("nan")
+    if type_ == F8E5M2 and exponent == 31:
+        return float("nan") if fraction else float("-inf" if byte & 0x80 else "inf")
+    magnitude = fraction * 2.0 ** (1 - bias - mantissa) if not exponent else (
+        (fraction + (1 << mantissa)) * 2.0 ** (exponent - bias - mantissa)
+    )  # fmt: skip
+    return -magnitude if byte & 0x80 else magnitude
+
+
+@pytest.mark.parametrize("type_", TINY, ids=str)
+def test_every_f8_widens_to_its_number(type_):
+    halves = run(lambda emit, names: convert_floats(emit, names, type_, F16)[0], "i8", "half", np.float16, BYTES)
+    exact = np.array([value_of(int(byte), type_) for byte in BYTES])
+    np.testing.assert_array_equal(halves.astype(np.float64), exact)
+
+
+@pytest.mark.parametrize("type_", TINY, ids=str)
+def test_f32_narrows_to_the_nearest_f8(type_):
+    finite = np.array([value_of(byte, type_) for byte in range(128)])
+    finite = np.unique(finite[np.isfinite(finite)])
+    between = (finite[1:] + finite[:-1]) / 2
+    edges = np.concatenate([finite, between, np.nextafter(between, np.inf), [1e30, np.inf, 1e-30]])
+    x = np.concatenate([edges, -edges, np.random.default_rng(1).normal(0, 3, 5000)]).astype(np.float32)
+    got = run(lambda emit, names: convert_floats(emit, names, F32, type_)[0], "float", "i8", np.uint8, x)
+    expected = np.array([float_bits(round_float(float(value), type_), type_) for value in x], np.uint8)
+    np.testing.assert_array_equal(got, expected)
+    # float_bits itself: the nearest of all, and saturation.
+    numbers = np.array([value_of(int(byte), type_) for byte in got])
+    clipped = np.clip(x.astype(np.float64), -finite[-1], finite[-1])
+    signed = np.concatenate([-finite, finite])
+    np.testing.assert_array_equal(np.abs(numbers - clipped), np.abs(signed[None] - clipped[:, None]).min(1))
+
+
+@pytest.mark.parametrize("type_, numpy_type", [(F16, np.float16), (F32, np.float32), (F64, np.float64)], ids=str)
+def test_constants_have_the_bits_that_numpy_gives_them(type_, numpy_type):
+    values = [0.0, -0.0, 1.0, 1 / 3, 65504.0, 65520.0, 1e-8, 6e-8, 1e-40, 1e39, -1e300, float("inf"), float("nan"), 2049.0]
+    values.append(sys.float_info.max)
+    with np.errstate(over="ignore"):
+        expected = [int(np.array(value, numpy_type).view(f"u{type_.bits // 8}")) for value in values]
+    assert [float_bits(value, type_) for value in values] == expected
+    assert [constant_bits(constant(value, type_), type_) for value in values] == expected
+
+
+def test_infinity_saturates_where_it_is_rounded_and_stays_where_it_is_kept():
+    """A cast of a constant that is folded gives what the cast gives; bits that mean infinity are not changed by being written."""
+    assert round_float(float("-inf"), F8E5M2) == -57344.0 and round_float(float("inf"), F8E4M3FN) == 448.0
+    assert float_bits(round_float(float("inf"), F8E5M2), F8E5M2) == 0x7B and float_bits(float("inf"), F8E5M2) == 0x7C
+    assert float_bits(float("inf"), F8E4M3FN) == 0x7E and round_float(float("inf"), F16) == float("inf")
+
+
+def test_constants_of_llvm():
+    assert constant(1.0, F32) == "0x3FF0000000000000" and constant(1.0, BF16) == "0xR3F80"
+    assert constant(200, I8) == "-56" and constant(1.5, F8E4M3FN) == "60"
+
+
+def narrowing(name: str, rounding: str) -> str:
+    return RANGE + pointers("x", "f32") + pointers("y", name) + f"""
+      %v: tensor<1024xf32, #b> = tt.load %x_p
+      %w: tensor<1024x{name}, #b> = arith.truncf %v {{rounding = "{rounding}"}}
+      tt.store %y_p, %w
+    """
+
+
+ALIGNED = "%x: !tt.ptr<f32> {{divisibility = 16}}, %y: !tt.ptr<{0}> {{divisibility = 16}}"
+
+
+@pytest.mark.parametrize(
+    "name, arch, instruction, count",
+    [
+        ("f16", "sm_80", "cvt.rn.f16x2.f32", 4),
+        ("bf16", "sm_80", "cvt.rn.bf16x2.f32", 4),
+        ("f8E4M3FN", "sm_90", "cvt.rn.satfinite.e4m3x2.f32", 4),
+        ("f8E5M2", "sm_90", "cvt.rn.satfinite.e5m2x2.f32", 4),
+    ],
+)
+def test_narrowing_takes_two_at_a_time(name, arch, instruction, count):
+    assert ptx(narrowing(name, "rtne"), ALIGNED.format(name), arch).count(instruction) == count
+
+
+def test_rounding_toward_zero():
+    assert ptx(narrowing("bf16", "rtz"), ALIGNED.format("bf16")).count("cvt.rz.bf16.f32") == 8
+    with pytest.raises(CompileError, match="f8E5M2 rounds by 'rtz'"):
+        llir(narrowing("f8E5M2", "rtz"), ALIGNED.format("f8E5M2"))
+
+
+@pytest.mark.parametrize(
+    "operation, instruction",
+    [
+        ("arith.divf %v, %v", "div.full.f32"),
+        ("tt.precise_divf %v, %v", "div.rn.f32"),
+        ("math.exp %v", "ex2.approx.ftz.f32"),
+        ("math.exp2 %v", "ex2.approx.ftz.f32"),
+        ("math.sqrt %v", "sqrt.approx.ftz.f32"),
+        ("tt.precise_sqrt %v", "sqrt.rn.f32"),
+        ("math.rsqrt %v", "rsqrt.approx.ftz.f32"),
+        ("tt.fast_tanh %v", "tanh.approx.f32"),
+        ("arith.maximumf %v, %v", "max.NaN.f32"),
+        ("math.sin %v", "call.uni"),
+    ],
+)
+def test_the_numerics_are_those_of_triton(operation, instruction):
+    body = RANGE + pointers("x", "f32") + f"""
+      %v: tensor<1024xf32, #b> = tt.load %x_p
+      %w: tensor<1024xf32, #b> = {operation}
+      tt.store %x_p, %w
+    """
+    if "maximum" in operation:
+        body = body.replace("%v, %v", "%v, %c").replace("  %w", "  %c: tensor<1024xf32, #b> = arith.sitofp %r\n  %w")
+    assert instruction in ptx(body, "%x: !tt.ptr<f32>")

@@ -1,0 +1,102 @@
+"""Products of warpgroups in loops: they mean what they did, race with nothing, and are in flight as long as they may be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kbuild.compiler.transforms  # noqa: F401  registers the passes
+from kbuild.compiler import interp
+from kbuild.compiler.ir.core import Module, Op
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ir.passes import run_pipeline
+from kbuild.compiler.ir.types import TensorType
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.gpu import LocalAlloc
+from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.tensor import Barrier
+from kbuild.compiler.targets import SM_90
+from tests.compiler.analysis.races import races
+from tests.compiler.transforms.gpu.loops import LOOPS, kernel
+
+PASSES = tuple(name for name in SM_90.gpu_pipeline if name != "canonicalize_pointers")
+NAMES = ("matmul", "masked", "attention", "used_twice", "nested", "table")
+ENLARGED = (
+    ("{value = 64}", "{value = 128}"), ("{value = 32}", "{value = 64}"), ("32x32x", "64x64x"), ("tensor<32x", "tensor<64x"),
+    ("tensor<1x32x", "tensor<1x64x"), ("end = 32", "end = 64"),
+)  # fmt: skip
+
+
+def enlarged(name: str, stages: int) -> Module:
+    """A loop of `loops` with tiles of 64 x 64 at rows of 128."""
+    text = kernel(LOOPS[name], stages)
+    for old, new in ENLARGED:
+        text = text.replace(old, new)
+    return parse_module(text)
+
+
+def compiled(name: str, stages: int, passes: tuple[str, ...] = PASSES) -> Module:
+    module = enlarged(name, stages)
+    run_pipeline(module, SM_90, passes)
+    assert ops(module, WarpGroupDot)
+    return module
+
+
+def ops(module: Module, *classes: type[Op]) -> list[Op]:
+    return [op for op in module.kernel.body.walk() if isinstance(op, classes)]
+
+
+def result(module: Module, iterations: int) -> np.ndarray:
+    generator = np.random.default_rng(iterations)
+    size = 63 * 128 + 64 * max(iterations, 1)
+    arrays = [generator.integers(-1, 2, size + extra).astype(np.float16) for extra in (0, 63)]
+    table = generator.integers(0, max(iterations, 1), iterations).astype(np.int32)
+    out = np.full(64 * 128, 7, np.float32)
+    interp.run(module, [*arrays, table, out, iterations])
+    return out
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_same_meaning_for_every_trip_count(name: str, stages: int) -> None:
+    reference, final = enlarged(name, stages), compiled(name, stages)
+    for iterations in range(stages + 3):
+        np.testing.assert_array_equal(result(final, iterations), result(reference, iterations), f"{iterations} iterations")
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_races(name: str, stages: int) -> None:
+    module = compiled(name, stages)
+    for iterations in range(stages + 3):
+        assert not races(module.kernel, n=iterations)
+
+
+@pytest.mark.parametrize(("stages", "buffers"), [(2, 3), (3, 3), (4, 4)])
+def test_sum_in_place_stays_in_flight_with_one_barrier_per_iteration(stages: int, buffers: int) -> None:
+    module = compiled("matmul", stages)
+    loop = next(op for op in ops(module, For))
+    inside = [type(op) for op in loop.body if isinstance(op, FenceAsyncShared | Barrier | WarpGroupDot | WarpGroupDotWait)]
+    assert inside == [FenceAsyncShared, Barrier, WarpGroupDot, WarpGroupDotWait]
+    waits = ops(module, WarpGroupDotWait)
+    assert [(wait.pendings, len(wait.values)) for wait in waits] == [(1, 0), (0, 1)]
+    assert {alloc.type.buffers for alloc in ops(module, LocalAlloc)} == {buffers}
+
+
+def test_products_of_attention_read_registers_and_the_second_runs_into_the_next_iteration() -> None:
+    module = compiled("attention", 3)
+    first, second = ops(module, WarpGroupDot)
+    assert isinstance(first.a.type, TensorType) and isinstance(second.a.type, TensorType)
+    waits = [op for op in second.parent_block if isinstance(op, WarpGroupDotWait)]
+    assert len(waits) == 1 and waits[0].pendings == 0 and len(waits[0].values) == 2
+    order = list(second.parent_block)
+    assert order.index(first) < order.index(waits[0]) < order.index(second)
+
+
+@pytest.mark.parametrize("name", ["matmul", "attention"])
+def test_the_interpreter_shows_a_missing_wait(name: str) -> None:
+    module = compiled(name, 3)
+    for wait in ops(module, WarpGroupDotWait):
+        if wait.values:
+            wait.pendings = 2
+    assert np.isnan(result(module, 4)).any()

@@ -1,0 +1,212 @@
+"""Every variant that this project ships is taken by some call: launcher and driver are real, the kernels do nothing."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import json
+import math
+import os
+import shutil
+import struct
+import sys
+import types
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from kbuild.aot.artifact import selection
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import Options, build
+from kbuild.aot.manifest.expand import Variant, expand
+from kbuild.aot.manifest.load import load
+from kbuild.aot.manifest.model import Guard
+from kbuild.emulator.driver import StandIn
+from tests.emulator.driver.conftest import ROOT
+from tests.emulator.driver.cuda import Cuda
+
+ARCHS = ("sm_80", "sm_90")
+MANIFEST = load(ROOT / "kernels.toml", "kernels.toml")
+VARIANTS = expand(MANIFEST).variants
+FEW = 1 << 16
+"""Of larger sizes there would be more programs than can be run in a test."""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped project, built of kernels that do nothing, with its wheel unpacked in `site`."""
+    folder = tmp_path_factory.mktemp("shipped")
+    shutil.copytree(ROOT / "kernels", folder / "kernels")
+    shutil.copy(ROOT / "kernels.toml", folder)
+    compilers = {
+        "compiler": "tests.emulator.driver.noop_compiler:compile",
+        "source_digest": "tests.aot.build.fake_compiler:source_digest",
+    }
+    result = build(Options(project=folder, environment=dict(os.environ), **compilers), Progress())
+    assert not result.failures and result.wheel is not None
+    with zipfile.ZipFile(result.wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def driver(project: Path, libraries: Path) -> Iterator[StandIn]:
+    with StandIn(ARCHS, builds=[project / "build"], folder=libraries) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def package(project: Path, driver: StandIn) -> Iterator[types.ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
+        patch.syspath_prepend(str(project / "site"))
+        package = importlib.import_module("kbuild_kernels")
+        yield package
+        for name in [name for name in sys.modules if name.partition(".")[0] == package.__name__]:
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def digests(project: Path) -> dict[str, str]:
+    """Digest of each variant's cubin, by its text."""
+    facts = [json.loads(path.read_bytes()) for path in (project / "build").glob("sm_*/*/*.json")]
+    return {one["variant"]: one["sha256"] for one in facts}
+
+
+def holds(condition: str, values: Mapping[str, int | float]) -> bool:
+    """Whether a run-time fact, or several, hold of arguments."""
+    return bool(eval(compiled(condition), {"cdiv": lambda a, b: -(-a // b)}, dict(values)))
+
+
+@functools.cache
+def compiled(condition: str) -> types.CodeType:
+    return compile(condition, "<fact>", "eval")
+
+
+def fits(value: int, type_: str) -> bool:
+    """Whether an integer is what a type of a signature promises, and no more."""
+    hint = type_.partition(":")[2]
+    return value == 1 if hint == "1" else value % int(hint) == 0 if hint else value % 2 == 1 and value != 1
+
+
+def edge(guard: Guard, name: str) -> int:
+    """Where a guard begins to hold, or ends; of a product, the argument's value where about all of its factors are the same."""
+    if len(guard.arguments) == 1:
+        return guard.value
+    return int(guard.value ** (1 / len(guard.arguments))) * int(dict(guard.factors)[name] or 1) // 16 * 16
+
+
+def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
+    """Run-time arguments that this variant is made for, and that promise no more: around every bound of its kernel's guards."""
+    return map(dict, every_values_for(variant))
+
+
+@functools.cache
+def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
+    guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
+    choices: dict[str, list[int | float]] = {argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args}
+    for position, (name, type_) in enumerate(variant.signature):
+        own = [guard for guard in guards if name in guard.arguments]
+        bounds = {bound for guard in own if "%" not in guard.operator and (bound := edge(guard, name)) < FEW}
+        edges = {bound + step for bound in bounds for step in (-16, -1, 0, 1, 16)}
+        edges |= {8, 64} if any("%" in guard.operator for guard in own) else set()
+        if type_[0] == "*":
+            choices[name] = [0x10000 * (position + 1) + (0 if type_.endswith(":16") else 8)]
+        elif type_ in ("fp32", "fp64"):
+            choices[name] = [0.5]
+        else:
+            fitting = [value for value in {1, 7, 48, *edges} if fits(value, type_)]
+            choices[name] = sorted(fitting, reverse=True)[: None if edges else 1]
+    # Of what its own guards let through, the largest first: what comes before it among the configurations is for less.
+    every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
+    names = {name for guard in guards for name in guard.arguments}
+    facts = [guard.expression for guard in variant.guards]
+    fitting = [values for values in every if all(holds(fact, values) for fact in facts)]
+    return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
+
+
+def word(parameter: selection.Parameter, value: int | float) -> int:
+    """The fact of one argument, by what `selection.py` says of facts."""
+    if parameter.kind == "float":
+        return selection.TYPE_MASK & parameter.mask
+    assert isinstance(value, int)
+    hints = selection.HINT_16 * (value % 16 == 0) | selection.HINT_8 * (value % 8 == 0) | selection.HINT_1 * (value == 1)
+    types = selection.TYPE_MASK
+    if parameter.kind == "integer":
+        limits = {f"i{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)}
+        limits |= {f"u{bits}": (0, 2**bits) for bits in (8, 16, 32, 64)} | {"i1": (0, 2)}
+        types = sum(selection.TYPES[name] for name, (least, end) in limits.items() if least <= value < end)
+    return (types | hints) & parameter.mask
+
+
+def row_for(table: selection.KernelTable, targets: Any, capability: int, values: dict[str, Any], options: dict[str, Any]) -> str:
+    """The name of the row that dispatch in Python takes."""
+    facts = [*selection.device_facts(table, targets, capability, 232448 if capability == 90 else 166912)]
+    facts += [word(parameter, values[parameter.name]) for parameter in table.parameters]
+    facts += [1 << option.values.index(options[option.name]) for option in table.options]
+    facts += [int(holds(condition, values)) for condition in table.conditions]
+    return table.rows[selection.select(table, facts).row].name
+
+
+def bytes_of(variant: Variant, values: dict[str, int | float]) -> tuple[bytes, ...]:
+    """The parameters that the kernel gets."""
+    formats = {"i32": "<i", "i64": "<q", "fp32": "<f"}
+    types = [(name, *type_.partition(":")[::2]) for name, type_ in variant.signature]
+    return tuple(struct.pack(formats.get(type_, "<Q"), values[name]) for name, type_, hint in types if hint != "1")
+
+
+def test_every_variant_is_taken_by_some_call(
+    package: types.ModuleType, driver: StandIn, digests: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = {table.name: table for table in importlib.import_module("kbuild_kernels._table").KERNELS}
+    targets = importlib.import_module("kbuild_kernels._table").TARGETS
+    cuda = Cuda(driver.path, None)
+    contexts = [cuda.get("cuDevicePrimaryCtxRetain", device) for device in range(len(ARCHS))]
+    for variant in VARIANTS:
+        device, options = ARCHS.index(variant.arch), dict(variant.matrix)
+        cuda("cuCtxSetCurrent", contexts[device])
+        for values in values_for(variant):
+            getattr(package, variant.kernel)(**values, **options)
+            launch = driver.launches[-1]
+            if launch.digest == digests[str(variant)]:
+                break
+        else:
+            raise AssertionError(f"no call takes {variant}")
+        assert launch.device == device and launch.arguments == bytes_of(variant, values), variant
+        expected = row_for(tables[variant.kernel], targets, 80 + 10 * device, values, options)
+        package.explain(variant.kernel, **values, **options)
+        package.explain(variant.kernel, **values, **options, arch=variant.arch)
+        taken = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": taken")]
+        assert taken == [f"  {expected}: taken"] * 2, variant
+    assert {launch.digest for launch in driver.launches} == set(digests.values())
+
+
+def test_calls_at_random_agree_with_dispatch_in_python(
+    package: types.ModuleType, driver: StandIn, digests: dict[str, str]
+) -> None:
+    """Values of one variant with a few of another's, so that most calls fit neither."""
+    launcher = importlib.import_module("kbuild_kernels._launcher")
+    tables = importlib.import_module("kbuild_kernels._table")
+    random = numpy.random.default_rng(1)
+    seen = set()
+    for first, second in (random.choice(len(VARIANTS), 2) for _ in range(3000)):
+        variant, other = VARIANTS[first], VARIANTS[second]
+        if variant.kernel != other.kernel:
+            continue
+        mixed = next(values_for(variant))
+        for name, value in next(values_for(other)).items():
+            mixed[name] = value if random.random() < 0.2 else mixed[name]
+        index = next(i for i, table in enumerate(tables.KERNELS) if table.name == variant.kernel)
+        table = tables.KERNELS[index]
+        _, facts, _, _ = launcher._facts(index, True, **mixed, **dict(variant.matrix))
+        capability = 80 + 10 * ARCHS.index(variant.arch)
+        facts = (*launcher._device_facts(index, capability, 166912), *facts[2:])
+        chosen = launcher._select(index, facts)[0]
+        assert table.rows[chosen].name == row_for(table, tables.TARGETS, capability, mixed, dict(variant.matrix))
+        seen.add((variant.kernel, chosen))
+    assert len(seen) > 100

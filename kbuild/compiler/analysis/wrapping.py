@@ -4,90 +4,207 @@
     integers of 8 and 16 bits                  are
     sums of a scan or a reduction              are: nobody can say how large they become
     sums with constants of 2^28 and more       are: (x + n) - 2147483640 may well be a small number
+    products that make such constants          are: (x - 6) << 29 is no sum of x << 29 and -6 << 29
     differences with numbers from memory       are: key - start may be one
+    sums and products of two such numbers      are: key + start may be as small
 
-Of the others a part may be added on its own, in 64 bits or as the immediate of an access; these are taken whole.
+Of the others a part may be added on its own, in 64 bits or as the immediate of an access; these are taken whole, and so is what
+is made of them, wherever loops, branches and operations that move elements hand it on.
 
 Other sums with numbers from memory are not expected to wrap around where they are used.  But among those of masked elements there
-may be anything, such as -2^31 for an index that is none, and so the difference of two of them says nothing of their distance.
+may be anything, such as -2^31 for an index that is none, and so two of them say nothing of their distance, or of their sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from kbuild.compiler.analysis.carried import group_of
-from kbuild.compiler.ir.core import Trait, Value
-from kbuild.compiler.ir.types import I1, I32, IntType, element_of
-from kbuild.compiler.ops.elementwise import Constant, Elementwise, ExtUI, SubI
-from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Reduce, Reshape, Scan, Splat, Trans
+from kbuild.compiler.analysis.carried import carried_groups
+from kbuild.compiler.ir.core import Block, Op, Trait, Value
+from kbuild.compiler.ir.types import I32, IntType, element_of
+from kbuild.compiler.ops.control import For, If
+from kbuild.compiler.ops.elementwise import (
+    AddI,
+    AndI,
+    Cast,
+    Constant,
+    DivSI,
+    DivUI,
+    Elementwise,
+    ExtUI,
+    MulI,
+    OrI,
+    RemSI,
+    RemUI,
+    ShLI,
+    ShRSI,
+    ShRUI,
+    SubI,
+    XOrI,
+)
+from kbuild.compiler.ops.gpu import Again, ConvertLayout
+from kbuild.compiler.ops.tensor import (
+    Broadcast,
+    Cat,
+    ExpandDims,
+    Gather,
+    Hint,
+    InlineAsm,
+    Join,
+    MakeRange,
+    Reduce,
+    Reshape,
+    Scan,
+    Splat,
+    Split,
+    Trans,
+    Unsplat,
+)
 
 _LARGE = 1 << 28
 """Constants from which on a sum of 32 bits is expected to wrap around."""
-_DEPTH = 48
-"""How far back to look through operations."""
-_ELEMENTS = Elementwise | Splat | Hint | Broadcast | ExpandDims | Reshape | Trans | ConvertLayout
-"""Operations whose elements are made of the operands' elements, or are these."""
+_LARGEST = 1 << 64
+"""Larger ones are not told apart."""
+_MOVES = Splat | Unsplat | Hint | Broadcast | ExpandDims | Reshape | Trans | Join | Split | Cat | ConvertLayout | Again
+"""Operations whose elements are those of their operands."""
+
+
+class _Facts(NamedTuple):
+    size: int = 1
+    """How large the constants in it are, or what they make of numbers that are taken to be 1 because nothing is known of them."""
+    is_loaded: bool = False
+    """Whether it is made of numbers from memory, or of others that may be anything."""
+    is_sum_from_memory: bool = False
+    wraps: bool = False
 
 
 class WrappingOffsets:
-    """Looks each value up once."""
+    """Looks each value of a function up once."""
 
-    def __init__(self) -> None:
-        self.known: dict[Value, bool] = {}
-        self.loaded: dict[Value, bool] = {}
+    def __init__(self, body: Block) -> None:
+        self.known: dict[Value, _Facts] = {}
+        self.handed_on = _handed_on(body)
 
-    def may_wrap(self, offset: Value, depth: int = 0) -> bool:
+    def may_wrap(self, offset: Value) -> bool:
         """Whether an integer, or a tensor of them, is expected to wrap around."""
-        if offset not in self.known:
-            self.known[offset] = self._may_wrap(offset, depth)
-        return self.known[offset]
-
-    def _may_wrap(self, offset: Value, depth: int) -> bool:
-        element, op = element_of(offset.type), offset.op
-        if not isinstance(element, IntType) or element == I1:
-            return False
-        if element.bits < 32 or depth == _DEPTH:
-            return True
-        match op:
-            case Constant():
-                return element == I32 and abs(int(op.value)) >= _LARGE
-            case ExtUI():
-                return False
-        if isinstance(op, SubI) and not isinstance(op.rhs.op, Constant) and self.is_sum_from_memory(offset):
-            return True
-        if isinstance(op, _ELEMENTS):
-            return any(self.may_wrap(operand, depth + 1) for operand in op.operands)
-        return isinstance(op, Scan | Reduce)
+        return self._facts(offset).wraps
 
     def is_sum_from_memory(self, offset: Value) -> bool:
         """Whether an integer, or a tensor of them, is computed in 32 bits from what was loaded."""
-        if offset not in self.loaded:
-            narrow = [value.op for value in _parts(offset) if _bits(value) <= 32]
-            is_loaded = any(op is not None and op.has(Trait.READS) for op in narrow)
-            self.loaded[offset] = is_loaded and any(isinstance(op, Elementwise) and not isinstance(op, Constant) for op in narrow)
-        return self.loaded[offset]
+        return self._facts(offset).is_sum_from_memory
+
+    def _facts(self, offset: Value) -> _Facts:
+        if offset not in self.known:
+            values = self._new_parts(offset)
+            while self._update(values):
+                """What loops hand back to their beginning may change what was found."""
+        return self.known[offset]
+
+    def _new_parts(self, offset: Value) -> list[Value]:
+        """An integer and all of which it is made, as far as they are not known: of what they are made comes first."""
+        ordered: list[Value] = []
+        left = [(offset, False)]
+        while left:
+            value, is_complete = left.pop()
+            if is_complete:
+                ordered.append(value)
+            elif value not in self.known:
+                self.known[value] = _Facts()
+                left.append((value, True))
+                left.extend((part, False) for part in self._parts(value))
+        return ordered
+
+    def _parts(self, value: Value) -> Sequence[Value]:
+        """The integers of which one is made."""
+        op = value.op
+        if value in self.handed_on:
+            return self.handed_on[value]
+        if isinstance(op, Gather):
+            return (op.src,)
+        return [part for part in op.operands if _bits(part) > 1] if isinstance(op, Elementwise | _MOVES) else ()
+
+    def _update(self, values: Sequence[Value]) -> bool:
+        """Whether anything is found that was not known."""
+        before = [self.known[value] for value in values]
+        for value in values:
+            self.known[value] = self._derived(value)
+        return before != [self.known[value] for value in values]
+
+    def _derived(self, value: Value) -> _Facts:
+        """What follows from what is known of the parts."""
+        op, bits = value.op, _bits(value)
+        if bits <= 1:
+            return _Facts()
+        parts = [self.known[part] for part in self._parts(value)]
+        sizes = [part.size for part in parts]
+        if value in self.handed_on:
+            # What a loop carries is as large as the first: a number that grows with each iteration would have no bound.
+            size = max(1, *(sizes if isinstance(op, If) else sizes[:1]))
+        else:
+            size = _size(op, sizes)
+        is_loaded = any(part.is_loaded for part in parts) or (value not in self.handed_on and _is_unknown(op))
+        is_sum = isinstance(op, Elementwise) and is_loaded and bits <= 32
+        wraps = bits < 32 or (element_of(value.type) == I32 and (size >= _LARGE or _is_made_to_wrap(op, parts)))
+        if not (isinstance(op, ExtUI) and _bits(op.src) < 32):
+            wraps = wraps or isinstance(op, Scan | Reduce) or any(part.wraps for part in parts)
+        return _Facts(size, is_loaded, is_sum or any(part.is_sum_from_memory for part in parts), wraps)
 
 
-def _parts(offset: Value) -> Iterator[Value]:
-    """The integers of which one is made, itself among them, and whatever control flow hands on as one of these."""
-    seen: set[Value] = set()
-    left = [offset]
-    while left:
-        value = left.pop()
-        element = element_of(value.type)
-        if value in seen or not isinstance(element, IntType) or element == I1:
-            continue
-        seen.add(value)
-        yield value
-        if isinstance(value.op, _ELEMENTS):
-            left.extend(value.op.operands)
-        elif (group := group_of(value)) is not None:
-            left.extend(group.sources())
+def _handed_on(body: Block) -> dict[Value, Sequence[Value]]:
+    """Of block arguments and results of control flow, as what they begin (in loops the first) and what is handed on as them.
+
+    They are collected at once: a pass that asks may be changing them.
+    """
+    found: dict[Value, Sequence[Value]] = {}
+    for op in body.walk():
+        if isinstance(op, For):
+            found[op.induction] = (op.lower,)
+        for group in carried_groups(op):
+            if _bits(group.targets[0]) > 1:
+                found.update(dict.fromkeys(group.targets, group.sources()))
+    return found
+
+
+def _size(op: Op | None, parts: Sequence[int]) -> int:
+    match op:
+        case Constant():
+            size = abs(int(op.value))
+        case MakeRange():
+            size = max(abs(op.start), abs(op.end))
+        case AddI() | SubI() | OrI() | XOrI():
+            size = sum(parts)
+        case MulI():
+            size = parts[0] * parts[1]
+        case ShLI():
+            size = parts[0] << min(parts[1], 64)
+        case DivSI() | DivUI():
+            size = max(parts[0] // max(parts[1], 1), 1)
+        case RemSI() | RemUI() | AndI():
+            size = min(parts)
+        case ShRSI() | ShRUI():
+            size = max(parts[0] >> min(parts[1], 64), 1)
+        case _:
+            size = max(parts, default=1)
+    return min(size, _LARGEST)
+
+
+def _is_unknown(op: Op | None) -> bool:
+    """Whether a number may be anything: from memory, from a function, or made of what is no integer."""
+    if op is None:
+        return False
+    return not op.has(Trait.PURE) or isinstance(op, InlineAsm) or (isinstance(op, Cast) and _bits(op.src) == 0)
+
+
+def _is_made_to_wrap(op: Op | None, parts: Sequence[_Facts]) -> bool:
+    """Whether an operation on 32 bits puts numbers together of which nobody can say how far they are from each other."""
+    loaded = [part.is_loaded for part in parts]
+    if isinstance(op, SubI):
+        return any(loaded) and not isinstance(op.rhs.op, Constant)
+    return isinstance(op, AddI | MulI) and all(loaded)
 
 
 def _bits(value: Value) -> int:
+    """The width of integers; none for anything else."""
     element = element_of(value.type)
-    assert isinstance(element, IntType)
-    return element.bits
+    return element.bits if isinstance(element, IntType) else 0

@@ -104,7 +104,7 @@ class Emitter:
         """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
         """Registers of offsets and pointers as a base plus a constant."""
-        self.wrapping = WrappingOffsets()
+        self.wrapping = WrappingOffsets(func.body)
         self.views: dict[Op, Sequence[int]] = {}
         """Of operations that only reorder registers, how."""
         self.accumulators: dict[Op, Any] = {}

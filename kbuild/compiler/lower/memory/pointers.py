@@ -18,7 +18,7 @@ from kbuild.compiler.lower.core.index import coordinate
 from kbuild.compiler.lower.core.literals import GLOBAL_POINTER, memory_bits, memory_type
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.shapes import View, layout, source_registers
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI, shift_factor
+from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI, shift_factor, wrap
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
 
 VIEW_DEPTH = 48
@@ -140,7 +140,7 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                         # these are extended (it looks through the `sext` of a GEP's index).
                         moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
-                return base, constant + more * size
+                return base, wrap(constant + more * size, 64)
             case Splat() | Hint():
                 return address(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
             case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):

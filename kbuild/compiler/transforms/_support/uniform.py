@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.pointer_tensors import is_uniform
 from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.types import I64, IntType, TensorType, bit_width, element_of
 from kbuild.compiler.ops.elementwise import AddI, Constant, ExtSI, MulI, SubI
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Reshape, Splat, Trans
@@ -15,11 +16,11 @@ Parts = tuple[Value | None, Value | None]
 
 class UniformParts:
     """Splits values, each once; the new operations stand right behind the one that defines the value.  What is expected to wrap
-    around is no sum of parts."""
+    around is no sum of parts, unless it is the same for all elements: one scalar wraps around as they do."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: Block) -> None:
         self.known: dict[Value, Parts] = {}
-        self.wrapping = WrappingOffsets()
+        self.wrapping = WrappingOffsets(body)
 
     def of(self, value: Value) -> Parts:
         """The uniform part and the rest of a tensor of integers."""
@@ -36,7 +37,7 @@ class UniformParts:
                 return op.src, None
             case Constant():
                 return (None, None) if op.value == 0 else (Builder.after(op).add(_scalar(op)).result, None)
-            case _ if self.wrapping.may_wrap(value):
+            case _ if self.wrapping.may_wrap(value) and not is_uniform(value):
                 return None, value
             case AddI() | SubI():
                 return self._sum(op)

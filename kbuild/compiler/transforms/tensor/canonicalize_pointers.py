@@ -52,7 +52,7 @@ class _Bases(Splitting):
     def __init__(self, function: Func, pointers: PointerTensors) -> None:
         super().__init__()
         self.pointers = pointers
-        self.uniform = UniformParts()
+        self.uniform = UniformParts(function.body)
         self.wholes: dict[Value, Value] = {}
 
     def part_types(self, value: Value) -> Sequence[Type] | None:

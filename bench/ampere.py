@@ -2,9 +2,9 @@
 
     python bench/ampere.py [--only matmul,attention] [--rows 1024] [--json out.json]
 
-Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same configurations;
-each row shows the best of either, checked against torch in fp32: medians by CUDA events with a cold L2 cache, of launches in
-random order (`aot/tune/interleaved.py`).
+Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same
+configurations; each row shows the best of either, checked against torch in fp32: medians by CUDA events with
+a cold L2 cache, of launches in random order (`aot/tune/interleaved.py`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,26 @@ TARGET = 80
 SHARED_LIMIT = 163 * 1024
 """Bytes of shared memory that a program may have on an A100."""
 
-MATMUL_TILES = [(128, 256, 32, 8, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (64, 128, 64, 4, 3),
-                (64, 64, 64, 4, 4), (64, 64, 64, 4, 3), (64, 64, 128, 4, 3), (128, 64, 64, 8, 3),
-                (64, 128, 64, 4, 6), (128, 64, 64, 4, 5)]  # fmt: skip
-SKINNY_TILES = [(16, 64, 128, 4, 4), (16, 64, 128, 4, 6), (16, 128, 128, 4, 3), (16, 64, 256, 4, 3), (16, 64, 256, 4, 4)]
+MATMUL_TILES = [
+    (128, 256, 32, 8, 3),
+    (128, 128, 32, 4, 4),
+    (128, 128, 64, 8, 3),
+    (128, 128, 64, 4, 3),
+    (64, 128, 64, 4, 3),
+    (64, 64, 64, 4, 4),
+    (64, 64, 64, 4, 3),
+    (64, 64, 128, 4, 3),
+    (128, 64, 64, 8, 3),
+    (64, 128, 64, 4, 6),
+    (128, 64, 64, 4, 5),
+]
+SKINNY_TILES = [
+    (16, 64, 128, 4, 4),
+    (16, 64, 128, 4, 6),
+    (16, 128, 128, 4, 3),
+    (16, 64, 256, 4, 3),
+    (16, 64, 256, 4, 4),
+]
 ATTENTION_TILES = [(128, 64, 4, 2), (128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3)]
 
 
@@ -76,13 +92,21 @@ class Row(NamedTuple):
 
 def main() -> None:
     """Compile everything on all cores, then time row after row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="matmul,attention")
-    parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
+    parser.add_argument(
+        "--rows", default="", help="those alone in whose shape this regular expression is found"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     groups = options.only.split(",")
-    rows = [row for row in (*matmul_rows(), *attention_rows()) if row.group in groups and re.search(options.rows, row.shape)]
+    rows = [
+        row
+        for row in (*matmul_rows(), *attention_rows())
+        if row.group in groups and re.search(options.rows, row.shape)
+    ]
     started = time.time()
     # Started by `spawn`: no process that compiles may have a GPU's context.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
@@ -91,7 +115,9 @@ def main() -> None:
     print(f"{2 * len(wanted)} kernels compiled in {time.time() - started:.0f} s", flush=True)
     results = [time_row(row, made) for row in rows]
     for group in groups:
-        ratios = [result["us"]["triton"] / result["us"]["kbuild"] for result in results if result["group"] == group]
+        ratios = [
+            result["us"]["triton"] / result["us"]["kbuild"] for result in results if result["group"] == group
+        ]
         if ratios:
             mean = statistics.geometric_mean(ratios)
             print(f"{group:9} geometric mean {mean:.3f} over {len(ratios)} rows, least {min(ratios):.3f}")
@@ -101,20 +127,41 @@ def main() -> None:
 
 def matmul_rows() -> Iterator[Row]:
     """Products, both major orders of B."""
-    shapes = [(4096, 4096, 4096, "fp16", False), (4096, 4096, 4096, "fp16", True), (1024, 1024, 1024, "fp16", False),
-              (1024, 1024, 1024, "fp16", True), (16, 8192, 8192, "fp16", False), (16, 8192, 8192, "fp16", True),
-              (4096, 4096, 4096, "bf16", False), (4096, 4096, 4096, "fp32", True)]  # fmt: skip
+    shapes = [
+        (4096, 4096, 4096, "fp16", False),
+        (4096, 4096, 4096, "fp16", True),
+        (1024, 1024, 1024, "fp16", False),
+        (1024, 1024, 1024, "fp16", True),
+        (16, 8192, 8192, "fp16", False),
+        (16, 8192, 8192, "fp16", True),
+        (4096, 4096, 4096, "bf16", False),
+        (4096, 4096, 4096, "fp32", True),
+    ]
     for m, n, k, dtype, transposed in shapes:
-        strides = {"stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:1" if transposed else "i32:16",
-                   "stride_bn": "i32:16" if transposed else "i32:1", "stride_cm": "i32:16", "stride_cn": "i32:1"}  # fmt: skip
+        strides = {
+            "stride_am": "i32:16",
+            "stride_ak": "i32:1",
+            "stride_bk": "i32:1" if transposed else "i32:16",
+            "stride_bn": "i32:16" if transposed else "i32:1",
+            "stride_cm": "i32:16",
+            "stride_cn": "i32:1",
+        }
         signature = {**dict.fromkeys("abc", f"*{dtype}:16"), **dict.fromkeys("MNK", "i32:16"), **strides}
         tiles = MATMUL_TILES if m > 64 else SKINNY_TILES
         candidates = [
-            Candidate("matmul", signature, {"BLOCK_M": bm, "BLOCK_N": bn, "BLOCK_K": bk, "GROUP_M": 8}, warps, stages)
+            Candidate(
+                "matmul",
+                signature,
+                {"BLOCK_M": bm, "BLOCK_N": bn, "BLOCK_K": bk, "GROUP_M": 8},
+                warps,
+                stages,
+            )
             for bm, bn, bk, warps, stages in tiles
         ]
 
-        def prepare(torch: Any, m: int = m, n: int = n, k: int = k, dtype: str = dtype, transposed: bool = transposed) -> Any:
+        def prepare(
+            torch: Any, m: int = m, n: int = n, k: int = k, dtype: str = dtype, transposed: bool = transposed
+        ) -> Any:
             torch.backends.cuda.matmul.allow_tf32 = False
             type_ = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
             a = torch.randn(m, k, device="cuda").to(type_)
@@ -123,28 +170,40 @@ def matmul_rows() -> Iterator[Row]:
             c = torch.full((m, n), float("nan"), device="cuda", dtype=type_)
             names = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn")
             arguments = {"a": a, "b": b, "c": c, "M": m, "N": n, "K": k}
-            return arguments | dict(zip(names, (*a.stride(), *b.stride(), *c.stride()))), c, a.float() @ b.float()
+            return (
+                arguments | dict(zip(names, (*a.stride(), *b.stride(), *c.stride()))),
+                c,
+                a.float() @ b.float(),
+            )
 
         def grid(values: dict[str, Any], m: int = m, n: int = n) -> tuple[int, ...]:
             return (-(-m // values["BLOCK_M"]) * -(-n // values["BLOCK_N"]),)
 
-        yield Row("matmul", f"{m}x{n}x{k} {dtype}{' B^T' * transposed}", candidates, 2.0 * m * n * k, prepare, grid)
+        yield Row(
+            "matmul", f"{m}x{n}x{k} {dtype}{' B^T' * transposed}", candidates, 2.0 * m * n * k, prepare, grid
+        )
 
 
 def attention_rows() -> Iterator[Row]:
     """Attention forward, fp16."""
     for z, h, n, d in ((1, 32, 4096, 128), (4, 16, 4096, 64)):
         for causal in (False, True):
-            signature = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32:16", "sm_scale": "fp32",
-                         **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16"),
-                         "n_batch": "i32"}  # fmt: skip
+            signature = {
+                **dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"),
+                "lse": "*fp32:16",
+                "sm_scale": "fp32",
+                **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16"),
+                "n_batch": "i32",
+            }
             fixed = {"HEAD_DIM": d, "IS_CAUSAL": causal, "PERSISTENT": False, "HEADS_TOGETHER": 1}
             candidates = [
                 Candidate("flash_attention", signature, {**fixed, "BLOCK_M": bm, "BLOCK_N": bn}, w, s)
                 for bm, bn, w, s in ATTENTION_TILES
             ]
 
-            def prepare(torch: Any, z: int = z, h: int = h, n: int = n, d: int = d, causal: bool = causal) -> Any:
+            def prepare(
+                torch: Any, z: int = z, h: int = h, n: int = n, d: int = d, causal: bool = causal
+            ) -> Any:
                 q, k, v = (torch.randn(z, h, n, d, device="cuda", dtype=torch.float16) for _ in range(3))
                 out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
                 right = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -157,7 +216,14 @@ def attention_rows() -> Iterator[Row]:
                 return (-(-n // values["BLOCK_M"]) * heads,)
 
             shape = f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'}"
-            yield Row("attention", shape, candidates, 4.0 * z * h * n * n * d * (0.5 if causal else 1), prepare, grid)
+            yield Row(
+                "attention",
+                shape,
+                candidates,
+                4.0 * z * h * n * n * d * (0.5 if causal else 1),
+                prepare,
+                grid,
+            )
 
 
 def compile_both(candidate: Candidate) -> dict[str, Code | str]:
@@ -175,8 +241,15 @@ def by_kbuild(candidate: Candidate) -> Code:
     import kbuild
 
     source = f"{ROOT}/kernels/{candidate.kernel}.py:{candidate.kernel}_kernel"
-    made = kbuild.compile(source, signature=candidate.signature, constexprs=candidate.constexprs, target=f"sm_{TARGET}",
-                          num_warps=candidate.num_warps, num_stages=candidate.num_stages, stop="ptx")  # fmt: skip
+    made = kbuild.compile(
+        source,
+        signature=candidate.signature,
+        constexprs=candidate.constexprs,
+        target=f"sm_{TARGET}",
+        num_warps=candidate.num_warps,
+        num_stages=candidate.num_stages,
+        stop="ptx",
+    )
     facts = made.metadata
     return Code(made.asm["ptx"], facts.name, facts.shared, tuple(name for name, _ in facts.params))
 
@@ -191,13 +264,27 @@ def by_triton(candidate: Candidate) -> Code:
     ones = {name: 1 for name, type_ in candidate.signature.items() if type_.endswith(":1")}
     defaults = {parameter.name: parameter.default for parameter in kernel.params if parameter.has_default}
     constants = ones | defaults | candidate.constexprs
-    types = {name: type_.partition(":")[0] for name, type_ in candidate.signature.items()} | dict.fromkeys(constants, "constexpr")
-    hints = {places[name]: [["tt.divisibility", 16]] for name, type_ in candidate.signature.items() if type_.endswith(":16")}
+    types = {name: type_.partition(":")[0] for name, type_ in candidate.signature.items()} | dict.fromkeys(
+        constants, "constexpr"
+    )
+    hints = {
+        places[name]: [["tt.divisibility", 16]]
+        for name, type_ in candidate.signature.items()
+        if type_.endswith(":16")
+    }
     source = ASTSource(kernel, types, {places[name]: value for name, value in constants.items()}, hints)
-    made = triton.compile(source, target=GPUTarget("cuda", TARGET, 32),
-                          options={"num_warps": candidate.num_warps, "num_stages": candidate.num_stages})  # fmt: skip
+    made = triton.compile(
+        source,
+        target=GPUTarget("cuda", TARGET, 32),
+        options={"num_warps": candidate.num_warps, "num_stages": candidate.num_stages},
+    )
     passed = tuple(name for name in candidate.signature if name not in constants)
-    return Code(made.asm["ptx"], made.metadata.name, made.metadata.shared, (*passed, "global_scratch", "profile_scratch"))
+    return Code(
+        made.asm["ptx"],
+        made.metadata.name,
+        made.metadata.shared,
+        (*passed, "global_scratch", "profile_scratch"),
+    )
 
 
 class Launch(NamedTuple):
@@ -211,7 +298,8 @@ class Launch(NamedTuple):
 
 
 def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]:
-    """Check all candidates of both compilers, then time those in turns that may be the best; prints and gives one line."""
+    """Check all candidates of both compilers, then time those in turns that may be the best; prints and gives
+    one line."""
     import torch
 
     torch.manual_seed(0)
@@ -234,15 +322,28 @@ def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]
         print(f"    {launch.compiler} {launch.told}: {us:.1f} us", flush=True)
     best = {launch.compiler: launch for launch in sorted(times, key=times.__getitem__, reverse=True)}
     own, peer = times[best["kbuild"]], times[best["triton"]]
-    print(f"{row.group:9} {row.shape:28} kbuild {own:8.1f} us {row.work / own / 1e6:6.1f} TFLOP/s "
-          f"[{best['kbuild'].told}]  triton {peer:8.1f} us [{best['triton'].told}]  {peer / own:.2f}x", flush=True)  # fmt: skip
-    return {"group": row.group, "shape": row.shape, "us": {name: times[launch] for name, launch in best.items()},
-            "best": {name: launch.told for name, launch in best.items()},
-            "error": {name: launch.error for name, launch in best.items()}}  # fmt: skip
+    print(
+        f"{row.group:9} {row.shape:28} kbuild {own:8.1f} us {row.work / own / 1e6:6.1f} TFLOP/s "
+        f"[{best['kbuild'].told}]  triton {peer:8.1f} us [{best['triton'].told}]  {peer / own:.2f}x",
+        flush=True,
+    )
+    return {
+        "group": row.group,
+        "shape": row.shape,
+        "us": {name: times[launch] for name, launch in best.items()},
+        "best": {name: launch.told for name, launch in best.items()},
+        "error": {name: launch.error for name, launch in best.items()},
+    }
 
 
 def checked(
-    row: Row, candidate: Candidate, compiler: str, code: Code | str, arguments: dict[str, Any], result: Any, right: Any
+    row: Row,
+    candidate: Candidate,
+    compiler: str,
+    code: Code | str,
+    arguments: dict[str, Any],
+    result: Any,
+    right: Any,
 ) -> Launch | str:
     """A candidate that can be launched and gives the right result, or why it cannot."""
     if isinstance(code, str) or code.shared > SHARED_LIMIT:
@@ -260,11 +361,15 @@ def checked(
 
 
 def told(candidate: Candidate) -> str:
-    values = ",".join(str(int(value)) for name, value in candidate.constexprs.items() if name.startswith("BLOCK"))
+    values = ",".join(
+        str(int(value)) for name, value in candidate.constexprs.items() if name.startswith("BLOCK")
+    )
     return f"{values} w{candidate.num_warps}s{candidate.num_stages}"
 
 
-def loaded(code: Code, grid: tuple[int, ...], num_warps: int, arguments: dict[str, Any]) -> tuple[Callable[[], None], int, int]:
+def loaded(
+    code: Code, grid: tuple[int, ...], num_warps: int, arguments: dict[str, Any]
+) -> tuple[Callable[[], None], int, int]:
     """A function that launches the code in torch's stream; registers and bytes of stack that the JIT gave it."""
     import torch
 
@@ -283,12 +388,18 @@ def loaded(code: Code, grid: tuple[int, ...], num_warps: int, arguments: dict[st
     require(driver.cuFuncGetAttribute(ctypes.byref(registers), 4, function))
     require(driver.cuFuncGetAttribute(ctypes.byref(local), 3, function))
     values = [parameter(arguments.get(name, 0)) for name in code.passed]
-    pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values))
+    pointers = (ctypes.c_void_p * len(values))(
+        *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
+    )
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     x, y, z = (*grid, 1, 1)[:3]
 
     def call() -> None:
-        require(driver.cuLaunchKernel(function, x, y, z, 32 * num_warps, 1, 1, code.shared, stream, pointers, None))
+        require(
+            driver.cuLaunchKernel(
+                function, x, y, z, 32 * num_warps, 1, 1, code.shared, stream, pointers, None
+            )
+        )
 
     call.values = values  # type: ignore[attr-defined]  # They have to outlive the call.
     return call, registers.value, local.value

@@ -1,9 +1,11 @@
-"""What builds cost on this machine: cold processes, a matrix of variants, memory, and where the time goes by stage.
+"""What builds cost on this machine: cold processes, a matrix of variants, memory, and where the time goes by
+stage.
 
     python bench/build_cost.py [--json out.json] [--repeat 5]
 
-For each process: seconds by the clock, seconds of CPU of it and all that it started, and the largest memory that any of
-them had.  Of several runs the median; on a busy machine the least CPU time is the figure to compare.
+For each process: seconds by the clock, seconds of CPU of it and all that it started, and the largest memory
+that any of them had.  Of several runs the median; on a busy machine the least CPU time is the figure to
+compare.
 """
 
 from __future__ import annotations
@@ -58,29 +60,54 @@ num_stages = 3
 """
 
 COLD = {
-    "vector_add": ["kernels/vector_add.py:vector_add_kernel", "-s", "x=*fp32:16,y=*fp32:16,out=*fp32:16,n=i32:16",
-                   "-c", "BLOCK=1024"],
-    "softmax": ["kernels/softmax.py:softmax_kernel", "-s",
-                "x=*fp16:16,out=*fp16:16,stride_x=i32:16,stride_out=i32:16,n_cols=i32:16", "-c", "BLOCK=1024"],
-    "matmul": ["kernels/matmul.py:matmul_kernel", "-s",
-               "a=*fp16:16,b=*fp16:16,c=*fp16:16,M=i32:16,N=i32:16,K=i32:16,stride_am=i32:16,stride_ak=i32:1,stride_bk=i32:16,"
-               "stride_bn=i32:1,stride_cm=i32:16,stride_cn=i32:1", "-c", "BLOCK_M=128,BLOCK_N=128,BLOCK_K=64,GROUP_M=8"],
-    "flash_attention": ["kernels/flash_attention.py:flash_attention_kernel", "-s",
-                        "q=*fp16:16,k=*fp16:16,v=*fp16:16,out=*fp16:16,lse=*fp32:16,sm_scale=fp32,stride_z=i32:16,stride_h=i32:16,"
-                        "stride_n=i32:16,n_heads=i32:16,n_ctx=i32:16,n_batch=i32",
-                        "-c", "HEAD_DIM=64,IS_CAUSAL=True,BLOCK_M=128,BLOCK_N=64"],
-}  # fmt: skip
+    "vector_add": [
+        "kernels/vector_add.py:vector_add_kernel",
+        "-s",
+        "x=*fp32:16,y=*fp32:16,out=*fp32:16,n=i32:16",
+        "-c",
+        "BLOCK=1024",
+    ],
+    "softmax": [
+        "kernels/softmax.py:softmax_kernel",
+        "-s",
+        "x=*fp16:16,out=*fp16:16,stride_x=i32:16,stride_out=i32:16,n_cols=i32:16",
+        "-c",
+        "BLOCK=1024",
+    ],
+    "matmul": [
+        "kernels/matmul.py:matmul_kernel",
+        "-s",
+        "a=*fp16:16,b=*fp16:16,c=*fp16:16,M=i32:16,N=i32:16,K=i32:16,stride_am=i32:16,stride_ak=i32:1,stride_bk=i32:16,"
+        "stride_bn=i32:1,stride_cm=i32:16,stride_cn=i32:1",
+        "-c",
+        "BLOCK_M=128,BLOCK_N=128,BLOCK_K=64,GROUP_M=8",
+    ],
+    "flash_attention": [
+        "kernels/flash_attention.py:flash_attention_kernel",
+        "-s",
+        "q=*fp16:16,k=*fp16:16,v=*fp16:16,out=*fp16:16,lse=*fp32:16,sm_scale=fp32,stride_z=i32:16,stride_h=i32:16,"
+        "stride_n=i32:16,n_heads=i32:16,n_ctx=i32:16,n_batch=i32",
+        "-c",
+        "HEAD_DIM=64,IS_CAUSAL=True,BLOCK_M=128,BLOCK_N=64",
+    ],
+}
 
 
 def main() -> None:
     """Measure everything and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    compileall.compile_dir(ROOT / "kbuild", quiet=2)  # As installing does; without it Python compiles kbuild each time.
+    compileall.compile_dir(
+        ROOT / "kbuild", quiet=2
+    )  # As installing does; without it Python compiles kbuild each time.
     rows: dict[str, Any] = {"cores": os.cpu_count()}
-    print(f"cold `kbuild compile`, {options.repeat} processes each: median seconds, least CPU seconds, largest memory")
+    print(
+        f"cold `kbuild compile`, {options.repeat} processes each: median seconds, least CPU seconds, largest memory"
+    )
     for name, arguments in COLD.items():
         for arch in ("sm_80", "sm_90"):
             rows[f"cold {name} {arch}"] = row = cold(arguments, arch, options.repeat)
@@ -109,7 +136,11 @@ def measured(command: list[str], directory: Path, environment: dict[str, str]) -
     if process.returncode:
         raise SystemExit(f"exit code {process.returncode}: {' '.join(command)}")
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "cpu_seconds": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1024}
+    return {
+        "seconds": seconds,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "peak_mb": used.ru_maxrss / 1024,
+    }
 
 
 def together(runs: list[dict[str, float]]) -> dict[str, float]:
@@ -143,15 +174,22 @@ def stages() -> dict[str, Any]:
         values = {key: eval(value) for key, value in (item.split("=") for item in constants.split(","))}
         types = dict(item.split("=") for item in signature.split(","))
         for arch in ("sm_80", "sm_90"):
-            runs = [kbuild.compile(str(ROOT / source), signature=types, constexprs=values, target=arch) for _ in range(5)]
+            runs = [
+                kbuild.compile(str(ROOT / source), signature=types, constexprs=values, target=arch)
+                for _ in range(5)
+            ]
             times = {stage: min(run.metadata.stage_seconds[stage] for run in runs) for stage in runs[0].asm}
             table[f"{name} {arch}"] = times
-            print(f"  {name:16} {arch}   " + "  ".join(f"{stage} {seconds * 1e3:6.1f}" for stage, seconds in times.items()))
+            print(
+                f"  {name:16} {arch}   "
+                + "  ".join(f"{stage} {seconds * 1e3:6.1f}" for stage, seconds in times.items())
+            )
     return table
 
 
 def matrix(repeat: int) -> dict[str, dict[str, float]]:
-    """Builds of the 32-variant matrix: the first, one with nothing to do, and one that finds all cubins in the cache."""
+    """Builds of the 32-variant matrix: the first, one with nothing to do, and one that finds all cubins in
+    the cache."""
     runs: dict[str, list[dict[str, float]]] = {"first": [], "again": [], "from the cache": []}
     command = [sys.executable, "-m", "kbuild", "build", "-q"]
     for _ in range(repeat):

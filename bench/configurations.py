@@ -34,24 +34,36 @@ def kernel_module(name: str) -> ModuleType:
 @functools.cache
 def table_of(kernel: str) -> dict[str, Any]:
     """What the manifest says of a kernel."""
-    [table] = (one for one in tomllib.loads((ROOT / "kernels.toml").read_text())["kernel"] if one["name"] == kernel)
+    [table] = (
+        one for one in tomllib.loads((ROOT / "kernels.toml").read_text())["kernel"] if one["name"] == kernel
+    )
     return table
 
 
 def configurations(kernel: str, dtype: str, **facts: Any) -> list[Configuration]:
-    """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take them too."""
+    """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take
+    them too."""
     table = table_of(kernel)
     point = {"arch": "sm_90", "dtype": dtype, "specialize": "aligned", **facts}
     found: list[Configuration] = []
     for config in table["config"]:
-        when = {name: value if isinstance(value, list) else [value] for name, value in config.get("when", {}).items()}
+        when = {
+            name: value if isinstance(value, list) else [value]
+            for name, value in config.get("when", {}).items()
+        }
         if all(point[name] in values for name, values in when.items() if name in point):
-            found.append({**table.get("defaults", {}), **{name: value for name, value in config.items() if name != "when"}})
+            found.append(
+                {
+                    **table.get("defaults", {}),
+                    **{name: value for name, value in config.items() if name != "when"},
+                }
+            )
     return found
 
 
 def grid_of(kernel: str, m: int, n: int, tile: Configuration, num_sms: int) -> tuple[int, ...]:
-    """The manifest's grid for a product; what a tile leaves out is zero, and clusters are of one, as by default."""
+    """The manifest's grid for a product; what a tile leaves out is zero, and clusters are of one, as by
+    default."""
     return _grid_of(kernel, m, n, tuple(tile.items()), num_sms)
 
 
@@ -60,4 +72,6 @@ def _grid_of(kernel: str, m: int, n: int, tile: tuple[tuple[str, Any], ...], num
     table = table_of(kernel)
     names = {name for config in (table.get("defaults", {}), *table["config"]) for name in config}
     values = {**dict.fromkeys(names, 0), "cluster_size": 1, "M": m, "N": n, "num_sms": num_sms, **dict(tile)}
-    return tuple(expressions.evaluate(expressions.parse(text, values, "grid"), values) for text in table["grid"])
+    return tuple(
+        expressions.evaluate(expressions.parse(text, values, "grid"), values) for text in table["grid"]
+    )

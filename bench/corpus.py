@@ -1,13 +1,17 @@
-"""How much of real code compiles: the compile requests that public projects made of Triton, replayed through kbuild.
+"""How much of real code compiles: the compile requests that public projects made of Triton, replayed through
+kbuild.
 
-    python bench/corpus.py --requests liger.jsonl.gz tritonbench.jsonl.gz --liger CHECKOUT --tritonbench CHECKOUT
+    python bench/corpus.py --requests liger.jsonl.gz tritonbench.jsonl.gz --liger CHECKOUT --tritonbench
+    CHECKOUT
 
-Each request is a JSON object of a function, its signature, constants and options (one a line, gzip).  Every one runs in a
-process of its own, so that nothing it does stops the others.  The outcome is `ok`, `message` (an error for the kernel's
-author) or `crash` (ours: an internal error, an exception, a signal, or too long).  Times are processor seconds.
+Each request is a JSON object of a function, its signature, constants and options (one a line, gzip).  Every
+one runs in a process of its own, so that nothing it does stops the others.  The outcome is `ok`, `message`
+(an error for the kernel's author) or `crash` (ours: an internal error, an exception, a signal, or too long).
+Times are processor seconds.
 
-Each is compiled to its cubin, unless `--stop` says less; then the table says how many have dots that ptxas serializes, how many
-cubins are not what the PTX says (dots dropped, for one; such a request ends in a message), and how many spill.
+Each is compiled to its cubin, unless `--stop` says less; then the table says how many have dots that ptxas
+serializes, how many cubins are not what the PTX says (dots dropped, for one; such a request ends in a
+message), and how many spill.
 """
 
 from __future__ import annotations
@@ -38,9 +42,20 @@ WRONG = "made a cubin that is not the PTX"
 """What an error says of a ptxas that went wrong."""
 LINE_EVERY = 100
 """Requests after which progress is printed where there is no terminal."""
-DTYPES = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64, "int32": tl.int32, "int64": tl.int64,
-          "i32": tl.int32, "i64": tl.int64, "int8": tl.int8, "i8": tl.int8,
-          "fp8e5": tl.float8e5, "fp8e4nv": tl.float8e4nv}  # fmt: skip
+DTYPES = {
+    "fp16": tl.float16,
+    "bf16": tl.bfloat16,
+    "fp32": tl.float32,
+    "fp64": tl.float64,
+    "int32": tl.int32,
+    "int64": tl.int64,
+    "i32": tl.int32,
+    "i64": tl.int64,
+    "int8": tl.int8,
+    "i8": tl.int8,
+    "fp8e5": tl.float8e5,
+    "fp8e4nv": tl.float8e4nv,
+}
 
 
 @dataclass(frozen=True)
@@ -61,29 +76,49 @@ class Outcome:
 
 def main() -> None:
     """Replay the requests and print the table, then the commonest reasons."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", nargs="+", required=True)
     parser.add_argument("--liger", type=Path, required=True)
     parser.add_argument("--tritonbench", type=Path, required=True)
     parser.add_argument("--arch", action="append", help="sm_80 and sm_90 unless given")
     parser.add_argument("--stop", default="cubin", choices=("ttir", "ttgir", "llir", "ptx", "cubin"))
     parser.add_argument("--every", type=int, default=1, help="replay one request in so many")
-    parser.add_argument("--one-each", action="store_true", help="replay the first request of each function only")
+    parser.add_argument(
+        "--one-each", action="store_true", help="replay the first request of each function only"
+    )
     parser.add_argument("--only", default="", help="functions whose name contains this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--refused", action="store_true", help="replay the requests that Triton refused instead of the others")
+    parser.add_argument(
+        "--refused", action="store_true", help="replay the requests that Triton refused instead of the others"
+    )
     options = parser.parse_args()
     folders = {"liger": options.liger / "src", "tb": options.tritonbench / "data"}
-    requests = [request for file in options.requests for request in read(file) if bool(request["error"]) == options.refused]
+    requests = [
+        request
+        for file in options.requests
+        for request in read(file)
+        if bool(request["error"]) == options.refused
+    ]
     requests = [request for request in requests if options.only in request["name"]]
     if options.one_each:
-        requests = list({(request["file"], request["name"]): request for request in reversed(requests)}.values())
-    work = [(arch, request) for arch in options.arch or ["sm_80", "sm_90"] for request in requests[:: options.every]]
+        requests = list(
+            {(request["file"], request["name"]): request for request in reversed(requests)}.values()
+        )
+    work = [
+        (arch, request)
+        for arch in options.arch or ["sm_80", "sm_90"]
+        for request in requests[:: options.every]
+    ]
     outcomes = replay(work, folders, options.stop, options.jobs)
     report(work, outcomes)
     if options.json:
-        rows = [{"arch": arch, "request": request, **asdict(outcome)} for (arch, request), outcome in zip(work, outcomes)]
+        rows = [
+            {"arch": arch, "request": request, **asdict(outcome)}
+            for (arch, request), outcome in zip(work, outcomes)
+        ]
         options.json.write_text(json.dumps(rows, indent=1))
 
 
@@ -154,7 +189,9 @@ def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> 
         source = f"{folders[folder] / file}:{request['name']}"
         signature, constexprs = arguments_of(request)
         chosen = {key: request["options"][key] for key in ("num_warps", "num_stages")}
-        made = kbuild.compile(source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen)
+        made = kbuild.compile(
+            source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen
+        )
         facts = {"notes": made.metadata.serialized, "spilled": made.metadata.spill_stores or 0}
     except InternalError as error:
         kind, text = "crash", str(error)
@@ -163,7 +200,9 @@ def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> 
     except BaseException:
         kind, text = "crash", traceback.format_exc()
     spent = os.times()
-    return Outcome(kind, text, spent.user + spent.system + spent.children_user + spent.children_system, **facts)
+    return Outcome(
+        kind, text, spent.user + spent.system + spent.children_user + spent.children_system, **facts
+    )
 
 
 def arguments_of(request: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -191,7 +230,8 @@ def value_of(value: Any) -> Any:
 
 
 def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
-    """Print the shares by architecture, by request and by function, the commonest last lines of errors, and the slowest."""
+    """Print the shares by architecture, by request and by function, the commonest last lines of errors, and
+    the slowest."""
     columns = f"{'serialized':>11} {'wrong':>6} {'spills':>7}"
     header = f"{'':8} {'requests':>10} {'ok':>7} {'message':>8} {'crash':>6} {columns}"
     header += f" {'median s':>9} {'p99 s':>7} {'total s':>8}"
@@ -202,7 +242,9 @@ def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
         functions: dict[tuple[str, str], set[str]] = defaultdict(set)
         for request, outcome in own:
             functions[request["file"], request["name"]].add(outcome.kind)
-        found = [sum(map(bool, values)) for values in zip(*((o.notes, WRONG in o.text, o.spilled) for _, o in own))]
+        found = [
+            sum(map(bool, values)) for values in zip(*((o.notes, WRONG in o.text, o.spilled) for _, o in own))
+        ]
         whole = sum(found == {"ok"} for found in functions.values())
         times = sorted(outcome.seconds for _, outcome in own)
         print(
@@ -223,7 +265,9 @@ def report(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:
     print_dots(work, outcomes)
     print("\nslowest, in seconds:")
     for (arch, request), outcome in sorted(zip(work, outcomes), key=lambda row: -row[1].seconds)[:15]:
-        print(f"{outcome.seconds:7.2f}  {arch} {request['file']}:{request['name']} (Triton: {request['seconds']})")
+        print(
+            f"{outcome.seconds:7.2f}  {arch} {request['file']}:{request['name']} (Triton: {request['seconds']})"
+        )
 
 
 def print_dots(work: list[tuple[str, Any]], outcomes: list[Outcome]) -> None:

@@ -2,8 +2,8 @@
 
     python bench/fuzz_gpu.py DIR [--library libcuda.so.1] [--show 20]
 
-It needs the driver and numpy.  Outputs begin poisoned.  Launches run in a process that is started anew where one breaks or hangs.
-Prints a table at the end; the exit status is 1 when there was a difference.
+It needs the driver and numpy.  Outputs begin poisoned.  Launches run in a process that is started anew where
+one breaks or hangs. Prints a table at the end; the exit status is 1 when there was a difference.
 """
 
 from __future__ import annotations
@@ -46,14 +46,23 @@ class Device(Gpu):
             if argument.size:
                 arrays[argument.name] = value
                 address = given[argument.name] = self._allocated(value.nbytes)
-                self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), value.ctypes.data_as(ctypes.c_void_p),
-                           ctypes.c_size_t(value.nbytes))  # fmt: skip
+                self._call(
+                    "cuMemcpyHtoD_v2",
+                    ctypes.c_uint64(address),
+                    value.ctypes.data_as(ctypes.c_void_p),
+                    ctypes.c_size_t(value.nbytes),
+                )
         self._launched(record, given)
         found = {}
         for name, value in arrays.items():
             after = np.empty_like(value)
             address = ctypes.c_uint64(given[name])
-            self._call("cuMemcpyDtoH_v2", after.ctypes.data_as(ctypes.c_void_p), address, ctypes.c_size_t(after.nbytes))
+            self._call(
+                "cuMemcpyDtoH_v2",
+                after.ctypes.data_as(ctypes.c_void_p),
+                address,
+                ctypes.c_size_t(after.nbytes),
+            )
             self._call("cuMemFree_v2", address)
             found[name] = after
         return found
@@ -65,10 +74,16 @@ class Device(Gpu):
         self._call("cuModuleGetFunction", ctypes.byref(function), module, b"kernel")
         if record.shared > 48 * 1024:
             self._call("cuFuncSetAttribute", function, 8, record.shared)
-        values = [self._value(type_, given.get(name), types.get(name), given) for name, type_ in record.parameters]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values))
+        values = [
+            self._value(type_, given.get(name), types.get(name), given) for name, type_ in record.parameters
+        ]
+        pointers = (ctypes.c_void_p * len(values))(
+            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
+        )
         x, y, z = (*record.grid, 1, 1)[:3]
-        self._call("cuLaunchKernel", function, x, y, z, 32 * record.warps, 1, 1, record.shared, None, pointers, None)
+        self._call(
+            "cuLaunchKernel", function, x, y, z, 32 * record.warps, 1, 1, record.shared, None, pointers, None
+        )
         self.wait()
         self._call("cuModuleUnload", module)
 
@@ -108,7 +123,9 @@ def work(pipe: Any, folder: Path, library: str, first: int) -> None:
         if number >= first:
             pipe.send((number, f"seed {record.seed} {record.arch}", None))
             try:
-                pipe.send((number, f"seed {record.seed} {record.arch}", wrong(record, device.outputs(record))))
+                pipe.send(
+                    (number, f"seed {record.seed} {record.arch}", wrong(record, device.outputs(record)))
+                )
             except ToolError as error:
                 pipe.send((number, f"seed {record.seed} {record.arch}", f"failed: {error}"))
                 return
@@ -116,7 +133,9 @@ def work(pipe: Any, folder: Path, library: str, first: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--library", default="libcuda.so.1")
     parser.add_argument("--show", type=int, default=40, help="how many differences are printed")
@@ -125,12 +144,18 @@ def main() -> int:
     number, name, over = -1, "", False
     while not over:
         pipe, other = context.Pipe()
-        process = context.Process(target=work, args=(other, options.folder, options.library, number + 1), daemon=True)
+        process = context.Process(
+            target=work, args=(other, options.folder, options.library, number + 1), daemon=True
+        )
         process.start()
         other.close()
         while True:
             try:
-                told = pipe.recv() if pipe.poll(PATIENCE + 30) else (number, name, f"hangs: no end after {PATIENCE} s")
+                told = (
+                    pipe.recv()
+                    if pipe.poll(PATIENCE + 30)
+                    else (number, name, f"hangs: no end after {PATIENCE} s")
+                )
             except EOFError:
                 told = number, name, f"the process died with {process.exitcode}"
             index, name, outcome = told

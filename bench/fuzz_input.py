@@ -1,11 +1,12 @@
-"""Mutated manifests, kernels and IR texts: kbuild takes each, or refuses it in words; it neither breaks, nor hangs, nor dies.
+"""Mutated manifests, kernels and IR texts: kbuild takes each, or refuses it in words; it neither breaks, nor
+hangs, nor dies.
 
     python bench/fuzz_input.py manifests --count 50000
     python bench/fuzz_input.py kernels --count 10000 --jobs 2
     python bench/fuzz_input.py ir --count 5000 --seed 7 --one        (that one alone: its text, and what becomes of it)
 
-Each input follows from its seed.  Processes of their own try them in batches, so that an abort of LLVM costs one input; one that
-takes longer than `--seconds` counts as a hang.  Exit code 1 when there is a finding.
+Each input follows from its seed.  Processes of their own try them in batches, so that an abort of LLVM costs
+one input; one that takes longer than `--seconds` counts as a hang.  Exit code 1 when there is a finding.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ BATCH = 200
 
 def main() -> int:
     """Parse the command line, try all seeds and print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=("manifests", "kernels", "ir"))
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed (%(default)s)")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=20.0, help="longest that one input may take (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="longest that one input may take (%(default)s)"
+    )
     parser.add_argument("--one", action="store_true", help="show the input of --seed, and what becomes of it")
     options = parser.parse_args()
     mutants = importlib.import_module(f"mutated.{options.kind}")
@@ -59,11 +64,18 @@ def main() -> int:
                     found.setdefault(result, []).append(seed)
             done = sum(counts.values())
             rate = done / (time.time() - started)
-            print(f"\r{done} of {options.count}, {rate:.0f}/s, {dict(counts)}   ", end="", flush=True, file=sys.stderr)
+            print(
+                f"\r{done} of {options.count}, {rate:.0f}/s, {dict(counts)}   ",
+                end="",
+                flush=True,
+                file=sys.stderr,
+            )
     print(file=sys.stderr)
     for result, seeds in sorted(found.items(), key=lambda item: -len(item[1])):
         print(f"{len(seeds):5} × {result}\n        seeds {', '.join(map(str, seeds[:5]))}")
-    print(f"{sum(counts.values())} {options.kind}: {', '.join(f'{count} {name}' for name, count in counts.most_common())}")
+    print(
+        f"{sum(counts.values())} {options.kind}: {', '.join(f'{count} {name}' for name, count in counts.most_common())}"
+    )
     return int(bool(found))
 
 

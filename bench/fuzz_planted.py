@@ -1,9 +1,11 @@
-"""Plants mistakes in the compiler, one at a time, in a copy of it, and says which of them random programs find.
+"""Plants mistakes in the compiler, one at a time, in a copy of it, and says which of them random programs
+find.
 
     python bench/fuzz_planted.py [--count 300] [--jobs 2] [NAME ...]
 
-For each mistake programs are drawn until the first finding, at most --count of them; only those of which the mistake makes other
-code are run.  The exit status is 1 when one of the mistakes was not found, or is not there to be planted any more.
+For each mistake programs are drawn until the first finding, at most --count of them; only those of which the
+mistake makes other code are run.  The exit status is 1 when one of the mistakes was not found, or is not
+there to be planted any more.
 """
 
 from __future__ import annotations
@@ -46,58 +48,146 @@ class Plant(NamedTuple):
 
 PLANTS = (
     # Those that were in the compiler once, and were found by hand.
-    Plant("divisor taken for non-zero", "lower/core/elementwise.py",
-          'divisor = emit.opaque(b, kind) if b[0] == "%" or b == "0" else b', "divisor = b"),
-    Plant("quotients of negative numbers rounded down", "analysis/axis_info/rules.py",
-          "_divided(_rounded_down(op, known), b)", "_divided(a, b)"),
-    Plant("remainders of negative numbers run on", "analysis/axis_info/rules.py",
-          "_remaining(_rounded_down(op, known), b)", "_remaining(a, b)"),
-    Plant("start values written after wgmma.fence", "lower/mma/wgmma.py",
-          "places = [(sums, index) for sums in started for index in sums.starts(emit)]", "places = []"),
+    Plant(
+        "divisor taken for non-zero",
+        "lower/core/elementwise.py",
+        'divisor = emit.opaque(b, kind) if b[0] == "%" or b == "0" else b',
+        "divisor = b",
+    ),
+    Plant(
+        "quotients of negative numbers rounded down",
+        "analysis/axis_info/rules.py",
+        "_divided(_rounded_down(op, known), b)",
+        "_divided(a, b)",
+    ),
+    Plant(
+        "remainders of negative numbers run on",
+        "analysis/axis_info/rules.py",
+        "_remaining(_rounded_down(op, known), b)",
+        "_remaining(a, b)",
+    ),
+    Plant(
+        "start values written after wgmma.fence",
+        "lower/mma/wgmma.py",
+        "places = [(sums, index) for sums in started for index in sums.starts(emit)]",
+        "places = []",
+    ),
     # Transformations of tensors.
-    Plant("every comparison of a range is like that of its ends", "transforms/common/canonicalize/fold.py",
-          ' or op.predicate in ("eq", "ne")', ""),
-    Plant("(x + a) + b = x + b", "transforms/common/canonicalize/fold.py", "op.fold(first, outer), op.lhs.type",
-          "outer, op.lhs.type"),
-    Plant("x - x = 1", "transforms/common/canonicalize/fold.py", "Constant.of(0, op.lhs.type) if op.lhs is op.rhs",
-          "Constant.of(1, op.lhs.type) if op.lhs is op.rhs"),
-    Plant("the sum after a dot takes the place of its start value", "transforms/tensor/combine.py",
-          "not is_constant(dot.c, 0) or len(product.users) != 1", "len(product.users) != 1"),
-    Plant("an unrolled loop repeats its rest", "transforms/common/loop_unroll.py", "middle, tuple(loop.results)",
-          "loop.lower, tuple(loop.results)"),
-    Plant("operations that depend on an inner block leave the loop", "transforms/common/licm.py",
-          "if any(operand in inside for operand in op.operands):\n        return True", "pass"),
+    Plant(
+        "every comparison of a range is like that of its ends",
+        "transforms/common/canonicalize/fold.py",
+        ' or op.predicate in ("eq", "ne")',
+        "",
+    ),
+    Plant(
+        "(x + a) + b = x + b",
+        "transforms/common/canonicalize/fold.py",
+        "op.fold(first, outer), op.lhs.type",
+        "outer, op.lhs.type",
+    ),
+    Plant(
+        "x - x = 1",
+        "transforms/common/canonicalize/fold.py",
+        "Constant.of(0, op.lhs.type) if op.lhs is op.rhs",
+        "Constant.of(1, op.lhs.type) if op.lhs is op.rhs",
+    ),
+    Plant(
+        "the sum after a dot takes the place of its start value",
+        "transforms/tensor/combine.py",
+        "not is_constant(dot.c, 0) or len(product.users) != 1",
+        "len(product.users) != 1",
+    ),
+    Plant(
+        "an unrolled loop repeats its rest",
+        "transforms/common/loop_unroll.py",
+        "middle, tuple(loop.results)",
+        "loop.lower, tuple(loop.results)",
+    ),
+    Plant(
+        "operations that depend on an inner block leave the loop",
+        "transforms/common/licm.py",
+        "if any(operand in inside for operand in op.operands):\n        return True",
+        "pass",
+    ),
     # Analyses.
-    Plant("buffers die within a while", "analysis/liveness.py", "isinstance(block.parent, For | While)",
-          "isinstance(block.parent, For)"),
-    Plant("loads are as constant as their pointers", "analysis/axis_info/rules.py", "for operand in (op.mask, op.other):",
-          "for operand in (op.mask,):"),
+    Plant(
+        "buffers die within a while",
+        "analysis/liveness.py",
+        "isinstance(block.parent, For | While)",
+        "isinstance(block.parent, For)",
+    ),
+    Plant(
+        "loads are as constant as their pointers",
+        "analysis/axis_info/rules.py",
+        "for operand in (op.mask, op.other):",
+        "for operand in (op.mask,):",
+    ),
     # Transformations of layouts and loops.
-    Plant("running maxima begin with zero", "transforms/gpu/layout/thread_locality.py", "MaxSI: -signed", "MaxSI: 0"),
-    Plant("the last copies of a pipeline are one too late", "transforms/gpu/pipeline/expand.py",
-          "AsyncWait(self.schedule.distance - 1)", "AsyncWait(self.schedule.distance)"),
-    Plant("copies beyond the last iteration", "transforms/gpu/pipeline/expand.py",
-          'CmpI(iteration, self.loop.upper, "slt")', 'CmpI(iteration, self.loop.upper, "sle")'),
+    Plant(
+        "running maxima begin with zero",
+        "transforms/gpu/layout/thread_locality.py",
+        "MaxSI: -signed",
+        "MaxSI: 0",
+    ),
+    Plant(
+        "the last copies of a pipeline are one too late",
+        "transforms/gpu/pipeline/expand.py",
+        "AsyncWait(self.schedule.distance - 1)",
+        "AsyncWait(self.schedule.distance)",
+    ),
+    Plant(
+        "copies beyond the last iteration",
+        "transforms/gpu/pipeline/expand.py",
+        'CmpI(iteration, self.loop.upper, "slt")',
+        'CmpI(iteration, self.loop.upper, "sle")',
+    ),
     # Lowering.
-    Plant("all of a masked tail become the first other", "lower/memory/global_memory.py",
-          "emit.select(whole, vector[-1], other[-1], kind)",
-          "emit.select(whole, vector[-1], other[0], kind)"),
-    Plant("atomic minima with a sign", "lower/memory/atomics.py", '"umin": ("min", "u")', '"umin": ("min", "s")'),
-    Plant("matrices stored by stmatrix as they lie", "lower/memory/shared_memory.py",
-          "stmatrix.sync.aligned.m8n8.x{plan.x}{'.trans' if plan.transposed else ''}", "stmatrix.sync.aligned.m8n8.x{plan.x}"),
-    Plant("reductions that do not commute out of order", "lower/collective/reduce.py",
-          "plan.shuffles if combine.commutes else reversed(plan.shuffles)", "plan.shuffles"),
-    Plant("negative floats ordered as integers", "lower/collective/reduce.py",
-          "return emit.xor(word, emit.and_(sign, str((1 << 31) - 1)))",
-          "return word"),
-    Plant("scans across warps in one direction", "lower/collective/scan.py",
-          "order = range(exchange.slots)[::-1] if self.reverse else range(exchange.slots)", "order = range(exchange.slots)"),
-    Plant("truth is minus one", "lower/core/casts.py", 'opcode = "uitofp" if old == I1 else op.llvm',
-          'opcode = "sitofp" if old == I1 else op.llvm'),
-    Plant("halves of 64 bits exchanged", "lower/collective/convert_layout.py",
-          'emit.or_(emit.shift(wide, 32, "i64"), emit.instruction(f"zext i32 {low} to i64"), "i64")',
-          'emit.or_(wide, emit.shift(emit.instruction(f"zext i32 {low} to i64"), 32, "i64"), "i64")'),
-)  # fmt: skip
+    Plant(
+        "all of a masked tail become the first other",
+        "lower/memory/global_memory.py",
+        "emit.select(whole, vector[-1], other[-1], kind)",
+        "emit.select(whole, vector[-1], other[0], kind)",
+    ),
+    Plant(
+        "atomic minima with a sign", "lower/memory/atomics.py", '"umin": ("min", "u")', '"umin": ("min", "s")'
+    ),
+    Plant(
+        "matrices stored by stmatrix as they lie",
+        "lower/memory/shared_memory.py",
+        "stmatrix.sync.aligned.m8n8.x{plan.x}{'.trans' if plan.transposed else ''}",
+        "stmatrix.sync.aligned.m8n8.x{plan.x}",
+    ),
+    Plant(
+        "reductions that do not commute out of order",
+        "lower/collective/reduce.py",
+        "plan.shuffles if combine.commutes else reversed(plan.shuffles)",
+        "plan.shuffles",
+    ),
+    Plant(
+        "negative floats ordered as integers",
+        "lower/collective/reduce.py",
+        "return emit.xor(word, emit.and_(sign, str((1 << 31) - 1)))",
+        "return word",
+    ),
+    Plant(
+        "scans across warps in one direction",
+        "lower/collective/scan.py",
+        "order = range(exchange.slots)[::-1] if self.reverse else range(exchange.slots)",
+        "order = range(exchange.slots)",
+    ),
+    Plant(
+        "truth is minus one",
+        "lower/core/casts.py",
+        'opcode = "uitofp" if old == I1 else op.llvm',
+        'opcode = "sitofp" if old == I1 else op.llvm',
+    ),
+    Plant(
+        "halves of 64 bits exchanged",
+        "lower/collective/convert_layout.py",
+        'emit.or_(emit.shift(wide, 32, "i64"), emit.instruction(f"zext i32 {low} to i64"), "i64")',
+        'emit.or_(wide, emit.shift(emit.instruction(f"zext i32 {low} to i64"), 32, "i64"), "i64")',
+    ),
+)
 
 
 class Outcome(NamedTuple):
@@ -112,7 +202,9 @@ class Outcome(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those to plant")
     parser.add_argument("--count", type=int, default=300, help="programs for each")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
@@ -123,7 +215,9 @@ def main() -> int:
     if options.within:
         print(json.dumps(found(seeds, json.loads(options.within.read_text()))))
         return 0
-    chosen = [plant for plant in PLANTS if not options.names or any(name in plant.name for name in options.names)]
+    chosen = [
+        plant for plant in PLANTS if not options.names or any(name in plant.name for name in options.names)
+    ]
     with tempfile.TemporaryDirectory(prefix="planted_") as folder:
         texts = Path(folder) / "texts.json"
         started = time.monotonic()
@@ -154,7 +248,8 @@ def _reported(task: tuple[Path, Plant, Path, range]) -> Outcome | None:
 
 
 def planted(folder: Path, plant: Plant, texts: Path, seeds: range) -> Outcome | None:
-    """What programs say of a copy of the compiler with a mistake in it; None if it does not stand there to be exchanged."""
+    """What programs say of a copy of the compiler with a mistake in it; None if it does not stand there to be
+    exchanged."""
     source = (ROOT / "kbuild/compiler" / plant.file).read_text()
     if source.count(plant.right) != 1:
         return None
@@ -185,7 +280,8 @@ def _texts(seed: int) -> tuple[str, str]:
 
 
 def found(seeds: Iterable[int], right: dict[str, str]) -> Outcome:
-    """The first difference that this compiler shows.  Only programs of which it makes something else can show one."""
+    """The first difference that this compiler shows.  Only programs of which it makes something else can show
+    one."""
     checker, number = Checker(), 0
     reached: list[int] = []
     for number, seed in enumerate(seeds, 1):

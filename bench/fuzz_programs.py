@@ -39,10 +39,17 @@ def main() -> int:
 
         return emit(int(options.emit[0]), Path(options.emit[1]), options.seed, options.jobs)
     settings = Settings(
-        checker, options.limit, options.shrink, shrunk_each=options.each, folder=options.folder, stops=options.first
+        checker,
+        options.limit,
+        options.shrink,
+        shrunk_each=options.each,
+        folder=options.folder,
+        stops=options.first,
     )
     campaign, started = Campaign(settings, report=say), time.monotonic()
-    seeds = range(options.seed, options.seed + options.count) if options.count else itertools.count(options.seed)
+    seeds = (
+        range(options.seed, options.seed + options.count) if options.count else itertools.count(options.seed)
+    )
     skipped = {int(seed) for seed in options.skip.split(",") if seed}
     end = started + 60 * (options.minutes or 1e6)
     campaign.run((seed for seed in seeds if seed not in skipped), options.jobs, end)
@@ -50,17 +57,29 @@ def main() -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--count", type=int, default=0, help="programs; without it --minutes decides")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--arch", action="append", choices=ARCHS, help="may be given more than once; both if not given")
-    parser.add_argument("--drawn", action="store_true", help="each program on one architecture, drawn by its seed: half the time")
-    parser.add_argument("--every-pass", action="store_true", help="interpret after every pass instead of after the last")
+    parser.add_argument(
+        "--arch", action="append", choices=ARCHS, help="may be given more than once; both if not given"
+    )
+    parser.add_argument(
+        "--drawn",
+        action="store_true",
+        help="each program on one architecture, drawn by its seed: half the time",
+    )
+    parser.add_argument(
+        "--every-pass", action="store_true", help="interpret after every pass instead of after the last"
+    )
     parser.add_argument("--limit", type=float, default=60, help="seconds for one program")
     parser.add_argument("--shrink", type=float, default=120, help="seconds to shrink one finding; 0 for none")
-    parser.add_argument("--each", type=int, default=3, help="how many findings of one kind are shown and shrunk")
+    parser.add_argument(
+        "--each", type=int, default=3, help="how many findings of one kind are shown and shrunk"
+    )
     parser.add_argument("--folder", type=Path, help="where kernels that differ are saved")
     parser.add_argument("--first", action="store_true", help="stop at the first finding")
     parser.add_argument("--skip", default="", metavar="SEED,…", help="seeds to leave out")
@@ -82,7 +101,9 @@ def repeat(what: str, checker: Checker, limit: float) -> int:
 
 def summary(campaign: Campaign, seconds: float) -> int:
     """Print what was found; the exit status."""
-    say(f"{campaign.checked} programs in {seconds:.0f} s, {campaign.checked / max(seconds, 1):.2f} per second")
+    say(
+        f"{campaign.checked} programs in {seconds:.0f} s, {campaign.checked / max(seconds, 1):.2f} per second"
+    )
     most = 8 if len(campaign.tally) > 20 else 100
     for kind, count in campaign.tally.most_common():
         say(f"{count:6} {kind}   seeds {', '.join(map(str, campaign.seeds[kind][:most]))}")

@@ -1,11 +1,13 @@
 """Speed on a GPU: the shipped package against Triton's JIT on the same source, torch, cuBLAS and cuDNN.
 
-    python bench/gpu.py --package dist/….whl --json out.json [--only matmul,attention] [--rows 'N4096 D128'] [--plot …]
+    python bench/gpu.py --package dist/….whl --json out.json [--only matmul,attention] [--rows 'N4096 D128']
+    [--plot …]
 
-Needs torch and triton beside the built package.  Every result, the peers' too, is held against float64 before it is timed;
-times are medians by CUDA events with a cold L2 cache, in microseconds, of launches in random order (`aot/tune/interleaved.py`);
-Triton gets the best of the listed configurations and of those of kernels.toml.  `report.py` makes tables and a plot of the
-JSON, `ampere.py` compares sm_80 code, `static.py` counts without a GPU.
+Needs torch and triton beside the built package.  Every result, the peers' too, is held against float64 before
+it is timed; times are medians by CUDA events with a cold L2 cache, in microseconds, of launches in random
+order (`aot/tune/interleaved.py`); Triton gets the best of the listed configurations and of those of
+kernels.toml.  `report.py` makes tables and a plot of the JSON, `ampere.py` compares sm_80 code, `static.py`
+counts without a GPU.
 """
 
 from __future__ import annotations
@@ -48,13 +50,21 @@ output: Path | None = None
 
 def main() -> None:
     """Parse the command line, run the groups asked for, print the table and write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--package", required=True, help="the built wheel, or a folder that holds the package")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--package", required=True, help="the built wheel, or a folder that holds the package"
+    )
     parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
     parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     parser.add_argument("--plot", help="draw all rows here, as SVG")
-    parser.add_argument("--only", default="copy,add,sum,softmax,layer_norm,matmul,persistent,fp8,attention,launch")
-    parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
+    parser.add_argument(
+        "--only", default="copy,add,sum,softmax,layer_norm,matmul,persistent,fp8,attention,launch"
+    )
+    parser.add_argument(
+        "--rows", default="", help="those alone in whose shape this regular expression is found"
+    )
     options = parser.parse_args()
     global asked_for, output
     asked_for, output = re.compile(options.rows), options.json
@@ -85,8 +95,12 @@ def load_package(path: str, name: str) -> None:
     package = importlib.import_module(name)
 
 
-def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]) -> dict[str, Callable[[], Any]]:
-    """The calls with those of Triton's configurations that may be the fastest; what does not compile or fit is passed over."""
+def best_of(
+    choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]
+) -> dict[str, Callable[[], Any]]:
+    """The calls with those of Triton's configurations that may be the fastest; what does not compile or fit
+    is passed over."""
+
     def runs(choice: dict[str, Any]) -> bool:
         try:
             call(choice)
@@ -95,11 +109,19 @@ def best_of(choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], 
         return True
 
     choices = list(choices)
-    with ThreadPoolExecutor(COMPILERS) as pool:  # Each in the context of this thread, which has Triton's allocator.
-        fit = list(pool.map(lambda context, choice: context.run(runs, choice), [copy_context() for _ in choices], choices))
+    with ThreadPoolExecutor(
+        COMPILERS
+    ) as pool:  # Each in the context of this thread, which has Triton's allocator.
+        fit = list(
+            pool.map(
+                lambda context, choice: context.run(runs, choice), [copy_context() for _ in choices], choices
+            )
+        )
     torch.cuda.synchronize()
     calls = {
-        "triton " + " ".join(f"{name}={value}" for name, value in sorted(choice.items())): lambda c=choice: call(c)
+        "triton " + " ".join(f"{name}={value}" for name, value in sorted(choice.items())): lambda c=choice: (
+            call(c)
+        )
         for choice, fits in zip(choices, fit)
         if fits
     }
@@ -111,8 +133,11 @@ def error_of(found: torch.Tensor, right: torch.Tensor) -> float:
     return ((found.double() - right.double()).norm() / right.double().norm()).item()
 
 
-def errors_of(calls: dict[str, Callable[[], Any]], out: torch.Tensor, error: Callable[[torch.Tensor], float]) -> dict[str, float]:
-    """The error of each call: of the tensor that it gives, or else of `out`, which it has to write as a whole."""
+def errors_of(
+    calls: dict[str, Callable[[], Any]], out: torch.Tensor, error: Callable[[torch.Tensor], float]
+) -> dict[str, float]:
+    """The error of each call: of the tensor that it gives, or else of `out`, which it has to write as a
+    whole."""
     errors = {}
     for name, call in calls.items():
         out.fill_(float("nan"))
@@ -122,14 +147,22 @@ def errors_of(calls: dict[str, Callable[[], Any]], out: torch.Tensor, error: Cal
 
 
 def row(
-    group: str, shape: str, ours: Callable[[], Any], out: torch.Tensor, error: Callable[[torch.Tensor], float], work: float,
-    unit: str, theirs: dict[str, Callable[[], Any]], vendor: dict[str, Callable[[], Any]], limit: float,
-) -> None:  # fmt: skip
+    group: str,
+    shape: str,
+    ours: Callable[[], Any],
+    out: torch.Tensor,
+    error: Callable[[torch.Tensor], float],
+    work: float,
+    unit: str,
+    theirs: dict[str, Callable[[], Any]],
+    vendor: dict[str, Callable[[], Any]],
+    limit: float,
+) -> None:
     """Check everyone's result, time them in turns, record and print one line.
 
-    What is written goes to `out`, `error` tells how far a result is off, of which `limit` is allowed; `work` is bytes or
-    operations.  `theirs` are Triton's best configurations, of which the best one counts.  Where there are enough bytes, a device
-    copy that moves as many takes its turns as well.
+    What is written goes to `out`, `error` tells how far a result is off, of which `limit` is allowed; `work`
+    is bytes or operations.  `theirs` are Triton's best configurations, of which the best one counts.  Where
+    there are enough bytes, a device copy that moves as many takes its turns as well.
     """
     calls = {"kbuild": ours, **theirs, **vendor}
     errors = errors_of(calls, out, error)
@@ -140,7 +173,9 @@ def row(
     best = min(theirs, key=lambda name: times[name])
     peers = {"triton": times[best], **{name: times[name] for name in vendor}}
     wrong = {"triton": errors[best], **{name: errors[name] for name in vendor}}
-    record(group, shape, own, errors["kbuild"], work, unit, peers, wrong, bool(errors["kbuild"] <= limit), copied)
+    record(
+        group, shape, own, errors["kbuild"], work, unit, peers, wrong, bool(errors["kbuild"] <= limit), copied
+    )
     print(f"           {best}", flush=True)
 
 
@@ -152,15 +187,34 @@ def copy_of(moved: float) -> Callable[[], Any]:
 
 
 def record(
-    group: str, shape: str, us: float, error: float, work: float, unit: str, peers: dict[str, float], errors: dict[str, float],
-    right: bool, copied: float | None = None,
-) -> None:  # fmt: skip
-    """Keep and print one line of the table; `errors` are the peers', `copied` is the time of a copy that moves as many bytes."""
+    group: str,
+    shape: str,
+    us: float,
+    error: float,
+    work: float,
+    unit: str,
+    peers: dict[str, float],
+    errors: dict[str, float],
+    right: bool,
+    copied: float | None = None,
+) -> None:
+    """Keep and print one line of the table; `errors` are the peers', `copied` is the time of a copy that
+    moves as many bytes."""
     moved = {"bytes": work} if unit == "GB/s" else {}
     if copied is not None:
         moved["copy"] = copied
-    entry = {"group": group, "shape": shape, "us": us, "error": error, "rate": work / us / 1e3, "unit": unit, "right": right,
-             "peers": peers, "errors": errors, **moved}  # fmt: skip
+    entry = {
+        "group": group,
+        "shape": shape,
+        "us": us,
+        "error": error,
+        "rate": work / us / 1e3,
+        "unit": unit,
+        "right": right,
+        "peers": peers,
+        "errors": errors,
+        **moved,
+    }
     ROWS.append(entry)
     if output:
         output.write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": ROWS}, indent=1))
@@ -189,8 +243,18 @@ def add() -> None:
             [{"BLOCK": b, "num_warps": w} for b in (1024, 2048, 4096) for w in (4, 8)],
             lambda c: kernel[(triton.cdiv(n, c["BLOCK"]),)](x, y, out, n, **c),
         )
-        row("add", shape, ours, out, lambda found: error_of(found, right), 3 * x.nbytes, "GB/s",
-            peer, {"torch": lambda: torch.add(x, y, out=out)}, 5e-3)  # fmt: skip
+        row(
+            "add",
+            shape,
+            ours,
+            out,
+            lambda found: error_of(found, right),
+            3 * x.nbytes,
+            "GB/s",
+            peer,
+            {"torch": lambda: torch.add(x, y, out=out)},
+            5e-3,
+        )
 
 
 def sum_() -> None:
@@ -224,23 +288,48 @@ def sum_of(power: int) -> None:
 
     once = lambda: package.sum_at_once(x, partial, ticket, out, n)  # noqa: E731
     ends = [{"BLOCK": 8192, "num_warps": 16, "launch_pdl": True}, *configurations("sum_partials", x.dtype)]
-    firsts = [{"BLOCK": b, "STEPS": s, "num_warps": w} for b in (1024, 2048, 4096) for s in (4, 8, 16) for w in (4, 8)]
+    firsts = [
+        {"BLOCK": b, "STEPS": s, "num_warps": w}
+        for b in (1024, 2048, 4096)
+        for s in (4, 8, 16)
+        for w in (4, 8)
+    ]
     firsts += configurations("sum", x.dtype)
     steps = [{**first, "end": end} for first in firsts for end in range(len(ends))]
     sizes = [(4096, 3, 4, 4), (4096, 4, 8, 2), (8192, 3, 8, 2), (8192, 4, 8, 1)]
     rings = [{"BLOCK": b, "STAGES": s, "num_warps": w, "each": e} for b, s, w, e in sizes]
-    for name, ours, theirs, choices in (("two launches", twice, their_twice, steps), ("one launch", once, their_once, rings)):
+    for name, ours, theirs, choices in (
+        ("two launches", twice, their_twice, steps),
+        ("one launch", once, their_once, rings),
+    ):
         shape = f"float32 n=2^{power}, {name}"
         if not asked_for.search(shape):
             continue
         right, scale = x.double().sum().item(), x.double().abs().sum().item()
-        row("sum", shape, ours, out, lambda found: abs(found.item() - right) / scale, x.nbytes, "GB/s",
-            best_of(choices, theirs), {"torch": lambda: x.sum()}, 1e-6)  # fmt: skip
+        row(
+            "sum",
+            shape,
+            ours,
+            out,
+            lambda found: abs(found.item() - right) / scale,
+            x.nbytes,
+            "GB/s",
+            best_of(choices, theirs),
+            {"torch": lambda: x.sum()},
+            1e-6,
+        )
 
 
-SHAPES = [(4096, 1000, torch.float16), (4096, 4096, torch.float16), (8192, 8192, torch.float16),
-          (16384, 8192, torch.float16), (8192, 16384, torch.bfloat16), (4096, 32768, torch.bfloat16),
-          (4096, 4096, torch.float32), (4096, 16384, torch.float32)]  # fmt: skip
+SHAPES = [
+    (4096, 1000, torch.float16),
+    (4096, 4096, torch.float16),
+    (8192, 8192, torch.float16),
+    (16384, 8192, torch.float16),
+    (8192, 16384, torch.bfloat16),
+    (4096, 32768, torch.bfloat16),
+    (4096, 4096, torch.float32),
+    (4096, 16384, torch.float32),
+]
 
 
 def warps_for(block: int) -> list[int]:
@@ -264,8 +353,18 @@ def softmax() -> None:
         choices += [{"num_warps": w, "BLOCK": block, "AGAIN": True} for w in (8, 16) if columns >= 8192]
         choices += [c for c in configurations("softmax", SHORT[dtype]) if c["BLOCK"] == block]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
-        row("softmax", shape, ours, out, lambda found: error_of(found, right), 2 * x.nbytes, "GB/s",
-            peer, {"torch": lambda: torch.softmax(x, -1)}, 5e-3)  # fmt: skip
+        row(
+            "softmax",
+            shape,
+            ours,
+            out,
+            lambda found: error_of(found, right),
+            2 * x.nbytes,
+            "GB/s",
+            peer,
+            {"torch": lambda: torch.softmax(x, -1)},
+            5e-3,
+        )
 
 
 def layer_norm() -> None:
@@ -275,7 +374,10 @@ def layer_norm() -> None:
         if not asked_for.search(shape):
             continue
         x = torch.randn(rows, columns, device="cuda").to(dtype)
-        weight, bias = torch.randn(columns, device="cuda").to(dtype), torch.randn(columns, device="cuda").to(dtype)
+        weight, bias = (
+            torch.randn(columns, device="cuda").to(dtype),
+            torch.randn(columns, device="cuda").to(dtype),
+        )
         y = torch.full_like(x, float("nan"))
         mean, rstd = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
         arguments = (x, y, weight, bias, mean, rstd, columns, columns, columns, 1e-5)
@@ -291,31 +393,53 @@ def layer_norm() -> None:
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
         split = [(2, 8), (2, 16), (4, 16), (1, 32)] if columns >= 8192 else []
         choices += [{"num_warps": w, "BLOCK": block // p, "PARTS": p, "AGAIN": True} for p, w in split]
-        choices += [c for c in configurations("layer_norm", SHORT[dtype]) if c["BLOCK"] * c.get("PARTS", 1) == block]
+        choices += [
+            c for c in configurations("layer_norm", SHORT[dtype]) if c["BLOCK"] * c.get("PARTS", 1) == block
+        ]
         peer = best_of(choices, lambda c: kernel[(rows,)](*arguments, **c))
         eager = lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias)  # noqa: E731
-        row("layer_norm", shape, ours, y, error, 2 * x.nbytes, "GB/s",
-            peer, {"torch": eager}, 5e-3)  # fmt: skip
+        row("layer_norm", shape, ours, y, error, 2 * x.nbytes, "GB/s", peer, {"torch": eager}, 5e-3)
 
 
 SHORT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-TILES = [(128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 128, 64, 4, 4),
-         (128, 128, 64, 8, 4), (64, 256, 64, 4, 4), (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (128, 128, 32, 4, 4)]  # fmt: skip
+TILES = [
+    (128, 256, 64, 8, 3),
+    (128, 256, 64, 8, 4),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 4, 3),
+    (128, 128, 64, 4, 4),
+    (128, 128, 64, 8, 4),
+    (64, 256, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (128, 64, 64, 4, 4),
+    (128, 128, 32, 4, 4),
+]
 
 
 SKINNY_TILES = [(16, *rest) for rest in itertools.product((64, 128), (128, 256), (4, 8), (3, 4, 5))]
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
-PRODUCTS = [((4096,) * 3, HALF), ((8192,) * 3, HALF), ((1024,) * 3, HALF), ((8192,) * 3, BRAIN), ((4096,) * 3, SINGLE),
-            ((16, 8192, 8192), HALF), ((4096, 14336, 4096), BRAIN)]  # fmt: skip
+PRODUCTS = [
+    ((4096,) * 3, HALF),
+    ((8192,) * 3, HALF),
+    ((1024,) * 3, HALF),
+    ((8192,) * 3, BRAIN),
+    ((4096,) * 3, SINGLE),
+    ((16, 8192, 8192), HALF),
+    ((4096, 14336, 4096), BRAIN),
+]
 
 
 def matmul() -> None:
-    """Both major orders of B, and shapes more: a short K, sizes that nothing divides, and numbers of tiles that fill no round."""
+    """Both major orders of B, and shapes more: a short K, sizes that nothing divides, and numbers of tiles
+    that fill no round."""
     kernel = kernel_module("matmul").matmul_kernel
     torch.backends.cuda.matmul.allow_tf32 = True
     programs = multiprocessors()
     shapes = [(shape, dtype, transposed) for shape, dtype in PRODUCTS for transposed in (False, True)]
-    shapes += [((8192, 8192, 512), HALF, True), *(((size,) * 3, HALF, False) for size in (1000, 1536, 3000, 3072, 4088))]
+    shapes += [
+        ((8192, 8192, 512), HALF, True),
+        *(((size,) * 3, HALF, False) for size in (1000, 1536, 3000, 3072, 4088)),
+    ]
     for (m, n, k), dtype, transposed in shapes:
         shape = f"{m}x{n}x{k} {name_of(dtype)}{' B^T' if transposed else ''}"
         if not asked_for.search(shape):
@@ -327,11 +451,24 @@ def matmul() -> None:
         right = a.double() @ b.double()
         order = "column_major" if transposed else "row_major"
         own = configurations("matmul", SHORT[dtype], specialize=order)
-        # Without tiles of two products: what Triton's warp specialisation makes of them reads outside of the operands.
+        # Without tiles of two products: what Triton's warp specialisation makes of them reads outside of the
+        # operands.
         own = [c for c in own if (c["BLOCK_M"] <= 16) == (m <= 16) and not c.get("FIRST_N")]
-        peer = best_of([*tiles(m), *own], lambda t: kernel[grid_of("matmul", m, n, t, programs)](*arguments, **t))
-        row("matmul", shape, ours, c, lambda found: error_of(found, right), 2 * m * n * k, "TFLOP/s",
-            peer, {"cublas": lambda: torch.mm(a, b)}, 5e-4 if dtype == SINGLE else 3e-3)  # fmt: skip
+        peer = best_of(
+            [*tiles(m), *own], lambda t: kernel[grid_of("matmul", m, n, t, programs)](*arguments, **t)
+        )
+        row(
+            "matmul",
+            shape,
+            ours,
+            c,
+            lambda found: error_of(found, right),
+            2 * m * n * k,
+            "TFLOP/s",
+            peer,
+            {"cublas": lambda: torch.mm(a, b)},
+            5e-4 if dtype == SINGLE else 3e-3,
+        )
 
 
 def persistent() -> None:
@@ -339,7 +476,12 @@ def persistent() -> None:
     kernel = kernel_module("matmul").matmul_persistent_kernel
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
     programs = multiprocessors()
-    shapes = [(size, dtype, transposed) for size in (4096, 8192) for dtype in (HALF, BRAIN) for transposed in (False, True)]
+    shapes = [
+        (size, dtype, transposed)
+        for size in (4096, 8192)
+        for dtype in (HALF, BRAIN)
+        for transposed in (False, True)
+    ]
     for size, dtype, transposed in [*shapes, (8192, torch.float8_e4m3fn, True)]:
         shape = f"{size}x{size}x{size} {name_of(dtype)}{' B^T' if transposed else ''}, persistent"
         if not asked_for.search(shape):
@@ -352,18 +494,31 @@ def persistent() -> None:
         name = "matmul_persistent_fp8" if is_fp8 else "matmul_persistent"
         ours = lambda: getattr(package, name)(*arguments, **choice)  # noqa: E731
         right = a.double() @ b.double()
-        choices = [{**tile, "BLOCK_K": 64 * (1 + is_fp8), "B_COLUMN_MAJOR": transposed} for tile in tiles(size)]
+        choices = [
+            {**tile, "BLOCK_K": 64 * (1 + is_fp8), "B_COLUMN_MAJOR": transposed} for tile in tiles(size)
+        ]
         choices += [{"B_COLUMN_MAJOR": transposed, **own} for own in configurations(name, SHORT[c.dtype])]
         peer = best_of(choices, lambda t: kernel[grid_of(name, size, size, t, programs)](*arguments, **t))
         one = torch.ones((), device="cuda")
         scaled = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
         vendor = scaled if is_fp8 else lambda: torch.mm(a, b)
-        row("matmul", shape, ours, c, lambda found: error_of(found, right),
-            2 * size**3, "TFLOP/s", peer, {"cublas": vendor}, 3e-3)  # fmt: skip
+        row(
+            "matmul",
+            shape,
+            ours,
+            c,
+            lambda found: error_of(found, right),
+            2 * size**3,
+            "TFLOP/s",
+            peer,
+            {"cublas": vendor},
+            3e-3,
+        )
 
 
 def fp8() -> None:
-    """Operands of fp8, both contiguous along K; cuBLAS by `torch._scaled_mm`, and all with its fast accumulation."""
+    """Operands of fp8, both contiguous along K; cuBLAS by `torch._scaled_mm`, and all with its fast
+    accumulation."""
     kernel = kernel_module("matmul").matmul_kernel
     m = n = k = 8192
     shape = f"{m}x{n}x{k} float8_e4m3fn B^T"
@@ -377,17 +532,34 @@ def fp8() -> None:
     deep = [{**tile, "BLOCK_K": 128} for tile in tiles(m) if tile["num_stages"] == 3]
     programs = multiprocessors()
     own = configurations("matmul_fp8", "fp16", specialize="column_major")
-    peer = best_of([*tiles(m), *deep, *own], lambda t: kernel[grid_of("matmul_fp8", m, n, t, programs)](*arguments, **t))
+    peer = best_of(
+        [*tiles(m), *deep, *own], lambda t: kernel[grid_of("matmul_fp8", m, n, t, programs)](*arguments, **t)
+    )
     one = torch.ones((), device="cuda")
     vendor = lambda: torch._scaled_mm(a, b, one, one, out_dtype=HALF, use_fast_accum=True)  # noqa: E731
-    row("matmul", shape, ours, c, lambda found: error_of(found, right), 2 * m * n * k, "TFLOP/s",
-        peer, {"cublas": vendor}, 3e-3)  # fmt: skip
+    row(
+        "matmul",
+        shape,
+        ours,
+        c,
+        lambda found: error_of(found, right),
+        2 * m * n * k,
+        "TFLOP/s",
+        peer,
+        {"cublas": vendor},
+        3e-3,
+    )
 
 
-def operands(m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def operands(
+    m: int, n: int, k: int, dtype: torch.dtype, transposed: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Random matrices; `transposed`: B contiguous along K.  B is scaled for results of about one."""
     a = torch.randn(m, k, device="cuda").to(dtype)
-    b = (torch.randn(*((n, k) if transposed else (k, n)), device="cuda") / (1 if dtype.itemsize == 1 else k**0.5)).to(dtype)
+    b = (
+        torch.randn(*((n, k) if transposed else (k, n)), device="cuda")
+        / (1 if dtype.itemsize == 1 else k**0.5)
+    ).to(dtype)
     return a, b.t() if transposed else b
 
 
@@ -397,7 +569,14 @@ def tiles(m: int) -> list[dict[str, int]]:
     return [{**dict(zip(names, tile)), "GROUP_M": 8} for tile in (TILES if m > 64 else SKINNY_TILES)]
 
 
-ATTENTION_TILES = [(128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 4, 2), (128, 64, 4, 3)]
+ATTENTION_TILES = [
+    (128, 64, 8, 3),
+    (128, 64, 8, 4),
+    (64, 64, 4, 3),
+    (128, 128, 8, 3),
+    (128, 64, 4, 2),
+    (128, 64, 4, 3),
+]
 
 
 def attention() -> None:
@@ -405,8 +584,15 @@ def attention() -> None:
 
     kernel = kernel_module("flash_attention").flash_attention_kernel
     programs = multiprocessors()
-    for z, h, n, d in [(1, 32, 2048, 128), (1, 32, 4096, 128), (2, 16, 8192, 128), (1, 16, 16384, 128), (16, 12, 512, 64),
-                       (4, 16, 8192, 64), (1, 8, 1111, 128)]:  # fmt: skip
+    for z, h, n, d in [
+        (1, 32, 2048, 128),
+        (1, 32, 4096, 128),
+        (2, 16, 8192, 128),
+        (1, 16, 16384, 128),
+        (16, 12, 512, 64),
+        (4, 16, 8192, 64),
+        (1, 8, 1111, 128),
+    ]:
         for causal, dtype in ((False, HALF), (True, HALF), (True, BRAIN)):
             shape = f"Z{z} H{h} N{n} D{d} {'causal' if causal else 'full'} {name_of(dtype)}"
             if not asked_for.search(shape):
@@ -417,50 +603,73 @@ def attention() -> None:
             ours = lambda: package.flash_attention(*arguments, HEAD_DIM=d, IS_CAUSAL=causal)  # noqa: E731
             right = attention_of(q, k, v, causal)
             choices = [
-                {"BLOCK_M": bm, "BLOCK_N": bn, "num_warps": w, "num_stages": s, "PERSISTENT": persistent,
-                 "HEADS_TOGETHER": 64 if causal else 1}
+                {
+                    "BLOCK_M": bm,
+                    "BLOCK_N": bn,
+                    "num_warps": w,
+                    "num_stages": s,
+                    "PERSISTENT": persistent,
+                    "HEADS_TOGETHER": 64 if causal else 1,
+                }
                 for bm, bn, w, s in ATTENTION_TILES
                 for persistent in (False, True)
-            ]  # fmt: skip
+            ]
             choices += configurations("flash_attention", SHORT[dtype], HEAD_DIM=d, IS_CAUSAL=causal)
             peer = best_of(
                 choices,
-                lambda t: kernel[(min(triton.cdiv(n, t["BLOCK_M"]) * z * h, programs if t["PERSISTENT"] else 1 << 30),)](
-                    *arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t
-                ),
+                lambda t: kernel[
+                    (min(triton.cdiv(n, t["BLOCK_M"]) * z * h, programs if t["PERSISTENT"] else 1 << 30),)
+                ](*arguments, HEAD_DIM=d, IS_CAUSAL=causal, **t),
             )
 
             def cudnn() -> torch.Tensor:
                 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-            row("attention", shape, ours, out, lambda found: error_of(found, right),
-                4 * z * h * n * n * d * (0.5 if causal else 1), "TFLOP/s", peer, {"cudnn": cudnn}, 1e-2)  # fmt: skip
+            row(
+                "attention",
+                shape,
+                ours,
+                out,
+                lambda found: error_of(found, right),
+                4 * z * h * n * n * d * (0.5 if causal else 1),
+                "TFLOP/s",
+                peer,
+                {"cudnn": cudnn},
+                1e-2,
+            )
 
 
 def attention_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
     """In float64, head by head: the scores of all would not fit."""
     heads = zip(*(t.flatten(0, 1).double() for t in (q, k, v)))
-    return torch.stack([
-        torch.nn.functional.scaled_dot_product_attention(*(t[None] for t in head), is_causal=causal)[0] for head in heads
-    ]).view_as(q)  # fmt: skip
+    return torch.stack(
+        [
+            torch.nn.functional.scaled_dot_product_attention(*(t[None] for t in head), is_causal=causal)[0]
+            for head in heads
+        ]
+    ).view_as(q)
 
 
 def launch() -> None:
-    """Host microseconds of one call, through the package and through Triton's JIT; kernels too short to matter."""
+    """Host microseconds of one call, through the package and through Triton's JIT; kernels too short to
+    matter."""
     kernel = kernel_module("vector_add").vector_add_kernel
     x, y, out = (torch.zeros(1024, device="cuda") for _ in range(3))
     grid = kernel[(1,)]
-    peers = host_times({
-        "kbuild": lambda: package.vector_add(x, y, out, 1024),
-        "triton": lambda: grid(x, y, out, 1024, BLOCK=1024),
-        "torch": lambda: torch.add(x, y, out=out),
-    })  # fmt: skip
+    peers = host_times(
+        {
+            "kbuild": lambda: package.vector_add(x, y, out, 1024),
+            "triton": lambda: grid(x, y, out, 1024, BLOCK=1024),
+            "torch": lambda: torch.add(x, y, out=out),
+        }
+    )
     record("launch", "vector_add, host time of a call", peers.pop("kbuild"), 0.0, 0.0, "", peers, {}, True)
 
 
 def host_times(calls: dict[str, Callable[[], Any]], count: int = 500, rounds: int = 25) -> dict[str, float]:
-    """The median time of each, of so many calls in a row, which fit into the queue: none of them waits for the device."""
+    """The median time of each, of so many calls in a row, which fit into the queue: none of them waits for
+    the device."""
     names, order = list(calls), random.Random(0)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
@@ -487,10 +696,17 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 GROUPS: dict[str, Callable[[], None]] = {
-    "copy": copy, "add": add, "sum": sum_, "softmax": softmax, "layer_norm": layer_norm, "matmul": matmul,
-    "persistent": persistent, "fp8": fp8,
-    "attention": attention, "launch": launch,
-}  # fmt: skip
+    "copy": copy,
+    "add": add,
+    "sum": sum_,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "matmul": matmul,
+    "persistent": persistent,
+    "fp8": fp8,
+    "attention": attention,
+    "launch": launch,
+}
 
 if __name__ == "__main__":
     main()

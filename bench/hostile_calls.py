@@ -1,10 +1,12 @@
-"""Calls of a generated package with hostile arguments, its launcher built with AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Calls of a generated package with hostile arguments, its launcher built with AddressSanitizer and
+UndefinedBehaviorSanitizer.
 
     python bench/hostile_calls.py [--calls 1000000] [--seed 1]
 
-A stand-in takes the place of the driver, so that no GPU is needed.  Prints how the calls ended, by class of exception, and ends
-with exit code 0 if the sanitizers had nothing to report and no call broke the rules of Python (SystemError).  Each seed is a
-process of its own with 100,000 calls; a report names the seed, which repeats it.
+A stand-in takes the place of the driver, so that no GPU is needed.  Prints how the calls ended, by class of
+exception, and ends with exit code 0 if the sanitizers had nothing to report and no call broke the rules of
+Python (SystemError).  Each seed is a process of its own with 100,000 calls; a report names the seed, which
+repeats it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from kbuild.aot.build.launcher import build_launcher  # noqa: E402
 from tests.launcher.example_package import example_table, fake_torch, write_archives  # noqa: E402
 from tests.launcher.hostile import Hostile  # noqa: E402
 
-SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-fno-omit-frame-pointer")
+SANITIZE = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+    "-g",
+    "-fno-omit-frame-pointer",
+)
 CALLS_OF_A_PROCESS = 100_000
 
 
@@ -38,12 +45,16 @@ def make_package(root: Path) -> None:
     build_launcher(root / "example", cc=["cc", *SANITIZE])
     write_archives(root / "example", rows)
     fake = HERE.parent / "tests/launcher/fake_libcuda.c"
-    subprocess.run(["cc", "-O1", "-g", "-shared", "-fPIC", fake, "-o", root / "libfakecuda.so", "-lpthread"], check=True)
+    subprocess.run(
+        ["cc", "-O1", "-g", "-shared", "-fPIC", fake, "-o", root / "libfakecuda.so", "-lpthread"], check=True
+    )
 
 
 def library(name: str) -> str:
     """A run-time library of the C compiler."""
-    return subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def run(root: Path, seed: int, calls: int) -> subprocess.CompletedProcess[str]:
@@ -72,7 +83,9 @@ def attack(root: Path, seed: int, calls: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1, help="of the first process")
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
@@ -87,7 +100,9 @@ def main() -> int:
             calls = min(CALLS_OF_A_PROCESS, options.calls - number * CALLS_OF_A_PROCESS)
             done = run(Path(directory), options.seed + number, calls)
             if done.returncode != 0:
-                print(f"seed {options.seed + number}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-8000:]}")
+                print(
+                    f"seed {options.seed + number}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-8000:]}"
+                )
                 return 1
             outcomes.update(json.loads(done.stdout))
             print(f"{number + 1}: {sum(outcomes.values())} calls, no report", flush=True)

@@ -1,7 +1,8 @@
 """Host time of a launch through a generated package, against a bare C loop over cuLaunchKernel.
 
     python bench/launch_cost.py                       a stand-in for the driver and for torch: the launcher's own time
-    python bench/launch_cost.py --driver libcuda.so.1 the real driver and torch's tensors, on a machine with a GPU
+    python bench/launch_cost.py --driver libcuda.so.1 the real driver and torch's tensors, on a machine with a
+    GPU
 
 Prints microseconds per launch (median of 9 rounds) for kernels of 4, 10 and 23 parameters.
 """
@@ -52,14 +53,25 @@ def make_package(root: Path) -> None:
             image = ptx_of(name, pointers + integers)
             entries.append(archive.Entry(key, "ptx", name, str(variant), "sm_80", name, 0, 4, 8, image))
             facts = {
-                "arch": "sm_80", "entry": name, "params": [(p, type_.partition(":")[0]) for p, type_ in signature], "shared": 0,
-                "num_warps": 4, "warps": 4, "registers": 8, "sha256": "", "archive": "sm_80", "key": key, "ptx_key": key,
-            }  # fmt: skip
+                "arch": "sm_80",
+                "entry": name,
+                "params": [(p, type_.partition(":")[0]) for p, type_ in signature],
+                "shared": 0,
+                "num_warps": 4,
+                "warps": 4,
+                "registers": 8,
+                "sha256": "",
+                "archive": "sm_80",
+                "key": key,
+                "ptx_key": key,
+            }
             built.append((variant, facts))
     directory = root / "launch_cost_kernels"
     digest = archive.write_archive(directory / "cubins" / "sm_80.kbz", entries)
     manifest = Manifest(Package(directory.name, "1", ("sm_80",), ("sm_80",)), tuple(kernels))
-    table = tables.make_table(manifest, [(variant, facts | {"archive_sha256": digest}) for variant, facts in built])
+    table = tables.make_table(
+        manifest, [(variant, facts | {"archive_sha256": digest}) for variant, facts in built]
+    )
     rendering.render(directory, table)
     build_launcher(directory)
 
@@ -69,8 +81,13 @@ def compile_native(root: Path) -> None:
     include = sysconfig.get_path("include")
     native = root / "launch_cost_native.so"
     fake = HERE.parent / "tests" / "launcher" / "fake_libcuda.c"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", f"-I{include}", HERE / "launch_cost.c", "-o", native, "-ldl"], check=True)
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", fake, "-o", root / "libfakecuda.so", "-lpthread"], check=True)
+    subprocess.run(
+        ["cc", "-O2", "-shared", "-fPIC", f"-I{include}", HERE / "launch_cost.c", "-o", native, "-ldl"],
+        check=True,
+    )
+    subprocess.run(
+        ["cc", "-O2", "-shared", "-fPIC", fake, "-o", root / "libfakecuda.so", "-lpthread"], check=True
+    )
 
 
 def stand_in_torch(native) -> types.ModuleType:
@@ -98,7 +115,9 @@ def measure(call, arguments: tuple, count: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--driver", default="", help="the driver's library; a stand-in by default")
     parser.add_argument("--count", type=int, default=2000, help="launches per round")
     options = parser.parse_args()
@@ -123,9 +142,13 @@ def main() -> None:
             function = getattr(package, name)
             function(*arguments)
             count = pointers + integers
-            loops = [native.bare_loop(library, ptx_of(name, count), name, count, options.count) for _ in range(9)]
+            loops = [
+                native.bare_loop(library, ptx_of(name, count), name, count, options.count) for _ in range(9)
+            ]
             launch = measure(function, arguments, options.count)
-            print(f"{count:3d} parameters: launch {1e6 * launch:.2f} us, bare C loop {1e6 * statistics.median(loops):.2f} us")
+            print(
+                f"{count:3d} parameters: launch {1e6 * launch:.2f} us, bare C loop {1e6 * statistics.median(loops):.2f} us"
+            )
 
 
 if __name__ == "__main__":

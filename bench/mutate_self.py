@@ -1,17 +1,21 @@
-"""Plants mistakes in kbuild's own modules, one at a time, in a copy of the tree, and runs the tests that lie beside the module.
+"""Plants mistakes in kbuild's own modules, one at a time, in a copy of the tree, and runs the tests that lie
+beside the module.
 
-    python bench/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--part 1/3] [--jobs 2] [--notes FILE] [--list]
+    python bench/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--part 1/3] [--jobs 2]
+    [--notes FILE] [--list]
 
-A mistake is an edit of one line (`self_mutants.py`); which ones are planted follows from the seed, as many in each area and of
-each kind, whatever stands in other lines.  `mutate_self.marks.toml` names mistakes that change no result, with reasons: they are
-not planted.
+A mistake is an edit of one line (`self_mutants.py`); which ones are planted follows from the seed, as many in
+each area and of each kind, whatever stands in other lines.  `mutate_self.marks.toml` names mistakes that
+change no result, with reasons: they are not planted.
 
-First the tests beside the modules run on the right tree, which notes what each costs and which lines it executes
-(--notes keeps that for the next time).  Then, for each mistake, those that execute its line run, the shortest first, up to --most
-seconds of the processor altogether (`self_tests.py`; before Python 3.12 all of them: lines are not known).
+First the tests beside the modules run on the right tree, which notes what each costs and which lines it
+executes (--notes keeps that for the next time).  Then, for each mistake, those that execute its line run, the
+shortest first, up to --most seconds of the processor altogether (`self_tests.py`; before Python 3.12 all of
+them: lines are not known).
 
-A mistake is caught when a test fails that passes without it, or takes ten times as long.  Survivors are listed with their line
-and the number of tests that were run.  The exit status is 1 when less than 90 % were caught, 2 when tests fail without a mistake.
+A mistake is caught when a test fails that passes without it, or takes ten times as long.  Survivors are
+listed with their line and the number of tests that were run.  The exit status is 1 when less than 90 % were
+caught, 2 when tests fail without a mistake.
 """
 
 from __future__ import annotations
@@ -45,16 +49,33 @@ from self_tests_plugin import Note, file_of, read_notes, running_of
 ROOT = Path(__file__).parents[1]
 MARKS = Path(__file__).with_suffix(".marks.toml")
 BAR = 0.9
-COPIED = ("kbuild", "tests", "bench", "templates", "kernels", "docs", "kernels.toml", "pyproject.toml", "Makefile", "LICENSE",
-          "README.md", "CONTRIBUTING.md", "CHANGELOG.md")  # fmt: skip
+COPIED = (
+    "kbuild",
+    "tests",
+    "bench",
+    "templates",
+    "kernels",
+    "docs",
+    "kernels.toml",
+    "pyproject.toml",
+    "Makefile",
+    "LICENSE",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+)
 
-ZOO = ("tests/zoo/test_zoo.py::test_source_means_what_numpy_says", "tests/zoo/test_zoo.py::test_passes_keep_the_meaning")
+ZOO = (
+    "tests/zoo/test_zoo.py::test_source_means_what_numpy_says",
+    "tests/zoo/test_zoo.py::test_passes_keep_the_meaning",
+)
 EMULATED = ("tests/emulator/test_zoo_emulated.py::test_case_is_right_in_lockstep",)
 RANDOM = ("tests/random_programs/test_random_programs.py",)
 
 
 class Area(NamedTuple):
-    """Modules, and which tests lie beside them: those of the longest path that a module's begins with, the fastest first."""
+    """Modules, and which tests lie beside them: those of the longest path that a module's begins with, the
+    fastest first."""
 
     files: tuple[str, ...]
     """Globs below the root; those of other areas that are below are left out by `without`."""
@@ -75,25 +96,49 @@ AREAS: dict[str, Area] = {
         {
             _C: (*ZOO, *EMULATED, *RANDOM),
             f"{_C}analysis/": (f"{_TC}analysis", f"{_TC}transforms/gpu", *EMULATED, *RANDOM),
-            f"{_C}analysis/axis_info/": (f"{_TC}analysis/test_axis_info.py", f"{_TC}transforms/gpu", *EMULATED, *RANDOM),
+            f"{_C}analysis/axis_info/": (
+                f"{_TC}analysis/test_axis_info.py",
+                f"{_TC}transforms/gpu",
+                *EMULATED,
+                *RANDOM,
+            ),
             f"{_C}backend/": (f"{_TC}backend", f"{_TC}lower/test_math.py", *EMULATED),
             f"{_C}frontend/": (f"{_TC}frontend", f"{_TC}semantic", f"{_TC}interp", *ZOO, *RANDOM),
-            f"{_C}ir/": (f"{_TC}ir", f"{_TC}transforms/common", f"{_TC}transforms/tensor", f"{_TC}transforms/gpu", *ZOO),
+            f"{_C}ir/": (
+                f"{_TC}ir",
+                f"{_TC}transforms/common",
+                f"{_TC}transforms/tensor",
+                f"{_TC}transforms/gpu",
+                *ZOO,
+            ),
             f"{_C}layout/": (f"{_TC}layout", f"{_TC}transforms/gpu", f"{_TC}lower", *EMULATED),
             f"{_C}library/": (f"{_TC}semantic", f"{_TC}interp", *ZOO),
             f"{_C}lower/": (f"{_TC}lower", *EMULATED, *RANDOM),
-            f"{_C}ops/": (f"{_TC}ir", f"{_TC}transforms/common", f"{_TC}transforms/tensor", f"{_TC}transforms/gpu",
-                          f"{_TC}lower", *ZOO),
+            f"{_C}ops/": (
+                f"{_TC}ir",
+                f"{_TC}transforms/common",
+                f"{_TC}transforms/tensor",
+                f"{_TC}transforms/gpu",
+                f"{_TC}lower",
+                *ZOO,
+            ),
             f"{_C}semantic/": (f"{_TC}semantic", f"{_TC}frontend", f"{_TC}interp", *ZOO, *RANDOM),
             f"{_C}targets/": (f"{_TC}transforms/gpu", f"{_TC}backend", *EMULATED),
             f"{_C}transforms/common/": (f"{_TC}transforms/common", f"{_TC}frontend", *ZOO, *RANDOM),
             f"{_C}transforms/gpu/": (f"{_TC}transforms/gpu", f"{_TC}lower", *ZOO, *EMULATED, *RANDOM),
-            f"{_C}transforms/tensor/": (f"{_TC}transforms/tensor", f"{_TC}transforms/gpu", *ZOO, *EMULATED, *RANDOM),
+            f"{_C}transforms/tensor/": (
+                f"{_TC}transforms/tensor",
+                f"{_TC}transforms/gpu",
+                *ZOO,
+                *EMULATED,
+                *RANDOM,
+            ),
         },
         (f"{_C}interp/",),
     ),
     "interpreter": Area(
-        (f"{_C}interp/**/*.py",), {_C: (f"{_TC}interp", f"{_TC}semantic", *ZOO, f"{_TV}test_verify_waiting.py")}
+        (f"{_C}interp/**/*.py",),
+        {_C: (f"{_TC}interp", f"{_TC}semantic", *ZOO, f"{_TV}test_verify_waiting.py")},
     ),
     "emulator": Area(
         (f"{_E}**/*.py",),
@@ -101,8 +146,13 @@ AREAS: dict[str, Area] = {
             _E: ("tests/emulator",),
             f"{_E}driver/": (f"{_TE}driver",),
             f"{_E}mutate/": (f"{_TE}mutate/test_mutate.py", f"{_TV}test_mutate.py"),
-            f"{_E}race/": (f"{_TR}test_race.py", f"{_TR}test_race_maps.py",
-                           f"{_TR}test_race_scopes.py", f"{_TR}test_missing_waits.py", "tests/emulator"),
+            f"{_E}race/": (
+                f"{_TR}test_race.py",
+                f"{_TR}test_race_maps.py",
+                f"{_TR}test_race_scopes.py",
+                f"{_TR}test_missing_waits.py",
+                "tests/emulator",
+            ),
             f"{_E}isa/matrix/": (f"{_TE}isa/test_matrix.py", f"{_TE}isa/test_wgmma.py", "tests/emulator"),
         },
     ),
@@ -110,12 +160,19 @@ AREAS: dict[str, Area] = {
         (f"{_A}**/*.py",),
         {
             _A: ("tests/aot", "tests/launcher", "tests/cli"),
-            f"{_A}verify/": (f"{_TV}test_verify.py", f"{_TV}test_verify_limits.py", f"{_TV}test_verify_waiting.py",
-                             f"{_TV}test_mutate.py"),
+            f"{_A}verify/": (
+                f"{_TV}test_verify.py",
+                f"{_TV}test_verify_limits.py",
+                f"{_TV}test_verify_waiting.py",
+                f"{_TV}test_mutate.py",
+            ),
         },
     ),
-    "launcher": Area(("templates/*.h", "templates/*.c", "templates/*.c.j2"), {"templates/": ("tests/launcher", f"{_TE}driver")}),
-}  # fmt: skip
+    "launcher": Area(
+        ("templates/*.h", "templates/*.c", "templates/*.c.j2"),
+        {"templates/": ("tests/launcher", f"{_TE}driver")},
+    ),
+}
 
 
 class Planted(NamedTuple):
@@ -130,7 +187,9 @@ class Planted(NamedTuple):
 
     def __str__(self) -> str:
         changed = self.mutant.changed(self.line).strip()
-        return f"{self.file}:{self.mutant.line}  {self.mutant.kind}\n    - {self.line.strip()}\n    + {changed}"
+        return (
+            f"{self.file}:{self.mutant.line}  {self.mutant.kind}\n    - {self.line.strip()}\n    + {changed}"
+        )
 
 
 class Outcome(NamedTuple):
@@ -144,7 +203,9 @@ class Outcome(NamedTuple):
 
 def files_of(root: Path, area: Area) -> list[str]:
     """The modules of an area, with tests."""
-    found = sorted({path.relative_to(root).as_posix() for pattern in area.files for path in root.glob(pattern)})
+    found = sorted(
+        {path.relative_to(root).as_posix() for pattern in area.files for path in root.glob(pattern)}
+    )
     return [file for file in found if not file.startswith(area.without) or not area.without]
 
 
@@ -152,13 +213,19 @@ def beside(root: Path, area: Area, file: str) -> tuple[str, ...]:
     """The tests that lie beside a module: one of its own name first, then those of its folder."""
     prefix = max((prefix for prefix in area.tests if file.startswith(prefix)), key=len)
     stem = Path(file).stem
-    named = [path.relative_to(root).as_posix() for folder in area.tests[prefix] if (root / folder).is_dir()
-             for path in sorted((root / folder).glob(f"*{stem}.*")) if path.stem in (stem, f"test_{stem}")]  # fmt: skip
+    named = [
+        path.relative_to(root).as_posix()
+        for folder in area.tests[prefix]
+        if (root / folder).is_dir()
+        for path in sorted((root / folder).glob(f"*{stem}.*"))
+        if path.stem in (stem, f"test_{stem}")
+    ]
     return tuple(dict.fromkeys([*named, *area.tests[prefix]]))
 
 
 def chosen(root: Path, areas: dict[str, Area], count: int, seed: int, marks: Iterable[dict]) -> list[Planted]:
-    """As many mistakes in each area, of all kinds alike and at most one for a line; in the order of the areas and files."""
+    """As many mistakes in each area, of all kinds alike and at most one for a line; in the order of the areas
+    and files."""
     marked = {(mark["file"], mark["line"], mark["becomes"]) for mark in marks}
     picked: list[Planted] = []
     for number, (name, area) in enumerate(areas.items()):
@@ -176,10 +243,13 @@ def chosen(root: Path, areas: dict[str, Area], count: int, seed: int, marks: Ite
 
 
 def _spread(root: Path, kinds: dict[str, list[Planted]], count: int, seed: int) -> list[Planted]:
-    """Takes from the kinds in turn.  The order in a kind is that of digests of the lines: another line changes nothing in it."""
+    """Takes from the kinds in turn.  The order in a kind is that of digests of the lines: another line
+    changes nothing in it."""
 
     def digest(planted: Planted) -> bytes:
-        return sha256(f"{seed} {planted.file} {planted.line.strip()} {planted.mutant.changed(planted.line)}".encode()).digest()
+        return sha256(
+            f"{seed} {planted.file} {planted.line.strip()} {planted.mutant.changed(planted.line)}".encode()
+        ).digest()
 
     found: dict[tuple[str, int], Planted] = {}
     left = {kind: sorted(all_, key=digest, reverse=True) for kind, all_ in sorted(kinds.items())}
@@ -216,7 +286,11 @@ class Tree:
         """Runs the tests of which nothing is noted yet, and shows how they go."""
         several = ["-n", str(jobs)] if jobs > 1 else []
         status = self._pytest([*several, f"--note={notes}", *tests], None)
-        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if status not in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
             sys.exit(f"error: pytest ends with status {status} where nothing is wrong")
 
     def tested(self, tests: Sequence[Note], limit: float, collected: Sequence[Note] = ()) -> Tested:
@@ -231,17 +305,33 @@ class Tree:
         return Tested(status, "" if status == 0 else running, time.monotonic() - started)
 
     def _pytest(self, arguments: Sequence[str], limit: float | None) -> int | None:
-        """Its exit status, below 0 a signal, None where the limit was reached.  Without one its output is shown."""
-        scratch = self.folder.with_name(f"{self.folder.name}.scratch")  # beside: messages shorten paths below the current folder
+        """Its exit status, below 0 a signal, None where the limit was reached.  Without one its output is
+        shown."""
+        scratch = self.folder.with_name(
+            f"{self.folder.name}.scratch"
+        )  # beside: messages shorten paths below the current folder
         scratch.mkdir()
         path = f"{self.folder}:{Path(__file__).parent}"
         own = {"PYTHONPATH": path, "KBUILD_CACHE_DIR": f"{scratch}/cache", "TMPDIR": str(scratch)}
         plugins = ["-p", "no:cacheprovider", "-p", "self_tests_plugin"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", "--rootdir=.", *plugins, "--no-header", "--tb=line", *arguments],
-            cwd=self.folder, env={**os.environ, **own}, start_new_session=True,
-            stdout=subprocess.DEVNULL if limit else None, stderr=subprocess.STDOUT if limit else None,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--rootdir=.",
+                *plugins,
+                "--no-header",
+                "--tb=line",
+                *arguments,
+            ],
+            cwd=self.folder,
+            env={**os.environ, **own},
+            start_new_session=True,
+            stdout=subprocess.DEVNULL if limit else None,
+            stderr=subprocess.STDOUT if limit else None,
+        )
         try:
             return process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -270,7 +360,9 @@ class Tested(NamedTuple):
 class Campaign:
     """Runs the tests of planted mistakes, each in one of `jobs` copies of the tree."""
 
-    def __init__(self, root: Path, folder: Path, jobs: int = 1, timeout: float = 600.0, most: float = 150.0) -> None:
+    def __init__(
+        self, root: Path, folder: Path, jobs: int = 1, timeout: float = 600.0, most: float = 150.0
+    ) -> None:
         self.timeout, self.most = timeout, most
         self.trees: Queue[Tree] = Queue()
         self.notes: dict[str, Note] = {}
@@ -314,12 +406,18 @@ class Campaign:
         finally:
             tree.write(planted.file, right)
         if end.status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return Outcome(planted, False, f"{len(tests)} tests, {sum(note.seconds for note in tests):.0f} s", end.seconds)
+            return Outcome(
+                planted,
+                False,
+                f"{len(tests)} tests, {sum(note.seconds for note in tests):.0f} s",
+                end.seconds,
+            )
         how = f"no end: {end.last}" if end.is_late else end.last
         return Outcome(planted, True if self._pass(tree, end.last, tests) else None, how, end.seconds)
 
     def _pass(self, tree: Tree, last: str, tests: Sequence[Note]) -> bool:
-        """Whether a test passes alone where nothing is wrong; where none began, whether the first does, all files read."""
+        """Whether a test passes alone where nothing is wrong; where none began, whether the first does, all
+        files read."""
         began = last in self.notes
         key = last if began else " ".join(sorted({file_of(note.test) for note in tests}))
         if key not in self.clean:
@@ -336,10 +434,15 @@ def table(outcomes: Sequence[Outcome]) -> str:
         of_area = [outcome for outcome in decided if outcome.planted.area == area]
         late = sum(outcome.how.startswith("no end") for outcome in of_area)
         caught = sum(bool(outcome.caught) for outcome in of_area)
-        lines.append(f"{area:12} {caught} of {len(of_area)} caught" + (f", {late} by running out of time" if late else ""))
+        lines.append(
+            f"{area:12} {caught} of {len(of_area)} caught"
+            + (f", {late} by running out of time" if late else "")
+        )
     survivors = [outcome for outcome in decided if not outcome.caught]
     lines += [f"survived: {outcome.planted}\n    {outcome.how}" for outcome in survivors]
-    lines += [f"not decided, fails without it, too, {o.how}: {o.planted}" for o in outcomes if o.caught is None]
+    lines += [
+        f"not decided, fails without it, too, {o.how}: {o.planted}" for o in outcomes if o.caught is None
+    ]
     caught = len(decided) - len(survivors)
     return "\n".join([*lines, f"{caught} of {len(decided)} caught ({caught / max(len(decided), 1):.1%})"])
 
@@ -357,21 +460,40 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=300, help="mistakes, in all areas together (%(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--count", type=int, default=300, help="mistakes, in all areas together (%(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--area", choices=AREAS, action="append", help="only there; may be given again")
-    parser.add_argument("--part", type=_part, default=(1, 1), metavar="I/N", help="every N-th from the I-th on, for N machines")
+    parser.add_argument(
+        "--part",
+        type=_part,
+        default=(1, 1),
+        metavar="I/N",
+        help="every N-th from the I-th on, for N machines",
+    )
     parser.add_argument("--file", default="", help="only in files whose path holds this")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds by the clock that they may take (%(default)s)")
-    parser.add_argument("--most", type=float, default=150.0, help="seconds of tests that are run for a mistake (%(default)s)")
-    parser.add_argument("--notes", type=Path, metavar="FILE", help="what is known of the tests; made or added to")
+    parser.add_argument(
+        "--timeout", type=float, default=600.0, help="seconds by the clock that they may take (%(default)s)"
+    )
+    parser.add_argument(
+        "--most", type=float, default=150.0, help="seconds of tests that are run for a mistake (%(default)s)"
+    )
+    parser.add_argument(
+        "--notes", type=Path, metavar="FILE", help="what is known of the tests; made or added to"
+    )
     parser.add_argument("--list", action="store_true", help="show the mistakes, plant none")
     options = parser.parse_args()
     areas = {name: area for name, area in AREAS.items() if not options.area or name in options.area}
     if options.file:
-        held = {name: tuple(file for file in files_of(ROOT, area) if options.file in file) for name, area in areas.items()}
+        held = {
+            name: tuple(file for file in files_of(ROOT, area) if options.file in file)
+            for name, area in areas.items()
+        }
         areas = {name: areas[name]._replace(files=files) for name, files in held.items() if files}
     part, parts = options.part
     mutants = chosen(ROOT, areas, options.count, options.seed, read_marks())[part - 1 :: parts]

@@ -2,8 +2,8 @@
 
     python bench/mutate_zoo.py [--group sync|logic] [--limit N] [NAME ...]
 
-For each kernel and architecture it runs the unchanged PTX under all adversaries, then the mutants (kbuild.emulator.mutate), and
-prints survivors and the share of each kind that was caught.
+For each kernel and architecture it runs the unchanged PTX under all adversaries, then the mutants
+(kbuild.emulator.mutate), and prints survivors and the share of each kind that was caught.
 """
 
 from __future__ import annotations
@@ -30,23 +30,52 @@ from kbuild.emulator.mutate.campaign import SURVIVED
 ROUNDS = (1, 2, 3, 4, 5, 6, 7)
 """Times around a loop: up to twice the depth of its pipeline, and once more."""
 DRAWS = 8
-"""Times that kernels without such a loop are run, each time on other data: the greatest number has to be everywhere once."""
+"""Times that kernels without such a loop are run, each time on other data: the greatest number has to be
+everywhere once."""
 FAMILIES: dict[str, list[ZooCase]] = {
     "dot_loop": [cases_products._loop("dot_loop", "float16", 64, 64, 32, 32 * n, stages=3) for n in ROUNDS],
-    "dot_loop_4_stages": [cases_products._loop("dot_loop", "bf16", 64, 64, 32, 32 * n, stages=4) for n in (*ROUNDS, 9)],
+    "dot_loop_4_stages": [
+        cases_products._loop("dot_loop", "bf16", 64, 64, 32, 32 * n, stages=4) for n in (*ROUNDS, 9)
+    ],
     "dot_loop_tf32": [cases_products._loop("dot_loop", "float32", 64, 32, 32, 32 * n) for n in ROUNDS],
     "matmul": [cases_products._matmul("matmul", "float16", 64, 128, 32 * n, (64, 64, 32)) for n in ROUNDS],
-    "matmul_one_stage": [cases_products._matmul("matmul", "float16", 64, 64, 32 * n, (64, 64, 32), stages=1) for n in ROUNDS[:4]],
-    "descriptors": [cases_products._descriptors("descriptors", 64, 64, 32 * n, 256, (64, 64, 32)) for n in ROUNDS],
-    "specialized": [cases_products._specialized("specialized", 128, 128, 64 * n, (64, 64, 64), 2, 4, 3) for n in ROUNDS],
+    "matmul_one_stage": [
+        cases_products._matmul("matmul", "float16", 64, 64, 32 * n, (64, 64, 32), stages=1)
+        for n in ROUNDS[:4]
+    ],
+    "descriptors": [
+        cases_products._descriptors("descriptors", 64, 64, 32 * n, 256, (64, 64, 32)) for n in ROUNDS
+    ],
+    "specialized": [
+        cases_products._specialized("specialized", 128, 128, 64 * n, (64, 64, 64), 2, 4, 3) for n in ROUNDS
+    ],
     "clusters": [cases_products._clustered("clusters", 2, 2, False, False, 128, 64 * n, 3) for n in ROUNDS],
-    "attention": [cases_products._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)],
-    "attention_causal": [cases_products._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]],
-    **{name: [CASES[name]] * DRAWS for name in (
-        "reduce_across_warps", "reduce_columns", "reduce_all", "scan_across_warps", "scan_columns", "sort_up", "count_values",
-        "transpose", "permute", "flip", "atomic_histogram", "locked_sum", "dot_chain", "dot_batch",
-    )},
-}  # fmt: skip
+    "attention": [
+        cases_products._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)
+    ],
+    "attention_causal": [
+        cases_products._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]
+    ],
+    **{
+        name: [CASES[name]] * DRAWS
+        for name in (
+            "reduce_across_warps",
+            "reduce_columns",
+            "reduce_all",
+            "scan_across_warps",
+            "scan_columns",
+            "sort_up",
+            "count_values",
+            "transpose",
+            "permute",
+            "flip",
+            "atomic_histogram",
+            "locked_sum",
+            "dot_chain",
+            "dot_batch",
+        )
+    },
+}
 
 
 def subjects(name: str) -> Iterator[Subject]:
@@ -56,13 +85,27 @@ def subjects(name: str) -> Iterator[Subject]:
     signature = first.signature(first.make(np.random.default_rng(0)))
     for arch in first.archs:
         artifact = kbuild.compile(
-            first.source, signature=signature, constexprs=first.constexprs, target=arch, lineinfo=True, stop="ptx",
+            first.source,
+            signature=signature,
+            constexprs=first.constexprs,
+            target=arch,
+            lineinfo=True,
+            stop="ptx",
             **first.options(arch),
-        )  # fmt: skip
+        )
         facts = artifact.metadata
-        launches = [launch(case, facts.params, number) for number, case in enumerate(cases)
-                    if case.signature(case.make(np.random.default_rng(0))) == signature]  # fmt: skip
-        yield Subject(f"{name} {arch}", load(artifact.asm["ptx"], facts.name), facts.warps, facts.shared, tuple(launches))
+        launches = [
+            launch(case, facts.params, number)
+            for number, case in enumerate(cases)
+            if case.signature(case.make(np.random.default_rng(0))) == signature
+        ]
+        yield Subject(
+            f"{name} {arch}",
+            load(artifact.asm["ptx"], facts.name),
+            facts.warps,
+            facts.shared,
+            tuple(launches),
+        )
 
 
 def launch(case: ZooCase, parameters: Sequence[tuple[str, str]], number: int) -> Case:
@@ -86,7 +129,9 @@ def launch(case: ZooCase, parameters: Sequence[tuple[str, str]], number: int) ->
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FAMILIES)}")
     options.add_argument("--group", choices=("sync", "logic"), default="sync")
     options.add_argument("--limit", type=int, default=None, metavar="N", help="mutants of each kind")
@@ -101,7 +146,9 @@ def main() -> int:
             found = list(campaign(subject, chosen.limit, operators))
             results += found
             taken = time.monotonic() - started
-            print(f"{subject.name}: {len(subject.cases)} cases, {len(found)} mutants, {taken:.0f} s", flush=True)
+            print(
+                f"{subject.name}: {len(subject.cases)} cases, {len(found)} mutants, {taken:.0f} s", flush=True
+            )
             for result in found:
                 if result.state == SURVIVED:
                     print(f"    {result}", flush=True)

@@ -1,4 +1,5 @@
-"""Kernels that Triton compiles for the emulator; run by a Python that has Triton: `python bench/peer_kernels.py FOLDER ARCH …`.
+"""Kernels that Triton compiles for the emulator; run by a Python that has Triton: `python
+bench/peer_kernels.py FOLDER ARCH …`.
 
 Writes `NAME.ARCH.ptx` and `NAME.ARCH.json`, the facts of its launch, for every case.  Needs no GPU.
 """
@@ -26,12 +27,15 @@ def matmul(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, SPECI
 
 
 @triton.jit
-def matmul_descriptors(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, SPECIALIZED: tl.constexpr):
+def matmul_descriptors(
+    a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, SPECIALIZED: tl.constexpr
+):
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [M, BK])
     right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BK, N])
     out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [M, N])
     total = tl.zeros((M, N), tl.float32)
-    # Not [0, 0]: where both coordinates are one value, Triton 3.6 moves the second half of the rows along both dimensions.
+    # Not [0, 0]: where both coordinates are one value, Triton 3.6 moves the second half of the rows along
+    # both dimensions.
     row, column = tl.program_id(0) * M, tl.program_id(1) * N
     for k in tl.range(0, K, BK, warp_specialize=SPECIALIZED):
         total = tl.dot(left.load([row, k]), right.load([k, column]), total)
@@ -172,26 +176,54 @@ CASES = {
     "matmul e5m2": _product(matmul, "fp8e5", "fp32", bk=64),
     "matmul e4m3": _product(matmul, "fp8e4nv", "fp32", bk=64, sm_90_only=True),
     "matmul TMA": _product(matmul_descriptors, "fp16", "fp16", bk=64, sm_90_only=True),
-    "matmul TMA specialised": _product(matmul_descriptors, "fp16", "fp16", 128, 128, 64, True, sm_90_only=True),
-    "attention": (attention, {"q": "*fp16", "k": "*fp16", "v": "*fp16", "out": "*fp32", "scale": "fp32", "L": "i32"},
-                  {"M": 64, "N": 32, "D": 64}, {}),
-    "dot and sum": (dot_and_sum, {"a": "*fp16", "b": "*fp16", "c": "*fp32", "sums": "*fp32", "K": "i32"},
-                    {"M": 64, "N": 64, "BK": 32}, {}),
-    **{f"reduce axis {axis}": (reduce, {**F32, "sums": "*fp32", "maxima": "*fp32", "places": "*i32"},
-                               {"M": 64, "N": 32, "AXIS": axis}, {}) for axis in (0, 1)},
-    **{f"scan axis {axis}": (scan, {**F32, "out": "*fp32"}, {"M": 32, "N": 64, "AXIS": axis}, {}) for axis in (0, 1)},
+    "matmul TMA specialised": _product(
+        matmul_descriptors, "fp16", "fp16", 128, 128, 64, True, sm_90_only=True
+    ),
+    "attention": (
+        attention,
+        {"q": "*fp16", "k": "*fp16", "v": "*fp16", "out": "*fp32", "scale": "fp32", "L": "i32"},
+        {"M": 64, "N": 32, "D": 64},
+        {},
+    ),
+    "dot and sum": (
+        dot_and_sum,
+        {"a": "*fp16", "b": "*fp16", "c": "*fp32", "sums": "*fp32", "K": "i32"},
+        {"M": 64, "N": 64, "BK": 32},
+        {},
+    ),
+    **{
+        f"reduce axis {axis}": (
+            reduce,
+            {**F32, "sums": "*fp32", "maxima": "*fp32", "places": "*i32"},
+            {"M": 64, "N": 32, "AXIS": axis},
+            {},
+        )
+        for axis in (0, 1)
+    },
+    **{
+        f"scan axis {axis}": (scan, {**F32, "out": "*fp32"}, {"M": 32, "N": 64, "AXIS": axis}, {})
+        for axis in (0, 1)
+    },
     "sort": (sort, {**F32, "out": "*fp32"}, {"M": 8, "N": 64}, {}),
-    "atomics": (atomics, {"x": "*i32", "sums": "*fp32", "largest": "*i32", "count": "*i32", "old": "*i32", "n": "i32"},
-                {"BLOCK": 128}, {}),
+    "atomics": (
+        atomics,
+        {"x": "*i32", "sums": "*fp32", "largest": "*i32", "count": "*i32", "old": "*i32", "n": "i32"},
+        {"BLOCK": 128},
+        {},
+    ),
     "gather": (gather, {**F32, "index": "*i32", "out": "*fp32"}, {"M": 32, "N": 32}, {}),
     "histogram": (histogram, {"x": "*i32", "out": "*i32"}, {"N": 512, "BINS": 32}, {}),
-    "casts": (casts, {**F32, "halves": "*fp16", "brains": "*fp32", "wholes": "*i32", "bytes_": "*i8", "small": "*fp32"},
-              {"N": 256}, {}),
+    "casts": (
+        casts,
+        {**F32, "halves": "*fp16", "brains": "*fp32", "wholes": "*i32", "bytes_": "*i8", "small": "*fp32"},
+        {"N": 256},
+        {},
+    ),
     "random": (randoms, {"out": "*i32", "uniform": "*fp32", "seed": "i32"}, {"N": 256}, {}),
     "softmax": (softmax, {**F32, "out": "*fp32", "columns": "i32"}, {"BLOCK": 256}, {}),
     "integers": (integers, {"x": "*i32", "y": "*i32", "out": "*i32", "n": "i32"}, {"BLOCK": 256}, {}),
     "transpose, join": (transpose_join, {**F32, "y": "*fp32", "out": "*fp32"}, {"N": 32}, {}),
-}  # fmt: skip
+}
 
 
 def compile_case(name: str, arch: str, folder: Path) -> None:
@@ -199,17 +231,34 @@ def compile_case(name: str, arch: str, folder: Path) -> None:
     kernel, signature, constexprs, options = CASES[name]
     names = list(kernel.arg_names)
     types = {key: signature.get(key, "constexpr") for key in names}
-    aligned = {(names.index(key),): [["tt.divisibility", 16]] for key, kind in signature.items() if kind[0] == "*" or key == "K"}
-    source = ASTSource(kernel, types, {(names.index(key),): value for key, value in constexprs.items()}, aligned)
+    aligned = {
+        (names.index(key),): [["tt.divisibility", 16]]
+        for key, kind in signature.items()
+        if kind[0] == "*" or key == "K"
+    }
+    source = ASTSource(
+        kernel, types, {(names.index(key),): value for key, value in constexprs.items()}, aligned
+    )
     given = {key: value for key, value in options.items() if key != "sm_90_only"}
-    compiled = triton.compile(source, target=GPUTarget("cuda", int(arch.removeprefix("sm_")), 32), options=given)
+    compiled = triton.compile(
+        source, target=GPUTarget("cuda", int(arch.removeprefix("sm_")), 32), options=given
+    )
     facts = compiled.metadata
     path = folder / f"{name}.{arch}".replace(" ", "_")
     Path(f"{path}.ptx").write_text(compiled.asm["ptx"])
-    Path(f"{path}.json").write_text(json.dumps({
-        "name": name, "arch": arch, "arguments": list(signature), "constexprs": constexprs, "shared": facts.shared,
-        "warps": facts.num_warps, "scratch": getattr(facts, "global_scratch_size", 0),
-    }))  # fmt: skip
+    Path(f"{path}.json").write_text(
+        json.dumps(
+            {
+                "name": name,
+                "arch": arch,
+                "arguments": list(signature),
+                "constexprs": constexprs,
+                "shared": facts.shared,
+                "warps": facts.num_warps,
+                "scratch": getattr(facts, "global_scratch_size", 0),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Another compiler's PTX on kbuild's emulator: kernels of bench/peer_kernels.py, compiled by Triton, against numpy.
+"""Another compiler's PTX on kbuild's emulator: kernels of bench/peer_kernels.py, compiled by Triton, against
+numpy.
 
     python bench/peer_ptx.py PYTHON [ARCH ...] [--mutants sync|logic]
 
-PYTHON is the interpreter of an environment that has Triton; it compiles, without a GPU, and this one runs the PTX, with the race
-detector (leniently: Triton leaves fences out that today's hardware does without).  Prints a line for each case, and exits with 1
-where one is wrong.  With `--mutants sync` or `logic` it makes mistakes in that PTX instead (kbuild.emulator.mutate), and prints
-which of them are found, strictly where the PTX itself passes so.  Nothing of what Triton writes is kept.
+PYTHON is the interpreter of an environment that has Triton; it compiles, without a GPU, and this one runs the
+PTX, with the race detector (leniently: Triton leaves fences out that today's hardware does without).  Prints
+a line for each case, and exits with 1 where one is wrong.  With `--mutants sync` or `logic` it makes mistakes
+in that PTX instead (kbuild.emulator.mutate), and prints which of them are found, strictly where the PTX
+itself passes so.  Nothing of what Triton writes is kept.
 """
 
 from __future__ import annotations
@@ -34,22 +36,31 @@ from kbuild.emulator.mutate.trial import ADVERSARIES
 Arrays = dict[str, Any]
 Answers = dict[str, np.ndarray]
 KNOWN = {("dot and sum", "sm_90"): "race"}
-"""What the emulator has to find: Triton 3.6 lets a warp overwrite what others still read, where a tile feeds two operations."""
+"""What the emulator has to find: Triton 3.6 lets a warp overwrite what others still read, where a tile feeds
+two operations."""
 
 
 def whole(random: np.random.Generator, *shape: int, low: int = -3, high: int = 4) -> np.ndarray:
     return random.integers(low, high, shape).astype(np.float32)
 
 
-def matmul(kind: str, result: str = "f32", m: int = 64, n: int = 64, k: int = 320) -> Callable[..., tuple[Arrays, Answers]]:
+def matmul(
+    kind: str, result: str = "f32", m: int = 64, n: int = 64, k: int = 320
+) -> Callable[..., tuple[Arrays, Answers]]:
     """A product of whole numbers in an operand type."""
 
     def make(random: np.random.Generator) -> tuple[Arrays, Answers]:
         left, right = whole(random, m, k, low=-2, high=3), whole(random, k, n, low=-2, high=3)
-        stored = [value.astype({"i8": "i1", "f32": "f4"}[kind]) if kind in ("i8", "f32") else convert(value, "f32", kind)
-                  for value in (left, right)]  # fmt: skip
+        stored = [
+            value.astype({"i8": "i1", "f32": "f4"}[kind])
+            if kind in ("i8", "f32")
+            else convert(value, "f32", kind)
+            for value in (left, right)
+        ]
         dtype = {"f32": np.float32, "i32": np.int32, "f16": np.float16}[result]
-        return {"a": stored[0], "b": stored[1], "c": np.full((m, n), 77, dtype), "K": k}, {"c": (left @ right).astype(dtype)}
+        return {"a": stored[0], "b": stored[1], "c": np.full((m, n), 77, dtype), "K": k}, {
+            "c": (left @ right).astype(dtype)
+        }
 
     return make
 
@@ -60,7 +71,14 @@ def attention(random: np.random.Generator) -> tuple[Arrays, Answers]:
     scores = q.astype(np.float64) @ k.astype(np.float64).T * 0.125
     weights = np.exp(scores - scores.max(1, keepdims=True))
     right = weights / weights.sum(1, keepdims=True) @ v.astype(np.float64)
-    return {"q": q, "k": k, "v": v, "out": np.zeros((length, depth), np.float32), "scale": 0.125, "L": length}, {"out": right}
+    return {
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": np.zeros((length, depth), np.float32),
+        "scale": 0.125,
+        "L": length,
+    }, {"out": right}
 
 
 def dot_and_sum(random: np.random.Generator) -> tuple[Arrays, Answers]:
@@ -75,7 +93,12 @@ def reduce(axis: int) -> Callable[..., tuple[Arrays, Answers]]:
         x = whole(random, 64, 32, low=-40, high=40)
         count = x.shape[1 - axis]
         return (
-            {"x": x, "sums": np.zeros(count, "f4"), "maxima": np.zeros(count, "f4"), "places": np.zeros(count, "i4")},
+            {
+                "x": x,
+                "sums": np.zeros(count, "f4"),
+                "maxima": np.zeros(count, "f4"),
+                "places": np.zeros(count, "i4"),
+            },
             {"sums": x.sum(axis), "maxima": x.max(axis), "places": x.argmax(axis)},
         )
 
@@ -101,7 +124,12 @@ def atomics(random: np.random.Generator) -> tuple[Arrays, Answers]:
     given = {"x": x, "sums": np.zeros(8, "f4"), "largest": np.full(8, -1, "i4"), "count": count, "old": old}
     sums = np.bincount(x % 8, x, 8)
     largest = [x[x % 8 == place].max(initial=-1) for place in range(8)]
-    return {**given, "n": 300}, {"sums": sums, "largest": np.array(largest), "count": np.array([300]), "old": np.array([7])}
+    return {**given, "n": 300}, {
+        "sums": sums,
+        "largest": np.array(largest),
+        "count": np.array([300]),
+        "old": np.array([7]),
+    }
 
 
 def gather(random: np.random.Generator) -> tuple[Arrays, Answers]:
@@ -119,7 +147,13 @@ def casts(random: np.random.Generator) -> tuple[Arrays, Answers]:
     small, brains = (convert(convert(x, "f32", kind), kind, "f32") for kind in ("e5m2", "bf16"))
     kinds = {"halves": "f2", "brains": "f4", "wholes": "i4", "bytes_": "i1", "small": "f4"}
     given = {name: np.zeros(256, kind) for name, kind in kinds.items()}
-    right = {"halves": x.astype("f2"), "brains": brains, "wholes": x.astype("i4"), "bytes_": x.astype("i1"), "small": small}
+    right = {
+        "halves": x.astype("f2"),
+        "brains": brains,
+        "wholes": x.astype("i4"),
+        "bytes_": x.astype("i1"),
+        "small": small,
+    }
     return {"x": x, **given}, right
 
 
@@ -130,15 +164,25 @@ def philox(seed: int, count: int) -> np.ndarray:
     for _ in range(10):
         high, low = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
         shift, first, second = np.uint64(32), np.uint64(keys[0]), np.uint64(keys[1])
-        words = [(low >> shift) ^ words[1] ^ first, low & mask, (high >> shift) ^ words[3] ^ second, high & mask]
+        words = [
+            (low >> shift) ^ words[1] ^ first,
+            low & mask,
+            (high >> shift) ^ words[3] ^ second,
+            high & mask,
+        ]
         keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return words[0].astype(np.uint32).view(np.int32)
 
 
 def randoms(random: np.random.Generator) -> tuple[Arrays, Answers]:
     drawn = philox(1234, 256)
-    uniform = np.where(drawn < 0, -drawn.astype(np.int64) - 1, drawn).astype(np.float32) * np.float32(4.6566127342e-10)
-    return {"out": np.zeros(256, "i4"), "uniform": np.zeros(256, "f4"), "seed": 1234}, {"out": drawn, "uniform": uniform}
+    uniform = np.where(drawn < 0, -drawn.astype(np.int64) - 1, drawn).astype(np.float32) * np.float32(
+        4.6566127342e-10
+    )
+    return {"out": np.zeros(256, "i4"), "uniform": np.zeros(256, "f4"), "seed": 1234}, {
+        "out": drawn,
+        "uniform": uniform,
+    }
 
 
 def softmax(random: np.random.Generator) -> tuple[Arrays, Answers]:
@@ -148,7 +192,10 @@ def softmax(random: np.random.Generator) -> tuple[Arrays, Answers]:
 
 
 def integers(random: np.random.Generator) -> tuple[Arrays, Answers]:
-    x, y = random.integers(-(2**31), 2**31, 700).astype(np.int32), random.integers(1, 2**20, 700).astype(np.int32)
+    x, y = (
+        random.integers(-(2**31), 2**31, 700).astype(np.int32),
+        random.integers(1, 2**20, 700).astype(np.int32),
+    )
     quotient = np.trunc(x.astype(np.float64) / y).astype(np.int64)
     remainder = (x.astype(np.int64) - quotient * y).astype(np.int32)
     with np.errstate(over="ignore"):
@@ -162,13 +209,32 @@ def transpose_join(random: np.random.Generator) -> tuple[Arrays, Answers]:
 
 
 INPUTS: Mapping[str, Callable[[np.random.Generator], tuple[Arrays, Answers]]] = {
-    "matmul fp16": matmul("f16"), "matmul fp16 8 warps": matmul("f16", m=128, n=128), "matmul fp16 4 stages": matmul("f16"),
-    "matmul bf16": matmul("bf16"), "matmul tf32": matmul("f32"), "matmul i8": matmul("i8", "i32"), "matmul e5m2": matmul("e5m2"),
-    "matmul e4m3": matmul("e4m3"), "matmul TMA": matmul("f16", "f16"), "matmul TMA specialised": matmul("f16", "f16", 128, 128),
-    "attention": attention, "dot and sum": dot_and_sum, "reduce axis 0": reduce(0), "reduce axis 1": reduce(1),
-    "scan axis 0": scan(0), "scan axis 1": scan(1), "sort": sort, "atomics": atomics, "gather": gather, "histogram": histogram,
-    "casts": casts, "random": randoms, "softmax": softmax, "integers": integers, "transpose, join": transpose_join,
-}  # fmt: skip
+    "matmul fp16": matmul("f16"),
+    "matmul fp16 8 warps": matmul("f16", m=128, n=128),
+    "matmul fp16 4 stages": matmul("f16"),
+    "matmul bf16": matmul("bf16"),
+    "matmul tf32": matmul("f32"),
+    "matmul i8": matmul("i8", "i32"),
+    "matmul e5m2": matmul("e5m2"),
+    "matmul e4m3": matmul("e4m3"),
+    "matmul TMA": matmul("f16", "f16"),
+    "matmul TMA specialised": matmul("f16", "f16", 128, 128),
+    "attention": attention,
+    "dot and sum": dot_and_sum,
+    "reduce axis 0": reduce(0),
+    "reduce axis 1": reduce(1),
+    "scan axis 0": scan(0),
+    "scan axis 1": scan(1),
+    "sort": sort,
+    "atomics": atomics,
+    "gather": gather,
+    "histogram": histogram,
+    "casts": casts,
+    "random": randoms,
+    "softmax": softmax,
+    "integers": integers,
+    "transpose, join": transpose_join,
+}
 MUTANTS = 4
 """Mutants of each kind of a kernel that are tried."""
 GRIDS = {"attention": 2, "atomics": 3, "softmax": 3, "integers": 3}
@@ -228,17 +294,31 @@ def main(python: str, group: str, archs: list[str]) -> int:
                 strict = replace(tried, checks="strict")
                 tried = tried if check(strict) else strict
                 operators = [operator for operator in OPERATORS if operator.group == group]
-                found = [] if (facts["name"], facts["arch"]) in KNOWN else list(campaign(tried, MUTANTS, operators))
+                found = (
+                    []
+                    if (facts["name"], facts["arch"]) in KNOWN
+                    else list(campaign(tried, MUTANTS, operators))
+                )
                 print(f"{tried.name}: {len(found)} mutants, {time.monotonic() - started:.0f} s", flush=True)
-                print(*(f"    {result}" for result in found if result.state == SURVIVED), sep="\n", end="\n" * bool(found))
+                print(
+                    *(f"    {result}" for result in found if result.state == SURVIVED),
+                    sep="\n",
+                    end="\n" * bool(found),
+                )
                 results += found
                 continue
             problem = check(tried)
             expected = KNOWN.get((facts["name"], facts["arch"]), "")
             fine = problem.startswith(expected) if expected else not problem
             wrong += not fine
-            what = f"finds the known {expected}" if expected and fine else problem or f"right in {len(ADVERSARIES)} runs"
-            print(f"{facts['arch']}  {facts['name']:24} {time.monotonic() - started:5.1f} s  {what}", flush=True)
+            what = (
+                f"finds the known {expected}"
+                if expected and fine
+                else problem or f"right in {len(ADVERSARIES)} runs"
+            )
+            print(
+                f"{facts['arch']}  {facts['name']:24} {time.monotonic() - started:5.1f} s  {what}", flush=True
+            )
     if group:
         print(table(results))
         return 0
@@ -248,10 +328,16 @@ def main(python: str, group: str, archs: list[str]) -> int:
 
 def options() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("python", help="interpreter of an environment that has Triton")
-    parser.add_argument("archs", nargs="*", metavar="ARCH", default=["sm_80", "sm_90"], help="sm_80, sm_90 (default: both)")
-    parser.add_argument("--mutants", choices=("sync", "logic"), default="", help="make such mistakes, and say which are found")
+    parser.add_argument(
+        "archs", nargs="*", metavar="ARCH", default=["sm_80", "sm_90"], help="sm_80, sm_90 (default: both)"
+    )
+    parser.add_argument(
+        "--mutants", choices=("sync", "logic"), default="", help="make such mistakes, and say which are found"
+    )
     found = parser.parse_args()
     if shutil.which(found.python) is None:
         parser.error(f"there is no interpreter {found.python}")

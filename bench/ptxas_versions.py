@@ -3,13 +3,15 @@
     python bench/ptxas_versions.py                            every version that is installed, on the PTX of the last build
     python bench/ptxas_versions.py --ptx FOLDER 12.9 /opt/cuda/bin/ptxas
 
-The PTX is that for the ptxas of the build: what is made for versions from 13.3 on is refused by earlier ones where they overwrite
-operands, and what is made for those (`KBUILD_PTXAS=… kbuild build`) by none.
+The PTX is that for the ptxas of the build: what is made for versions from 13.3 on is refused by earlier ones
+where they overwrite operands, and what is made for those (`KBUILD_PTXAS=… kbuild build`) by none.
 
-Registers are means of the variants that all versions make code for; spilled bytes, instructions, seconds, and variants that are
-refused (a cubin that does not fit its PTX, for one) are sums.  What a version does to the time on a GPU takes a wheel of each:
+Registers are means of the variants that all versions make code for; spilled bytes, instructions, seconds, and
+variants that are refused (a cubin that does not fit its PTX, for one) are sums.  What a version does to the
+time on a GPU takes a wheel of each:
 
-    KBUILD_PTXAS=… kbuild build -o old; KBUILD_PTXAS=… kbuild build -o new; python bench/wheels.py old/*.whl new/*.whl
+    KBUILD_PTXAS=… kbuild build -o old; KBUILD_PTXAS=… kbuild build -o new; python bench/wheels.py old/*.whl
+    new/*.whl
 """
 
 from __future__ import annotations
@@ -48,9 +50,13 @@ class Code(NamedTuple):
 
 def main() -> None:
     """Parse the command line and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("versions", nargs="*", help="versions that are installed, or paths of programs")
-    parser.add_argument("--ptx", type=Path, default=ROOT / "build", help="folder with PTX files, at any depth")
+    parser.add_argument(
+        "--ptx", type=Path, default=ROOT / "build", help="folder with PTX files, at any depth"
+    )
     parser.add_argument("--every", type=int, default=1, help="take one file in so many")
     options = parser.parse_args()
     there = installed_ptxas()
@@ -60,7 +66,10 @@ def main() -> None:
     if not files:
         parser.error(f"{options.ptx} has no PTX: run kbuild build")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = {ptxas_version(tool): list(pool.map(lambda file, tool=tool: code_of(file, tool), files)) for tool in tools}
+        made = {
+            ptxas_version(tool): list(pool.map(lambda file, tool=tool: code_of(file, tool), files))
+            for tool in tools
+        }
     print("\n".join(table(made)))
 
 
@@ -76,7 +85,9 @@ def code_of(file: Path, ptxas: str) -> Code:
     except ToolError as error:
         return Code(group, refused=f"{file.name}: {error}")
     seconds = time.perf_counter() - started
-    instructions = sum(len(section.data) // BYTES for section in sections(cubin) if section.name.startswith(".text."))
+    instructions = sum(
+        len(section.data) // BYTES for section in sections(cubin) if section.name.startswith(".text.")
+    )
     return Code(group, facts.registers, facts.spill_stores + facts.spill_loads, instructions, seconds)
 
 

@@ -1,6 +1,7 @@
-"""The rows of `bench/gpu.py` as text: a line for each, geometric means by group, the README's table, and a plot.
+"""The rows of `bench/gpu.py` as text: a line for each, geometric means by group, the README's table, and a
+plot.
 
-    python bench/report.py out.json … [--markdown | --readme README.md] [--plot docs/speed.svg]
+python bench/report.py out.json … [--markdown | --readme README.md] [--plot docs/speed.svg]
 """
 
 from __future__ import annotations
@@ -15,36 +16,66 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-"""`group`, `shape`, `us`, `error`, `rate` (GB/s or GFLOP/s), `unit`, `right`, `peers` (microseconds by name) and their
-`errors`; where memory is the limit `bytes`, and from LARGE on `copy`, the microseconds of a device copy that moves as many."""
+"""`group`, `shape`, `us`, `error`, `rate` (GB/s or GFLOP/s), `unit`, `right`, `peers` (microseconds by name)
+and their `errors`; where memory is the limit `bytes`, and from LARGE on `copy`, the microseconds of a device
+copy that moves as many."""
 
 LARGE = 256e6
 """Bytes from which on a kernel is held against the device's copy."""
-_SQUARE = [f"{size} {dtype}{order}" for size, dtype in (("4096x4096x4096", "float16"), ("8192x8192x8192", "float16"),
-           ("1024x1024x1024", "float16"), ("8192x8192x8192", "bfloat16"), ("4096x4096x4096", "float32"),
-           ("16x8192x8192", "float16"), ("4096x14336x4096", "bfloat16")) for order in ("", " B^T")]  # fmt: skip
-_ROWS = ["4096x1000 float16", "4096x4096 float16", "8192x8192 float16", "4096x32768 bfloat16", "4096x4096 float32"]
-_HEADS = ["Z1 H32 N2048 D128", "Z1 H32 N4096 D128", "Z16 H12 N512 D64", "Z4 H16 N8192 D64", "Z2 H16 N8192 D128",
-          "Z1 H16 N16384 D128"]  # fmt: skip
+_SQUARE = [
+    f"{size} {dtype}{order}"
+    for size, dtype in (
+        ("4096x4096x4096", "float16"),
+        ("8192x8192x8192", "float16"),
+        ("1024x1024x1024", "float16"),
+        ("8192x8192x8192", "bfloat16"),
+        ("4096x4096x4096", "float32"),
+        ("16x8192x8192", "float16"),
+        ("4096x14336x4096", "bfloat16"),
+    )
+    for order in ("", " B^T")
+]
+_ROWS = [
+    "4096x1000 float16",
+    "4096x4096 float16",
+    "8192x8192 float16",
+    "4096x32768 bfloat16",
+    "4096x4096 float32",
+]
+_HEADS = [
+    "Z1 H32 N2048 D128",
+    "Z1 H32 N4096 D128",
+    "Z16 H12 N512 D64",
+    "Z4 H16 N8192 D64",
+    "Z2 H16 N8192 D128",
+    "Z1 H16 N16384 D128",
+]
 TARGETS = {
     "add": {"float32 n=2^26"},
     "sum": {"float32 n=2^26, two launches"},
     "softmax": set(_ROWS),
     "layer_norm": set(_ROWS),
     "launch": {"vector_add, host time of a call"},
-    "matmul": {*_SQUARE, "8192x8192x512 float16 B^T", "8192x8192x8192 float8_e4m3fn B^T",
-               "4096x4096x4096 float16 B^T, persistent", "8192x8192x8192 float16 B^T, persistent"},
+    "matmul": {
+        *_SQUARE,
+        "8192x8192x512 float16 B^T",
+        "8192x8192x8192 float8_e4m3fn B^T",
+        "4096x4096x4096 float16 B^T, persistent",
+        "8192x8192x8192 float16 B^T, persistent",
+    },
     "attention": {f"{heads} {mask} float16" for heads in _HEADS for mask in ("full", "causal")},
-}  # fmt: skip
-"""The rows that figures of the peers had been taken of before there was a compiler: those that it has to win.  All others were
-chosen later."""
+}
+"""The rows that figures of the peers had been taken of before there was a compiler: those that it has to win.
+All others were chosen later."""
 _TABLES = re.compile(r"^\| kernel \|.*\n(\|.*\n)+\n\| geometric mean of .*\n(\|.*\n)+", re.MULTILINE)
 _COLOURS = {"triton": "#3b7dd8", "cublas": "#2e9e5b", "cudnn": "#2e9e5b", "torch": "#b0b0b0"}
 
 
 def main() -> None:
     """Print the table of a run, which may have been made in parts, and draw its plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("json", type=Path, nargs="+")
     parser.add_argument("--markdown", action="store_true", help="as the README has it")
     parser.add_argument("--readme", type=Path, help="put both tables in place of those in this file")
@@ -64,9 +95,13 @@ def main() -> None:
 
 
 def line_of(row: Row, copy: float = 0.0) -> str:
-    """One row; (1.20x) means that the peer takes 1.2 times as long.  `copy` is the highest rate of a device copy, if known."""
+    """One row; (1.20x) means that the peer takes 1.2 times as long.  `copy` is the highest rate of a device
+    copy, if known."""
     errors = {name: f" err {error:.2e}" for name, error in row["errors"].items()}
-    peers = "  ".join(f"{name} {us:9.2f} us ({us / row['us']:.2f}x){errors.get(name, '')}" for name, us in row["peers"].items())
+    peers = "  ".join(
+        f"{name} {us:9.2f} us ({us / row['us']:.2f}x){errors.get(name, '')}"
+        for name, us in row["peers"].items()
+    )
     mark = "" if row["right"] else "  WRONG"
     share = f"  {row['copy'] / row['us']:.2f} of copy" if "copy" in row else ""
     if share and copy:
@@ -98,7 +133,9 @@ def copy_rate(rows: Iterable[Row]) -> float:
 def render(rows: Sequence[Row]) -> str:
     """All rows, then the means."""
     copy = copy_rate(rows)
-    title = "kbuild against its peers; (1.20x): the peer takes 1.20 times as long; *: the rows that it has to win"
+    title = (
+        "kbuild against its peers; (1.20x): the peer takes 1.20 times as long; *: the rows that it has to win"
+    )
     wanted = {(group, peer): rest for group, peer, *rest in summary(filter(is_target, rows))}
     means = []
     for group, peer, mean, count, least in summary(rows):
@@ -110,7 +147,8 @@ def render(rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Iterable[Row]) -> list[tuple[str, str, float, int, float]]:
-    """For each group and peer: geometric mean of the peer's time over ours, how many rows, and the least ratio.
+    """For each group and peer: geometric mean of the peer's time over ours, how many rows, and the least
+    ratio.
 
     The groups without tensor cores count together as well, as `memory`.
     """
@@ -127,20 +165,42 @@ def summary(rows: Iterable[Row]) -> list[tuple[str, str, float, int, float]]:
 def markdown(rows: Sequence[Row]) -> str:
     """The README's table, and the means."""
     names = {"cublas": "cuBLAS", "cudnn": "cuDNN"}
-    lines = ["| kernel | shape | µs | rate | of copy | Triton | vendor | error | Triton's, vendor's |",
-             "|---|---|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
+    lines = [
+        "| kernel | shape | µs | rate | of copy | Triton | vendor | error | Triton's, vendor's |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
     for row in rows:
         ratios = {name: f"{us / row['us']:.2f}" for name, us in row["peers"].items()}
-        others = ", ".join(f"{names.get(name, name)} {ratio}" for name, ratio in ratios.items() if name != "triton")
+        others = ", ".join(
+            f"{names.get(name, name)} {ratio}" for name, ratio in ratios.items() if name != "triton"
+        )
         rate = f"{rate_of(row):.0f} {row['unit']}" if row["unit"] else ""
         share = f"{row['copy'] / row['us']:.2f}" if "copy" in row else ""
-        cells = (row["group"], starred(row).replace("*", "★"), f"{row['us']:.1f}", rate, share, ratios.get("triton", ""), others,
-                 _power(row["error"]) if row["errors"] else "", ", ".join(map(_power, row["errors"].values())))  # fmt: skip
+        cells = (
+            row["group"],
+            starred(row).replace("*", "★"),
+            f"{row['us']:.1f}",
+            rate,
+            share,
+            ratios.get("triton", ""),
+            others,
+            _power(row["error"]) if row["errors"] else "",
+            ", ".join(map(_power, row["errors"].values())),
+        )
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| geometric mean of | against | all rows | least | rows with ★ | least |", "|---|---|--:|--:|--:|--:|"]
-    wanted = {(group, peer): f"{mean:.2f} | {least:.2f}" for group, peer, mean, _, least in summary(filter(is_target, rows))}
+    lines += [
+        "",
+        "| geometric mean of | against | all rows | least | rows with ★ | least |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    wanted = {
+        (group, peer): f"{mean:.2f} | {least:.2f}"
+        for group, peer, mean, _, least in summary(filter(is_target, rows))
+    }
     for group, peer, mean, _, least in summary(rows):
-        lines.append(f"| {group} | {names.get(peer, peer)} | {mean:.2f} | {least:.2f} | {wanted.get((group, peer), ' | ')} |")
+        lines.append(
+            f"| {group} | {names.get(peer, peer)} | {mean:.2f} | {least:.2f} | {wanted.get((group, peer), ' | ')} |"
+        )
     return "\n".join(lines)
 
 
@@ -161,12 +221,21 @@ def plot(rows: Sequence[Row], device: str) -> str:
         for name, us in row["peers"].items():
             ratio = us / row["us"]
             colour = _COLOURS.get(name, "#888888")
-            body.append(f'<rect x="{left}" y="{y}" width="{min(ratio, most) * scale:.1f}" height="{bar - 1}" fill="{colour}"/>')
+            body.append(
+                f'<rect x="{left}" y="{y}" width="{min(ratio, most) * scale:.1f}" height="{bar - 1}" fill="{colour}"/>'
+            )
             body.append(_text(left + min(ratio, most) * scale + 4, y + 8, f"{ratio:.2f}", "start"))
             y += bar
         y += 5
     line = left + scale
-    head = [_text(left, 16, f"{device}: time of the peer / time of kbuild (longer is better for kbuild; ★: to be won)", "start")]
+    head = [
+        _text(
+            left,
+            16,
+            f"{device}: time of the peer / time of kbuild (longer is better for kbuild; ★: to be won)",
+            "start",
+        )
+    ]
     legend = left
     for name, colour in (("Triton", "#3b7dd8"), ("cuBLAS, cuDNN", "#2e9e5b"), ("torch", "#b0b0b0")):
         head.append(f'<rect x="{legend}" y="24" width="10" height="10" fill="{colour}"/>')
@@ -176,7 +245,9 @@ def plot(rows: Sequence[Row], device: str) -> str:
     size = f'width="{left + width + 60}" height="{y + 10}"'
     style = 'font-family="sans-serif" font-size="10"'
     background = '<rect width="100%" height="100%" fill="white"/>'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', background, *head, *body, "</svg>", ""])
+    return "\n".join(
+        [f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', background, *head, *body, "</svg>", ""]
+    )
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

@@ -1,7 +1,9 @@
-"""Small mistakes for kbuild's own modules: each is an edit of one line, found by the syntax (Python) or by the text (C).
+"""Small mistakes for kbuild's own modules: each is an edit of one line, found by the syntax (Python) or by
+the text (C).
 
-`of_python(text)` and `of_c(text)` list all that a file offers, by lines; `Mutant.planted(text)` is the file with one of them.
-Left out is what means nothing to a result: documentation, annotations, decorators, assertions, messages of errors.
+`of_python(text)` and `of_c(text)` list all that a file offers, by lines; `Mutant.planted(text)` is the file
+with one of them. Left out is what means nothing to a result: documentation, annotations, decorators,
+assertions, messages of errors.
 """
 
 from __future__ import annotations
@@ -34,19 +36,55 @@ class Mutant(NamedTuple):
 
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
-    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"),
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"),
+    ast.In: ("in", "not in"),
     ast.NotIn: ("not in", "in"),
-}  # fmt: skip
+}
 _OPERATORS: dict[type[ast.operator], tuple[str, str]] = {
-    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "+"), ast.FloorDiv: ("//", "*"), ast.Div: ("/", "*"),
-    ast.Mod: ("%", "//"), ast.LShift: ("<<", ">>"), ast.RShift: (">>", "<<"), ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"),
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "+"),
+    ast.FloorDiv: ("//", "*"),
+    ast.Div: ("/", "*"),
+    ast.Mod: ("%", "//"),
+    ast.LShift: ("<<", ">>"),
+    ast.RShift: (">>", "<<"),
+    ast.BitAnd: ("&", "|"),
+    ast.BitOr: ("|", "&"),
     ast.BitXor: ("^", "|"),
-}  # fmt: skip
+}
 _ORDER_IS_ALL_THE_SAME = {
-    "min", "max", "gcd", "lcm", "isinstance", "zip", "and_", "or_", "xor", "add", "multiply", "maximum", "minimum",
-    "fmax", "fmin", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor", "equal", "not_equal", "array_equal",
-}  # fmt: skip
+    "min",
+    "max",
+    "gcd",
+    "lcm",
+    "isinstance",
+    "zip",
+    "and_",
+    "or_",
+    "xor",
+    "add",
+    "multiply",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "logical_and",
+    "logical_or",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "equal",
+    "not_equal",
+    "array_equal",
+}
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -79,12 +117,16 @@ class _Finder:
         """The nodes that mean something to a result."""
         yield node
         for name, value in ast.iter_fields(node):
-            if name in ("annotation", "returns", "decorator_list", "type_params") or isinstance(node, ast.Assert):
+            if name in ("annotation", "returns", "decorator_list", "type_params") or isinstance(
+                node, ast.Assert
+            ):
                 continue
             for child in value if isinstance(value, list) else [value]:
                 is_text = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
                 is_error = isinstance(child, ast.Call) and isinstance(node, ast.Raise)
-                if isinstance(child, ast.AST) and not (is_text or is_error or isinstance(child, ast.JoinedStr)):
+                if isinstance(child, ast.AST) and not (
+                    is_text or is_error or isinstance(child, ast.JoinedStr)
+                ):
                     yield from self._nodes(child)
 
     def _of(self, node: ast.AST) -> Iterator[Mutant]:
@@ -112,7 +154,9 @@ class _Finder:
                 yield from self._whole("guard negated", test, f"not ({self._text(test)})")
             case ast.comprehension(ifs=[test, *_]):
                 yield from self._whole("guard dropped", test, "True")
-            case ast.match_case(pattern=pattern, guard=None) if not isinstance(pattern, ast.MatchAs) or pattern.pattern:
+            case ast.match_case(pattern=pattern, guard=None) if (
+                not isinstance(pattern, ast.MatchAs) or pattern.pattern
+            ):
                 yield from self._whole("dropped case", pattern, f"{self._text(pattern)} if False")
             case ast.match_case(guard=ast.expr() as guard):
                 yield from self._whole("guard dropped", guard, "True")
@@ -125,15 +169,21 @@ class _Finder:
             case ast.Call(func=ast.Name(id="range"), args=arguments):
                 last = arguments[-1] if len(arguments) == 1 else arguments[1]
                 yield from self._whole("off by one", last, f"{self._text(last)} - 1")
-            case ast.Call(func=function, args=[first, second], keywords=[]) if self._ordered(function, first, second):
+            case ast.Call(func=function, args=[first, second], keywords=[]) if self._ordered(
+                function, first, second
+            ):
                 if first.end_lineno == second.lineno:
                     between = self.lines[first.lineno - 1][first.end_col_offset : second.col_offset]
-                    yield from self._span("swapped arguments", first, second, self._text(second) + between + self._text(first))
+                    yield from self._span(
+                        "swapped arguments", first, second, self._text(second) + between + self._text(first)
+                    )
             case ast.Expr(value=ast.Call()):
                 yield from self._whole("dropped call", node, "pass")
             case ast.Dict(keys=[_, _, *_] as keys, values=values):
                 yield from self._rows(keys, values)
-            case ast.Tuple(elts=[_, _, *_] as elements, ctx=ast.Load()) if all(isinstance(e, ast.Constant) for e in elements):
+            case ast.Tuple(elts=[_, _, *_] as elements, ctx=ast.Load()) if all(
+                isinstance(e, ast.Constant) for e in elements
+            ):
                 yield from self._rows(elements, elements)
 
     def _rows(self, firsts: list, lasts: list) -> Iterator[Mutant]:
@@ -147,8 +197,18 @@ class _Finder:
                 yield Mutant("dropped case", first.lineno, first.col_offset, line[first.col_offset : end], "")
 
     def _ordered(self, function: ast.expr, first: ast.expr, second: ast.expr) -> bool:
-        name = function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
-        return name not in _ORDER_IS_ALL_THE_SAME and not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred)
+        name = (
+            function.id
+            if isinstance(function, ast.Name)
+            else function.attr
+            if isinstance(function, ast.Attribute)
+            else ""
+        )
+        return (
+            name not in _ORDER_IS_ALL_THE_SAME
+            and not isinstance(first, ast.Starred)
+            and not isinstance(second, ast.Starred)
+        )
 
     def _text(self, node: ast.AST) -> str:
         """Of a node on one line its text; of others nothing that parses, so that they give no mutant."""
@@ -178,16 +238,27 @@ class _Finder:
 
 
 _C_EDITS: tuple[tuple[str, str, str], ...] = (
-    ("comparison", r"(?<=\s)<=(?=\s)", "<"), ("comparison", r"(?<=\s)<(?=\s)", "<="), ("comparison", r"(?<=\s)>=(?=\s)", ">"),
-    ("comparison", r"(?<=\s)>(?=\s)", ">="), ("comparison", r"==", "!="), ("comparison", r"!=", "=="),
-    ("operator", r"&&", "||"), ("operator", r"\|\|", "&&"), ("operator", r"(?<=\w )\+(?= \w)", "-"),
-    ("operator", r"(?<=\w )-(?= \w)", "+"), ("operator", r"(?<=\w )\*(?= \w)", "+"), ("operator", r"\+=", "-="),
-    ("operator", r"<<", ">>"), ("operator", r">>", "<<"), ("guard negated", r"!(?=[\w(])", ""),
-    ("constant", r"(?<![\w.\"])0(?![\w.x])", "1"), ("constant", r"(?<![\w.\"])1(?![\w.x])", "2"),
+    ("comparison", r"(?<=\s)<=(?=\s)", "<"),
+    ("comparison", r"(?<=\s)<(?=\s)", "<="),
+    ("comparison", r"(?<=\s)>=(?=\s)", ">"),
+    ("comparison", r"(?<=\s)>(?=\s)", ">="),
+    ("comparison", r"==", "!="),
+    ("comparison", r"!=", "=="),
+    ("operator", r"&&", "||"),
+    ("operator", r"\|\|", "&&"),
+    ("operator", r"(?<=\w )\+(?= \w)", "-"),
+    ("operator", r"(?<=\w )-(?= \w)", "+"),
+    ("operator", r"(?<=\w )\*(?= \w)", "+"),
+    ("operator", r"\+=", "-="),
+    ("operator", r"<<", ">>"),
+    ("operator", r">>", "<<"),
+    ("guard negated", r"!(?=[\w(])", ""),
+    ("constant", r"(?<![\w.\"])0(?![\w.x])", "1"),
+    ("constant", r"(?<![\w.\"])1(?![\w.x])", "2"),
     ("off by one", r"(?<![\w.\"])([2-9]|[1-9]\d+)(?![\w.x])", ""),
     ("guard dropped", r"(?<=^)(\s*)if \(.*\)(?= (return|goto|continue|break)\b)", ""),
     ("dropped call", r"^(\s+)\w+\([^;{}]*\);$", ""),
-)  # fmt: skip
+)
 
 
 def of_c(text: str) -> list[Mutant]:

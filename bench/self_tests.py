@@ -1,8 +1,10 @@
-"""Which tests are run for a mistake in a line, and in what order, by what is known of them (`self_tests_plugin.py`).
+"""Which tests are run for a mistake in a line, and in what order, by what is known of them
+(`self_tests_plugin.py`).
 
-Of the tests beside a module those that execute the statement, then those that start other processes of Python; for a statement
-that runs when the module is imported, those that execute anything of the module, or else all.  Of both the shortest come first,
-up to a number of seconds altogether; tests that share a fixture stay together.
+Of the tests beside a module those that execute the statement, then those that start other processes of
+Python; for a statement that runs when the module is imported, those that execute anything of the module, or
+else all.  Of both the shortest come first, up to a number of seconds altogether; tests that share a fixture
+stay together.
 """
 
 from __future__ import annotations
@@ -51,16 +53,26 @@ def belongs(test: str, beside: Iterable[str]) -> bool:
     return any(test == name or test.startswith((f"{name}/", f"{name}::", f"{name}[")) for name in beside)
 
 
-def reaching(notes: dict[str, Note], beside: Sequence[str], file: str, text: str, line: int) -> tuple[list[Note], list[Note]]:
+def reaching(
+    notes: dict[str, Note], beside: Sequence[str], file: str, text: str, line: int
+) -> tuple[list[Note], list[Note]]:
     """The tests to be run for a mistake in a line, of those that pass without it: first these, then those."""
-    all_ = [note for note in notes.values() if note.test != IMPORTS and note.passed and belongs(note.test, beside)]
+    all_ = [
+        note for note in notes.values() if note.test != IMPORTS and note.passed and belongs(note.test, beside)
+    ]
     if not file.endswith(".py") or not HAS_LINES:
         return all_, []
     statement = statement_at(text, line)
-    exact = [note for note in all_ if note.bits(file) & statement.bits]  # of a table those that run a lambda in it
+    exact = [
+        note for note in all_ if note.bits(file) & statement.bits
+    ]  # of a table those that run a lambda in it
     if statement.in_function and not notes[IMPORTS].bits(file) & statement.bits:
         return exact, [note for note in all_ if note.spawned and note not in exact]
-    some = all_ if not any(note.bits(file) for note in all_) else [note for note in all_ if note.spawned or note.bits(file)]
+    some = (
+        all_
+        if not any(note.bits(file) for note in all_)
+        else [note for note in all_ if note.spawned or note.bits(file)]
+    )
     return exact, [note for note in some if note not in exact]
 
 
@@ -79,7 +91,9 @@ def in_order(first: Iterable[Note], then: Iterable[Note], most: float) -> list[N
 
 def _sorted(notes: Iterable[Note]) -> Iterator[Note]:
     groups = [list(group) for _, group in groupby(sorted(notes, key=_fixtures), key=_fixtures)]
-    parts = [part for group in groups for part in ([group] if group[0].shared else [[note] for note in group])]
+    parts = [
+        part for group in groups for part in ([group] if group[0].shared else [[note] for note in group])
+    ]
     for part in sorted(parts, key=lambda part: min(map(cost, part))):
         yield from sorted(part, key=cost)
 

@@ -1,12 +1,15 @@
-"""A pytest plugin for `mutate_self.py`: notes what each test costs and which lines it reaches; runs chosen tests in an order.
+"""A pytest plugin for `mutate_self.py`: notes what each test costs and which lines it reaches; runs chosen
+tests in an order.
 
     python -m pytest -p self_tests_plugin --note=FILE tests/…      what the file does not hold yet is run and noted there
     python -m pytest -p self_tests_plugin --chosen=FILE tests/…    only the tests that the file lists, in its order
 
-The sign `=` matters: pytest takes another word that is a path for one of tests, and looks for its settings there.
+The sign `=` matters: pytest takes another word that is a path for one of tests, and looks for its settings
+there.
 
-A note is a line of JSON (`Note`).  Lines are those of Python files in `kbuild/` below the current folder; what a fixture of a
-wider scope reaches counts for every test that asks for it.  Before Python 3.12, which reports them at no cost, none are noted.
+A note is a line of JSON (`Note`).  Lines are those of Python files in `kbuild/` below the current folder;
+what a fixture of a wider scope reaches counts for every test that asks for it.  Before Python 3.12, which
+reports them at no cost, none are noted.
 """
 
 from __future__ import annotations
@@ -95,7 +98,9 @@ def read_notes(path: Path, root: Path) -> dict[str, Note]:
     held: dict[str, Note] = {}
     for note in notes:
         if (root / file_of(note.test)).exists() and note.stamp == stamp(file_of(note.test)):
-            held[note.test] = note if note.test != IMPORTS or IMPORTS not in held else _joined(held[IMPORTS], note)
+            held[note.test] = (
+                note if note.test != IMPORTS or IMPORTS not in held else _joined(held[IMPORTS], note)
+            )
     return held
 
 
@@ -156,7 +161,9 @@ class _Notes:
             self.now.spawned = True
         elif event in ("subprocess.Popen", "os.posix_spawn"):
             words = [details[0], *(details[1] if isinstance(details[1], (list, tuple)) else details[1:2])]
-            names = [Path(os.fsdecode(word)).name for word in words if isinstance(word, (str, bytes, os.PathLike))]
+            names = [
+                Path(os.fsdecode(word)).name for word in words if isinstance(word, (str, bytes, os.PathLike))
+            ]
             self.now.spawned |= any(name.startswith(("python", "ninja", "kbuild")) for name in names)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -171,7 +178,9 @@ class _Notes:
         with self._noting() as reached:
             result = yield
         named = getattr(item, "_fixtureinfo", None)
-        fixtures = [fixture for found in (named.name2fixturedefs if named else {}).values() for fixture in found]
+        fixtures = [
+            fixture for found in (named.name2fixturedefs if named else {}).values() for fixture in found
+        ]
         shared = {}
         for fixture in fixtures:
             if fixture in self.fixtures:
@@ -213,26 +222,36 @@ class _Notes:
             sys.monitoring.restart_events()
 
     def _write(self, test: str, reached: _Reached, shared: dict[str, float]) -> None:
-        lines = {str(Path(file).relative_to(self.root)): f"{sum(1 << line for line in lines):x}"
-                 for file, lines in sorted(reached.lines.items())}  # fmt: skip
+        lines = {
+            str(Path(file).relative_to(self.root)): f"{sum(1 << line for line in lines):x}"
+            for file, lines in sorted(reached.lines.items())
+        }
         seconds = _seconds() - reached.begun - reached.others
-        note = Note(test, self.stamp(file_of(test)), self.passed, round(seconds, 3), shared, reached.spawned, lines)
+        note = Note(
+            test, self.stamp(file_of(test)), self.passed, round(seconds, 3), shared, reached.spawned, lines
+        )
         with open(self.path, "ab", buffering=0) as file:  # one write: several processes may note
             file.write(json.dumps(asdict(note)).encode() + b"\n")
 
 
 class _Chosen:
-    """Runs the tests of a list in its order; one that takes many times its seconds ends the process by SIGPROF."""
+    """Runs the tests of a list in its order; one that takes many times its seconds ends the process by
+    SIGPROF."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.seconds = {test: float(seconds) for seconds, test in (line.split(" ", 1) for line in path.read_text().splitlines())}
+        self.seconds = {
+            test: float(seconds)
+            for seconds, test in (line.split(" ", 1) for line in path.read_text().splitlines())
+        }
         signal.setitimer(signal.ITIMER_PROF, allowed(0))
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         places = {test: place for place, test in enumerate(self.seconds)}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in places])
-        items[:] = sorted((item for item in items if item.nodeid in places), key=lambda item: places[item.nodeid])
+        items[:] = sorted(
+            (item for item in items if item.nodeid in places), key=lambda item: places[item.nodeid]
+        )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:

@@ -1,11 +1,13 @@
-"""What the compiler makes of the shipped kernels, without a GPU: a table of counts, held against the one in `bench/baseline.txt`.
+"""What the compiler makes of the shipped kernels, without a GPU: a table of counts, held against the one in
+`bench/baseline.txt`.
 
     python bench/static.py                  build everything, show what differs from the baseline (before → after)
     python bench/static.py --sample         the same for a few variants, compiled now
     python bench/static.py --update         build everything and write the baseline
 
-Registers, spilled bytes and shared bytes are ptxas's; `sass` counts the instructions in the cubin; `conversions` those changes of
-layout that go through shared memory; the other columns count instructions of the PTX.
+Registers, spilled bytes and shared bytes are ptxas's; `sass` counts the instructions in the cubin;
+`conversions` those changes of layout that go through shared memory; the other columns count instructions of
+the PTX.
 """
 
 from __future__ import annotations
@@ -27,10 +29,18 @@ SAMPLE = 12
 MOST_LINES = 60
 
 CLASSES = {
-    "mma": r"(wgmma\.mma_async|mma\.sync)", "ldmatrix": r"ldmatrix", "stmatrix": r"stmatrix", "ld.shared": r"ld\.shared",
-    "st.shared": r"st\.shared", "async": r"cp\.async\.(c[ag]|bulk)", "ld.global": r"ld\.global", "st.global": r"st\.global",
-    "barrier": r"(bar|barrier)\.sync", "shuffle": r"shfl", "ex2": r"ex2",
-}  # fmt: skip
+    "mma": r"(wgmma\.mma_async|mma\.sync)",
+    "ldmatrix": r"ldmatrix",
+    "stmatrix": r"stmatrix",
+    "ld.shared": r"ld\.shared",
+    "st.shared": r"st\.shared",
+    "async": r"cp\.async\.(c[ag]|bulk)",
+    "ld.global": r"ld\.global",
+    "st.global": r"st\.global",
+    "barrier": r"(bar|barrier)\.sync",
+    "shuffle": r"shfl",
+    "ex2": r"ex2",
+}
 """Columns, and how the PTX instructions that they count begin."""
 COLUMNS = ("registers", "spilled", "shared", "sass", "conversions", *CLASSES)
 
@@ -39,7 +49,9 @@ Row = dict[str, int]
 
 def main() -> None:
     """Make the table, and write it or compare it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--sample", action="store_true")
     options = parser.parse_args()
@@ -79,18 +91,29 @@ def compiled_sample() -> dict[str, Row]:
     for variant in variants[:: -(-len(variants) // SAMPLE)]:
         kernel = manifest.kernel(variant.kernel)
         made = kbuild.compile(
-            f"{ROOT / kernel.source}:{kernel.function}", signature=dict(variant.signature),
-            constexprs=dict(constexprs_of(kernel, variant)), target=variant.arch, options=variant.options, strict=True,
-        )  # fmt: skip
+            f"{ROOT / kernel.source}:{kernel.function}",
+            signature=dict(variant.signature),
+            constexprs=dict(constexprs_of(kernel, variant)),
+            target=variant.arch,
+            options=variant.options,
+            strict=True,
+        )
         rows[variant.name] = row_of(vars(made.metadata), made.asm["ptx"], made.asm["cubin"])
     return rows
 
 
 def row_of(facts: Mapping[str, Any], ptx: str, cubin: bytes) -> Row:
     """One variant's counts."""
-    counts = {name: len(re.findall(rf"(?m)^\s*(?:@!?%p\d+\s+)?{pattern}", ptx)) for name, pattern in CLASSES.items()}
+    counts = {
+        name: len(re.findall(rf"(?m)^\s*(?:@!?%p\d+\s+)?{pattern}", ptx)) for name, pattern in CLASSES.items()
+    }
     spilled = facts["spill_stores"] + facts["spill_loads"]
-    own = {"registers": facts["registers"], "spilled": spilled, "shared": facts["shared"], "sass": instructions(cubin)}
+    own = {
+        "registers": facts["registers"],
+        "spilled": spilled,
+        "shared": facts["shared"],
+        "sass": instructions(cubin),
+    }
     return {**own, "conversions": facts["conversions"], **counts}
 
 
@@ -115,15 +138,22 @@ def read(text: str) -> dict[str, Row]:
 
 
 def difference(before: Mapping[str, Row], after: Mapping[str, Row]) -> str:
-    """What changed, as a table: a line for each variant that did, with `before→after` where they differ, and the sums."""
+    """What changed, as a table: a line for each variant that did, with `before→after` where they differ, and
+    the sums."""
     changed = [name for name in after if name in before and before[name] != after[name]]
     lines = [[*COLUMNS, "variant"]]
-    lines += [[*(told(before[name].get(c, 0), after[name][c]) for c in COLUMNS), name] for name in changed[:MOST_LINES]]
+    lines += [
+        [*(told(before[name].get(c, 0), after[name][c]) for c in COLUMNS), name]
+        for name in changed[:MOST_LINES]
+    ]
     both = [name for name in after if name in before]
     lines.append([*(told(total(before, both, c), total(after, both, c)) for c in COLUMNS), "all together"])
     rest = f" (the first {MOST_LINES} are shown)" if len(changed) > MOST_LINES else ""
     gone, new = len(set(before) - set(after)), len(set(after) - set(before))
-    return aligned(lines) + f"{len(changed)} of {len(both)} variants changed{rest}; {new} are new, {gone} are gone"
+    return (
+        aligned(lines)
+        + f"{len(changed)} of {len(both)} variants changed{rest}; {new} are new, {gone} are gone"
+    )
 
 
 def total(rows: Mapping[str, Row], names: Iterable[str], column: str) -> int:

@@ -1,12 +1,13 @@
-"""Built packages against each other on a GPU, in turns, on the rows of gpu.py, and on products whose pointers are one element
-off: whether a change makes a shipped kernel slower.
+"""Built packages against each other on a GPU, in turns, on the rows of gpu.py, and on products whose pointers
+are one element off: whether a change makes a shipped kernel slower.
 
-    python bench/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128'] [--json out.json]
+    python bench/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128']
+    [--json out.json]
 
-All packages have one import name; the first is the baseline.  Every package's result is held against float64 before it is timed;
-then all are launched in random order with a cold L2 cache, and medians are compared (`aot/tune/interleaved.py`).  The table gives
-the baseline's time over each package's: below 1 the package is slower.  Exit code 1 when a result is wrong or a row is slower
-than `--bound` allows.
+All packages have one import name; the first is the baseline.  Every package's result is held against float64
+before it is timed; then all are launched in random order with a cold L2 cache, and medians are compared
+(`aot/tune/interleaved.py`).  The table gives the baseline's time over each package's: below 1 the package is
+slower.  Exit code 1 when a result is wrong or a row is slower than `--bound` allows.
 """
 
 from __future__ import annotations
@@ -37,13 +38,25 @@ Call = Callable[[], Any]
 
 def main() -> int:
     """Parse the command line, run the groups asked for and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wheels", nargs="+", metavar="WHEEL", help="two or more builds of the package, the baseline first")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "wheels", nargs="+", metavar="WHEEL", help="two or more builds of the package, the baseline first"
+    )
     parser.add_argument("--name", default="kbuild_kernels", help="import name of the packages")
-    parser.add_argument("--only", default="add,sum,softmax,layer_norm,matmul,unaligned,persistent,fp8,attention")
-    parser.add_argument("--rows", default="", help="those alone in whose shape this regular expression is found")
-    parser.add_argument("--seconds", type=float, default=interleaved.SECONDS, help="of device time for each row (%(default)s)")
-    parser.add_argument("--bound", type=float, default=0.0, help="least ratio that is no failure: 0.99 allows 1 %% more time")
+    parser.add_argument(
+        "--only", default="add,sum,softmax,layer_norm,matmul,unaligned,persistent,fp8,attention"
+    )
+    parser.add_argument(
+        "--rows", default="", help="those alone in whose shape this regular expression is found"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=interleaved.SECONDS, help="of device time for each row (%(default)s)"
+    )
+    parser.add_argument(
+        "--bound", type=float, default=0.0, help="least ratio that is no failure: 0.99 allows 1 %% more time"
+    )
     parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     options = parser.parse_args()
     if len(options.wheels) < 2:
@@ -73,8 +86,18 @@ def unaligned() -> None:
         arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
         name = "matmul_fp8" if is_fp8 else "matmul"
         right = a.double() @ b.double()
-        gpu.row("matmul", shape, lambda: getattr(gpu.package, name)(*arguments), c, lambda found: gpu.error_of(found, right),
-                2 * m * n * k, "TFLOP/s", {}, {}, 1e-3 if dtype == gpu.SINGLE else 3e-3)  # fmt: skip
+        gpu.row(
+            "matmul",
+            shape,
+            lambda: getattr(gpu.package, name)(*arguments),
+            c,
+            lambda found: gpu.error_of(found, right),
+            2 * m * n * k,
+            "TFLOP/s",
+            {},
+            {},
+            1e-3 if dtype == gpu.SINGLE else 3e-3,
+        )
 
 
 def one_off(matrix: torch.Tensor) -> torch.Tensor:
@@ -87,7 +110,8 @@ GROUPS = {**gpu.GROUPS, "unaligned": unaligned}
 
 
 def load(wheel: str, name: str, index: int) -> ModuleType:
-    """Import a package under a name of its own, for modules that it imports later must not be another wheel's."""
+    """Import a package under a name of its own, for modules that it imports later must not be another
+    wheel's."""
     folder = Path(tempfile.mkdtemp())
     with zipfile.ZipFile(wheel) as file:
         file.extractall(folder)
@@ -98,7 +122,8 @@ def load(wheel: str, name: str, index: int) -> ModuleType:
 
 
 def ptxas_of(package: Path) -> list[str]:
-    """The versions of ptxas that a package's cubins name: of one PTX they make code whose speed differs by some per cent."""
+    """The versions of ptxas that a package's cubins name: of one PTX they make code whose speed differs by
+    some per cent."""
     found: set[str] = set()
     for path in (package / "cubins").glob("*.kbz"):  # kbuild/aot/artifact/archive.py says what is in there.
         data = path.read_bytes()
@@ -106,7 +131,10 @@ def ptxas_of(package: Path) -> list[str]:
         entry = json.loads(data[40:start])["entries"][0]
         blob = data[start + entry["offset"] :][: entry["stored"]]
         cubin = zlib.decompress(blob) if entry["compression"] == "zlib" else blob
-        found.update(version.decode() for version in re.findall(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)", cubin))
+        found.update(
+            version.decode()
+            for version in re.findall(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)", cubin)
+        )
     return sorted(found) or ["of an unknown version (before 13)"]
 
 
@@ -119,9 +147,18 @@ class Table:
         self.wrong = 0
 
     def row(
-        self, group: str, shape: str, ours: Call, out: torch.Tensor, error: Callable[[torch.Tensor], float], work: float,
-        unit: str, theirs: dict[str, Call], vendor: dict[str, Call], limit: float,
-    ) -> None:  # fmt: skip
+        self,
+        group: str,
+        shape: str,
+        ours: Call,
+        out: torch.Tensor,
+        error: Callable[[torch.Tensor], float],
+        work: float,
+        unit: str,
+        theirs: dict[str, Call],
+        vendor: dict[str, Call],
+        limit: float,
+    ) -> None:
         """In the place of gpu.row: `ours` takes the package from gpu.package."""
 
         def of(package: ModuleType) -> Call:
@@ -137,9 +174,13 @@ class Table:
         ratios = [times["0"] / times[name] for name in calls]
         wrong = [name for name in calls if not errors[name] <= limit]
         self.wrong += len(wrong)
-        self.rows.append({"group": group, "shape": shape, "us": list(times.values()), "errors": list(errors.values())})
+        self.rows.append(
+            {"group": group, "shape": shape, "us": list(times.values()), "errors": list(errors.values())}
+        )
         if self.options.json:
-            self.options.json.write_text(json.dumps({"wheels": self.options.wheels, "rows": self.rows}, indent=1))
+            self.options.json.write_text(
+                json.dumps({"wheels": self.options.wheels, "rows": self.rows}, indent=1)
+            )
         faster = "  ".join(f"{ratio:6.3f}" for ratio in ratios[1:])
         right = " ".join(f"{errors[name]:.3e}" for name in calls) + ("  WRONG" if wrong else "")
         print(f"{group:10} {shape:42} {times['0']:9.1f} µs  {faster}  errors {right}", flush=True)

@@ -1,7 +1,8 @@
-"""Writes those parts of the documentation that the code itself says: `python docs/make_reference.py`; `--check` only looks.
+"""Writes those parts of the documentation that the code itself says: `python docs/make_reference.py`;
+`--check` only looks.
 
-A page holds prose and regions, `<!-- NAME: made by make_reference.py -->` to `<!-- end -->`, which this script fills.
-docs/schema.json, the JSON Schema of manifests, is its work altogether.
+A page holds prose and regions, `<!-- NAME: made by make_reference.py -->` to `<!-- end -->`, which this
+script fills. docs/schema.json, the JSON Schema of manifests, is its work altogether.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ def field_docs(cls: type) -> dict[str, str]:
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
     for field, text in zip(body.body, body.body[1:]):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+        ):
             found[field.target.id] = " ".join(ast.literal_eval(text.value).split())
     return found
 
@@ -95,7 +100,12 @@ def json_schema(given: schema.Table) -> dict[str, Any]:
     named = {key.name: _json_key(key) for key in given.keys if key.name in given.names}
     others = [_json_key(key) for key in given.keys if key.name not in given.names]
     rest = others[0] if len(others) == 1 else {"anyOf": others} if others else False
-    shape = {"type": "object", "properties": named, "required": list(given.required), "additionalProperties": rest}
+    shape = {
+        "type": "object",
+        "properties": named,
+        "required": list(given.required),
+        "additionalProperties": rest,
+    }
     return {"description": one_line(given.describes.__doc__), **shape}
 
 
@@ -110,9 +120,14 @@ def manifest_keys() -> str:
     """A table of keys for each table of the manifest."""
     parts = []
     for given in schema.TABLES:
-        rows = [(f"`{key.name}`" + " (required)" * key.required, shown(key), key_doc(key)) for key in given.keys]
+        rows = [
+            (f"`{key.name}`" + " (required)" * key.required, shown(key), key_doc(key)) for key in given.keys
+        ]
         title = f"`{given.header}`" if given.header else "The manifest itself"
-        parts.append(f"### {title}\n\n{one_line(given.describes.__doc__)}\n\n" + table(("key", "value", "meaning"), rows))
+        parts.append(
+            f"### {title}\n\n{one_line(given.describes.__doc__)}\n\n"
+            + table(("key", "value", "meaning"), rows)
+        )
     return "\n\n".join(parts)
 
 
@@ -127,9 +142,17 @@ def shown(key: schema.Key) -> str:
         return ", ".join(f"`{json.dumps(value)}`" for value in shape["enum"])
     if "const" in shape:
         return f"`{json.dumps(shape['const'])}`"
-    kind = {"boolean": "`true` or `false`", "string": "a string", "integer": "an integer", "array": "a list", "object": "a table"}
+    kind = {
+        "boolean": "`true` or `false`",
+        "string": "a string",
+        "integer": "an integer",
+        "array": "a list",
+        "object": "a table",
+    }
     limits = f", {shape['minimum']} to {shape['maximum']}" if "minimum" in shape else ""
-    return kind.get(shape["type"] if isinstance(shape["type"], str) else "", "a flag, number or word") + limits
+    return (
+        kind.get(shape["type"] if isinstance(shape["type"], str) else "", "a flag, number or word") + limits
+    )
 
 
 # The language
@@ -171,8 +194,12 @@ def descriptor_row(name: str, function: Callable[..., Any]) -> Sequence[str]:
 def other_functions() -> str:
     """The names of the other tables: libdevice, `tl.extra.cuda`, and Python's own functions."""
     titles = {"libdevice": "`tl.extra.cuda.libdevice`", "cuda": "`tl.extra.cuda`", "python": "Python's own"}
-    lists = {title: dict.fromkeys(family(name) for name in sorted(TABLES[key])) for key, title in titles.items()}
-    return "\n\n".join(f"{title}: " + ", ".join(f"`{name}`" for name in names) + "." for title, names in lists.items())
+    lists = {
+        title: dict.fromkeys(family(name) for name in sorted(TABLES[key])) for key, title in titles.items()
+    }
+    return "\n\n".join(
+        f"{title}: " + ", ".join(f"`{name}`" for name in names) + "." for title, names in lists.items()
+    )
 
 
 def family(name: str) -> str:
@@ -206,7 +233,9 @@ def operations() -> str:
         operands = ", ".join(field + marks[kind] for field, kind in cls.operand_fields.items())
         attributes = ", ".join([*cls.attribute_fields, *cls.region_fields])
         shape = (operands + (f" {{{attributes}}}" if attributes else "")).strip()
-        dialects.setdefault(name.split(".")[0], []).append((f"`{name}`", f"`{shape}`" if shape else "", meaning_of(cls)))
+        dialects.setdefault(name.split(".")[0], []).append(
+            (f"`{name}`", f"`{shape}`" if shape else "", meaning_of(cls))
+        )
     head = ("operation", "operands {attributes}", "meaning")
     return "\n\n".join(f"### `{dialect}`\n\n" + table(head, rows) for dialect, rows in dialects.items())
 
@@ -230,9 +259,16 @@ def passes() -> str:
         for name in dict.fromkeys(text.split("{")[0] for pipeline in pipelines.values() for text in pipeline):
             where = {arch: places(pipeline, name) for arch, pipeline in pipelines.items()}
             same = len(set(where.values())) == 1
-            place = where[target_names()[0]] if same else "; ".join(f"{arch}: {text}" for arch, text in where.items() if text)
+            place = (
+                where[target_names()[0]]
+                if same
+                else "; ".join(f"{arch}: {text}" for arch, text in where.items() if text)
+            )
             rows.append((f"`{name}`", place, one_line(sys.modules[known[name].function.__module__].__doc__)))
-        parts.append(f"### The pipeline `{title}`, which ends in {stage}\n\n" + table(("pass", "place", "what it does"), rows))
+        parts.append(
+            f"### The pipeline `{title}`, which ends in {stage}\n\n"
+            + table(("pass", "place", "what it does"), rows)
+        )
     return "\n\n".join(parts)
 
 
@@ -245,11 +281,27 @@ def targets() -> str:
     """The architectures and their tensor-core instructions."""
     found = [find_target(arch) for arch in target_names()]
     rows = [
-        (f"`{t.arch}`", f"{t.shared_bytes:,}", str(t.max_registers), ", ".join(f"`{name}`" for name in sorted(t.features)),
-         ", ".join(f"`{atom.name}`" for atom in t.atoms), ", ".join(dict.fromkeys(f"`{a.types}`" for a in t.wgmma_atoms)))
+        (
+            f"`{t.arch}`",
+            f"{t.shared_bytes:,}",
+            str(t.max_registers),
+            ", ".join(f"`{name}`" for name in sorted(t.features)),
+            ", ".join(f"`{atom.name}`" for atom in t.atoms),
+            ", ".join(dict.fromkeys(f"`{a.types}`" for a in t.wgmma_atoms)),
+        )
         for t in found
-    ]  # fmt: skip
-    return table(("architecture", "shared bytes of a program", "registers of a thread", "has", "`mma.sync`", "`wgmma`"), rows)
+    ]
+    return table(
+        (
+            "architecture",
+            "shared bytes of a program",
+            "registers of a thread",
+            "has",
+            "`mma.sync`",
+            "`wgmma`",
+        ),
+        rows,
+    )
 
 
 def formulas() -> str:
@@ -270,10 +322,15 @@ def opcodes() -> str:
     parts = []
     for module in SECTIONS:
         rows = [
-            (f"`{given.pattern}`", f"`{given.operands}`" * bool(given.operands), given.summary, effects(given),
-             str(given.accuracy or ""))
+            (
+                f"`{given.pattern}`",
+                f"`{given.operands}`" * bool(given.operands),
+                given.summary,
+                effects(given),
+                str(given.accuracy or ""),
+            )
             for given in module.ROWS
-        ]  # fmt: skip
+        ]
         parts.append(f"### {title_of(module.__doc__)}\n\n" + table(head, rows))
     return "\n\n".join(parts)
 
@@ -297,10 +354,19 @@ def ulp(error: float | None) -> str:
 
 
 REGIONS: Mapping[str, Callable[[], str]] = {
-    "manifest keys": manifest_keys, "language functions": language_functions, "other functions": other_functions,
-    "types": types, "absent": absent, "operations": operations, "passes": passes, "targets": targets, "formulas": formulas,
-    "opcodes": opcodes, "race findings": race_findings, "compile options": compile_options,
-}  # fmt: skip
+    "manifest keys": manifest_keys,
+    "language functions": language_functions,
+    "other functions": other_functions,
+    "types": types,
+    "absent": absent,
+    "operations": operations,
+    "passes": passes,
+    "targets": targets,
+    "formulas": formulas,
+    "opcodes": opcodes,
+    "race findings": race_findings,
+    "compile options": compile_options,
+}
 
 
 def pages() -> dict[Path, str]:
@@ -310,7 +376,11 @@ def pages() -> dict[Path, str]:
         text = page.read_text()
         if _REGION.search(text):
             found[page] = _REGION.sub(lambda match: f"{match[1]}{REGIONS[match[2]]()}\n{match[3]}", text)
-    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "kernels.toml", **json_schema(schema.MANIFEST)}
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kernels.toml",
+        **json_schema(schema.MANIFEST),
+    }
     found[DOCS / "schema.json"] = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
     return found
 

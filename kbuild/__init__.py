@@ -1,8 +1,7 @@
 """kbuild compiles Triton-language GPU kernels ahead of time and ships them as ordinary Python wheels.
 
-    import kbuild
-    artifact = kbuild.compile("kernels/add.py:add_kernel", signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024})
-    artifact.asm["ptx"]
+import kbuild artifact = kbuild.compile("kernels/add.py:add_kernel", signature={"x": "*fp32:16", "n": "i32"},
+constexprs={"BLOCK": 1024}) artifact.asm["ptx"]
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported on first use: `kbuild --help` and a build with nothing to do need no compiler."""
+    """The public names, imported on first use: `kbuild --help` and a build with nothing to do need no
+    compiler."""
     if name not in _HOMES:
         raise AttributeError(f"module 'kbuild' has no attribute {name!r}")
     import importlib  # Not for those who only ask for the version.

@@ -1,7 +1,7 @@
 """Where something is in the user's source, and how a mistake there is told.
 
-Every message of kbuild points at a line of the user's kernel or at a key of the manifest.  `Loc` names the place,
-`KbuildError` carries it, `render` prints it with the source line and a caret:
+Every message of kbuild points at a line of the user's kernel or at a key of the manifest.  `Loc` names the
+place, `KbuildError` carries it, `render` prints it with the source line and a caret:
 
     kernels/add.py:12:24: error: mask has shape [32], the pointers have shape [32, 64]
         x = tl.load(p, mask=m, other=0.0)
@@ -99,7 +99,8 @@ class ToolError(KbuildError):
 
 
 class InterpretError(KbuildError):
-    """A kernel went wrong while it was interpreted: an access out of bounds, a failed assertion, a wrong argument."""
+    """A kernel went wrong while it was interpreted: an access out of bounds, a failed assertion, a wrong
+    argument."""
 
 
 class InternalError(KbuildError):

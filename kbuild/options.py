@@ -1,7 +1,9 @@
-"""How a kernel is compiled, besides its arguments and their specializations: one record, from which everything else derives.
+"""How a kernel is compiled, besides its arguments and their specializations: one record, from which
+everything else derives.
 
-The keys of the manifest and their JSON schema, the flags of the command line, the keywords of `compile()`, names and identities
-of variants, tuning and verification all read the fields of `CompileOptions`.  A new option is a field here, and its use.
+The keys of the manifest and their JSON schema, the flags of the command line, the keywords of `compile()`,
+names and identities of variants, tuning and verification all read the fields of `CompileOptions`.  A new
+option is a field here, and its use.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ class Option:
     kind: type
     """Of its values: `bool`, `int` or `str`."""
     scope: Scope = "variant"
-    """`variant`: part of what a manifest asks for, and of a variant's name.  `request`: of one build, compilation or check."""
+    """`variant`: part of what a manifest asks for, and of a variant's name.  `request`: of one build,
+    compilation or check."""
     choices: tuple[int, ...] = ()
     """The only legal values, if not empty."""
     limits: tuple[int, int] | None = None
     """The least and the largest legal value."""
     tag: str = ""
-    """How a variant's name shows a value that is not the default: `c{}` with the number in place of the braces."""
+    """How a variant's name shows a value that is not the default: `c{}` with the number in place of the
+    braces."""
     is_shown: bool = False
     """Whether names, attributes and command lines show it where it has its default as well."""
     alias: str = ""
@@ -103,37 +107,65 @@ class CompileOptions:
     num_warps: int = option(4, "warps per program", choices=(1, 2, 4, 8, 16, 32), tag="w{}", is_shown=True)
     num_stages: int = option(3, "depth of software pipelines", limits=(1, 16), tag="s{}", is_shown=True)
     cluster_size: int = option(
-        1, "programs of a cluster, next to each other along the first axis of the grid, whose size it divides; they copy "
-        "together the tiles that they share; without effect before sm_90", choices=(1, 2, 4, 8), tag="c{}", feature="clusters",
-    )  # fmt: skip
+        1,
+        "programs of a cluster, next to each other along the first axis of the grid, whose size it divides; they copy "
+        "together the tiles that they share; without effect before sm_90",
+        choices=(1, 2, 4, 8),
+        tag="c{}",
+        feature="clusters",
+    )
     max_registers: int | None = option(
-        None, "the most registers of a thread, so that more programs fit into a multiprocessor; other values are spilled",
-        int, limits=(16, 255), tag="r{}", alias="maxnreg",
-    )  # fmt: skip
+        None,
+        "the most registers of a thread, so that more programs fit into a multiprocessor; other values are spilled",
+        int,
+        limits=(16, 255),
+        tag="r{}",
+        alias="maxnreg",
+    )
     enable_fp_fusion: bool = option(
         True, "round a product and the sum that it enters once, by a fused multiply-add", tag="nofma"
     )
     launch_pdl: bool = option(
-        False, "let a launch begin before the one before it in its stream has ended (programmatic dependent launch); the kernel "
+        False,
+        "let a launch begin before the one before it in its stream has ended (programmatic dependent launch); the kernel "
         "waits for that one by `tl.extra.cuda.gdc_wait()`; without effect before sm_90",
-        tag="pdl", feature="griddepcontrol", changes_code=False, is_attribute=False, is_flag=False,
-    )  # fmt: skip
+        tag="pdl",
+        feature="griddepcontrol",
+        changes_code=False,
+        is_attribute=False,
+        is_flag=False,
+    )
     debug: bool = option(
-        False, "compile in `assert`, `tl.device_assert` and checks that integers do not overflow",
-        tag="debug", is_attribute=False, may_be_parameter=True,
-    )  # fmt: skip
-    lineinfo: bool = option(False, "let the cubin refer to source lines, for profilers", scope="request", is_attribute=False)
+        False,
+        "compile in `assert`, `tl.device_assert` and checks that integers do not overflow",
+        tag="debug",
+        is_attribute=False,
+        may_be_parameter=True,
+    )
+    lineinfo: bool = option(
+        False, "let the cubin refer to source lines, for profilers", scope="request", is_attribute=False
+    )
     strict: bool = option(
-        False, "fail where ptxas serializes a dot, instead of a warning",
-        scope="request", changes_code=False, is_attribute=False,
-    )  # fmt: skip
+        False,
+        "fail where ptxas serializes a dot, instead of a warning",
+        scope="request",
+        changes_code=False,
+        is_attribute=False,
+    )
     ptxas: str | None = option(
-        None, "the ptxas that assembles the cubin, by default that of NVIDIA's wheels; the stages before it make allowance for "
-        "its version", str, scope="request", changes_code=False, is_attribute=False, is_flag=False,
-    )  # fmt: skip
+        None,
+        "the ptxas that assembles the cubin, by default that of NVIDIA's wheels; the stages before it make allowance for "
+        "its version",
+        str,
+        scope="request",
+        changes_code=False,
+        is_attribute=False,
+        is_flag=False,
+    )
 
     def changed(self, values: Mapping[str, Any]) -> CompileOptions:
-        """These options with other values, by name or alias.  Raises `UsageError` for unknown names and illegal values."""
+        """These options with other values, by name or alias.  Raises `UsageError` for unknown names and
+        illegal values."""
         chosen: dict[str, Value] = {}
         for name, value in values.items():
             known = by_name(name)
@@ -147,7 +179,12 @@ class CompileOptions:
 
     def on(self, features: Collection[str]) -> CompileOptions:
         """These options for an architecture that has some features: what needs others has its default."""
-        return replace(self, **{each.name: each.default for each in options() if each.feature and each.feature not in features})
+        return replace(
+            self,
+            **{
+                each.name: each.default for each in options() if each.feature and each.feature not in features
+            },
+        )
 
     def values(self, scope: Scope | None = None) -> dict[str, Any]:
         """All of them by name, or those of one scope."""
@@ -159,10 +196,13 @@ class CompileOptions:
 
     def requested(self) -> dict[str, Value]:
         """Those of `code` that do not have their default."""
-        return {each.name: value for each, value in self._shown() if each.changes_code and value != each.default}
+        return {
+            each.name: value for each, value in self._shown() if each.changes_code and value != each.default
+        }
 
     def attributes(self) -> dict[str, Value]:
-        """What the function carries as attributes: the numbers of warps and stages, and others that do not have their default."""
+        """What the function carries as attributes: the numbers of warps and stages, and others that do not
+        have their default."""
         return {each.name: value for each, value in self._shown() if each.is_attribute}
 
     def with_attributes(self, attributes: Mapping[str, Any]) -> CompileOptions:
@@ -183,12 +223,20 @@ class CompileOptions:
     @property
     def words(self) -> list[str]:
         """The same for people: `num_warps=8`, `launch_pdl`."""
-        return [each.name if value is True else f"{each.name}={value}" for each, value in self._shown() if each.tag]
+        return [
+            each.name if value is True else f"{each.name}={value}"
+            for each, value in self._shown()
+            if each.tag
+        ]
 
     def arguments(self) -> list[str]:
         """The words of a command line that compiles with these options."""
         flags = ((each.flag, value) for each, value in self._shown() if each.is_flag)
-        return [word for flag, value in flags for word in ([flag] if isinstance(value, bool) else [flag, str(value)])]
+        return [
+            word
+            for flag, value in flags
+            for word in ([flag] if isinstance(value, bool) else [flag, str(value)])
+        ]
 
     def _shown(self) -> Iterator[tuple[Option, Value]]:
         """What does not have its default, or is shown always."""
@@ -207,7 +255,9 @@ class CompileOptions:
             raise ValueError(f"expected {expected}, found {tags!r}")
         found = [(each, match[each.name]) for each in tagged if match[each.name] is not None]
         try:
-            return DEFAULTS.changed({each.name: not each.default if each.kind is bool else int(text) for each, text in found})
+            return DEFAULTS.changed(
+                {each.name: not each.default if each.kind is bool else int(text) for each, text in found}
+            )
         except UsageError as error:
             raise ValueError(f"{tags!r}: {error.message}") from None
 
@@ -226,7 +276,9 @@ def _pattern(each: Option) -> str:
 @cache
 def options(scope: Scope | None = None) -> tuple[Option, ...]:
     """All options in the order of `CompileOptions`, or those of one scope."""
-    found = (Option(each.name, getattr(DEFAULTS, each.name), **each.metadata) for each in fields(CompileOptions))
+    found = (
+        Option(each.name, getattr(DEFAULTS, each.name), **each.metadata) for each in fields(CompileOptions)
+    )
     return tuple(each for each in found if scope in (None, each.scope))
 
 
@@ -234,4 +286,3 @@ def options(scope: Scope | None = None) -> tuple[Option, ...]:
 def by_name(name: str, scope: Scope | None = None) -> Option | None:
     """The option of a name or alias, of any scope or of one; None if there is none."""
     return next((each for each in options(scope) if name in each.names), None)
-

@@ -18,14 +18,33 @@ def hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
 
 @triton.jit
 def attend(
-    q, k, v, accumulator, row_max, row_sum, rows, start, end, masked_from, n_ctx, stride_n, qk_scale, sign,
-    HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr, SLACK: tl.constexpr,
-    MASKED: tl.constexpr, SPECIALIZE: tl.constexpr,
-):  # fmt: skip
-    """Goes over the key blocks from `start` to `end`; if MASKED, all of them look at the sign of the scale, the diagonal and the
-    end of the sequence, or, in the one loop that SPECIALIZE asks for, those from `masked_from` on.
+    q,
+    k,
+    v,
+    accumulator,
+    row_max,
+    row_sum,
+    rows,
+    start,
+    end,
+    masked_from,
+    n_ctx,
+    stride_n,
+    qk_scale,
+    sign,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    SLACK: tl.constexpr,
+    MASKED: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
+):
+    """Goes over the key blocks from `start` to `end`; if MASKED, all of them look at the sign of the scale,
+    the diagonal and the end of the sequence, or, in the one loop that SPECIALIZE asks for, those from
+    `masked_from` on.
 
-    The maximum of a row is followed when it has grown by more than SLACK, in powers of two ("FlashAttention-4", 2026)."""
+    The maximum of a row is followed when it has grown by more than SLACK, in powers of two
+    ("FlashAttention-4", 2026)."""
     columns = tl.arange(0, BLOCK_N)
     depth = tl.arange(0, HEAD_DIM)
     for block in tl.range(start, end, BLOCK_N, warp_specialize=SPECIALIZE):
@@ -62,10 +81,26 @@ def attend(
 
 @triton.jit
 def attention_of_rows(
-    q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, tile, head,
-    HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SLACK: tl.constexpr,
+    q,
+    k,
+    v,
+    out,
+    lse,
+    sm_scale,
+    stride_z,
+    stride_h,
+    stride_n,
+    n_heads,
+    n_ctx,
+    tile,
+    head,
+    HEAD_DIM: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SLACK: tl.constexpr,
     SPECIALIZE: tl.constexpr,
-):  # fmt: skip
+):
     """Makes rows tile·BLOCK_M and on of one head."""
     base = (head // n_heads).to(tl.int64) * stride_z + (head % n_heads).to(tl.int64) * stride_h
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -85,31 +120,72 @@ def attention_of_rows(
     else:
         unmasked_end = n_ctx // BLOCK_N * BLOCK_N
         end = n_ctx
-    # The largest score is taken for the largest multiple of it, and minus infinity for hidden, so the scale must be above zero:
-    # if it is not, all blocks go the way of those with masks, where scores take the sign.
+    # The largest score is taken for the largest multiple of it, and minus infinity for hidden, so the scale
+    # must be above zero: if it is not, all blocks go the way of those with masks, where scores take the sign.
     unmasked_end = tl.where(sm_scale < 0, 0, unmasked_end)
-    # One loop, where its copies have a producer that runs ahead; else the blocks without masks in a loop of their own.
+    # One loop, where its copies have a producer that runs ahead; else the blocks without masks in a loop of
+    # their own.
     start = 0
     if not SPECIALIZE:
         accumulator, row_max, row_sum = attend(
-            queries, k + base, v + base, accumulator, row_max, row_sum, rows, 0, unmasked_end, end, n_ctx, stride_n, qk_scale,
-            sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, False, False,
-        )  # fmt: skip
+            queries,
+            k + base,
+            v + base,
+            accumulator,
+            row_max,
+            row_sum,
+            rows,
+            0,
+            unmasked_end,
+            end,
+            n_ctx,
+            stride_n,
+            qk_scale,
+            sign,
+            HEAD_DIM,
+            BLOCK_N,
+            IS_CAUSAL,
+            SLACK,
+            False,
+            False,
+        )
         start = unmasked_end
     accumulator, row_max, row_sum = attend(
-        queries, k + base, v + base, accumulator, row_max, row_sum, rows, start, end, unmasked_end, n_ctx, stride_n, qk_scale,
-        sign, HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, True, SPECIALIZE,
-    )  # fmt: skip
+        queries,
+        k + base,
+        v + base,
+        accumulator,
+        row_max,
+        row_sum,
+        rows,
+        start,
+        end,
+        unmasked_end,
+        n_ctx,
+        stride_n,
+        qk_scale,
+        sign,
+        HEAD_DIM,
+        BLOCK_N,
+        IS_CAUSAL,
+        SLACK,
+        True,
+        SPECIALIZE,
+    )
     result = accumulator * (1.0 / row_sum)[:, None]
     natural_log_2 = 0.6931471805599453
-    tl.store(lse + head.to(tl.int64) * n_ctx + rows, (row_max + tl.log2(row_sum)) * natural_log_2, mask=rows < n_ctx)
+    tl.store(
+        lse + head.to(tl.int64) * n_ctx + rows,
+        (row_max + tl.log2(row_sum)) * natural_log_2,
+        mask=rows < n_ctx,
+    )
     tl.store(out + base + within, result.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def dealt(place, programs, count):
-    """The number at a place of a program: they are dealt out to and fro, so that who gets one of the first in a round gets one of
-    the last in the next."""
+    """The number at a place of a program: they are dealt out to and fro, so that who gets one of the first in
+    a round gets one of the last in the next."""
     within = place % programs
     first = place - within
     backwards = first + tl.minimum(programs, count - first) - 1 - within
@@ -118,8 +194,8 @@ def dealt(place, programs, count):
 
 @triton.jit
 def tile_of(number, tiles, heads, HEADS_TOGETHER: tl.constexpr):
-    """The tile and the head of a number: the last tiles of HEADS_TOGETHER heads come first, then the last but one.  Under a
-    causal mask the last have the most to do."""
+    """The tile and the head of a number: the last tiles of HEADS_TOGETHER heads come first, then the last but
+    one.  Under a causal mask the last have the most to do."""
     if HEADS_TOGETHER == 1:
         tile = tiles - 1 - number % tiles
         head = number // tiles
@@ -134,18 +210,35 @@ def tile_of(number, tiles, heads, HEADS_TOGETHER: tl.constexpr):
 
 @triton.jit
 def flash_attention_kernel(
-    q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx, n_batch,
-    HEAD_DIM: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PERSISTENT: tl.constexpr = False, HEADS_TOGETHER: tl.constexpr = 1, SLACK: tl.constexpr = 0.0,
-):  # fmt: skip
-    """q, k, v, out: (Z, H, N_CTX, HEAD_DIM) with the same strides, HEAD_DIM contiguous; lse: (Z·H, N_CTX) fp32, the
-    natural logarithm of each row's sum of exponentials.
+    q,
+    k,
+    v,
+    out,
+    lse,
+    sm_scale,
+    stride_z,
+    stride_h,
+    stride_n,
+    n_heads,
+    n_ctx,
+    n_batch,
+    HEAD_DIM: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PERSISTENT: tl.constexpr = False,
+    HEADS_TOGETHER: tl.constexpr = 1,
+    SLACK: tl.constexpr = 0.0,
+):
+    """q, k, v, out: (Z, H, N_CTX, HEAD_DIM) with the same strides, HEAD_DIM contiguous; lse: (Z·H, N_CTX)
+    fp32, the natural logarithm of each row's sum of exponentials.
 
-    There is a program for each tile of BLOCK_M rows, in the order that HEADS_TOGETHER says.  PERSISTENT programs, of which any
-    number share the tiles, have a warp that copies for the next tile under the end of this one.
+    There is a program for each tile of BLOCK_M rows, in the order that HEADS_TOGETHER says.  PERSISTENT
+    programs, of which any number share the tiles, have a warp that copies for the next tile under the end of
+    this one.
 
-    With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest weight of a row may then be any number up to
-    2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
+    With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest weight of a row may then be
+    any number up to 2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
     tiles = tl.cdiv(n_ctx, BLOCK_M)
     heads = n_heads * n_batch
     if PERSISTENT:
@@ -154,12 +247,46 @@ def flash_attention_kernel(
             number = dealt(place, tl.num_programs(0), tiles * heads) if IS_CAUSAL else place
             tile, head = tile_of(number, tiles, heads, HEADS_TOGETHER)
             attention_of_rows(
-                q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
-                tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, True,
-            )  # fmt: skip
+                q,
+                k,
+                v,
+                out,
+                lse,
+                sm_scale,
+                stride_z,
+                stride_h,
+                stride_n,
+                n_heads,
+                n_ctx,
+                tile,
+                head,
+                HEAD_DIM,
+                IS_CAUSAL,
+                BLOCK_M,
+                BLOCK_N,
+                SLACK,
+                True,
+            )
     else:
         tile, head = tile_of(tl.program_id(0), tiles, heads, HEADS_TOGETHER)
         attention_of_rows(
-            q, k, v, out, lse, sm_scale, stride_z, stride_h, stride_n, n_heads, n_ctx,
-            tile, head, HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, False,
-        )  # fmt: skip
+            q,
+            k,
+            v,
+            out,
+            lse,
+            sm_scale,
+            stride_z,
+            stride_h,
+            stride_n,
+            n_heads,
+            n_ctx,
+            tile,
+            head,
+            HEAD_DIM,
+            IS_CAUSAL,
+            BLOCK_M,
+            BLOCK_N,
+            SLACK,
+            False,
+        )

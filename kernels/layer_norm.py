@@ -13,13 +13,26 @@ def part_of(row, part, n_cols, BLOCK: tl.constexpr, POLICY: tl.constexpr):
 
 @triton.jit
 def layer_norm_kernel(
-    x, y, weight, bias, mean, rstd, stride_x, stride_y, n_cols, eps, BLOCK: tl.constexpr, PARTS: tl.constexpr = 1,
+    x,
+    y,
+    weight,
+    bias,
+    mean,
+    rstd,
+    stride_x,
+    stride_y,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr = 1,
     AGAIN: tl.constexpr = False,
-):  # fmt: skip
-    """Program r normalises row r of `n_cols` ≤ BLOCK·PARTS elements and writes its mean and 1/σ (fp32) for the backward pass.
+):
+    """Program r normalises row r of `n_cols` ≤ BLOCK·PARTS elements and writes its mean and 1/σ (fp32) for
+    the backward pass.
 
-    The row stays in registers, and of weight and bias only one of the PARTS at a time, which makes wide rows fit.  AGAIN: the
-    row is read anew from the cache of the multiprocessor for each step, and registers are enough for more rows at a time.
+    The row stays in registers, and of weight and bias only one of the PARTS at a time, which makes wide rows
+    fit.  AGAIN: the row is read anew from the cache of the multiprocessor for each step, and registers are
+    enough for more rows at a time.
     """
     row = tl.program_id(0).to(tl.int64)
     x += row * stride_x

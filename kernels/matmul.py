@@ -25,22 +25,47 @@ def store_part(c, values, rows, columns, M, N, stride_cm, stride_cn):
 
 @triton.jit
 def product_of_tile(
-    tile_m, tile_n, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FIRST_N: tl.constexpr, SPECIALIZE: tl.constexpr,
-):  # fmt: skip
+    tile_m,
+    tile_n,
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FIRST_N: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
+):
     """Makes one tile of C; SPECIALIZE gives the copies of its operands a warp of their own.
 
-    A tile has powers of two of rows and columns, or is two that share their rows: FIRST_N columns, and the rest of BLOCK_N."""
+    A tile has powers of two of rows and columns, or is two that share their rows: FIRST_N columns, and the
+    rest of BLOCK_N."""
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, FIRST_N)
     depth = tl.arange(0, BLOCK_K)
-    # What is past the edge is not stored, so it may be read from rows and columns that wrap around, and the loads need no mask
-    # for it.  But a program of several tiles has stored between its reads: where it wrapped around might have been written.
+    # What is past the edge is not stored, so it may be read from rows and columns that wrap around, and the
+    # loads need no mask for it.  But a program of several tiles has stored between its reads: where it
+    # wrapped around might have been written.
     accumulator = tl.zeros((BLOCK_M, FIRST_N), dtype=tl.float32)
     in_a = rows < M if SPECIALIZE else tl.full((BLOCK_M,), True, tl.int1)
     in_b = columns < N if SPECIALIZE else tl.full((FIRST_N,), True, tl.int1)
-    a_tile = a + (rows if SPECIALIZE else rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-    b_tile = b + depth[:, None] * stride_bk + (columns if SPECIALIZE else columns % N).to(tl.int64)[None, :] * stride_bn
+    a_tile = (
+        a + (rows if SPECIALIZE else rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
+    )
+    b_tile = (
+        b
+        + depth[:, None] * stride_bk
+        + (columns if SPECIALIZE else columns % N).to(tl.int64)[None, :] * stride_bn
+    )
     if FIRST_N < BLOCK_N:
         rest = tile_n * BLOCK_N + FIRST_N + tl.arange(0, BLOCK_N - FIRST_N)
         rest_accumulator = tl.zeros((BLOCK_M, BLOCK_N - FIRST_N), dtype=tl.float32)
@@ -52,7 +77,9 @@ def product_of_tile(
         a_tile += BLOCK_K * stride_ak
         b_tile += BLOCK_K * stride_bk
         if FIRST_N < BLOCK_N:
-            rest_values = tl.load(rest_tile, mask=(depth[:, None] < K - start) & (rest[None, :] < N), other=0.0)
+            rest_values = tl.load(
+                rest_tile, mask=(depth[:, None] < K - start) & (rest[None, :] < N), other=0.0
+            )
             rest_accumulator = tl.dot(a_values, rest_values, rest_accumulator)
             rest_tile += BLOCK_K * stride_bk
     if FIRST_N < BLOCK_N:
@@ -70,16 +97,32 @@ def product_of_tile(
 
 @triton.jit
 def matmul_kernel(
-    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PERSISTENT: tl.constexpr = False, FIRST_N: tl.constexpr = 0, cluster_size: tl.constexpr = 1,
-):  # fmt: skip
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PERSISTENT: tl.constexpr = False,
+    FIRST_N: tl.constexpr = 0,
+    cluster_size: tl.constexpr = 1,
+):
     """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32.
 
-    There is a program for each tile, of BLOCK_M rows and BLOCK_N columns: where these are no power of two, FIRST_N of them are,
-    and the rest.  GROUP_M of 0 has no groups, but a grid of rows and columns, the fewer of them along its first axis: without
-    divisions a program begins sooner.  PERSISTENT programs, of which any number share the tiles, have a warp that copies the
-    next tile's operands under the end of this one."""
+    There is a program for each tile, of BLOCK_M rows and BLOCK_N columns: where these are no power of two,
+    FIRST_N of them are, and the rest.  GROUP_M of 0 has no groups, but a grid of rows and columns, the fewer
+    of them along its first axis: without divisions a program begins sooner.  PERSISTENT programs, of which
+    any number share the tiles, have a warp that copies the next tile's operands under the end of this one."""
     WIDTH: tl.constexpr = FIRST_N if FIRST_N else BLOCK_N
     if PERSISTENT:
         tiles = tl.cdiv(M, BLOCK_M * cluster_size) * tl.cdiv(N, BLOCK_N)
@@ -88,9 +131,26 @@ def matmul_kernel(
             if cluster_size > 1:
                 tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
             product_of_tile(
-                tile_m, tile_n, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-                BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, True,
-            )  # fmt: skip
+                tile_m,
+                tile_n,
+                a,
+                b,
+                c,
+                M,
+                N,
+                K,
+                stride_am,
+                stride_ak,
+                stride_bk,
+                stride_bn,
+                stride_cm,
+                stride_cn,
+                BLOCK_M,
+                BLOCK_N,
+                BLOCK_K,
+                WIDTH,
+                True,
+            )
     else:
         if cluster_size > 1:
             tile_m, tile_n = tl.program_id(0), tl.program_id(1)
@@ -102,19 +162,48 @@ def matmul_kernel(
             tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
             tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
         product_of_tile(
-            tile_m, tile_n, a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-            BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, WIDTH < BLOCK_N,
-        )  # fmt: skip
+            tile_m,
+            tile_n,
+            a,
+            b,
+            c,
+            M,
+            N,
+            K,
+            stride_am,
+            stride_ak,
+            stride_bk,
+            stride_bn,
+            stride_cm,
+            stride_cn,
+            BLOCK_M,
+            BLOCK_N,
+            BLOCK_K,
+            WIDTH,
+            WIDTH < BLOCK_N,
+        )
 
 
 @triton.jit
 def matmul_persistent_kernel(
-    a, b, c, M, N, K, stride_a, stride_b, stride_c,
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    stride_a,
+    stride_b,
+    stride_c,
     B_COLUMN_MAJOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """The same by any number of programs, each of which goes from tile to tile: the copies of the next tile run under the end of
-    the one before.  A and C are row-major, B is too or, as the transpose of an N×K matrix, column-major; strides are of rows."""
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """The same by any number of programs, each of which goes from tile to tile: the copies of the next tile
+    run under the end of the one before.  A and C are row-major, B is too or, as the transpose of an N×K
+    matrix, column-major; strides are of rows."""
     left = tl.make_tensor_descriptor(a, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
     if B_COLUMN_MAJOR:
         right = tl.make_tensor_descriptor(b, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K])
@@ -132,7 +221,8 @@ def matmul_persistent_kernel(
             else:
                 b_values = right.load([start, column])
             accumulator = tl.dot(left.load([row, start]), b_values, accumulator)
-        # In two halves: what the stores need of shared memory is then little enough for four stages of copies.
+        # In two halves: what the stores need of shared memory is then little enough for four stages of
+        # copies.
         first, second = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         out.store([row, column], first.to(c.dtype.element_ty))
         out.store([row, column + BLOCK_N // 2], second.to(c.dtype.element_ty))

@@ -6,7 +6,8 @@ import triton.language as tl
 
 @triton.jit
 def in_powers_of_2(x):
-    """x · log2 e as a whole number and a rest of at most a half, which is rounded as the small number that it is."""
+    """x · log2 e as a whole number and a rest of at most a half, which is rounded as the small number that it
+    is."""
     log2_e = 1.4426950216293335  # The nearest number of fp32, and what it lacks.
     log2_e_rest = 1.925963033500011e-8
     from_1_apart = 12582912.0  # 1.5 · 2^23: numbers near it are one apart, so that a sum with it is whole.
@@ -19,8 +20,8 @@ def in_powers_of_2(x):
 def exponential(x, top, EXACT: tl.constexpr):
     """e^(x - top), with `top` the largest x.
 
-    EXACT: neither x - top nor its product with log2 e is rounded, which would cost the last digits of all that is far below the
-    top ("range reduction": Muller, Elementary Functions, chapter 11).
+    EXACT: neither x - top nor its product with log2 e is rounded, which would cost the last digits of all
+    that is far below the top ("range reduction": Muller, Elementary Functions, chapter 11).
     """
     if not EXACT:
         return tl.exp(x - top)
@@ -32,13 +33,20 @@ def exponential(x, top, EXACT: tl.constexpr):
 
 @triton.jit
 def softmax_kernel(
-    x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr, AGAIN: tl.constexpr = False, SECOND: tl.constexpr = "",
-):  # fmt: skip
+    x,
+    out,
+    stride_x,
+    stride_out,
+    n_cols,
+    BLOCK: tl.constexpr,
+    AGAIN: tl.constexpr = False,
+    SECOND: tl.constexpr = "",
+):
     """Program r normalises row r of `n_cols` ≤ BLOCK elements; strides are in elements between rows.
 
-    The row stays in registers, or, if AGAIN, is read again from the cache of the multiprocessor for each step: then its registers
-    are enough for two wide rows, of which one uses memory while the other one computes.  SECOND is the eviction policy of the
-    second of the three reads.
+    The row stays in registers, or, if AGAIN, is read again from the cache of the multiprocessor for each
+    step: then its registers are enough for two wide rows, of which one uses memory while the other one
+    computes.  SECOND is the eviction policy of the second of the three reads.
     """
     EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
     row = tl.program_id(0).to(tl.int64)
@@ -55,6 +63,8 @@ def softmax_kernel(
     exponentials = exponential(values, row_max, EXACT)
     row_sum = tl.sum(exponentials, axis=0)
     if AGAIN:
-        values = tl.load(place, mask=inside, other=-float("inf"), eviction_policy="evict_first").to(tl.float32)
+        values = tl.load(place, mask=inside, other=-float("inf"), eviction_policy="evict_first").to(
+            tl.float32
+        )
         exponentials = exponential(values, row_max, EXACT)
     tl.store(out + row * stride_out + columns, (exponentials / row_sum).to(out.dtype.element_ty), mask=inside)

@@ -8,11 +8,12 @@ A `*.test` file holds cases of this form:
     // ----
     tt.func @f(…) …
 
-The passes run in order, and the text after them must be exactly the expected one; a mistake of the user's prints as
-`error: message`.  `pytest --update` rewrites the expectations: read the diff.  The harness also asserts that the texts
-before and after survive parsing and printing, and that both mean the same to the interpreter on small whole numbers, for
-which every rounding is exact.  The line `with` is optional: arguments by name (an integer, or the size of a pointer's
-array), `grid=x,y,z`, or `meaning=no` for what cannot be interpreted.
+The passes run in order, and the text after them must be exactly the expected one; a mistake of the user's
+prints as `error: message`.  `pytest --update` rewrites the expectations: read the diff.  The harness also
+asserts that the texts before and after survive parsing and printing, and that both mean the same to the
+interpreter on small whole numbers, for which every rounding is exact.  The line `with` is optional: arguments
+by name (an integer, or the size of a pointer's array), `grid=x,y,z`, or `meaning=no` for what cannot be
+interpreted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,16 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
-from kbuild.compiler.ir.types import I1, MemDescType, element_of, is_int, is_pointer, is_tensor, pointee_of, shape_of
+from kbuild.compiler.ir.types import (
+    I1,
+    MemDescType,
+    element_of,
+    is_int,
+    is_pointer,
+    is_tensor,
+    pointee_of,
+    shape_of,
+)
 from kbuild.compiler.ir.verify import verify
 from kbuild.compiler.targets import find_target
 from kbuild.errors import CompileError
@@ -127,8 +137,12 @@ class CaseItem(pytest.Item):
                 raise CaseMismatch(difference(case.expected, actual))
             self.rewrite(actual)
         if not actual.startswith("error:"):
-            assert print_module(self.module(actual)).strip() + "\n" == actual, "the result changes when parsed and printed"
-            if case.options.get("meaning") != "no" and not any(isinstance(a.type, MemDescType) for a in before.kernel.arguments):
+            assert print_module(self.module(actual)).strip() + "\n" == actual, (
+                "the result changes when parsed and printed"
+            )
+            if case.options.get("meaning") != "no" and not any(
+                isinstance(a.type, MemDescType) for a in before.kernel.arguments
+            ):
                 same_meaning(before, after, case.options)
 
     def module(self, text: str) -> Module:
@@ -155,16 +169,21 @@ class CaseItem(pytest.Item):
 
 
 def assert_nothing_hangs(module: Module) -> None:
-    """Assert that whatever uses a value is in the module: an operation that a pass made and left counts as a user."""
+    """Assert that whatever uses a value is in the module: an operation that a pass made and left counts as a
+    user."""
     inside = {op for function in module.functions.values() for op in function.body.walk()}
     for op in inside:
         for result in op.results:
-            assert inside.issuperset(result.users), f"an operation outside of all blocks uses {result} of {op.op_name}"
+            assert inside.issuperset(result.users), (
+                f"an operation outside of all blocks uses {result} of {op.op_name}"
+            )
 
 
 def difference(expected: str, actual: str) -> str:
     """Both texts as a diff."""
-    return "\n".join(difflib.unified_diff(expected.splitlines(), actual.splitlines(), "expected", "actual", "", "", 99, ""))
+    return "\n".join(
+        difflib.unified_diff(expected.splitlines(), actual.splitlines(), "expected", "actual", "", "", 99, "")
+    )
 
 
 def same_meaning(before: Module, after: Module, options: dict[str, str]) -> None:
@@ -187,9 +206,13 @@ def example_arguments(module: Module, options: dict[str, str]) -> list[Any]:
             numbers = generator.integers(0, 8, shape_of(argument.type) or int(given or 4096))
             arguments.append(interp.encode(numbers, pointee_of(argument.type)))
         elif is_tensor(argument.type):
-            arguments.append(generator.integers(0, 2 if element_of(argument.type) == I1 else 8, shape_of(argument.type)))
+            arguments.append(
+                generator.integers(0, 2 if element_of(argument.type) == I1 else 8, shape_of(argument.type))
+            )
         elif is_int(argument.type):
-            arguments.append(int(given) if given else 1 if argument.type == I1 else 3 * hints.get("divisibility", 1))
+            arguments.append(
+                int(given) if given else 1 if argument.type == I1 else 3 * hints.get("divisibility", 1)
+            )
         else:
             arguments.append(float(given or 2))
     return arguments

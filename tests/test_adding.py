@@ -37,11 +37,14 @@ def tree(tmp_path: Path) -> Path:
 
 def kbuild(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    return subprocess.run([sys.executable, "-m", "kbuild", *words], cwd=tree, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "kbuild", *words], cwd=tree, env=environment, capture_output=True, text=True
+    )
 
 
 def test_a_compile_option_is_one_field(tree: Path) -> None:
-    """Manifest, names of variants, command line, IR and facts have it, and values out of its range are refused everywhere."""
+    """Manifest, names of variants, command line, IR and facts have it, and values out of its range are
+    refused everywhere."""
     assert "config[0].unroll_limit: the kernel has no such parameter" in kbuild(tree, "list").stderr
     file = tree / "kbuild/options.py"
     field = '    unroll_limit: int = option(4, "iterations to unroll at most", limits=(1, 64), tag="u{}")\n'
@@ -51,6 +54,9 @@ def test_a_compile_option_is_one_field(tree: Path) -> None:
     command = ("compile", "k.py:nothing", "-s", "x=*fp32,n=i32", "--emit", "ttir")
     assert "unroll_limit = 8" in kbuild(tree, *command, "--unroll-limit", "8").stdout
     assert "unroll_limit" not in kbuild(tree, *command).stdout
-    assert "argument --unroll-limit: expected 1 to 64, found '65'" in kbuild(tree, *command, "--unroll-limit", "65").stderr
+    assert (
+        "argument --unroll-limit: expected 1 to 64, found '65'"
+        in kbuild(tree, *command, "--unroll-limit", "65").stderr
+    )
     (tree / "kernels.toml").write_text(MANIFEST.replace("= 8", "= 65"))
     assert "config[0].unroll_limit: expected 1 to 64, found the int 65" in kbuild(tree, "list").stderr

@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 MANIFESTS = {"kernels.toml": (ROOT / "kernels.toml").read_text()} | {
     f"manifest.md {number}": text
-    for number, text in enumerate(re.findall(r"```toml\n(schema = .*?)```", (DOCS / "manifest.md").read_text(), re.DOTALL))
+    for number, text in enumerate(
+        re.findall(r"```toml\n(schema = .*?)```", (DOCS / "manifest.md").read_text(), re.DOTALL)
+    )
 }
 
 
@@ -41,7 +43,8 @@ def test_files_that_are_named_exist() -> None:
 
 @pytest.mark.parametrize("page", ["api.md"])
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python blocks of a page, one after the other in one namespace; blocks that name a file are that file."""
+    """The Python blocks of a page, one after the other in one namespace; blocks that name a file are that
+    file."""
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
@@ -61,7 +64,14 @@ def mistakes(value: Any, schema: Any, place: str = "") -> list[str]:
     if schema is True or not schema:
         return []
     found: list[str] = []
-    kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "number": (int, float), "integer": int}
+    kinds = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "boolean": bool,
+        "number": (int, float),
+        "integer": int,
+    }
     if types := schema.get("type"):
         names = [types] if isinstance(types, str) else types
         if not any(isinstance(value, kinds[name]) for name in names):
@@ -76,11 +86,17 @@ def mistakes(value: Any, schema: Any, place: str = "") -> list[str]:
         found += [f"{place}: lacks {key}" for key in schema.get("required", ()) if key not in value]
         named = schema.get("properties", {})
         for key, item in value.items():
-            found += mistakes(item, named.get(key, schema.get("additionalProperties", True)), f"{place}.{key}")
+            found += mistakes(
+                item, named.get(key, schema.get("additionalProperties", True)), f"{place}.{key}"
+            )
     if isinstance(value, list):
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
             found.append(f"{place}: {len(value)} items")
-        found += [text for number, item in enumerate(value) for text in mistakes(item, schema.get("items"), f"{place}[{number}]")]
+        found += [
+            text
+            for number, item in enumerate(value)
+            for text in mistakes(item, schema.get("items"), f"{place}[{number}]")
+        ]
     if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
         found.append(f"{place}: {value}")
     return found
@@ -94,15 +110,18 @@ def test_the_schema_takes_good_manifests(name: str) -> None:
     assert mistakes(tomli.loads(MANIFESTS[name]), SCHEMA) == []
 
 
-@pytest.mark.parametrize("before, after, expected", [
-    ("schema = 1", "schema = 2", ".schema: 2"),
-    ('version = "', 'verison = "', ".package: lacks version"),
-    ('archs = ["sm_80"', 'archs = ["sm_70"', ".package.archs[0]: 'sm_70'"),
-    ("num_warps = 2", "num_warps = 3", ".kernel[0].config[0].num_warps: 3"),
-    ("num_warps = 8", "num_stages = 17", ".kernel[0].config[1].num_stages: 17"),
-    ('y = "*{dtype}"', 'y = "*{dtype}:4"', ".kernel[0].args.y: "),
-    ('grid = ["cdiv(n, BLOCK)", "n_rows"]', "grid = []", ".kernel[0].grid: 0 items"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "before, after, expected",
+    [
+        ("schema = 1", "schema = 2", ".schema: 2"),
+        ('version = "', 'verison = "', ".package: lacks version"),
+        ('archs = ["sm_80"', 'archs = ["sm_70"', ".package.archs[0]: 'sm_70'"),
+        ("num_warps = 2", "num_warps = 3", ".kernel[0].config[0].num_warps: 3"),
+        ("num_warps = 8", "num_stages = 17", ".kernel[0].config[1].num_stages: 17"),
+        ('y = "*{dtype}"', 'y = "*{dtype}:4"', ".kernel[0].args.y: "),
+        ('grid = ["cdiv(n, BLOCK)", "n_rows"]', "grid = []", ".kernel[0].grid: 0 items"),
+    ],
+)
 def test_the_schema_finds_mistakes(before: str, after: str, expected: str) -> None:
     text = MANIFESTS["manifest.md 0"]
     assert before in text

@@ -1,4 +1,5 @@
-"""The house rules, kept by reading the source: who may import whom, what has one home, and what goes by which name."""
+"""The house rules, kept by reading the source: who may import whom, what has one home, and what goes by which
+name."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "cli": {"errors", "options", "kbuild", "driver", "aot"},
     "kbuild": {"errors", "driver", "language"},
 }
-"""Who sees whom.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the package itself."""
+"""Who sees whom.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the
+package itself."""
 
 HOMES = {
     "llvmlite": (),
@@ -68,7 +70,10 @@ REWRITTEN = {
     "tt.advance": "rewrite_tensor_pointer",
     "tt.make_tensor_ptr": "rewrite_tensor_pointer",
     **dict.fromkeys(
-        ("tt.make_tensor_descriptor", *(f"tt.descriptor_{what}" for what in ("load", "store", "reduce", "gather", "scatter"))),
+        (
+            "tt.make_tensor_descriptor",
+            *(f"tt.descriptor_{what}" for what in ("load", "store", "reduce", "gather", "scatter")),
+        ),
         "rewrite_tensor_descriptor_to_pointer",
     ),
     "tt.call": "inline",
@@ -79,7 +84,10 @@ REWRITTEN = {
 
 MEANINGLESS = {
     "tt.elementwise_inline_asm": "text for the GPU",
-    **dict.fromkeys(("tt.func", "tt.return", "tt.reduce.return", "scf.yield", "scf.condition"), "Machine.run, Machine.call"),
+    **dict.fromkeys(
+        ("tt.func", "tt.return", "tt.reduce.return", "scf.yield", "scf.condition"),
+        "Machine.run, Machine.call",
+    ),
 }
 """Operations that have no meaning of their own in the interpreter, and why."""
 
@@ -98,13 +106,16 @@ def area_of(module: str) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and module of each import of a file; `from kbuild.compiler import ops` means `kbuild.compiler.ops`."""
+    """Line and module of each import of a file; `from kbuild.compiler import ops` means
+    `kbuild.compiler.ops`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level and node.module, f"{path}:{node.lineno}: name the module in full"
-            names = [alias.name for alias in node.names] if node.module in ("kbuild", "kbuild.compiler") else [""]
+            names = (
+                [alias.name for alias in node.names] if node.module in ("kbuild", "kbuild.compiler") else [""]
+            )
             yield from ((node.lineno, f"{node.module}.{name}".rstrip(".")) for name in names)
 
 
@@ -127,13 +138,24 @@ def test_imports_run_one_way() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    """Not in a circle either, and not for the sake of type hints: a module says by a protocol what it asks of those above it."""
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
+    """Not in a circle either, and not for the sake of type hints: a module says by a protocol what it asks of
+    those above it."""
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in MODULES
+    }
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
         tree = ast.parse(path.read_text())
-        inside = {id(node) for function in ast.walk(tree) if isinstance(function, ast.FunctionDef) for node in ast.walk(function)}
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in inside]
+        inside = {
+            id(node)
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+        }
+        found = [
+            node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in inside
+        ]
         parts = [(f"{node.module}.{alias.name}", str(node.module)) for node in found for alias in node.names]
         graph[name] = {inner if inner in names else outer for inner, outer in parts} & names.keys() - {name}
     while free := {name for name, needed in graph.items() if not needed}:
@@ -155,17 +177,22 @@ def test_what_comes_from_outside_stays_in_its_home() -> None:
 
 
 def test_the_environment_is_read_at_the_edges_alone() -> None:
-    """By the command line, the build backend, and the stand-in in a process of tests, which the launcher's variable names."""
+    """By the command line, the build backend, and the stand-in in a process of tests, which the launcher's
+    variable names."""
     pattern = re.compile(r"\bos\.(?:environb?|getenv)\b|\bsys\.argv\b")
     readers = {short(path) for path in MODULES if pattern.search(path.read_text())}
-    assert readers <= {"cli/__init__.py", "aot/backend.py", "emulator/driver/fake_driver.py"}, "let it be an argument"
+    assert readers <= {"cli/__init__.py", "aot/backend.py", "emulator/driver/fake_driver.py"}, (
+        "let it be an argument"
+    )
 
 
 def test_imports_inside_functions_say_why() -> None:
     def complaints() -> Iterator[str]:
         for path in MODULES:
             lines = path.read_text().splitlines()
-            functions = [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.FunctionDef)]
+            functions = [
+                node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.FunctionDef)
+            ]
             inside = [node for function in functions for node in ast.walk(function)]
             inner = {node.lineno for node in inside if isinstance(node, ast.Import | ast.ImportFrom)}
             for line in sorted(inner):
@@ -186,14 +213,20 @@ def test_files_are_finished_and_hold_one_thing() -> None:
             lines = path.read_text().splitlines()
             if len(lines) > 500 and path.suffix not in (".md", ".test"):
                 yield f"{path}: {len(lines)} lines; it holds more than one thing"
-            yield from (f"{path}:{number}: do it, or leave it" for number, line in enumerate(lines, 1) if unfinished.search(line))
+            yield from (
+                f"{path}:{number}: do it, or leave it"
+                for number, line in enumerate(lines, 1)
+                if unfinished.search(line)
+            )
 
     complain(complaints())
 
 
 def test_modules_say_what_they_are() -> None:
     texts = {path: path.read_text() for path in MODULES}
-    complain(f"{path} does not begin with what it is" for path, text in texts.items() if text and not doc_of(text))
+    complain(
+        f"{path} does not begin with what it is" for path, text in texts.items() if text and not doc_of(text)
+    )
 
 
 def doc_of(text: str) -> str:
@@ -209,7 +242,11 @@ def test_style() -> None:
 
 def our_passes() -> dict[str, Pass]:
     """All passes but those that other tests have registered."""
-    return {name: entry for name, entry in registered_passes().items() if entry.function.__module__.startswith("kbuild.")}
+    return {
+        name: entry
+        for name, entry in registered_passes().items()
+        if entry.function.__module__.startswith("kbuild.")
+    }
 
 
 def file_of(entry: Pass) -> Path:
@@ -222,7 +259,9 @@ def test_passes_go_by_one_name_and_show_what_they_do() -> None:
     def complaints() -> Iterator[str]:
         for entry in our_passes().values():
             file = file_of(entry)
-            if {entry.name, entry.function.__name__} != {file.parent.name if file.stem == "__init__" else file.stem}:
+            if {entry.name, entry.function.__name__} != {
+                file.parent.name if file.stem == "__init__" else file.stem
+            }:
                 yield f"{file}: the pass {entry.name} is the function {entry.function.__name__}"
             if not re.search(r"Before:.*After\b.*:", doc_of(file.read_text()), re.DOTALL):
                 yield f"{file} opens without IR before and after the pass"

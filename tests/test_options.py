@@ -16,8 +16,18 @@ from kbuild.emulator import load, run
 from kbuild.errors import UsageError
 from kbuild.options import DEFAULTS, CompileOptions, by_name, options
 
-OTHERS = {"num_warps": 8, "num_stages": 5, "cluster_size": 2, "max_registers": 64, "enable_fp_fusion": False, "launch_pdl": True,
-          "debug": True, "lineinfo": True, "strict": True, "ptxas": "/opt/ptxas"}  # fmt: skip
+OTHERS = {
+    "num_warps": 8,
+    "num_stages": 5,
+    "cluster_size": 2,
+    "max_registers": 64,
+    "enable_fp_fusion": False,
+    "launch_pdl": True,
+    "debug": True,
+    "lineinfo": True,
+    "strict": True,
+    "ptxas": "/opt/ptxas",
+}
 """Every option with a value that is not its default."""
 
 KERNEL = """
@@ -47,9 +57,15 @@ def test_tags_read_back_and_show_what_is_not_default() -> None:
     assert set(OTHERS) == {option.name for option in options()}
     everything = DEFAULTS.changed(OTHERS)
     assert everything.tags == "w8s5c2r64nofmapdldebug"
-    for chosen in (DEFAULTS, everything, *(DEFAULTS.changed({name: value}) for name, value in OTHERS.items())):
+    for chosen in (
+        DEFAULTS,
+        everything,
+        *(DEFAULTS.changed({name: value}) for name, value in OTHERS.items()),
+    ):
         back = CompileOptions.parse(chosen.tags)
-        assert back.values("variant") == chosen.values("variant") and back.values("request") == DEFAULTS.values("request")
+        assert back.values("variant") == chosen.values("variant") and back.values(
+            "request"
+        ) == DEFAULTS.values("request")
 
 
 @pytest.mark.parametrize("tags", ["", "w4", "w4s3c1x", "w3s3", "s3w4", "w4s3debugpdl", "w4s99"])
@@ -58,14 +74,17 @@ def test_what_no_options_have_as_tags_is_refused(tags: str) -> None:
         CompileOptions.parse(tags)
 
 
-@pytest.mark.parametrize("values, says", [
-    ({"num_warps": 3}, "num_warps is 3\nhelp: it must be 1, 2, 4, 8, 16 or 32"),
-    ({"num_stages": True}, "num_stages is True\nhelp: it must be 1 to 16"),
-    ({"num_stages": 17}, "num_stages is 17\nhelp: it must be 1 to 16"),
-    ({"maxnreg": 8}, "maxnreg is 8\nhelp: it must be 16 to 255"),
-    ({"debug": 1}, "debug is 1\nhelp: it must be true or false"),
-    ({"num_warp": 4}, "there is no option num_warp\nhelp: did you mean num_warps?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"num_warps": 3}, "num_warps is 3\nhelp: it must be 1, 2, 4, 8, 16 or 32"),
+        ({"num_stages": True}, "num_stages is True\nhelp: it must be 1 to 16"),
+        ({"num_stages": 17}, "num_stages is 17\nhelp: it must be 1 to 16"),
+        ({"maxnreg": 8}, "maxnreg is 8\nhelp: it must be 16 to 255"),
+        ({"debug": 1}, "debug is 1\nhelp: it must be true or false"),
+        ({"num_warp": 4}, "there is no option num_warp\nhelp: did you mean num_warps?"),
+    ],
+)
 def test_illegal_values_are_refused(source: str, values: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         compiled(source, **values)
@@ -83,7 +102,11 @@ def test_commands_repeat_what_they_were_made_from() -> None:
 def test_the_schema_of_the_manifest_has_every_option_and_triton_s_names() -> None:
     keys = {key.name: key for key in schema.CONFIG.keys}
     assert {"num_warps", "max_registers", "maxnreg", "enable_fp_fusion", "launch_pdl", "debug"} <= set(keys)
-    assert keys["maxnreg"].shape == keys["max_registers"].shape == {"type": "integer", "minimum": 16, "maximum": 255}
+    assert (
+        keys["maxnreg"].shape
+        == keys["max_registers"].shape
+        == {"type": "integer", "minimum": 16, "maximum": 255}
+    )
 
 
 def test_options_of_an_architecture_without_a_feature_have_their_defaults() -> None:
@@ -96,7 +119,10 @@ def test_registers_are_bounded_in_the_ptx_and_the_ir_and_facts_say_so(source: st
     artifact = compiled(source, maxnreg=32)
     assert re.search(r"^\.maxnreg 32$", artifact.asm["ptx"], re.MULTILINE)
     assert "maxnreg" not in compiled(source).asm["ptx"]
-    assert artifact.metadata.options.max_registers == 32 and compile_facts(artifact.metadata)["max_registers"] == 32
+    assert (
+        artifact.metadata.options.max_registers == 32
+        and compile_facts(artifact.metadata)["max_registers"] == 32
+    )
     (tmp_path / "k.ttgir").write_text(artifact.asm["ttgir"])
     again = kbuild.compile(tmp_path / "k.ttgir", stop="ptx")
     assert again.asm["ptx"] == artifact.asm["ptx"] and again.metadata.options.max_registers == 32
@@ -113,9 +139,13 @@ def test_products_and_sums_are_rounded_twice_without_fusion(source: str) -> None
     assert (once != twice).any()
     for fuses, right in ((True, once), (False, twice)):
         artifact = compiled(source, enable_fp_fusion=fuses)
-        assert ("fma.rn.f32" in artifact.asm["ptx"]) == fuses and ("mul.rn.f32" in artifact.asm["ptx"]) != fuses
+        assert ("fma.rn.f32" in artifact.asm["ptx"]) == fuses and (
+            "mul.rn.f32" in artifact.asm["ptx"]
+        ) != fuses
         out = np.full(128, np.nan, np.float32)
         facts = artifact.metadata
-        report = run(load(artifact.asm["ptx"], facts.name), None, (1,), facts.warps, facts.shared, (x, out, 128))
+        report = run(
+            load(artifact.asm["ptx"], facts.name), None, (1,), facts.warps, facts.shared, (x, out, 128)
+        )
         assert not report.findings
         np.testing.assert_array_equal(report.outputs[1], right)

@@ -1,5 +1,5 @@
-"""The kernels that this project ships: every configuration assembles for its architecture, spills nothing, and NVIDIA's own
-tools read the cubin."""
+"""The kernels that this project ships: every configuration assembles for its architecture, spills nothing,
+and NVIDIA's own tools read the cubin."""
 
 from __future__ import annotations
 
@@ -46,11 +46,21 @@ def test_variant_spills_nothing_and_disassembles(variant: Variant, tmp_path: Pat
         target=variant.arch,
         options=variant.options,
     )
-    assert (artifact.metadata.spill_stores, artifact.metadata.spill_loads, artifact.metadata.warnings) == (0, 0, ())
-    assert (f".reqnctapercluster {variant.options.cluster_size}" in artifact.asm["ptx"]) == (variant.options.cluster_size > 1)
+    assert (artifact.metadata.spill_stores, artifact.metadata.spill_loads, artifact.metadata.warnings) == (
+        0,
+        0,
+        (),
+    )
+    assert (f".reqnctapercluster {variant.options.cluster_size}" in artifact.asm["ptx"]) == (
+        variant.options.cluster_size > 1
+    )
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(artifact.asm["cubin"])
-    listing = subprocess.run([tool("nvdisasm"), str(cubin)], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        [tool("nvdisasm"), str(cubin)], capture_output=True, text=True, check=True
+    ).stdout
     assert f".text.{artifact.metadata.name}" in listing
-    usage = subprocess.run([tool("cuobjdump"), "-res-usage", str(cubin)], capture_output=True, text=True, check=True).stdout
+    usage = subprocess.run(
+        [tool("cuobjdump"), "-res-usage", str(cubin)], capture_output=True, text=True, check=True
+    ).stdout
     assert f"REG:{artifact.metadata.registers} " in usage

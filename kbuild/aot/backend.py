@@ -64,8 +64,8 @@ def build_wheel(
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """Packs manifest, project files, the directories of the kernels and what these import; the name of the archive, whose bytes
-    are reproducible."""
+    """Packs manifest, project files, the directories of the kernels and what these import; the name of the
+    archive, whose bytes are reproducible."""
     root = Path.cwd()
     manifest = load(root / builder.MANIFEST)
     name = f"{manifest.package.name}-{manifest.package.version}"
@@ -74,7 +74,9 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
         top = root / Path(kernel.source).parts[0]
         files |= reached([root / kernel.source], root) | (set() if top.is_file() else set(top.rglob("*.py")))
     metadata = f"Metadata-Version: 2.4\nName: {manifest.package.name}\nVersion: {manifest.package.version}\n"
-    contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files} | {"PKG-INFO": metadata.encode()}
+    contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files} | {
+        "PKG-INFO": metadata.encode()
+    }
     moment = epoch(os.environ) or 0
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:

@@ -13,7 +13,8 @@ STRICT = "KBUILD_STRICT"
 _FALSE = ("", "0", "false", "no", "off")
 _LARGE_PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432"
 """Settings of glibc's malloc, from 2.35 on: its heap grows by 32 MB at a time and asks for pages of 2 MB.  ptxas touches 20 to
-60 MB for a tenth of a second: with pages of 4 kB, every seventh of its instructions is one of the kernel's that brings a page."""
+60 MB for a tenth of a second: with pages of 4 kB, every seventh of its instructions is one of the kernel's
+that brings a page."""
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
@@ -27,7 +28,8 @@ def flag(environment: Mapping[str, str], name: str) -> bool:
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path | None:
-    """KBUILD_CACHE_DIR, or `kbuild` in XDG_CACHE_HOME or ~/.cache; None with KBUILD_DISABLE_CACHE or without any of them."""
+    """KBUILD_CACHE_DIR, or `kbuild` in XDG_CACHE_HOME or ~/.cache; None with KBUILD_DISABLE_CACHE or without
+    any of them."""
     if flag(environment, "KBUILD_DISABLE_CACHE"):
         return None
     if directory := environment.get("KBUILD_CACHE_DIR"):

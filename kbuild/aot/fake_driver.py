@@ -1,4 +1,5 @@
-"""The stand-in for the CUDA driver that knows a project's cubins: for tests of its wheel on machines without a GPU."""
+"""The stand-in for the CUDA driver that knows a project's cubins: for tests of its wheel on machines without
+a GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +13,14 @@ from kbuild.emulator.driver import StandIn
 from kbuild.errors import UsageError
 
 
-def stand_in_library(project: Path, devices: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> Path:
-    """The path of a libcuda.so.1 whose devices are of these architectures, and which runs the cubins that the project has built.
+def stand_in_library(
+    project: Path, devices: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> Path:
+    """The path of a libcuda.so.1 whose devices are of these architectures, and which runs the cubins that the
+    project has built.
 
-    It lies in `folder`, by default in the cache, or in the build folder where there is no cache.  Raises UsageError where nothing
-    is built, and ToolError without a C compiler.
+    It lies in `folder`, by default in the cache, or in the build folder where there is no cache.  Raises
+    UsageError where nothing is built, and ToolError without a C compiler.
     """
     build = project / BUILD
     if not any(build.rglob("*.cubin")):

@@ -11,11 +11,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up", errno.EFBIG: "the file is too large here"}
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file is too large here",
+}
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Puts a file in place in one step: readers see the old bytes or the new ones, also after a power failure.
+    """Puts a file in place in one step: readers see the old bytes or the new ones, also after a power
+    failure.
 
     OSError names the file, whichever of the steps failed; nothing is left of it then.
     """

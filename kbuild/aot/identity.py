@@ -1,7 +1,7 @@
 """The only hashing of builds: when two cubins are the same, told from what goes into them.
 
-A digest is sha256 of canonical JSON.  Paths, clocks, line numbers and the environment are not in it, so that a moved
-line, a copied checkout or a touched file compiles nothing anew.
+A digest is sha256 of canonical JSON.  Paths, clocks, line numbers and the environment are not in it, so that
+a moved line, a copied checkout or a touched file compiles nothing anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ FORMAT = 1
 
 def canonical_json(value: object) -> bytes:
     """The one JSON text of a value of plain types: sorted keys, no spaces, ASCII, finite numbers only."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    ).encode()
 
 
 def digest(value: object) -> str:
@@ -66,18 +68,24 @@ def templates_digest(root: Path | None = None) -> str:
 def compiler_digest(root: Path | None = None) -> str:
     """sha256 over the sources of the compiler: `kbuild/compiler/**/*.py`, and the options that it takes.
 
-    It reads a megabyte of text in a few milliseconds, which no record of file times would make safer or much faster.
+    It reads a megabyte of text in a few milliseconds, which no record of file times would make safer or much
+    faster.
     """
     return tree_digest(root or Path(__file__).parents[1], ["compiler/**/*.py", "options.py"])
 
 
-def request_digest(request: Mapping[str, object], source: str, compiler: str, tools: Mapping[str, str]) -> str:
+def request_digest(
+    request: Mapping[str, object], source: str, compiler: str, tools: Mapping[str, str]
+) -> str:
     """The identity of one cubin.
 
-    `request` is what `compile()` is asked for (function, signature, constexprs, target, options), `source` the digest of
-    the kernel and all it reaches, `compiler` that of the compiler, `tools` those of the binaries it runs.
+    `request` is what `compile()` is asked for (function, signature, constexprs, target, options), `source`
+    the digest of the kernel and all it reaches, `compiler` that of the compiler, `tools` those of the
+    binaries it runs.
     """
-    return digest({"format": FORMAT, "request": request, "source": source, "compiler": compiler, "tools": dict(tools)})
+    return digest(
+        {"format": FORMAT, "request": request, "source": source, "compiler": compiler, "tools": dict(tools)}
+    )
 
 
 class FileDigests:
@@ -118,8 +126,9 @@ def _read_digest(file: Path) -> str:
 def _installed_digest(file: Path, size: int, mtime_ns: int) -> str | None:
     """The digest that the wheel a file was installed from gives for it in its RECORD, the format of PEP 376.
 
-    None where there is no such line, the size is another, or the file is younger than the RECORD, which installers write
-    last.  Reading ptxas and LLVM instead, 230 MB, takes as long as compiling two variants, before any can start.
+    None where there is no such line, the size is another, or the file is younger than the RECORD, which
+    installers write last.  Reading ptxas and LLVM instead, 230 MB, takes as long as compiling two variants,
+    before any can start.
     """
     for directory in (parent for parent in file.parents if str(parent) in sys.path):
         line = b"\n" + file.relative_to(directory).as_posix().encode() + b",sha256="

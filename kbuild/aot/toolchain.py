@@ -1,4 +1,5 @@
-"""The outside programs a build runs, and where they were found: the only module of a build that looks at the machine.
+"""The outside programs a build runs, and where they were found: the only module of a build that looks at the
+machine.
 
 The environment is handed in; nothing here reads it by itself.
 """
@@ -36,13 +37,16 @@ class Tool:
 def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int = 0) -> Tool:
     """ptxas: of KBUILD_PTXAS, TRITON_PTXAS_PATH or CUDA_HOME if set, otherwise of NVIDIA's wheels.
 
-    `series` and `min_driver` are what a manifest asks for: a version, and code that drivers load from that branch on.
-    Raises `ToolError` where there is none, or another one than that.
+    `series` and `min_driver` are what a manifest asks for: a version, and code that drivers load from that
+    branch on. Raises `ToolError` where there is none, or another one than that.
     """
     for variable in ("KBUILD_PTXAS", "TRITON_PTXAS_PATH"):
         if path := environment.get(variable, ""):
             if not _is_program(path):
-                raise ToolError(f"{variable} is {path}, which is no program", hint="unset it to use that of NVIDIA's wheels")
+                raise ToolError(
+                    f"{variable} is {path}, which is no program",
+                    hint="unset it to use that of NVIDIA's wheels",
+                )
             _require_fit(variable, path, series, min_driver)
             return Tool("ptxas", os.path.abspath(path), variable)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
@@ -55,8 +59,8 @@ def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int
 
 
 def ptxas_of_code(environment: Mapping[str, str], series: str = "", min_driver: int = 0) -> str | None:
-    """The ptxas that PTX is made for where it need not be there: None stands for the preferred version, where there is none and
-    nobody asks for one.  Arguments and errors else as for `find_ptxas`."""
+    """The ptxas that PTX is made for where it need not be there: None stands for the preferred version, where
+    there is none and nobody asks for one.  Arguments and errors else as for `find_ptxas`."""
     try:
         return find_ptxas(environment, series, min_driver).path
     except ToolError:
@@ -89,7 +93,9 @@ def _require_fit(variable: str, path: str, series: str, min_driver: int) -> None
     version = _ptxas_version(path)
     advice = f"unset {variable}, or change the manifest"
     if series and not ptxas_wheels.is_of(ptxas_wheels.parsed(version), series):
-        raise ToolError(f"package.ptxas asks for ptxas {series}, and {variable} is {path}, {version}", hint=advice)
+        raise ToolError(
+            f"package.ptxas asks for ptxas {series}, and {variable} is {path}, {version}", hint=advice
+        )
     needed = ptxas_wheels.driver_of(version)
     if min_driver and needed > min_driver:
         raise ToolError(
@@ -121,7 +127,10 @@ def find_cc(environment: Mapping[str, str]) -> Tool:
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name, path=environment.get("PATH")):
             return Tool("cc", path, "PATH")
-    raise ToolError("no C compiler is to be found; the package's launcher needs one", hint="install gcc or clang, or set CC")
+    raise ToolError(
+        "no C compiler is to be found; the package's launcher needs one",
+        hint="install gcc or clang, or set CC",
+    )
 
 
 def find_llvm() -> Tool:
@@ -132,7 +141,8 @@ def find_llvm() -> Tool:
 
 
 def version(tool: Tool) -> str:
-    """The last telling line that the program prints for `--version`; what is wrong, in brackets, if it cannot run."""
+    """The last telling line that the program prints for `--version`; what is wrong, in brackets, if it cannot
+    run."""
     command = [tool.path, *tool.arguments, "--version"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
@@ -145,11 +155,21 @@ def version(tool: Tool) -> str:
 
 
 def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:
-    """Runs a program in a directory; ToolError with the end of its messages if it fails, or takes more than `timeout` seconds."""
+    """Runs a program in a directory; ToolError with the end of its messages if it fails, or takes more than
+    `timeout` seconds."""
     try:
-        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except FileNotFoundError:
-        raise ToolError(f"{command[0]} is not to be found", hint="install it, or set the variable that names it") from None
+        raise ToolError(
+            f"{command[0]} is not to be found", hint="install it, or set the variable that names it"
+        ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{command[0]} did not run: {error}") from None
     if done.returncode != 0:

@@ -1,4 +1,5 @@
-"""`kbuild` on the command line; with aot/backend.py the only module that reads the arguments and the environment.
+"""`kbuild` on the command line; with aot/backend.py the only module that reads the arguments and the
+environment.
 
 Exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manifest is wrong, 130 interrupted.
 """
@@ -21,13 +22,15 @@ from kbuild.errors import KbuildError, ManifestError, render
 INTERRUPTED = 130
 
 _STEPS = {"@step": "step", "@serve": "serve"}
-"""Steps of a build, which ninja runs: they go around the parser of the command line, which takes as long to make as they
-take to find a variant in the cache."""
+"""Steps of a build, which ninja runs: they go around the parser of the command line, which takes as long to
+make as they take to find a variant in the cache."""
 
 
 def run() -> NoReturn:
-    """The whole process: ends it when the command has, for taking Python and LLVM apart takes as long as a small compile."""
-    # Compiling makes many objects and keeps most: looking for dead cycles 70 times as rarely saves a tenth of the time.
+    """The whole process: ends it when the command has, for taking Python and LLVM apart takes as long as a
+    small compile."""
+    # Compiling makes many objects and keeps most: looking for dead cycles 70 times as rarely saves a tenth of
+    # the time.
     gc.set_threshold(50_000)
     _open_streams()
     prepare(os.environ)
@@ -39,7 +42,8 @@ def run() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Opens standard streams that were closed, for no file to take their numbers; has what an encoding lacks escaped."""
+    """Opens standard streams that were closed, for no file to take their numbers; has what an encoding lacks
+    escaped."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -82,12 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if verbose:
             _print_stack()
         print(f"kbuild broke: {type(error).__name__}: {error}", file=sys.stderr)
-        print("This is a bug of kbuild's: please report it with the command and the output of -v.", file=sys.stderr)
+        print(
+            "This is a bug of kbuild's: please report it with the command and the output of -v.",
+            file=sys.stderr,
+        )
         return 1
 
 
 def described(error: KbuildError) -> str:
-    """The text of an error: one line for each mistake of a manifest, place, line and caret for those of a kernel."""
+    """The text of an error: one line for each mistake of a manifest, place, line and caret for those of a
+    kernel."""
     lines: list[str] = []
     for single in error.errors():
         if isinstance(single, ManifestError):

@@ -1,4 +1,5 @@
-"""The grammar of the command line: its verbs and their options.  What a verb does is in its module of `verbs`."""
+"""The grammar of the command line: its verbs and their options.  What a verb does is in its module of
+`verbs`."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         close = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
-        raise UsageError(message, hint=f'did you mean "{close}"?' if close else f"{self.prog} --help lists what there is")
+        raise UsageError(
+            message, hint=f'did you mean "{close}"?' if close else f"{self.prog} --help lists what there is"
+        )
 
 
 def run(words: list[str], environment: Mapping[str, str]) -> int:
@@ -53,7 +56,11 @@ def run(words: list[str], environment: Mapping[str, str]) -> int:
     options, unknown = parser().parse_known_args(words)
     if unknown:
         flag = unknown[0].partition("=")[0]
-        close = nearest(flag, re.findall(r"--[\w-]+", options.grammar.format_help())) if flag.startswith("-") else ""
+        close = (
+            nearest(flag, re.findall(r"--[\w-]+", options.grammar.format_help()))
+            if flag.startswith("-")
+            else ""
+        )
         hint = f'did you mean "{close}"?' if close else f"kbuild {options.verb} --help lists what there is"
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", hint=hint)
     options.environment = environment
@@ -73,10 +80,15 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"kbuild {__version__}")
-    verbs = top.add_subparsers(metavar="VERB", title="verbs; `kbuild VERB --help` says more", required=True, parser_class=_Parser)
+    verbs = top.add_subparsers(
+        metavar="VERB", title="verbs; `kbuild VERB --help` says more", required=True, parser_class=_Parser
+    )
 
-    def verb(name: str, text: str, applying: str, module: str = "", **meanings: str) -> argparse.ArgumentParser:
-        """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has its own."""
+    def verb(
+        name: str, text: str, applying: str, module: str = "", **meanings: str
+    ) -> argparse.ArgumentParser:
+        """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has
+        its own."""
         added = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
         added.set_defaults(verb=name, module=module or name, grammar=added)
         _add_common(added, applying.split(), meanings)
@@ -85,50 +97,81 @@ def parser() -> argparse.ArgumentParser:
     building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
     build = verb("build", "Compile the kernels of kernels.toml and make the wheel.", building)
     build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
-    wheel = verb("wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build")
+    wheel = verb(
+        "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
+    )
     wheel.set_defaults(kernels=[], only_path=True)
     _add_options(build, "debug", "lineinfo", "strict")
     _add_options(wheel, "debug", "strict")
-    _add_compile(verb(
-        "compile", "Compile one function with one signature.", "-C -v -q --json --dry-run --arch -o",
-        directory="the directory of FILE", archs="compile for this architecture (repeatable; default sm_90)",
-        output="where to write (default: texts to standard output, the cubin to the current directory)",
-    ))  # fmt: skip
-    _add_opt(verb(
-        "opt", "Run passes over IR and print the result.", "-C -v --arch -o",
-        directory="the directory of FILE", archs="the architecture (default sm_90)",
-        output="where to write a file of the same name (default: standard output)",
-    ))  # fmt: skip
+    _add_compile(
+        verb(
+            "compile",
+            "Compile one function with one signature.",
+            "-C -v -q --json --dry-run --arch -o",
+            directory="the directory of FILE",
+            archs="compile for this architecture (repeatable; default sm_90)",
+            output="where to write (default: texts to standard output, the cubin to the current directory)",
+        )
+    )
+    _add_opt(
+        verb(
+            "opt",
+            "Run passes over IR and print the result.",
+            "-C -v --arch -o",
+            directory="the directory of FILE",
+            archs="the architecture (default sm_90)",
+            output="where to write a file of the same name (default: standard output)",
+        )
+    )
     listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     _add_options(listing, "debug")
-    _add_verify(verb(
-        "verify", "Run the variants' PTX on the CPU, and compare with what the kernels mean.",
-        "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
-        jobs="processes (default: MAX_JOBS, or as many as processors)", verbose="say what each run came to",
-        no_cache="run everything anew",
-    ))  # fmt: skip
-    _add_mutate(verb(
-        "mutate", "Make mistakes in the variants' PTX, and say which of them runs find.", "-C -j -q --json --dry-run --arch",
-        jobs="processes (default: MAX_JOBS, or as many as processors)",
-    ))  # fmt: skip
-    _add_run(verb(
-        "run", "Run one kernel's PTX on the CPU.", "-C --json --arch",
-        directory="the directory of FILE", archs="compile for this architecture (default sm_90)",
-    ))  # fmt: skip
+    _add_verify(
+        verb(
+            "verify",
+            "Run the variants' PTX on the CPU, and compare with what the kernels mean.",
+            "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
+            jobs="processes (default: MAX_JOBS, or as many as processors)",
+            verbose="say what each run came to",
+            no_cache="run everything anew",
+        )
+    )
+    _add_mutate(
+        verb(
+            "mutate",
+            "Make mistakes in the variants' PTX, and say which of them runs find.",
+            "-C -j -q --json --dry-run --arch",
+            jobs="processes (default: MAX_JOBS, or as many as processors)",
+        )
+    )
+    _add_run(
+        verb(
+            "run",
+            "Run one kernel's PTX on the CPU.",
+            "-C --json --arch",
+            directory="the directory of FILE",
+            archs="compile for this architecture (default sm_90)",
+        )
+    )
     verb(
-        "stand-in", "Make a libcuda.so.1 that runs the built cubins on the CPU, and print its path.", "-C --json --arch -o",
-        module="stand_in", archs="a device of this architecture (repeatable; default: one of sm_90)",
+        "stand-in",
+        "Make a libcuda.so.1 that runs the built cubins on the CPU, and print its path.",
+        "-C --json --arch -o",
+        module="stand_in",
+        archs="a device of this architecture (repeatable; default: one of sm_90)",
         output="where to put it (default: the cache)",
-    )  # fmt: skip
+    )
     tuning = verb(
-        "tune", "Time the configurations of [kernel.tune] on a GPU, and keep the fastest in kernels.tune.toml.",
+        "tune",
+        "Time the configurations of [kernel.tune] on a GPU, and keep the fastest in kernels.tune.toml.",
         "-C -j -v -q --dry-run --arch --no-cache",
         archs="tune for this architecture (default: that of the GPU)",
-    )  # fmt: skip
+    )
     tuning.add_argument("kernels", nargs="*", metavar="KERNEL", help="these kernels alone")
     tuning.add_argument("--device", type=int, default=0, metavar="N", help="the GPU to use (default 0)")
-    tuning.add_argument("--merge", action="append", default=[], metavar="FILE", help="only take in another machine's table")
+    tuning.add_argument(
+        "--merge", action="append", default=[], metavar="FILE", help="only take in another machine's table"
+    )
     tuning.add_argument("--fresh", action="store_true", help="forget what earlier runs have timed")
     cleaning = "Remove what builds made here; the cache stays."
     verb("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
@@ -137,24 +180,49 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: Mapping[str, str]) -> None:
-    """The options that every verb takes.  Where one means nothing, it is taken all the same, and help is silent on it."""
+    """The options that every verb takes.  Where one means nothing, it is taken all the same, and help is
+    silent on it."""
 
     def add(*flags: str, help: str, **how: Any) -> None:
         name = how.get("dest") or flags[-1].lstrip("-").replace("-", "_")
         text = meanings.get(name, help) if set(flags) & set(applying) else argparse.SUPPRESS
         added.add_argument(*flags, help=text, **how)
 
-    add("-C", dest="directory", default=".", metavar="DIR", help="the project's directory (default: the current one)")
-    add("-j", dest="jobs", type=_positive, metavar="N", help="steps at a time (default: MAX_JOBS, or as many as processors)")
+    add(
+        "-C",
+        dest="directory",
+        default=".",
+        metavar="DIR",
+        help="the project's directory (default: the current one)",
+    )
+    add(
+        "-j",
+        dest="jobs",
+        type=_positive,
+        metavar="N",
+        help="steps at a time (default: MAX_JOBS, or as many as processors)",
+    )
     add("-k", "--keep-going", action="store_true", help="go on with other variants when one fails")
     add("-v", "--verbose", action="store_true", help="say more; if kbuild itself fails, say where")
     add("-q", "--quiet", action="store_true", help="say nothing but errors")
     add("--json", action="store_true", help="print the result as JSON")
     add("--dry-run", action="store_true", help="say what would be done")
-    add("--arch", dest="archs", action="append", default=[], metavar="ARCH", help="only this architecture (repeatable)")
+    add(
+        "--arch",
+        dest="archs",
+        action="append",
+        default=[],
+        metavar="ARCH",
+        help="only this architecture (repeatable)",
+    )
     add("-o", dest="output", metavar="DIR", help="where to put the wheel (default: dist)")
     add("--no-cache", action="store_true", help="neither read nor write the cache of cubins")
-    add("--color", choices=("auto", "always", "never"), default="auto", help="draw a bar of progress (default: on terminals)")
+    add(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="draw a bar of progress (default: on terminals)",
+    )
 
 
 def _add_options(verb: argparse.ArgumentParser, *names: str) -> None:
@@ -166,11 +234,18 @@ def _add_options(verb: argparse.ArgumentParser, *names: str) -> None:
         if option.kind is bool:
             text = f"do not {option.doc}" if option.default else option.doc
             verb.add_argument(
-                *flags, dest=option.name, action="store_const", const=not option.default, default=option.default, help=text
+                *flags,
+                dest=option.name,
+                action="store_const",
+                const=not option.default,
+                default=option.default,
+                help=text,
             )
         else:
             text = f"{option.doc}: {option.expected} (default {'none' if option.default is None else option.default})"
-            verb.add_argument(*flags, dest=option.name, type=_legal(option), default=option.default, metavar="N", help=text)
+            verb.add_argument(
+                *flags, dest=option.name, type=_legal(option), default=option.default, metavar="N", help=text
+            )
 
 
 def _legal(option: Option) -> Callable[[str], int]:
@@ -189,14 +264,33 @@ def _add_function(verb: argparse.ArgumentParser) -> None:
     """One function and its specialisation."""
     add = verb.add_argument
     add("source", metavar="FILE:FUNCTION", help="the kernel, or a .ttir or .ttgir file to start from")
-    add("-s", "--signature", action="append", default=[], metavar="NAME=TYPE,...", help="run-time arguments: X=*fp32:16,n=i32")
-    add("-c", "--constexpr", action="append", default=[], metavar="NAME=VALUE,...", help="compile-time arguments: BLOCK=1024")
+    add(
+        "-s",
+        "--signature",
+        action="append",
+        default=[],
+        metavar="NAME=TYPE,...",
+        help="run-time arguments: X=*fp32:16,n=i32",
+    )
+    add(
+        "-c",
+        "--constexpr",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,...",
+        help="compile-time arguments: BLOCK=1024",
+    )
 
 
 def _add_compile(compile_: argparse.ArgumentParser) -> None:
     _add_function(compile_)
     add = compile_.add_argument
-    add("--emit", default="", metavar="STAGE,...", help="what to write: ttir, ttgir, llir, ptx, cubin (default cubin)")
+    add(
+        "--emit",
+        default="",
+        metavar="STAGE,...",
+        help="what to write: ttir, ttgir, llir, ptx, cubin (default cubin)",
+    )
     add("--dump", metavar="DIR", help="write the IR after each pass there")
     _add_options(compile_)
 
@@ -204,10 +298,26 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
 def _add_run(running: argparse.ArgumentParser) -> None:
     _add_function(running)
     add = running.add_argument
-    add("--arg", action="append", default=[], metavar="NAME=VALUE,...", help="n=1000; x=random:N, range:N, zeros:N, poison:N")
+    add(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,...",
+        help="n=1000; x=random:N, range:N, zeros:N, poison:N",
+    )
     add("--grid", default="1", metavar="X,Y,Z", help="programs along each axis (default 1)")
-    add("--schedule", default="lockstep", metavar="ORDER", help="lockstep, round-robin, forward, reverse, random(N), starve(N)")
-    add("--timing", default="late", metavar="TIME", help="asynchronous operations early, late or random(N) (default late)")
+    add(
+        "--schedule",
+        default="lockstep",
+        metavar="ORDER",
+        help="lockstep, round-robin, forward, reverse, random(N), starve(N)",
+    )
+    add(
+        "--timing",
+        default="late",
+        metavar="TIME",
+        help="asynchronous operations early, late or random(N) (default late)",
+    )
     add("--races", action="store_true", help="look for races too, in another order than lockstep")
     _add_options(running, *(option.name for option in options("variant") if option.is_flag))
 
@@ -222,7 +332,13 @@ def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")
     add("--timing", default="", metavar="TIME", help="asynchronous operations early, late or random(N)")
     add("--lenient", action="store_true", help="without races that today's hardware is known to forgive")
-    add("--limit", type=_positive, default=0, metavar="SECONDS", help="the longest that a variant may take (default 300)")
+    add(
+        "--limit",
+        type=_positive,
+        default=0,
+        metavar="SECONDS",
+        help="the longest that a variant may take (default 300)",
+    )
 
 
 def _add_mutate(mutating: argparse.ArgumentParser) -> None:
@@ -230,16 +346,44 @@ def _add_mutate(mutating: argparse.ArgumentParser) -> None:
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     _add_options(mutating, "debug")
     add("--variant", default="", metavar="NAME", help="this variant alone")
-    add("--sample", type=_positive, default=0, metavar="N", help="variants of each kernel and architecture (default 1)")
-    add("--limit", type=_positive, default=0, metavar="N", help="mutants of each kind of a variant (default: all)")
-    add("--group", default="all", choices=("all", "sync", "logic"), help="mistakes of synchronisation, of logic, or both")
-    add("--marks", default="", metavar="FILE", help="mutants known to do the same as the original, with reasons")
+    add(
+        "--sample",
+        type=_positive,
+        default=0,
+        metavar="N",
+        help="variants of each kernel and architecture (default 1)",
+    )
+    add(
+        "--limit",
+        type=_positive,
+        default=0,
+        metavar="N",
+        help="mutants of each kind of a variant (default: all)",
+    )
+    add(
+        "--group",
+        default="all",
+        choices=("all", "sync", "logic"),
+        help="mistakes of synchronisation, of logic, or both",
+    )
+    add(
+        "--marks",
+        default="",
+        metavar="FILE",
+        help="mutants known to do the same as the original, with reasons",
+    )
 
 
 def _add_opt(opt: argparse.ArgumentParser) -> None:
     add = opt.add_argument
     add("file", metavar="FILE", help="a .ttir or .ttgir file, or - for standard input")
-    add("-p", "--passes", required=True, metavar="PASS,...", help="passes in order; `tensor`, `gpu`: a pipeline")
+    add(
+        "-p",
+        "--passes",
+        required=True,
+        metavar="PASS,...",
+        help="passes in order; `tensor`, `gpu`: a pipeline",
+    )
 
 
 def _positive(text: str) -> int:

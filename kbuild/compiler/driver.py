@@ -1,6 +1,7 @@
 """compile(): a kernel's source through all stages, starting and stopping anywhere.
 
-    source ─frontend─▶ ttir ─tensor pipeline─▶ ttir ─gpu pipeline─▶ ttgir ─lower─▶ llir ─LLVM─▶ ptx ─ptxas─▶ cubin
+    source ─frontend─▶ ttir ─tensor pipeline─▶ ttir ─gpu pipeline─▶ ttgir ─lower─▶ llir ─LLVM─▶ ptx ─ptxas─▶
+    cubin
 
 This is the one module that sees both ends, the frontend and the backend.
 """
@@ -47,17 +48,18 @@ class Metadata:
     target: str
     """The architecture asked for."""
     arch: str
-    """The architecture of the code: `sm_90a` where `sm_90` was asked for and Hopper-only instructions are used."""
+    """The architecture of the code: `sm_90a` where `sm_90` was asked for and Hopper-only instructions are
+    used."""
     options: CompileOptions
     """What it was compiled with."""
     shared: int
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
-    """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their type tells
-    element, sizes of the box, bytes of the swizzle, base of the tensor, its sizes, and its strides but the last, which is 1:
-    `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`.  Sizes and strides are names of parameters, or numbers.  The element
-    `tf32` is an f32 that is rounded to tf32 as it is copied, `s32` an i32 with a sign; that of `f16:nan` fills what lies
-    beyond the tensor with NaN."""
+    """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last;
+    their type tells element, sizes of the box, bytes of the swizzle, base of the tensor, its sizes, and its
+    strides but the last, which is 1: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`.  Sizes and strides
+    are names of parameters, or numbers.  The element `tf32` is an f32 that is rounded to tf32 as it is
+    copied, `s32` an i32 with a sign; that of `f16:nan` fills what lies beyond the tensor with NaN."""
     tma: tuple[str, ...] = ()
     """Which loads of loops the copy engine does, and why not the others."""
     registers: int | None = None
@@ -74,7 +76,8 @@ class Metadata:
     warnings: tuple[str, ...] = ()
     """What ptxas warned of, and with their places in the source the `serialized` ones."""
     serialized: tuple[str, ...] = ()
-    """Dots that ptxas does not let run ahead as the code has them, which costs speed alone; `strict` refuses them."""
+    """Dots that ptxas does not let run ahead as the code has them, which costs speed alone; `strict` refuses
+    them."""
     conversions: int = 0
     """Changes of layout that go through shared memory; known from the stage `ttgir` on."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -109,15 +112,16 @@ def compile(
 ) -> Artifact:
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
-    `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`), or a file of a
-    later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from.  `signature` gives the type of each run-time argument
-    in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one": `{"x": "*fp32:16", "n": "i32"}`.
-    `constexprs` gives the values of the compile-time arguments.  `dump` is a folder for the IR after each pass.
-    `texts` are the stages that the artifact is to have besides the last: printing others is left out.  How it is compiled say
-    `options` and, over these, keywords that are fields of `CompileOptions`: `num_warps=8`, `debug=True`.
+    `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`), or a
+    file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from.  `signature` gives the type of
+    each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
+    `{"x": "*fp32:16", "n": "i32"}`. `constexprs` gives the values of the compile-time arguments.  `dump` is a
+    folder for the IR after each pass. `texts` are the stages that the artifact is to have besides the last:
+    printing others is left out.  How it is compiled say `options` and, over these, keywords that are fields
+    of `CompileOptions`: `num_warps=8`, `debug=True`.
 
-    Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong arguments here,
-    `ToolError` when ptxas is missing or fails.
+    Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong
+    arguments here, `ToolError` when ptxas is missing or fails.
     """
     if stop not in STAGES:
         raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
@@ -136,8 +140,15 @@ def compile(
         return run.from_module(read_module(text, str(source)), start)
 
 
-def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str = "<ir>", dump: str | Path | None = None) -> str:
-    """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's pipelines."""
+def opt(
+    text: str,
+    passes: str | Sequence[str],
+    target: str = "sm_90",
+    file: str = "<ir>",
+    dump: str | Path | None = None,
+) -> str:
+    """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's
+    pipelines."""
     from kbuild.compiler.ir.given import blamed_on, read_module  # As above.
 
     chosen = find_target(target)
@@ -152,9 +163,11 @@ def opt(text: str, passes: str | Sequence[str], target: str = "sm_90", file: str
 
 
 def target_for(arch: str, ptxas: str | None = None) -> Target:
-    """The target of an architecture, for code that a ptxas assembles: a program, or one of the version that is preferred.
+    """The target of an architecture, for code that a ptxas assembles: a program, or one of the version that
+    is preferred.
 
-    Raises `UsageError` for an architecture that kbuild does not know, `ToolError` for a program that tells no version.
+    Raises `UsageError` for an architecture that kbuild does not know, `ToolError` for a program that tells no
+    version.
     """
     target = find_target(arch)
     if not target.has("wgmma"):  # The version does not matter, and asking for it may take a process.
@@ -163,7 +176,8 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
 
 
 def code_arch(module: Module, target: Target) -> str:
-    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses operations of Hopper alone."""
+    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses operations of Hopper
+    alone."""
     special = any(op.op_name.startswith("ttng.") for op in module.kernel.body.walk())
     return target.accelerated_arch if special else target.arch
 
@@ -172,8 +186,16 @@ def require_features(options: CompileOptions, target: Target) -> None:
     """Raise `UsageError` where an option that changes the code needs what a target lacks."""
     for option in legal_options():
         value = getattr(options, option.name)
-        if option.changes_code and option.feature and value != option.default and not target.has(option.feature):
-            raise UsageError(f"{option.name} is {value}, but {target.arch} has no {option.feature}", hint="they begin with sm_90")
+        if (
+            option.changes_code
+            and option.feature
+            and value != option.default
+            and not target.has(option.feature)
+        ):
+            raise UsageError(
+                f"{option.name} is {value}, but {target.arch} has no {option.feature}",
+                hint="they begin with sm_90",
+            )
 
 
 def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
@@ -209,7 +231,9 @@ def _later_stage(source: Any) -> tuple[str | None, str]:
     try:
         return suffix, Path(source).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {source}: {getattr(error, 'strerror', '') or 'it is not text'}") from None
+        raise UsageError(
+            f"cannot read {source}: {getattr(error, 'strerror', '') or 'it is not text'}"
+        ) from None
 
 
 @dataclass
@@ -261,7 +285,9 @@ class _Compilation:
             return self.finish(module)
         self.arch = code_arch(module, self.target)
         with self.timed("ptx"):
-            ptx = to_ptx(llir, self.target, self.arch, fuses=module.kernel.attrs.get("enable_fp_fusion", True))
+            ptx = to_ptx(
+                llir, self.target, self.arch, fuses=module.kernel.attrs.get("enable_fp_fusion", True)
+            )
         if self.keep("ptx", lambda: ptx):
             return self.finish(module)
         with self.timed("cubin"):
@@ -272,7 +298,9 @@ class _Compilation:
             raise ErrorGroup(serialized)
         return self.finish(module, facts, tuple(f"{error.loc}: {error.message}" for error in serialized))
 
-    def finish(self, module: Module, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()) -> Artifact:
+    def finish(
+        self, module: Module, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()
+    ) -> Artifact:
         attrs = module.kernel.attrs
         metadata = Metadata(
             name=module.kernel.name,
@@ -290,10 +318,15 @@ class _Compilation:
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
             warnings=(*facts.warnings, *serialized) if facts else (),
             serialized=serialized,
-            conversions=sum(isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()),
+            conversions=sum(
+                isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()
+            ),
             stage_seconds=self.seconds,
         )
         if facts is not None and metadata.shared > self.target.shared_bytes:
-            raise CompileError(f"{metadata.name} needs {metadata.shared} bytes of shared memory, {self.target.arch} has "
-                               f"{self.target.shared_bytes}", module.kernel.loc)
+            raise CompileError(
+                f"{metadata.name} needs {metadata.shared} bytes of shared memory, {self.target.arch} has "
+                f"{self.target.shared_bytes}",
+                module.kernel.loc,
+            )
         return Artifact(self.asm, metadata)

@@ -1,7 +1,7 @@
 """What an author of kernels imports: `import kbuild.language as tl`.
 
-The names are those of `triton.language`.  Functions come from the compiler's own table, so that what is here is what
-compiles; outside of kernels they say so when called.
+The names are those of `triton.language`.  Functions come from the compiler's own table, so that what is here
+is what compiles; outside of kernels they say so when called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from kbuild.errors import UsageError
 from kbuild.language.constant import Constant
 from kbuild.language.jit import JITFunction, constexpr_function, jit
 
-__all__ = ["BlockType", "DType", "JITFunction", "PointerType", "constexpr", "constexpr_function", "jit", "tensor"]
+__all__ = [
+    "BlockType",
+    "DType",
+    "JITFunction",
+    "PointerType",
+    "constexpr",
+    "constexpr_function",
+    "jit",
+    "tensor",
+]
 
 if TYPE_CHECKING:
     constexpr: TypeAlias = Any  # a checker of types sees the value itself, as a kernel does
@@ -58,16 +67,21 @@ class LanguageFunction:
             kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
             parameters = [
                 inspect.Parameter(
-                    argument.arg, kind,
+                    argument.arg,
+                    kind,
                     default=ast.literal_eval(arguments.defaults[place - first]) if place >= first else empty,
                 )
                 for place, argument in enumerate(arguments.args)
-            ]  # fmt: skip
-        return inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters])
+            ]
+        return inspect.Signature(
+            [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise UsageError(f"tl.{self.__name__} means something inside kernels alone",
-                         hint="call it in a function decorated with @kbuild.jit")  # fmt: skip
+        raise UsageError(
+            f"tl.{self.__name__} means something inside kernels alone",
+            hint="call it in a function decorated with @kbuild.jit",
+        )
 
     def __repr__(self) -> str:
         return f"<function tl.{self.__name__}>"

@@ -24,7 +24,8 @@ class JITFunction:
 
     @property
     def interpret(self) -> _Interpreted:
-        """`kernel.interpret[grid](...)` runs the kernel in numpy: slowly, with every access to memory checked."""
+        """`kernel.interpret[grid](...)` runs the kernel in numpy: slowly, with every access to memory
+        checked."""
         return _Interpreted(self)
 
     def __getitem__(self, grid: Any) -> Any:
@@ -35,8 +36,10 @@ class JITFunction:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise UsageError(f"{self.fn.__name__} is a kernel or a function of one, and cannot be called from Python",
-                         hint=f"run it in numpy with {self.fn.__name__}.interpret[grid](...)")  # fmt: skip
+        raise UsageError(
+            f"{self.fn.__name__} is a kernel or a function of one, and cannot be called from Python",
+            hint=f"run it in numpy with {self.fn.__name__}.interpret[grid](...)",
+        )
 
 
 class ConstexprFunction(JITFunction):
@@ -59,34 +62,44 @@ class _Interpreted:
         return _Interpreted(self.kernel, (grid,) if isinstance(grid, int) else tuple(grid))
 
     def __call__(self, *args: Any, types: dict[str, str] | None = None, **kwargs: Any) -> None:
-        """Run all programs of the grid.  Arrays are changed in place; `types` gives the types of arguments that numpy
-        cannot express, as in `types={"x": "*bf16"}`.  Keywords that are no parameters of the kernel are options, as of
-        `kbuild.compile`.  With `debug`, here or in the decorator, an assertion that fails and an integer that overflows raise
-        `InterpretError`."""
+        """Run all programs of the grid.  Arrays are changed in place; `types` gives the types of arguments
+        that numpy cannot express, as in `types={"x": "*bf16"}`.  Keywords that are no parameters of the
+        kernel are options, as of `kbuild.compile`.  With `debug`, here or in the decorator, an assertion that
+        fails and an integer that overflows raise `InterpretError`."""
         # Here to keep `import kbuild.language` fast: kernels are mostly built, not run.
         from kbuild.compiler.frontend import build_module
         from kbuild.compiler.interp import interpret
 
         signature = inspect.signature(self.kernel.fn)
-        options = {name: kwargs.pop(name) for name in list(kwargs) if by_name(name) and name not in signature.parameters}
+        options = {
+            name: kwargs.pop(name)
+            for name in list(kwargs)
+            if by_name(name) and name not in signature.parameters
+        }
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise UsageError(f"{self.kernel.fn.__name__}: {error}") from None
         bound.apply_defaults()
-        constexprs = {name: value for name, value in bound.arguments.items() if self._is_constant(name, value)}
+        constexprs = {
+            name: value for name, value in bound.arguments.items() if self._is_constant(name, value)
+        }
         arguments = {name: value for name, value in bound.arguments.items() if name not in constexprs}
-        interpret(build_module, self.kernel, self.grid, arguments, constexprs, types, DEFAULTS.changed(options))
+        interpret(
+            build_module, self.kernel, self.grid, arguments, constexprs, types, DEFAULTS.changed(options)
+        )
 
     def _is_constant(self, name: str, value: Any) -> bool:
         annotation = inspect.signature(self.kernel.fn).parameters[name].annotation
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        return text.rsplit(".", 1)[-1] == "constexpr" or value is None or isinstance(value, str | tuple | list)
+        return (
+            text.rsplit(".", 1)[-1] == "constexpr" or value is None or isinstance(value, str | tuple | list)
+        )
 
 
 def jit(fn: Callable[..., Any] | None = None, *, noinline: bool = False, debug: bool = False) -> Any:
-    """Marks a function as one of the language.  With `noinline`, calls of it stay calls in the machine code; a kernel with
-    `debug` has its assertions wherever it is compiled or run."""
+    """Marks a function as one of the language.  With `noinline`, calls of it stay calls in the machine code;
+    a kernel with `debug` has its assertions wherever it is compiled or run."""
     if fn is None:
         return lambda function: JITFunction(function, noinline, debug)
     return JITFunction(fn, noinline, debug)

@@ -8,7 +8,9 @@ import pytest
 
 from tests.manifests import package_table
 
-MANIFEST = package_table("demo_kernels", "sm_80", "sm_90", version="0.1.0") + """\
+MANIFEST = (
+    package_table("demo_kernels", "sm_80", "sm_90", version="0.1.0")
+    + """\
 [[kernel]]
 name = "scale"
 source = "kernels/scale.py"
@@ -35,6 +37,7 @@ num_stages = 2
 dtype = "fp32"
 NEGATE = true
 """
+)
 
 KERNEL = '''\
 import triton

@@ -56,6 +56,13 @@ def test_sdist(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert archives[0] == archives[1]
     with tarfile.open(tmp_path / "one/demo_kernels-0.1.0.tar.gz") as archive:
         assert [name.removeprefix("demo_kernels-0.1.0/") for name in archive.getnames()] == [
-            "PKG-INFO", "README.md", "kernels.toml", "kernels.tune.toml", "kernels/near.py", "kernels/scale.py", "one.py",
-            "shared/__init__.py", "shared/deep/two.py",
-        ]  # fmt: skip
+            "PKG-INFO",
+            "README.md",
+            "kernels.toml",
+            "kernels.tune.toml",
+            "kernels/near.py",
+            "kernels/scale.py",
+            "one.py",
+            "shared/__init__.py",
+            "shared/deep/two.py",
+        ]

@@ -1,5 +1,5 @@
-"""Parts that stand alone: the line that shows how far a build is, files that are written whole, values in messages, doc strings,
-and when two results of a kernel agree."""
+"""Parts that stand alone: the line that shows how far a build is, files that are written whole, values in
+messages, doc strings, and when two results of a kernel agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def test_a_bar_is_as_full_as_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = stream.getvalue().split("\r")[1:5]
     assert [line.count("=") for line in lines] == [0, 6, 12, 24]
     for done, line in zip((0, 1, 2, 4), lines):
-        assert f"] {done}/4 " in line and line.rstrip().endswith(f"variant {done}") and len(line.rstrip("\n")) == 79
+        assert (
+            f"] {done}/4 " in line
+            and line.rstrip().endswith(f"variant {done}")
+            and len(line.rstrip("\n")) == 79
+        )
 
 
 def test_writing_a_file_leaves_nothing_open(tmp_path: Path) -> None:
@@ -56,7 +60,9 @@ def test_writing_a_file_leaves_nothing_open(tmp_path: Path) -> None:
         ("*i32", [1, 2, 3], [1, 2, 4], 1),
     ],
 )
-def test_results_that_differ_are_counted(type_: str, expected: list[float], found: list[float], wrong: int) -> None:
+def test_results_that_differ_are_counted(
+    type_: str, expected: list[float], found: list[float], wrong: int
+) -> None:
     dtype = np.float32 if "fp32" in type_ else np.int32
     text = gpu._difference(type_, np.array(expected, dtype), np.array(found, dtype))
     assert text == (f"{wrong} of {len(expected)} elements differ from those of the default" if wrong else "")
@@ -65,19 +71,36 @@ def test_results_that_differ_are_counted(type_: str, expected: list[float], foun
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ({}, "a table"), ([1], "a list"), (True, "true"), (4, "the int 4"), (1.5, "the float 1.5"), ("a", '"a"'), ("\n", '"\\n"'),
-        ("x" * 58, f'"{"x" * 58}"'), ("x" * 59, f'"{"x" * 56}..."'), (10**59, f"the int {10**59}"),
+        ({}, "a table"),
+        ([1], "a list"),
+        (True, "true"),
+        (4, "the int 4"),
+        (1.5, "the float 1.5"),
+        ("a", '"a"'),
+        ("\n", '"\\n"'),
+        ("x" * 58, f'"{"x" * 58}"'),
+        ("x" * 59, f'"{"x" * 56}..."'),
+        (10**59, f"the int {10**59}"),
         (10**60, f"the int 1{'0' * 56}..."),
     ],
-)  # fmt: skip
+)
 def test_values_of_a_manifest_in_messages(value: object, text: str) -> None:
     assert described(value) == text
 
 
 @pytest.mark.parametrize(
     "text",
-    ["one line", "two\nlines", "a\n\nb", 'ends with "', 'three """ quotes', "back\\slash", "a bell \a", 'a "word" in quotes'],
-)  # fmt: skip
+    [
+        "one line",
+        "two\nlines",
+        "a\n\nb",
+        'ends with "',
+        'three """ quotes',
+        "back\\slash",
+        "a bell \a",
+        'a "word" in quotes',
+    ],
+)
 def test_a_doc_string_means_its_text(text: str) -> None:
     code = python_doc(text, 4)
     assert inspect.cleandoc(ast.literal_eval(code)) == inspect.cleandoc(text)

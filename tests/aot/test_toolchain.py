@@ -31,8 +31,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_manifest_chooses(site: Path) -> None:
     chosen = {series: toolchain.find_ptxas({}, series) for series in ("", "12.9", "13.5")}
     assert {series: tool.origin for series, tool in chosen.items()} == {
-        "": "nvidia-cuda-nvcc 13.5.37", "12.9": "nvidia-cuda-nvcc 12.9.86", "13.5": "nvidia-cuda-nvcc 13.5.37",
-    }  # fmt: skip
+        "": "nvidia-cuda-nvcc 13.5.37",
+        "12.9": "nvidia-cuda-nvcc 12.9.86",
+        "13.5": "nvidia-cuda-nvcc 13.5.37",
+    }
     assert chosen["13.5"].path == str(site / "nvidia/cu13/bin/ptxas")
 
 
@@ -40,11 +42,20 @@ def test_the_manifest_chooses(site: Path) -> None:
 def test_a_variable_that_names_another_one_is_an_error(site: Path, variable: str) -> None:
     path = site / "nvidia/cu13/bin/ptxas"
     environment = {variable: str(path.parents[1] if variable == "CUDA_HOME" else path)}
-    assert toolchain.find_ptxas(environment).path == toolchain.find_ptxas(environment, "13.5", 580).path == str(path)
-    with pytest.raises(ToolError, match=rf"asks for ptxas 12\.9, and {variable} is .*/cu13/bin/ptxas, 13\.5\.37") as caught:
+    assert (
+        toolchain.find_ptxas(environment).path
+        == toolchain.find_ptxas(environment, "13.5", 580).path
+        == str(path)
+    )
+    with pytest.raises(
+        ToolError, match=rf"asks for ptxas 12\.9, and {variable} is .*/cu13/bin/ptxas, 13\.5\.37"
+    ) as caught:
         toolchain.find_ptxas(environment, "12.9")
     assert caught.value.hint == f"unset {variable}, or change the manifest"
-    with pytest.raises(ToolError, match=rf"min_driver is 525, and {variable} is .*13\.5\.37; what that makes needs a driver 580"):
+    with pytest.raises(
+        ToolError,
+        match=rf"min_driver is 525, and {variable} is .*13\.5\.37; what that makes needs a driver 580",
+    ):
         toolchain.find_ptxas(environment, "", 525)
 
 
@@ -52,10 +63,13 @@ def test_a_build_by_another_ptxas_is_another_build(site: Path, project: Path) ->
     """The identity of a cubin has the digest of ptxas, whose version and place do not matter."""
     manifest = project / "kernels.toml"
     options = Options(
-        project=project, environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}, kernels=("scale",),
+        project=project,
+        environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        kernels=("scale",),
         compiler="tests.aot.build.fake_compiler:compile",
-        source_digest="tests.aot.build.fake_compiler:source_digest", dry_run=True,
-    )  # fmt: skip
+        source_digest="tests.aot.build.fake_compiler:source_digest",
+        dry_run=True,
+    )
 
     def identities(keys: str) -> set[str]:
         manifest.write_text(before.replace("[package]", f"[package]\n{keys}"))
@@ -68,7 +82,9 @@ def test_a_build_by_another_ptxas_is_another_build(site: Path, project: Path) ->
     assert identities("min_driver = 525") == older and older.isdisjoint(default)
     with pytest.raises(ToolError, match=r"ptxas 12\.8 is not installed; there is 13\.5\.37, 12\.9\.86"):
         identities('ptxas = "12.8"')
-    elsewhere = replace(options, environment={**options.environment, "KBUILD_PTXAS": str(site / "nvidia/cuda_nvcc/bin/ptxas")})
+    elsewhere = replace(
+        options, environment={**options.environment, "KBUILD_PTXAS": str(site / "nvidia/cuda_nvcc/bin/ptxas")}
+    )
     manifest.write_text(before)
     assert {job.identity for job in build(elsewhere, Progress()).jobs} == older
 
@@ -83,7 +99,9 @@ def program(path: Path) -> Path:
 def test_the_c_compiler_is_that_of_CC_with_its_words_or_the_first_on_the_path(tmp_path: Path) -> None:
     gcc, clang = program(tmp_path / "one/gcc"), program(tmp_path / "two/clang")
     path = f"{clang.parent}{os.pathsep}{gcc.parent}"
-    assert toolchain.find_cc({"PATH": path}) == toolchain.Tool("cc", str(gcc), "PATH"), "gcc goes before clang"
+    assert toolchain.find_cc({"PATH": path}) == toolchain.Tool("cc", str(gcc), "PATH"), (
+        "gcc goes before clang"
+    )
     named = toolchain.find_cc({"PATH": path, "CC": "clang -m64 '-I a b'"})
     assert named == toolchain.Tool("cc", str(clang), "CC", ("-m64", "-I a b"))
     with pytest.raises(ToolError, match="CC is icc, which is no program"):

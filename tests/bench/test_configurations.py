@@ -9,9 +9,13 @@ def test_configurations_are_those_of_the_type_and_order_for_any_sizes() -> None:
     found = bench.configurations("matmul", "fp16", specialize="row_major")
     assert {config["BLOCK_M"] for config in found} >= {16, 64, 128}, "for 16 rows, and for many"
     assert all("when" not in config and config["num_warps"] in (4, 8) for config in found)
-    row, column = (bench.configurations("matmul", "fp32", specialize=f"{order}_major") for order in ("row", "column"))
+    row, column = (
+        bench.configurations("matmul", "fp32", specialize=f"{order}_major") for order in ("row", "column")
+    )
     assert row and column and row != column
-    narrow, wide = (bench.configurations("flash_attention", "fp16", HEAD_DIM=d, IS_CAUSAL=True) for d in (64, 128))
+    narrow, wide = (
+        bench.configurations("flash_attention", "fp16", HEAD_DIM=d, IS_CAUSAL=True) for d in (64, 128)
+    )
     assert narrow and wide and narrow != wide
 
 

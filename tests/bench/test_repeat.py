@@ -1,5 +1,5 @@
-"""What a kernel is compiled to depends on nothing but what is asked for: not on what the process compiled before it, as
-the workers of a build do one variant after another, and not on the seed of Python's hashes."""
+"""What a kernel is compiled to depends on nothing but what is asked for: not on what the process compiled
+before it, as the workers of a build do one variant after another, and not on the seed of Python's hashes."""
 
 from __future__ import annotations
 

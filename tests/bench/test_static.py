@@ -1,4 +1,5 @@
-"""The counts of shipped kernels against their baseline: a sample of variants may not get much worse unnoticed."""
+"""The counts of shipped kernels against their baseline: a sample of variants may not get much worse
+unnoticed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ MORE_INSTRUCTIONS = 1.25
 def test_a_sample_stays_near_the_baseline() -> None:
     before, after = static.read(static.BASELINE.read_text()), static.compiled_sample()
     print(static.difference(before, after))
-    assert 2 * len(before.keys() & after.keys()) >= len(after), "it is of other variants: python bench/static.py --update"
+    assert 2 * len(before.keys() & after.keys()) >= len(after), (
+        "it is of other variants: python bench/static.py --update"
+    )
     worse = [
         f"{name}: {column} {before[name][column]} -> {row[column]}"
         for name, row in after.items()

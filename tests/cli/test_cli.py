@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with the kernel `scale`, in the current directory, built by the fake compiler with a cache of its own."""
+    """A project with the kernel `scale`, in the current directory, built by the fake compiler with a cache of
+    its own."""
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels/scale.py").write_text(KERNEL)
     (tmp_path / "kernels.toml").write_text(MANIFEST)
@@ -61,7 +62,11 @@ def test_a_build_says_what_it_made_and_where(project: Path, capsys: pytest.Captu
 
 
 def test_a_wheel_takes_the_place_of_one_with_another_tag(project: Path) -> None:
-    for name in ("demo_kernels-0.1.0-cp39-abi3-linux_x86_64.whl", "demo_kernels-0.0.9-cp310-abi3-any.whl", "other-0.1.0-any.whl"):
+    for name in (
+        "demo_kernels-0.1.0-cp39-abi3-linux_x86_64.whl",
+        "demo_kernels-0.0.9-cp310-abi3-any.whl",
+        "other-0.1.0-any.whl",
+    ):
         (project / "dist").mkdir(exist_ok=True)
         (project / "dist" / name).write_bytes(b"")
     assert cli.main(["build", "-q"]) == 0
@@ -96,13 +101,21 @@ def test_a_dry_run_compiles_nothing(project: Path, capsys: pytest.CaptureFixture
     assert code == 0 and len(out.splitlines()) == 18 and not (project / "build/sm_80").exists()
 
 
-def test_failed_variants_are_told_and_the_others_built(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_variants_are_told_and_the_others_built(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (project / "kernels/scale.py").write_text('MODE = "error"\n' + KERNEL)
     code, _, err = run(capsys, "build", "-k")
     assert code == 1
-    assert "12 cubins in build" in err and "12 compiled, 0 from the cache, 6 failed; " in err and "6 of 18 variants failed" in err
+    assert (
+        "12 cubins in build" in err
+        and "12 compiled, 0 from the cache, 6 failed; " in err
+        and "6 of 18 variants failed" in err
+    )
     assert "help: this repeats it: kbuild compile kernels/scale.py:scale_kernel --arch sm_80 -s" in err
-    assert err.count("NEGATE is not for this kernel") == 1, "what several variants have in common is told once"
+    assert err.count("NEGATE is not for this kernel") == 1, (
+        "what several variants have in common is told once"
+    )
     assert "likewise:\n  scale.sm_80.fp16.NEGATE=1.BLOCK=512,SCALE=2.0.w4s3\n  scale.sm_90" in err
     assert "Traceback" not in err
     code, _, err = run(capsys, "clean", "-q")
@@ -116,10 +129,15 @@ def test_a_package_that_fails_is_no_variant_that_does(
     monkeypatch.setenv("CC", "false")
     code, _, err = run(capsys, "build", "-k", "-q")
     expected = "error: the package demo_kernels: compiling its launcher failed\n"
-    assert code == 1 and err == f"{expected}error: {shutil.which('false')} failed with exit code 1 and said nothing\n"
+    assert (
+        code == 1
+        and err == f"{expected}error: {shutil.which('false')} failed with exit code 1 and said nothing\n"
+    )
 
 
-def test_a_full_disk_is_called_that(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_called_that(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(capsys, "build", "-q")
     [wheel] = (project / "dist").iterdir()
     wheel.write_bytes(b"old")
@@ -129,14 +147,19 @@ def test_a_full_disk_is_called_that(project: Path, capsys: pytest.CaptureFixture
 
     monkeypatch.setattr(os, "fsync", fail)
     code, _, err = run(capsys, "build")
-    assert code == 1 and err.splitlines()[-1] == f"error: dist/{wheel.name}: the disk is full (No space left on device)"
+    assert (
+        code == 1
+        and err.splitlines()[-1] == f"error: dist/{wheel.name}: the disk is full (No space left on device)"
+    )
     assert wheel.read_bytes() == b"old" and list((project / "dist").iterdir()) == [wheel]
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(project: Path, closed: str) -> None:
     command = f"exec {sys.executable} -m kbuild list {closed}"
-    done = subprocess.run(["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert len(done.stdout.splitlines()) == (0 if ">&-" in closed.replace("2>&-", "") else 18)
 
@@ -162,42 +185,63 @@ def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.Cap
             'kernels.toml:30: kernel "scale": exclude[0].dtype: "fp32" is not a value of dtype; did you mean "fp31"?',
         ]
     code, _, err = run(capsys, "list", "-C", "kernels")
-    assert code == 2 and err == "kernels/kernels.toml: No such file or directory; a project has a kernels.toml; -C DIR names it\n"
+    assert (
+        code == 2
+        and err
+        == "kernels/kernels.toml: No such file or directory; a project has a kernels.toml; -C DIR names it\n"
+    )
 
 
-@pytest.mark.parametrize("words, message", [
-    ([], "the following arguments are required: VERB"),
-    (["biuld"], "invalid choice"),
-    (["biuld"], "help: did you mean \"build\"?"),
-    (["clean", "--force"], "unrecognized arguments: --force\nhelp: kbuild clean --help lists what there is"),
-    (["build", "--no-such"], "unrecognized arguments: --no-such"),
-    (["build", "--archs", "sm_90"], 'unrecognized arguments: --archs\nhelp: did you mean "--arch"?'),
-    (["build", "--keep-goin"], 'unrecognized arguments: --keep-goin\nhelp: did you mean "--keep-going"?'),
-    (["compile", "x.py"], "'x.py' names no function"),
-    (["compile", "kernels/scale.py:nobody"], "kernels/scale.py has no function nobody"),
-    (["build", "-j", "none"], "expected a number from 1, found 'none'"),
-    (["build", "-C", "nowhere"], "-C nowhere: no such directory"),
-    (["build", "--arch", "sm_70"], "no architecture sm_70 in the manifest"),
-    (["build", "scael"], "no kernel scael in the manifest\nhelp: did you mean \"scale\"?"),
-    (["list", "scael"], "no kernel scael in the manifest"),
-    (["compile"], "the following arguments are required: FILE:FUNCTION"),
-    (["compile", "x.py:f", "--emit", "sass"], "--emit sass: no such stage"),
-    (["compile", "x.py:f", "-s", "x"], "-s 'x': expected NAME=TYPE"),
-    (["verify", "--schedule", "sorted"], "unknown schedule 'sorted'\nhelp: known are lockstep"),
-    (["verify", "--timing", "never"], "unknown timing 'never'\nhelp: known are early, late and random(SEED)"),
-    (["compile", "x.py:f", "-c", "1=2"], "-c '1=2': expected NAME=VALUE"),
-])  # fmt: skip
-def test_a_wrong_command_line(project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "the following arguments are required: VERB"),
+        (["biuld"], "invalid choice"),
+        (["biuld"], 'help: did you mean "build"?'),
+        (
+            ["clean", "--force"],
+            "unrecognized arguments: --force\nhelp: kbuild clean --help lists what there is",
+        ),
+        (["build", "--no-such"], "unrecognized arguments: --no-such"),
+        (["build", "--archs", "sm_90"], 'unrecognized arguments: --archs\nhelp: did you mean "--arch"?'),
+        (["build", "--keep-goin"], 'unrecognized arguments: --keep-goin\nhelp: did you mean "--keep-going"?'),
+        (["compile", "x.py"], "'x.py' names no function"),
+        (["compile", "kernels/scale.py:nobody"], "kernels/scale.py has no function nobody"),
+        (["build", "-j", "none"], "expected a number from 1, found 'none'"),
+        (["build", "-C", "nowhere"], "-C nowhere: no such directory"),
+        (["build", "--arch", "sm_70"], "no architecture sm_70 in the manifest"),
+        (["build", "scael"], 'no kernel scael in the manifest\nhelp: did you mean "scale"?'),
+        (["list", "scael"], "no kernel scael in the manifest"),
+        (["compile"], "the following arguments are required: FILE:FUNCTION"),
+        (["compile", "x.py:f", "--emit", "sass"], "--emit sass: no such stage"),
+        (["compile", "x.py:f", "-s", "x"], "-s 'x': expected NAME=TYPE"),
+        (["verify", "--schedule", "sorted"], "unknown schedule 'sorted'\nhelp: known are lockstep"),
+        (
+            ["verify", "--timing", "never"],
+            "unknown timing 'never'\nhelp: known are early, late and random(SEED)",
+        ),
+        (["compile", "x.py:f", "-c", "1=2"], "-c '1=2': expected NAME=VALUE"),
+    ],
+)
+def test_a_wrong_command_line(
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     code, out, err = run(capsys, *words)
     assert code == 2 and out == "" and err.startswith("error: ") and message in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize("words, message", [
-    (["-s", "z=*fp16"], "kernel scale_kernel has no argument z"),
-    (["-s", "x=*fp61,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=false"], "argument x: '*fp61' is no type"),
-    (["-s", "x=*fp16"], "kernel scale_kernel is missing arguments y, n, BLOCK, NEGATE"),
-    (["-s", "x=*fp16,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=\udcff"], "'\\udcff' is no text: it has half of a surrogate pair"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["-s", "z=*fp16"], "kernel scale_kernel has no argument z"),
+        (["-s", "x=*fp61,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=false"], "argument x: '*fp61' is no type"),
+        (["-s", "x=*fp16"], "kernel scale_kernel is missing arguments y, n, BLOCK, NEGATE"),
+        (
+            ["-s", "x=*fp16,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=\udcff"],
+            "'\\udcff' is no text: it has half of a surrogate pair",
+        ),
+    ],
+)
 def test_a_wrong_signature_is_a_wrong_command_line(
     project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
@@ -205,9 +249,13 @@ def test_a_wrong_signature_is_a_wrong_command_line(
     assert code == 2 and out == "" and message in err and "kernels/scale.py:6:1: error: " in err
 
 
-def test_wrong_variables(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_variables(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MAX_JOBS", "many")
-    assert run(capsys, "build")[2] == "error: MAX_JOBS is 'many', expected a natural number of up to 11 digits\n"
+    assert (
+        run(capsys, "build")[2] == "error: MAX_JOBS is 'many', expected a natural number of up to 11 digits\n"
+    )
     monkeypatch.setenv("MAX_JOBS", "1")
     monkeypatch.setenv("KBUILD_PTXAS", "/no/ptxas")
     code, _, err = run(capsys, "build")
@@ -234,7 +282,12 @@ def test_an_unexpected_error_is_short_without_v(
 ) -> None:
     monkeypatch.setattr(parser, "parser", lambda: 1 // 0)
     code, _, err = run(capsys, "list")
-    assert code == 1 and err.startswith("kbuild broke: ZeroDivisionError") and "report it" in err and "Traceback" not in err
+    assert (
+        code == 1
+        and err.startswith("kbuild broke: ZeroDivisionError")
+        and "report it" in err
+        and "Traceback" not in err
+    )
     assert "Traceback" in run(capsys, "list", "-v")[2]
 
 
@@ -248,13 +301,18 @@ def test_list(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(listed["variants"]) == 12 and listed["variants"][0]["built"]["registers"] == 32
 
 
-def test_clean_removes_what_was_built_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_removes_what_was_built_and_nothing_else(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(capsys, "build", "-q")
     other = project / "dist/other.whl"
     other.write_text("")
     assert run(capsys, "clean", "--dry-run")[0] == 0 and (project / "build").exists()
     assert run(capsys, "clean")[0] == 0
-    assert sorted(path.name for path in project.rglob("*.whl")) == ["other.whl"] and not (project / "build").exists()
+    assert (
+        sorted(path.name for path in project.rglob("*.whl")) == ["other.whl"]
+        and not (project / "build").exists()
+    )
     (project / "build").mkdir()  # Somebody else's.
     code, _, err = run(capsys, "clean")
     assert code == 0 and err == "no build in .\n" and (project / "build").exists()
@@ -299,7 +357,9 @@ def test_an_interrupted_build_ends_with_130(project: Path, number: signal.Signal
     wait_until(lambda: not at_work(project))
 
 
-@pytest.mark.parametrize("variable, words, jobs", [("", [], 0), ("3", [], 3), ("3", ["-j", "5"], 5), ("", ["-j", "5"], 5)])
+@pytest.mark.parametrize(
+    "variable, words, jobs", [("", [], 0), ("3", [], 3), ("3", ["-j", "5"], 5), ("", ["-j", "5"], 5)]
+)
 def test_the_number_of_steps_at_a_time(
     project: Path, monkeypatch: pytest.MonkeyPatch, variable: str, words: list[str], jobs: int
 ) -> None:

@@ -15,9 +15,15 @@ from kbuild import cli
 
 ROOT = Path(__file__).parents[2]
 VECTOR_ADD = [
-    "compile", "kernels/vector_add.py:vector_add_kernel",
-    "-s", "x=*fp32:16,y=*fp32:16", "-s", "out=*fp32:16,n=i64", "-c", "BLOCK=1024",
-]  # fmt: skip
+    "compile",
+    "kernels/vector_add.py:vector_add_kernel",
+    "-s",
+    "x=*fp32:16,y=*fp32:16",
+    "-s",
+    "out=*fp32:16,n=i64",
+    "-c",
+    "BLOCK=1024",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +33,23 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_stage_for_two_architectures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = "ttir,ttgir,llir,ptx,cubin"
-    assert cli.main([*VECTOR_ADD, "--arch", "sm_80", "--arch", "sm_90", "--emit", stages, "-o", str(tmp_path), "--json"]) == 0
+    assert (
+        cli.main(
+            [
+                *VECTOR_ADD,
+                "--arch",
+                "sm_80",
+                "--arch",
+                "sm_90",
+                "--emit",
+                stages,
+                "-o",
+                str(tmp_path),
+                "--json",
+            ]
+        )
+        == 0
+    )
     reports = json.loads(capsys.readouterr().out)
     assert [report["target"] for report in reports] == ["sm_80", "sm_90"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
@@ -53,14 +75,28 @@ def test_a_dot_that_ptxas_serializes_is_told_and_refused_by_an_option_or_a_varia
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [
-        "compile", "tests/zoo/kernels/products.py:dot_tile", "-s", "a=*fp16:16,b=*fp16:16,c=*fp32:16",
-        "-c", "M=128,N=256,K=16,PRECISION=tf32", "-o", str(tmp_path),
-    ]  # fmt: skip
-    for words, value, expected, kind in (([], "", 0, "warning"), (["--strict"], "", 1, "error"), ([], "1", 1, "error")):
+        "compile",
+        "tests/zoo/kernels/products.py:dot_tile",
+        "-s",
+        "a=*fp16:16,b=*fp16:16,c=*fp32:16",
+        "-c",
+        "M=128,N=256,K=16,PRECISION=tf32",
+        "-o",
+        str(tmp_path),
+    ]
+    for words, value, expected, kind in (
+        ([], "", 0, "warning"),
+        (["--strict"], "", 1, "error"),
+        ([], "1", 1, "error"),
+    ):
         monkeypatch.setenv("KBUILD_STRICT", value)
         assert cli.main([*command, *words]) == expected
         said = capsys.readouterr().err
-        assert "tests/zoo/kernels/products.py:" in said and f"{kind}: " in said and "insufficient register resources" in said
+        assert (
+            "tests/zoo/kernels/products.py:" in said
+            and f"{kind}: " in said
+            and "insufficient register resources" in said
+        )
 
 
 def test_a_text_is_printed_and_passes_run_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,52 +112,89 @@ def test_the_cubin_lies_in_the_current_directory_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [str(ROOT / "kernels/vector_add.py:vector_add_kernel") if "vector_add" in word else word for word in VECTOR_ADD]
+    words = [
+        str(ROOT / "kernels/vector_add.py:vector_add_kernel") if "vector_add" in word else word
+        for word in VECTOR_ADD
+    ]
     assert cli.main(words) == 0
     assert (tmp_path / "vector_add_kernel.sm_90.cubin").is_file()
     err = capsys.readouterr().err
-    assert err.startswith("vector_add_kernel.sm_90.cubin: ") and "registers, no spills, 0 bytes of shared memory" in err
+    assert (
+        err.startswith("vector_add_kernel.sm_90.cubin: ")
+        and "registers, no spills, 0 bytes of shared memory" in err
+    )
 
 
 def test_dump(tmp_path: Path) -> None:
-    assert cli.main([*VECTOR_ADD, "--emit", "ttgir", "-q", "--dump", str(tmp_path / "dump"), "-o", str(tmp_path)]) == 0
+    assert (
+        cli.main(
+            [*VECTOR_ADD, "--emit", "ttgir", "-q", "--dump", str(tmp_path / "dump"), "-o", str(tmp_path)]
+        )
+        == 0
+    )
     *dumped, final, first = sorted((tmp_path / "dump").iterdir())
     assert (final.name, first.name) == ("kernel.ttgir", "kernel.ttir")
     stages = [path.suffix for path in dumped]
-    assert stages == sorted(stages, reverse=True) and ".ttgir" in stages, "each file is named for what it holds"
+    assert stages == sorted(stages, reverse=True) and ".ttgir" in stages, (
+        "each file is named for what it holds"
+    )
     laid_out = [path for path in dumped if re.search(r"tensor<[^<>]*, #", path.read_text())]
     assert laid_out == dumped[stages.index(".ttgir") :]
     assert cli.main(["opt", str(dumped[-1]), "-p", "cse", "-o", str(tmp_path)]) == 0, "and is read back"
 
 
-@pytest.mark.parametrize("words, message", [
-    (["opt", "no.ttir", "-p", "cse"], "error: no.ttir: No such file or directory"),
-    (["opt", "-C", "kernels", "no.ttir", "-p", "cse"], "error: kernels/no.ttir: No such file or directory"),
-    (["opt", "README.md", "-p", "cse"], "README.md:1:1: error: unexpected character '#'"),
-    (["opt", "README.md", "-p", "cse", "--arch", "sm_1"], "error: unknown architecture 'sm_1'\nhelp: known: sm_80, sm_90"),
-    (["compile", "no.py:f"], "error: no file no.py"),
-    (["compile", "kernels/vector_add.py"], "error: 'kernels/vector_add.py' names no function"),
-    (["compile", "kernels/vector_add.py:add_kernel"], "has no function add_kernel\nhelp: did you mean vector_add_kernel?"),
-    (["compile", "no.ttgir"], "error: cannot read no.ttgir: No such file or directory"),
-    (["compile", "no.ptx"], "error: cannot start from no.ptx"),
-    (VECTOR_ADD[:6], "kernels/vector_add.py:8:1: error: kernel vector_add_kernel is missing argument BLOCK"),
-    ([*VECTOR_ADD, "--arch", "sm_70"], "error: unknown architecture 'sm_70'\nhelp: known: sm_80, sm_90"),
-    ([*VECTOR_ADD, "--num-warps", "3"], "error: argument --num-warps: expected 1, 2, 4, 8, 16 or 32, found '3'"),
-    ([*VECTOR_ADD, "-o", "README.md"], "error: cannot write README.md/vector_add_kernel.sm_90.cubin: README.md is no directory"),
-    ([*VECTOR_ADD, "--dump", "README.md/x"], "error: cannot write to README.md/x: Not a directory"),
-    ([*VECTOR_ADD, "-c", "BLOCK=1,BLOCK=2"], "error: -c 'BLOCK=1,BLOCK=2': BLOCK is given twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["opt", "no.ttir", "-p", "cse"], "error: no.ttir: No such file or directory"),
+        (
+            ["opt", "-C", "kernels", "no.ttir", "-p", "cse"],
+            "error: kernels/no.ttir: No such file or directory",
+        ),
+        (["opt", "README.md", "-p", "cse"], "README.md:1:1: error: unexpected character '#'"),
+        (
+            ["opt", "README.md", "-p", "cse", "--arch", "sm_1"],
+            "error: unknown architecture 'sm_1'\nhelp: known: sm_80, sm_90",
+        ),
+        (["compile", "no.py:f"], "error: no file no.py"),
+        (["compile", "kernels/vector_add.py"], "error: 'kernels/vector_add.py' names no function"),
+        (
+            ["compile", "kernels/vector_add.py:add_kernel"],
+            "has no function add_kernel\nhelp: did you mean vector_add_kernel?",
+        ),
+        (["compile", "no.ttgir"], "error: cannot read no.ttgir: No such file or directory"),
+        (["compile", "no.ptx"], "error: cannot start from no.ptx"),
+        (
+            VECTOR_ADD[:6],
+            "kernels/vector_add.py:8:1: error: kernel vector_add_kernel is missing argument BLOCK",
+        ),
+        ([*VECTOR_ADD, "--arch", "sm_70"], "error: unknown architecture 'sm_70'\nhelp: known: sm_80, sm_90"),
+        (
+            [*VECTOR_ADD, "--num-warps", "3"],
+            "error: argument --num-warps: expected 1, 2, 4, 8, 16 or 32, found '3'",
+        ),
+        (
+            [*VECTOR_ADD, "-o", "README.md"],
+            "error: cannot write README.md/vector_add_kernel.sm_90.cubin: README.md is no directory",
+        ),
+        ([*VECTOR_ADD, "--dump", "README.md/x"], "error: cannot write to README.md/x: Not a directory"),
+        ([*VECTOR_ADD, "-c", "BLOCK=1,BLOCK=2"], "error: -c 'BLOCK=1,BLOCK=2': BLOCK is given twice"),
+    ],
+)
 def test_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert cli.main(words) in (1, 2)
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err and "kbuild broke" not in err
 
 
-@pytest.mark.parametrize("data, message", [
-    (b"\xca\xfe", "it is not text"),
-    (b"", ":1:1: error: expected tt.func"),
-    (b"tt.func @f() {", "error: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"\xca\xfe", "it is not text"),
+        (b"", ":1:1: error: expected tt.func"),
+        (b"tt.func @f() {", "error: "),
+    ],
+)
 def test_unreadable_ir(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, message: str) -> None:
     file = tmp_path / "k.ttgir"
     file.write_bytes(data)
@@ -136,7 +209,18 @@ def test_values_with_commas(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         "import kbuild\nimport kbuild.language as tl\n\n\n@kbuild.jit\ndef f(x, SHAPE: tl.constexpr, NAME: tl.constexpr):\n"
         "    tl.static_assert(NAME == 'fast')\n    tl.store(x, SHAPE[0] * SHAPE[1])\n"
     )
-    words = ["compile", "-C", str(tmp_path), "k.py:f", "-s", "x=*i32", "-c", "SHAPE=(4, 7),NAME=fast", "--emit", "ttir"]
+    words = [
+        "compile",
+        "-C",
+        str(tmp_path),
+        "k.py:f",
+        "-s",
+        "x=*i32",
+        "-c",
+        "SHAPE=(4, 7),NAME=fast",
+        "--emit",
+        "ttir",
+    ]
     assert cli.main(words) == 0
     assert "value = 28" in capsys.readouterr().out
 
@@ -145,7 +229,9 @@ def test_what_a_compile_does_not_need_is_not_loaded(tmp_path: Path) -> None:
     """It keeps a cold process under 0.3 s; numpy alone would take a third of that."""
     code = "import sys; from kbuild import cli; cli.main(sys.argv[1:]); print(*sys.modules)"
     command = [sys.executable, "-c", code, *VECTOR_ADD, "-q", "-o", str(tmp_path)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
     loaded = set(done.stdout.split())
     assert "kbuild.compiler.backend.llvm" in loaded
     assert not loaded & {"tempfile", "llvmlite", "numpy", "jinja2", "tomli", "ninja", "packaging", "asyncio"}
@@ -154,6 +240,10 @@ def test_what_a_compile_does_not_need_is_not_loaded(tmp_path: Path) -> None:
 def test_a_build_with_nothing_to_compile_loads_no_compiler(tmp_path: Path) -> None:
     code = "import sys; import kbuild.cli.parser, kbuild.cli.verbs.build; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert not {"numpy", "jinja2", "llvmlite", "kbuild.compiler.driver"} & set(done.stdout.split())

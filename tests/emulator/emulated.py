@@ -32,8 +32,16 @@ def kernel(body: str, arrays: Sequence[str] = (), module: str = "", threads: int
 """
 
 
-def launch(body: str, arrays: Mapping[str, np.ndarray], *, module: str = "", threads: int = 32, grid: Sequence[int] = (1,),
-           shared: int = 0, **options: object) -> Report:  # fmt: skip
+def launch(
+    body: str,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    module: str = "",
+    threads: int = 32,
+    grid: Sequence[int] = (1,),
+    shared: int = 0,
+    **options: object,
+) -> Report:
     """Run a body on arrays."""
     text = kernel(body, tuple(arrays), module, threads)
     return run(text, "test", grid, -(-threads // 32), shared, list(arrays.values()), **options)  # type: ignore[arg-type]
@@ -45,12 +53,16 @@ def at(array: str, size: int, register: str = "%d0", index: str = "%r_tid") -> s
 
 
 def results(body: str, threads: int = 32, **inputs: np.ndarray) -> np.ndarray:
-    """The u32 that each thread leaves in %r0; the inputs are u32, one per thread, in registers named after them."""
+    """The u32 that each thread leaves in %r0; the inputs are u32, one per thread, in registers named after
+    them."""
     code = ""
     for name in inputs:
         code += f"    .reg .b32 %r_{name};\n{at(name, 4)}    ld.global.b32 %r_{name}, [%d0];\n"
     code += body + at("out", 4) + "    st.global.b32 [%d0], %r0;\n"
-    arrays = {**{name: np.asarray(value, np.uint32) for name, value in inputs.items()}, "out": np.zeros(threads, np.uint32)}
+    arrays = {
+        **{name: np.asarray(value, np.uint32) for name, value in inputs.items()},
+        "out": np.zeros(threads, np.uint32),
+    }
     report = launch(code, arrays, threads=threads).check()
     found = report.outputs[-1]
     assert found is not None

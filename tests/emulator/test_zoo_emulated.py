@@ -22,9 +22,13 @@ def compiled(name: str, arch: str) -> Any:
     case = CASES[name]
     signature = case.signature(case.make(np.random.default_rng(0)))
     artifact = kbuild.compile(
-        case.source, signature=signature, constexprs=case.constexprs, target=arch, stop="ptx",
+        case.source,
+        signature=signature,
+        constexprs=case.constexprs,
+        target=arch,
+        stop="ptx",
         **case.options(arch),
-    )  # fmt: skip
+    )
     return artifact.metadata, load(artifact.asm["ptx"], artifact.metadata.name)
 
 
@@ -34,10 +38,17 @@ def check(name: str, arch: str, schedule: str, checks: str = "") -> None:
     arguments = case.make(np.random.default_rng(1))
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
     passed = arguments_of(metadata.params, given)
-    report = run(program, None, case.grid, metadata.warps, metadata.shared, passed, schedule=schedule, checks=checks)
-    outputs = {key: output for (key, _), output in zip(metadata.params, report.check().outputs) if output is not None}
+    report = run(
+        program, None, case.grid, metadata.warps, metadata.shared, passed, schedule=schedule, checks=checks
+    )
+    outputs = {
+        key: output for (key, _), output in zip(metadata.params, report.check().outputs) if output is not None
+    }
     kinds = {key: value.type_name for key, value in arguments.items() if isinstance(value, Bits)}
-    case.check(arguments, {key: Bits(output, kinds[key]) if key in kinds else output for key, output in outputs.items()})
+    case.check(
+        arguments,
+        {key: Bits(output, kinds[key]) if key in kinds else output for key, output in outputs.items()},
+    )
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
@@ -51,6 +62,8 @@ def test_case_is_right_whichever_warp_goes_first_and_has_no_race(number: int) ->
     check(list(CASES)[number], "sm_80" if number % 2 else "sm_90", ADVERSE[number % len(ADVERSE)], "strict")
 
 
-@pytest.mark.parametrize("name", ["dot_and_sum_loop", "dot_and_sum_specialized", "dot_of_written", "count_calls"])
+@pytest.mark.parametrize(
+    "name", ["dot_and_sum_loop", "dot_and_sum_specialized", "dot_of_written", "count_calls"]
+)
 def test_races_that_were_found_do_not_come_back(name: str) -> None:
     check(name, "sm_90", "round-robin", "strict")

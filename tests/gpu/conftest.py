@@ -30,9 +30,14 @@ def compile_case(name: str, arch: str, ptxas: str | None) -> Any:
     arguments = case.make(np.random.default_rng(0))
     try:
         return kbuild.compile(
-            case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch, ptxas=ptxas,
-            **case.options(arch), stop="cubin" if arch == "sm_90" else "ptx",
-        )  # fmt: skip
+            case.source,
+            signature=case.signature(arguments),
+            constexprs=case.constexprs,
+            target=arch,
+            ptxas=ptxas,
+            **case.options(arch),
+            stop="cubin" if arch == "sm_90" else "ptx",
+        )
     except kbuild.KbuildError as error:
         return str(error)
 

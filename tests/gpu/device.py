@@ -1,4 +1,5 @@
-"""The CUDA driver through ctypes: just enough to load an image, launch it on numpy arrays, and look at what it did.
+"""The CUDA driver through ctypes: just enough to load an image, launch it on numpy arrays, and look at what
+it did.
 
 Every buffer lies between two red zones; a kernel that writes outside its arrays is caught.
 """
@@ -16,9 +17,17 @@ RED_ZONE = 4096
 PATTERN = 0xA5
 
 MAP_TYPES = {
-    "f16": (6, 2), "bf16": (9, 2), "f32": (7, 4), "tf32": (11, 4), "i16": (1, 2), "i32": (2, 4), "s32": (3, 4), "i64": (4, 8),
-    "s64": (5, 8), "f64": (8, 8),
-}  # fmt: skip
+    "f16": (6, 2),
+    "bf16": (9, 2),
+    "f32": (7, 4),
+    "tf32": (11, 4),
+    "i16": (1, 2),
+    "i32": (2, 4),
+    "s32": (3, 4),
+    "i64": (4, 8),
+    "s64": (5, 8),
+    "f64": (8, 8),
+}
 """CUtensorMapDataType and bytes of an element; all others are single bytes."""
 
 
@@ -54,11 +63,18 @@ class Device:
         return function
 
     def launch(
-        self, image: bytes, name: str, grid: Sequence[int], num_warps: int, shared: int,
-        arguments: Mapping[str, Any], types: Mapping[str, str], maps: Sequence[str] = (),
-    ) -> dict[str, Any]:  # fmt: skip
-        """Run a kernel once and give back the arrays it was given, as they are afterwards.  `maps` are the types of the tensor
-        maps that it takes besides, as the compiler's metadata tells them.
+        self,
+        image: bytes,
+        name: str,
+        grid: Sequence[int],
+        num_warps: int,
+        shared: int,
+        arguments: Mapping[str, Any],
+        types: Mapping[str, str],
+        maps: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Run a kernel once and give back the arrays it was given, as they are afterwards.  `maps` are the
+        types of the tensor maps that it takes besides, as the compiler's metadata tells them.
 
         Raises RuntimeError for a driver error, AssertionError for a write into a red zone.
         """
@@ -67,7 +83,9 @@ class Device:
         values = [self._parameter(key, arguments[key], types[key], buffers) for key in types]
         named = dict(zip(types, values))
         values += [self._tensor_map(text, named) for text in maps]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
+        pointers = (ctypes.c_void_p * len(values))(
+            *(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values)
+        )
         x, y, z = (*grid, 1, 1)[:3]
         try:
             self.call("cuLaunchKernel", function, x, y, z, 32 * num_warps, 1, 1, shared, None, pointers, None)
@@ -78,8 +96,17 @@ class Device:
                 self.lib.cuMemFree_v2(ctypes.c_uint64(address))
 
     def _parameter(self, name: str, value: Any, type_text: str, buffers: dict[str, tuple[int, Any]]) -> Any:
-        scalar = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "u32": ctypes.c_uint32,
-                  "i64": ctypes.c_int64, "u64": ctypes.c_uint64, "fp32": ctypes.c_float, "fp64": ctypes.c_double}
+        scalar = {
+            "i1": ctypes.c_int8,
+            "i8": ctypes.c_int8,
+            "i16": ctypes.c_int16,
+            "i32": ctypes.c_int32,
+            "u32": ctypes.c_uint32,
+            "i64": ctypes.c_int64,
+            "u64": ctypes.c_uint64,
+            "fp32": ctypes.c_float,
+            "fp64": ctypes.c_double,
+        }
         if not type_text.startswith("*"):
             return scalar[type_text.split(":")[0]](value)
         data = np.ascontiguousarray(value.data if isinstance(value, Bits) else value)
@@ -88,14 +115,18 @@ class Device:
         address = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(padded.nbytes))
         buffers[name] = (address.value, value)
-        self.call("cuMemcpyHtoD_v2", address, padded.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(padded.nbytes))
+        self.call(
+            "cuMemcpyHtoD_v2", address, padded.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(padded.nbytes)
+        )
         return ctypes.c_uint64(address.value + RED_ZONE)
 
     def _tensor_map(self, text: str, values: Mapping[str, Any]) -> Any:
         """A CUtensorMap, at an address that 64 divides."""
         _, element, box_text, swizzle, base_name, *parts = text.split()
         kind, size = MAP_TYPES.get(element, (0, 1))
-        extents, strides = ([int(w) if w.isdigit() else values[w].value for w in reversed(part.split(","))] for part in parts)
+        extents, strides = (
+            [int(w) if w.isdigit() else values[w].value for w in reversed(part.split(","))] for part in parts
+        )
         rank = len(extents)
         memory = (ctypes.c_uint8 * 192)()
         place = (ctypes.c_uint8 * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
@@ -105,8 +136,21 @@ class Device:
         steps = (ctypes.c_uint32 * rank)(*[1] * rank)
         swizzles = {"0": 0, "32": 1, "64": 2, "128": 3}
         base = ctypes.c_void_p(values[base_name].value)
-        self.call("cuTensorMapEncodeTiled", place, kind, rank, base, sizes, pitches, box, steps,
-                  0, swizzles[swizzle], 2, 0)  # fmt: skip
+        self.call(
+            "cuTensorMapEncodeTiled",
+            place,
+            kind,
+            rank,
+            base,
+            sizes,
+            pitches,
+            box,
+            steps,
+            0,
+            swizzles[swizzle],
+            2,
+            0,
+        )
         return place
 
     def _read(self, name: str, address: int, value: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Asks a GPU what instructions do, for the tests of the emulator: writes tests/emulator/isa/device_vectors.npz.
+"""Asks a GPU what instructions do, for the tests of the emulator: writes
+tests/emulator/isa/device_vectors.npz.
 
     PYTHONPATH=tests python -m tests.gpu.make_device_vectors NAMES [OUTPUT]
 
-NAMES is a text file with an instruction's name in each line, or `-` for those in device_vectors.npz already.  Prints which
-golden programs the GPU contradicts, and the errors of its approximations over many operands.
+NAMES is a text file with an instruction's name in each line, or `-` for those in device_vectors.npz already.
+Prints which golden programs the GPU contradicts, and the errors of its approximations over many operands.
 """
 
 from __future__ import annotations
@@ -31,20 +32,39 @@ def _reciprocal_root(values: np.ndarray) -> np.ndarray:
 
 
 APPROXIMATIONS: dict[str, Callable[..., np.ndarray]] = {
-    "ex2.approx.f32": np.exp2, "ex2.approx.ftz.f32": np.exp2, "lg2.approx.f32": np.log2, "rcp.approx.f32": np.reciprocal,
-    "rsqrt.approx.f32": _reciprocal_root, "sqrt.approx.f32": np.sqrt, "sin.approx.f32": np.sin, "cos.approx.f32": np.cos,
-    "tanh.approx.f32": np.tanh, "div.full.f32": np.divide, "div.approx.f32": np.divide, "ex2.approx.f16": np.exp2,
-    "tanh.approx.f16": np.tanh, "rsqrt.approx.f64": _reciprocal_root, "rsqrt.approx.ftz.f64": _reciprocal_root,
-}  # fmt: skip
+    "ex2.approx.f32": np.exp2,
+    "ex2.approx.ftz.f32": np.exp2,
+    "lg2.approx.f32": np.log2,
+    "rcp.approx.f32": np.reciprocal,
+    "rsqrt.approx.f32": _reciprocal_root,
+    "sqrt.approx.f32": np.sqrt,
+    "sin.approx.f32": np.sin,
+    "cos.approx.f32": np.cos,
+    "tanh.approx.f32": np.tanh,
+    "div.full.f32": np.divide,
+    "div.approx.f32": np.divide,
+    "ex2.approx.f16": np.exp2,
+    "tanh.approx.f16": np.tanh,
+    "rsqrt.approx.f64": _reciprocal_root,
+    "rsqrt.approx.ftz.f64": _reciprocal_root,
+}
 
 
 def launch(
-    device: Device, image: str, entry: str, arrays: Sequence[np.ndarray], threads: int, blocks: int, shared: int = 0
+    device: Device,
+    image: str,
+    entry: str,
+    arrays: Sequence[np.ndarray],
+    threads: int,
+    blocks: int,
+    shared: int = 0,
 ) -> list[np.ndarray]:
     """The arrays as a kernel leaves them, whose parameters are their addresses."""
     named = {f"x{index}": array for index, array in enumerate(arrays)}
     types = dict.fromkeys(named, "*u8")
-    return list(device.launch(image.encode(), entry, (blocks,), -(-threads // 32), shared, named, types).values())
+    return list(
+        device.launch(image.encode(), entry, (blocks,), -(-threads // 32), shared, named, types).values()
+    )
 
 
 def lanes(device: Device, names: list[str]) -> dict[str, np.ndarray]:
@@ -56,7 +76,9 @@ def lanes(device: Device, names: list[str]) -> dict[str, np.ndarray]:
         image = device_vectors.module(batch)
         for number, question in enumerate(batch):
             after = launch(device, image, f"k{number}", question.arrays, device_vectors.THREADS, blocks)
-            results[question.name] = np.concatenate([array.view(np.uint8) for array in after[len(question.sources) :]])
+            results[question.name] = np.concatenate(
+                [array.view(np.uint8) for array in after[len(question.sources) :]]
+            )
     return results
 
 
@@ -82,7 +104,9 @@ def contradictions(device: Device) -> None:
     agreed = 0
     for program in tried:
         after = run(device, program)
-        wrong = [name for name, expected in program.expected.items() if not np.array_equal(after[name], expected)]
+        wrong = [
+            name for name, expected in program.expected.items() if not np.array_equal(after[name], expected)
+        ]
         agreed += not wrong
         for name in wrong:
             found, golden = after[name].ravel(), np.ravel(program.expected[name])
@@ -99,13 +123,17 @@ def survey(device: Device) -> None:
         width = 8 * dtype.itemsize
         count = min(MANY, 1 << width)
         places = np.arange(count, dtype=np.uint64) << np.uint64(max(width - 21, 0))
-        bits = places + (device_vectors.hashed(count, 5) >> np.uint64(min(64 - width + 21, 63)) if width > 21 else 0)
+        bits = places + (
+            device_vectors.hashed(count, 5) >> np.uint64(min(64 - width + 21, 63)) if width > 21 else 0
+        )
         sources = [bits.astype(f"u{dtype.itemsize}")]
         if len(question.sources) == 2:
             sources.append(device_vectors.hashed(count, 6).astype(sources[0].dtype))
         arrays = [*sources, np.zeros_like(sources[0])]
         blocks = count // device_vectors.THREADS
-        found = launch(device, device_vectors.module([question]), "k0", arrays, device_vectors.THREADS, blocks)[-1].view(dtype)
+        found = launch(
+            device, device_vectors.module([question]), "k0", arrays, device_vectors.THREADS, blocks
+        )[-1].view(dtype)
         print(f"{name}: {errors([source.view(dtype) for source in sources], found, exact)}")
 
 
@@ -121,10 +149,13 @@ def errors(sources: Sequence[np.ndarray], found: np.ndarray, exact: Callable[...
         distance = np.abs(found.astype(np.longdouble) - right)
         relative = distance / np.abs(right)
         largest = {
-            "ulp": (distance / np.spacing(np.abs(rounded)))[normal], "relative": relative[normal],
-            "absolute where both are at most pi": distance[normal & (np.abs(sources[0]) <= np.pi) & (np.abs(rounded) <= np.pi)],
+            "ulp": (distance / np.spacing(np.abs(rounded)))[normal],
+            "relative": relative[normal],
+            "absolute where both are at most pi": distance[
+                normal & (np.abs(sources[0]) <= np.pi) & (np.abs(rounded) <= np.pi)
+            ],
             "relative or absolute": np.minimum(distance, relative)[normal],
-        }  # fmt: skip
+        }
         kinds = {
             "NaN differs": np.isnan(rounded) != np.isnan(found),
             "subnormal result flushed": (np.abs(rounded) < tiny) & (rounded != 0) & (found == 0),
@@ -132,14 +163,18 @@ def errors(sources: Sequence[np.ndarray], found: np.ndarray, exact: Callable[...
             "zero expected": (rounded == 0) & (found != 0),
         }
     parts = [f"{name} {float(size.max(initial=0)):.4g}" for name, size in largest.items()]
-    return ", ".join(parts + [f"{name} {int(mask.sum())} times" for name, mask in kinds.items() if mask.any()])
+    return ", ".join(
+        parts + [f"{name} {int(mask.sum())} times" for name, mask in kinds.items() if mask.any()]
+    )
 
 
 def main(names: list[str], output: Path) -> None:
     device = Device()
     found = lanes(device, names) | products(device)
     sizes = np.array([len(value) for value in found.values()], np.uint32)
-    np.savez_compressed(output, names=np.array("\n".join(found)), sizes=sizes, results=np.concatenate(list(found.values())))
+    np.savez_compressed(
+        output, names=np.array("\n".join(found)), sizes=sizes, results=np.concatenate(list(found.values()))
+    )
     print(f"{len(names)} instructions, {len(found) - len(names)} products, {output.stat().st_size} bytes")
     survey(device)
     contradictions(device)

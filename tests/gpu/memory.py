@@ -1,7 +1,8 @@
-"""Torch tensors between red zones: whatever a kernel writes beside its outputs, or reads beside its inputs, is seen.
+"""Torch tensors between red zones: whatever a kernel writes beside its outputs, or reads beside its inputs,
+is seen.
 
-The elements around a tensor and between its rows are NaN, so that reading one of them spoils the result; all of them, and
-all inputs, have to be the same bits afterwards.  Outputs are NaN before the launch.
+The elements around a tensor and between its rows are NaN, so that reading one of them spoils the result; all
+of them, and all inputs, have to be the same bits afterwards.  Outputs are NaN before the launch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 ROUNDING = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 """The largest relative error of a right result that is rounded to the type."""
 SMALLEST = {torch.float32: 2.0**-126, torch.float16: 2.0**-24, torch.bfloat16: 2.0**-126}
-"""Below this the error is absolute: results that small may be rounded to the next of the least numbers, or to zero."""
+"""Below this the error is absolute: results that small may be rounded to the next of the least numbers, or to
+zero."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,11 @@ class Memory:
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
 
-    def input(self, values: torch.Tensor, strides: Sequence[int] | None = None, offset: int = 0) -> torch.Tensor:
-        """The values with strides in elements (row-major by default), `offset` elements away from an aligned address."""
+    def input(
+        self, values: torch.Tensor, strides: Sequence[int] | None = None, offset: int = 0
+    ) -> torch.Tensor:
+        """The values with strides in elements (row-major by default), `offset` elements away from an aligned
+        address."""
         buffer, view = _surrounded(tuple(values.shape), values.dtype, strides, offset)
         view.copy_(values)
         self._kept.append(_Kept(buffer, bits(buffer).clone(), None))
@@ -81,7 +86,9 @@ def whole(generator: torch.Generator, shape: Sequence[int], dtype: torch.dtype, 
     return torch.randint(-largest, largest + 1, tuple(shape), generator=generator, device="cuda").to(dtype)
 
 
-def normal(generator: torch.Generator, shape: Sequence[int], dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
+def normal(
+    generator: torch.Generator, shape: Sequence[int], dtype: torch.dtype, scale: float = 1.0
+) -> torch.Tensor:
     """Random normal numbers."""
     return (torch.randn(tuple(shape), generator=generator, device="cuda") * scale).to(dtype)
 
@@ -92,11 +99,17 @@ def assert_equal(found: torch.Tensor, right: torch.Tensor, what: object) -> None
 
 
 def assert_close(
-    found: torch.Tensor, right: torch.Tensor, what: object, relative: float = 0.0, absolute: float | torch.Tensor = 0.0
+    found: torch.Tensor,
+    right: torch.Tensor,
+    what: object,
+    relative: float = 0.0,
+    absolute: float | torch.Tensor = 0.0,
 ) -> None:
     """Assert that the result is the float64 one but for its rounding and for the errors allowed."""
     dtype = found.dtype
-    _assert_within(found, right, absolute + SMALLEST[dtype] + (relative + 1.01 * ROUNDING[dtype]) * right.abs(), what)
+    _assert_within(
+        found, right, absolute + SMALLEST[dtype] + (relative + 1.01 * ROUNDING[dtype]) * right.abs(), what
+    )
 
 
 def _assert_within(found: torch.Tensor, right: torch.Tensor, limit: torch.Tensor, what: object) -> None:
@@ -105,4 +118,6 @@ def _assert_within(found: torch.Tensor, right: torch.Tensor, limit: torch.Tensor
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())
         pair = f"{found[place].item()!r} and not {right[place].item()!r}"
-        raise AssertionError(f"{what}: {int(wrong.sum())} of {wrong.numel()} elements are wrong, first at {place}: {pair}")
+        raise AssertionError(
+            f"{what}: {int(wrong.sum())} of {wrong.numel()} elements are wrong, first at {place}: {pair}"
+        )

@@ -39,7 +39,10 @@ def test_vector_add(package, generator, dtype):
     for n in (1, 15, 16, 17, 1023, 1024, 1025, 4096, 100_003, 1 << 20):
         for offsets in ((0, 0, 0), (1, 0, 0), (0, 3, 0), (0, 0, 1)):
             memory = Memory()
-            x, y = (memory.input(whole(generator, (n,), DTYPES[dtype], 100), offset=offset) for offset in offsets[:2])
+            x, y = (
+                memory.input(whole(generator, (n,), DTYPES[dtype], 100), offset=offset)
+                for offset in offsets[:2]
+            )
             out = memory.output((n,), DTYPES[dtype], offset=offsets[2])
             package.vector_add(x, y, out, n)
             assert_equal(out, x.double() + y.double(), (n, offsets))
@@ -52,7 +55,8 @@ def test_vector_add(package, generator, dtype):
 
 
 def total(package, memory, x, n, dtype, offset=0):
-    """The sum by both launches; the package knows how many partial sums there are, so all others are zero beforehand."""
+    """The sum by both launches; the package knows how many partial sums there are, so all others are zero
+    beforehand."""
     partial = memory.output((n // 1024 + 1,), torch.float64).zero_()
     out = memory.output((1,), dtype, offset=offset)
     package.sum(x, partial, n)
@@ -94,7 +98,10 @@ def test_sum_at_once(package, generator, dtype):
     for n in (1, 16, 17, 4096, 4097, 100_003, 1 << 20, (1 << 24) + 16):
         memory = Memory()
         x = memory.input(whole(generator, (n,), DTYPES[dtype], 8), offset=n % 2)
-        partial, out = torch.empty(4096, device="cuda", dtype=torch.float64), memory.output((1,), DTYPES[dtype], offset=1)
+        partial, out = (
+            torch.empty(4096, device="cuda", dtype=torch.float64),
+            memory.output((1,), DTYPES[dtype], offset=1),
+        )
         for _ in range(3):
             package.sum_at_once(x, partial, ticket, out, n)
             assert_equal(out, x.double().sum().view(1), n)
@@ -102,12 +109,38 @@ def test_sum_at_once(package, generator, dtype):
     assert ticket.item() == 0 and never_launched(package, "sum_at_once", dtype) == []
 
 
-COLUMNS = (1, 2, 16, 17, 128, 255, 256, 257, 512, 513, 1000, 1024, 1025, 2000, 2048, 2049, 4096, 4099, 8192, 8200, 16_384, 16_390,
-           24_000, 32_767, 32_768)  # fmt: skip
+COLUMNS = (
+    1,
+    2,
+    16,
+    17,
+    128,
+    255,
+    256,
+    257,
+    512,
+    513,
+    1000,
+    1024,
+    1025,
+    2000,
+    2048,
+    2049,
+    4096,
+    4099,
+    8192,
+    8200,
+    16_384,
+    16_390,
+    24_000,
+    32_767,
+    32_768,
+)
 
 
 def row_layouts(columns: int) -> dict[str, tuple[int, int, int]]:
-    """Ways for a matrix and its result to lie in memory: stride of either, and distance from an aligned address."""
+    """Ways for a matrix and its result to lie in memory: stride of either, and distance from an aligned
+    address."""
     aligned = -(-columns // 16) * 16
     return {
         "packed": (columns, columns, 0),
@@ -135,7 +168,8 @@ def test_softmax(package, generator, dtype):
 
 
 def test_softmax_of_fp32_is_exact_but_for_roundings(package, generator):
-    """Also far from zero, where x - max loses no digits but e^x has none left, and with all but one minus infinity."""
+    """Also far from zero, where x - max loses no digits but e^x has none left, and with all but one minus
+    infinity."""
     for columns in (200, 4096, 16_384):
         for center in (0.0, -300.0, 1e6, -1e9, 1e30):
             x = center + normal(generator, (4, columns), torch.float32, 4.0)
@@ -183,22 +217,72 @@ def test_layer_norm(package, generator, dtype):
         for name, (stride_x, stride_y, offset) in row_layouts(columns).items():
             for eps in (1e-5, 0.5):
                 strides, offsets = (stride_x, stride_y), (offset,) * 4
-                layer_norm(package, DTYPES[dtype], values, scale, shift, strides, offsets, eps, (columns, name, eps))
+                layer_norm(
+                    package, DTYPES[dtype], values, scale, shift, strides, offsets, eps, (columns, name, eps)
+                )
         if columns == 1024:
             for one in range(4):
                 offsets = tuple(int(place == one) for place in range(4))
-                layer_norm(package, DTYPES[dtype], values, scale, shift, (1024, 1024), offsets, 1e-5, ("misaligned", one))
+                layer_norm(
+                    package,
+                    DTYPES[dtype],
+                    values,
+                    scale,
+                    shift,
+                    (1024, 1024),
+                    offsets,
+                    1e-5,
+                    ("misaligned", one),
+                )
     assert never_launched(package, "layer_norm", dtype) == []
 
 
-SHAPES = ((1, 1, 1), (1, 7, 1), (5, 3, 17), (13, 64, 257), (16, 17, 64), (17, 31, 2), (61, 67, 71), (127, 131, 1), (131, 257, 67),
-          (1031, 257, 131), (1, 16, 16), (7, 48, 80), (16, 272, 1024), (33, 64, 64), (64, 128, 32), (128, 256, 96), (200, 80, 48),
-          (520, 144, 272), (1024, 128, 64), (1040, 272, 144), (2500, 512, 208), (2064, 1040, 48), (4100, 16, 16),
-          (64, 64, 8192), (33, 17_024, 48), (1040, 1664, 48), (1664, 1664, 48), (1792, 1792, 48), (2304, 2304, 48),
-          (2560, 2560, 48), (3072, 3072, 48), (3328, 3328, 48), (8512, 48, 48),
-          # Rows of 8 elements more than a multiple of 16, which programs of a cluster share.
-          (200, 120, 72), (80, 24, 2056), (1104, 1000, 40), (1560, 1400, 40), (1560, 1640, 40), (1560, 2056, 40),
-          (2568, 2056, 40), (2568, 2600, 40), (3080, 2600, 40), (4104, 2600, 40))  # fmt: skip
+SHAPES = (
+    (1, 1, 1),
+    (1, 7, 1),
+    (5, 3, 17),
+    (13, 64, 257),
+    (16, 17, 64),
+    (17, 31, 2),
+    (61, 67, 71),
+    (127, 131, 1),
+    (131, 257, 67),
+    (1031, 257, 131),
+    (1, 16, 16),
+    (7, 48, 80),
+    (16, 272, 1024),
+    (33, 64, 64),
+    (64, 128, 32),
+    (128, 256, 96),
+    (200, 80, 48),
+    (520, 144, 272),
+    (1024, 128, 64),
+    (1040, 272, 144),
+    (2500, 512, 208),
+    (2064, 1040, 48),
+    (4100, 16, 16),
+    (64, 64, 8192),
+    (33, 17_024, 48),
+    (1040, 1664, 48),
+    (1664, 1664, 48),
+    (1792, 1792, 48),
+    (2304, 2304, 48),
+    (2560, 2560, 48),
+    (3072, 3072, 48),
+    (3328, 3328, 48),
+    (8512, 48, 48),
+    # Rows of 8 elements more than a multiple of 16, which programs of a cluster share.
+    (200, 120, 72),
+    (80, 24, 2056),
+    (1104, 1000, 40),
+    (1560, 1400, 40),
+    (1560, 1640, 40),
+    (1560, 2056, 40),
+    (2568, 2056, 40),
+    (2568, 2600, 40),
+    (3080, 2600, 40),
+    (4104, 2600, 40),
+)
 LAYOUTS = {
     "row-major": ("row", "row", "row"),
     "B transposed": ("row", "column", "row"),
@@ -222,7 +306,9 @@ def strides_of(layout: str, rows: int, columns: int) -> tuple[int, int]:
     }[layout]
 
 
-def matmul(package, a_values, b_values, layouts=("row", "row", "row"), offsets=(0, 0, 0), right=None, what=None):
+def matmul(
+    package, a_values, b_values, layouts=("row", "row", "row"), offsets=(0, 0, 0), right=None, what=None
+):
     """One launch on whole numbers, whose products are exact in every type."""
     memory = Memory()
     (m, k), n = a_values.shape, b_values.shape[1]
@@ -270,7 +356,8 @@ def test_matmul_of_normal_numbers(package, generator, dtype):
 
 
 def attention(q, k, v, scale: float, causal: bool):
-    """Result, log-sum-exp of each row, and what the roundings of the weights to the type of v add up to at most."""
+    """Result, log-sum-exp of each row, and what the roundings of the weights to the type of v add up to at
+    most."""
     scores = q.double() @ k.double().transpose(-1, -2) * scale
     if causal:
         n = scores.shape[-1]
@@ -304,7 +391,9 @@ def test_flash_attention(package, generator, dtype, head_dim, causal):
             q, k, v = (memory.input(value, (*strides, 1), offset=8) for value in values)
             out = memory.output(shape, DTYPES[dtype], (*strides, 1))
             lse = memory.output((batch * heads, n), torch.float32, offset=1)
-            package.flash_attention(q, k, v, out, lse, scale, *strides, heads, n, batch, HEAD_DIM=head_dim, IS_CAUSAL=causal)
+            package.flash_attention(
+                q, k, v, out, lse, scale, *strides, heads, n, batch, HEAD_DIM=head_dim, IS_CAUSAL=causal
+            )
             assert_close(out, right, (n, name), absolute=(1.05 * ROUNDING[DTYPES[dtype]] + 3e-5) * bound)
             assert_close(lse, right_lse.view(batch * heads, n), ("lse", n, name), absolute=3e-5)
             memory.check((n, name))
@@ -315,7 +404,8 @@ def test_flash_attention(package, generator, dtype, head_dim, causal):
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_attention_to_equal_keys_is_the_mean(package, generator, dtype, head_dim):
-    """Zero queries weigh every position alike; where their number is a power of two, the mean of whole numbers is exact."""
+    """Zero queries weigh every position alike; where their number is a power of two, the mean of whole
+    numbers is exact."""
     n = 512
     values = whole(generator, (1, 2, n, head_dim), DTYPES[dtype], 8)
     q, k = torch.zeros_like(values), normal(generator, values.shape, DTYPES[dtype])
@@ -323,8 +413,16 @@ def test_attention_to_equal_keys_is_the_mean(package, generator, dtype, head_dim
     for causal in (False, True):
         arguments = (q, k, values, out, lse, 0.125, *q.stride()[:3], 2, n, 1)
         package.flash_attention(*arguments, HEAD_DIM=head_dim, IS_CAUSAL=causal)
-        count = torch.arange(1, n + 1, device="cuda").double() if causal else torch.full((n,), float(n), device="cuda").double()
-        sums = values.double().cumsum(dim=2) if causal else values.double().sum(dim=2, keepdim=True).expand(values.shape)
+        count = (
+            torch.arange(1, n + 1, device="cuda").double()
+            if causal
+            else torch.full((n,), float(n), device="cuda").double()
+        )
+        sums = (
+            values.double().cumsum(dim=2)
+            if causal
+            else values.double().sum(dim=2, keepdim=True).expand(values.shape)
+        )
         exact = torch.tensor([n.bit_count() == 1 for n in count.long().tolist()], device="cuda")
         right = sums / count[:, None]
         assert_equal(out[:, :, exact], right[:, :, exact], causal)

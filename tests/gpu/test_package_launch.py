@@ -1,4 +1,5 @@
-"""Launches of the built wheel on a device: streams, graphs, threads, other arrays than torch's, very large tensors, mistakes."""
+"""Launches of the built wheel on a device: streams, graphs, threads, other arrays than torch's, very large
+tensors, mistakes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ def generator():
 @pytest.fixture
 def numbers(generator):
     """Two vectors and one of NaN for their sum."""
-    return (*(whole(generator, (N,), torch.float32, 1000) for _ in range(2)), torch.full((N,), float("nan"), device="cuda"))
+    return (
+        *(whole(generator, (N,), torch.float32, 1000) for _ in range(2)),
+        torch.full((N,), float("nan"), device="cuda"),
+    )
 
 
 def is_nan(tensor) -> bool:
@@ -29,7 +33,8 @@ def is_nan(tensor) -> bool:
 
 
 def test_code_of_the_device_is_taken(package, numbers, capsys):
-    """The wheel with PTX for sm_80 alone leaves it to the driver; the other has cubins for both architectures."""
+    """The wheel with PTX for sm_80 alone leaves it to the driver; the other has cubins for both
+    architectures."""
     package.explain("vector_add", *numbers, N)
     major, minor = torch.cuda.get_device_capability()
     own = {8: "sm_80", 9: "sm_90"}.get(major)
@@ -42,7 +47,10 @@ def test_code_of_the_device_is_taken(package, numbers, capsys):
 
 def test_empty_inputs_launch_nothing(package):
     nothing, out = torch.empty(0, device="cuda"), torch.full((64,), float("nan"), device="cuda")
-    half, double = (torch.full((64,), float("nan"), device="cuda", dtype=dtype) for dtype in (torch.float16, torch.float64))
+    half, double = (
+        torch.full((64,), float("nan"), device="cuda", dtype=dtype)
+        for dtype in (torch.float16, torch.float64)
+    )
     package.vector_add(nothing, nothing, nothing, 0)
     package.vector_add(out, out, out, 0)
     package.sum(nothing, double, 0)
@@ -87,7 +95,10 @@ def test_the_default_stream_by_its_handle(package, numbers):
 def test_graphs(fresh_package, numbers):
     """A graph is captured once the cubins are loaded; before, the error says what to do."""
     x, y, out = numbers
-    partial, total = torch.zeros(N // 1024 + 1, device="cuda", dtype=torch.float64), torch.empty(1, device="cuda")
+    partial, total = (
+        torch.zeros(N // 1024 + 1, device="cuda", dtype=torch.float64),
+        torch.empty(1, device="cuda"),
+    )
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out.fill_(0)
@@ -141,7 +152,10 @@ def test_threads_on_streams_of_their_own(fresh_package, generator):
 def launches_to_repeat(package, generator):
     """One call of each kernel at a size that fills the device, with its outputs."""
     half, single = torch.float16, torch.float32
-    x, y = whole(generator, (1 << 20,), half, 9), torch.randn(1 << 20, generator=generator, device="cuda").to(half)
+    x, y = (
+        whole(generator, (1 << 20,), half, 9),
+        torch.randn(1 << 20, generator=generator, device="cuda").to(half),
+    )
     a, b = (torch.randn(1024, 1024, generator=generator, device="cuda").to(half) for _ in range(2))
     heads = torch.randn(3, 1, 8, 1024, 64, generator=generator, device="cuda").to(half)
     out, c, o = (torch.empty_like(tensor) for tensor in (x, a, heads[0]))
@@ -150,7 +164,10 @@ def launches_to_repeat(package, generator):
     one = torch.empty(1, dtype=single, device="cuda")
     yield lambda: package.vector_add(x, y, out, 1 << 20), (out,)
     yield lambda: (package.sum(y, sums, 1 << 20), package.sum_partials(sums, one, 1024)), (sums, one)
-    ticket, short = torch.zeros(1, dtype=torch.int32, device="cuda"), torch.empty(1, dtype=half, device="cuda")
+    ticket, short = (
+        torch.zeros(1, dtype=torch.int32, device="cuda"),
+        torch.empty(1, dtype=half, device="cuda"),
+    )
     yield lambda: package.sum_at_once(y, sums, ticket, short, 1 << 20), (short, ticket)
     yield lambda: package.softmax(a, c, 1024, 1024, 1024, 1024), (c,)
     yield lambda: package.layer_norm(a, c, b, b, mean, rstd, 1024, 1024, 1024, 1e-5, 1024), (c, mean, rstd)
@@ -194,7 +211,9 @@ class DLPack:
         return self.tensor.__dlpack_device__()
 
 
-@pytest.mark.parametrize("form", [ArrayInterface, DLPack, lambda tensor: tensor.data_ptr(), torch.nn.Parameter])
+@pytest.mark.parametrize(
+    "form", [ArrayInterface, DLPack, lambda tensor: tensor.data_ptr(), torch.nn.Parameter]
+)
 def test_other_arrays(package, numbers, form):
     x, y, out = numbers
     package.vector_add(form(x), form(y), form(out), N, dtype="fp32")
@@ -211,7 +230,10 @@ def test_more_elements_than_32_bits_count(package):
     x[-1] = 3
     for place in range(3):
         x[(place << 30) + place] = place + 1
-    partial, out = torch.zeros(n // 1024 + 1, device="cuda", dtype=torch.float64), torch.empty(1, device="cuda")
+    partial, out = (
+        torch.zeros(n // 1024 + 1, device="cuda", dtype=torch.float64),
+        torch.empty(1, device="cuda"),
+    )
     for count in (1 << 31, (1 << 31) - 1, n):
         partial.zero_()
         package.sum(x, partial, count)
@@ -247,7 +269,11 @@ def mistakes(package, x, half):
         (lambda: add(x, x, x, 64, 1), TypeError, "takes 4 positional arguments, not 5"),
         (lambda: add(x, x, x, 64, size=3), TypeError, "has no argument 'size'"),
         (lambda: add(x, x, x, 6.4), TypeError, "n must be an integer, not float"),
-        (lambda: add(x, x, [1.0], 64), TypeError, "out must be a tensor on a CUDA device or an address, not list"),
+        (
+            lambda: add(x, x, [1.0], 64),
+            TypeError,
+            "out must be a tensor on a CUDA device or an address, not list",
+        ),
         (lambda: add(double, double, double, 64), no_variant, "x holds fp64, not fp32"),
         (lambda: add(whole_numbers, x, x, 64), no_variant, "x holds i32, not fp32"),
         (lambda: add(x, x, half, 64), no_variant, "out holds fp16, not fp32"),
@@ -255,13 +281,25 @@ def mistakes(package, x, half):
         (lambda: add(x, x, x, 2**63), no_variant, "does not fit i64"),
         (lambda: add(x, x, x, 2**62), package.LaunchError, "a launch takes 0 to 2147483647"),
         (lambda: add(x, x, x, 64, stream="main"), TypeError, "stream must be a torch.cuda.Stream"),
-        (lambda: softmax(x, x, 8, 8, 40_000, 1), no_variant, "n_cols <= 32768 does not hold (n_cols = 40000)"),
+        (
+            lambda: softmax(x, x, 8, 8, 40_000, 1),
+            no_variant,
+            "n_cols <= 32768 does not hold (n_cols = 40000)",
+        ),
         (lambda: softmax(x, x, 8, 8, 8), TypeError, "softmax() misses the argument 'n_rows'"),
         (lambda: attention(*head, IS_CAUSAL=True), TypeError, "misses the keyword argument 'HEAD_DIM'"),
         (lambda: attention(*head, HEAD_DIM=80, IS_CAUSAL=True), no_variant, "HEAD_DIM = 80 is not 64"),
         (lambda: attention(half[1:], *head[1:], HEAD_DIM=64, IS_CAUSAL=True), no_variant, "the address of q"),
-        (lambda: attention(*head[:8], 60, *head[9:], HEAD_DIM=64, IS_CAUSAL=True), no_variant, "stride_n = 60"),
-        (lambda: package.matmul(x, x, x, 8, 8, 8, 2**31, 1, 8, 1, 8, 1), no_variant, "stride_am = 2147483648 does not fit i32"),
+        (
+            lambda: attention(*head[:8], 60, *head[9:], HEAD_DIM=64, IS_CAUSAL=True),
+            no_variant,
+            "stride_n = 60",
+        ),
+        (
+            lambda: package.matmul(x, x, x, 8, 8, 8, 2**31, 1, 8, 1, 8, 1),
+            no_variant,
+            "stride_am = 2147483648 does not fit i32",
+        ),
         (lambda: package.preload(77), package.LaunchError, "there is no CUDA device 77"),
     )
 

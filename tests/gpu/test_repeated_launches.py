@@ -1,6 +1,8 @@
-"""The kernels of the built wheel give the same bits at every one of 1,000 launches: no result hangs on the order of warps.
+"""The kernels of the built wheel give the same bits at every one of 1,000 launches: no result hangs on the
+order of warps.
 
-Outputs are NaN before each launch, and compared on the device with those of the first: the host looks at the end alone.
+Outputs are NaN before each launch, and compared on the device with those of the first: the host looks at the
+end alone.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ def generator():
 
 def assert_repeats(call: Callable[[], Any], *outputs: Any) -> None:
     """Assert that a call fills its outputs with finite numbers, the same bits at every launch."""
+
     def results() -> list[Any]:
         for output in outputs:
             output.fill_(math.nan)
@@ -32,7 +35,9 @@ def assert_repeats(call: Callable[[], Any], *outputs: Any) -> None:
         return [bits(output) for output in outputs]
 
     first = [result.clone() for result in results()]
-    assert all(torch.isfinite(output).all() for output in outputs), "not all elements are written, or not with numbers"
+    assert all(torch.isfinite(output).all() for output in outputs), (
+        "not all elements are written, or not with numbers"
+    )
     different = torch.zeros(len(outputs), dtype=torch.int64, device="cuda")
     for _ in range(LAUNCHES - 1):
         different += torch.stack([(now != once).any() for now, once in zip(results(), first)])
@@ -53,7 +58,10 @@ def test_sum(package, generator, dtype, n):
     """Both launches, of which the second begins while the first one runs."""
     x = normal(generator, (n,), DTYPES[dtype])
     count = partial_sums(package, x)
-    partial, out = torch.empty(count, device="cuda", dtype=torch.float64), torch.empty(1, dtype=x.dtype, device="cuda")
+    partial, out = (
+        torch.empty(count, device="cuda", dtype=torch.float64),
+        torch.empty(1, dtype=x.dtype, device="cuda"),
+    )
 
     def call() -> None:
         package.sum(x, partial, n)
@@ -74,7 +82,10 @@ def partial_sums(package: Any, x: Any) -> int:
 def test_sum_at_once(package, generator, dtype, n):
     """The program that finishes last adds up the partial sums, whichever it is."""
     x = normal(generator, (n,), DTYPES[dtype])
-    partial, out = torch.empty(4096, device="cuda", dtype=torch.float64), torch.empty(1, dtype=x.dtype, device="cuda")
+    partial, out = (
+        torch.empty(4096, device="cuda", dtype=torch.float64),
+        torch.empty(1, dtype=x.dtype, device="cuda"),
+    )
     ticket = torch.zeros(1, dtype=torch.int32, device="cuda")
     assert_repeats(lambda: package.sum_at_once(x, partial, ticket, out, n), out)
 
@@ -103,12 +114,22 @@ def test_layer_norm(package, generator, dtype, columns):
 def operands(generator: Any, shape: tuple[int, int, int], dtype: Any, transposed: bool) -> tuple[Any, Any]:
     """A of M x K, and B of K x N, which lies along K if it is transposed; results are about one."""
     m, n, k = shape
-    a, b = normal(generator, (m, k), torch.float32, k**-0.25), normal(generator, (n, k), torch.float32, k**-0.25)
+    a, b = (
+        normal(generator, (m, k), torch.float32, k**-0.25),
+        normal(generator, (n, k), torch.float32, k**-0.25),
+    )
     return a.to(dtype), b.to(dtype).t() if transposed else b.t().contiguous().to(dtype)
 
 
-PRODUCTS = ((131, 257, 67), (16, 8192, 8192), (64, 64, 8192), (1000, 1000, 1000), (1024, 1024, 1024), (2048, 2048, 2048),
-            *((size, size, 512) for size in (1536, 1664, 1792, 2304, 2560, 3000, 3072, 3328, 4096)))  # fmt: skip
+PRODUCTS = (
+    (131, 257, 67),
+    (16, 8192, 8192),
+    (64, 64, 8192),
+    (1000, 1000, 1000),
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    *((size, size, 512) for size in (1536, 1664, 1792, 2304, 2560, 3000, 3072, 3328, 4096)),
+)
 """Among the last ones are sizes for each of the tiles."""
 
 

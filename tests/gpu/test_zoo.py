@@ -1,4 +1,5 @@
-"""Every case of the zoo on the device: sm_90 from its cubin, sm_80 from its PTX through the driver's compiler."""
+"""Every case of the zoo on the device: sm_90 from its cubin, sm_80 from its PTX through the driver's
+compiler."""
 
 from __future__ import annotations
 
@@ -20,5 +21,7 @@ def test_case_is_right_on_the_device(device, artifacts, name, arch):
     image = artifact.asm["cubin"] if arch == "sm_90" else artifact.asm["ptx"].encode()
     metadata = artifact.metadata
     maps = [text for _, text in metadata.params if text.startswith("tensormap ")]
-    after = device.launch(image, metadata.name, case.grid, metadata.warps, metadata.shared, arguments, types, maps)
+    after = device.launch(
+        image, metadata.name, case.grid, metadata.warps, metadata.shared, arguments, types, maps
+    )
     case.check(arguments, after)

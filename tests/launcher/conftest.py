@@ -29,7 +29,9 @@ def fake_driver(tmp_path_factory) -> Path:
     """The stand-in for libcuda.so.1."""
     library = tmp_path_factory.mktemp("driver") / "libfakecuda.so"
     source = HERE / "fake_libcuda.c"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-o", library, source, "-lpthread"], check=True)
+    subprocess.run(
+        ["cc", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-o", library, source, "-lpthread"], check=True
+    )
     return library
 
 

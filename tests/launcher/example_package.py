@@ -29,20 +29,33 @@ def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> V
 
 
 def image_of(key: str, passed: int) -> bytes:
-    """Bytes that stand for a cubin: the stand-in driver shows them again, and reads the number of parameters off them."""
+    """Bytes that stand for a cubin: the stand-in driver shows them again, and reads the number of parameters
+    off them."""
     return f"{key}#{passed}".encode()
 
 
-def built(variant: Variant, key: str = "", *, arch: str = "", shared: int = 0, ptx: bool = False, hidden: tuple = ()) -> tuple:
+def built(
+    variant: Variant, key: str = "", *, arch: str = "", shared: int = 0, ptx: bool = False, hidden: tuple = ()
+) -> tuple:
     """A variant with the facts of its cubin: arguments equal to one are not passed, hidden ones are."""
-    arguments = [(name, type_.partition(":")[0]) for name, type_ in variant.signature if not type_.endswith(":1")]
+    arguments = [
+        (name, type_.partition(":")[0]) for name, type_ in variant.signature if not type_.endswith(":1")
+    ]
     params = [*arguments, *((name, "*i8") for name in hidden)]
     key = key or variant.name
     facts = {
-        "arch": arch or variant.arch, "entry": f"{variant.kernel}_entry", "params": params, "shared": shared, "registers": 32,
-        "num_warps": variant.options.num_warps, "warps": variant.options.num_warps, "key": key,
-        "sha256": hashlib.sha256(image_of(key, len(params))).hexdigest(), "archive": variant.arch, "archive_sha256": "",
-    }  # fmt: skip
+        "arch": arch or variant.arch,
+        "entry": f"{variant.kernel}_entry",
+        "params": params,
+        "shared": shared,
+        "registers": 32,
+        "num_warps": variant.options.num_warps,
+        "warps": variant.options.num_warps,
+        "key": key,
+        "sha256": hashlib.sha256(image_of(key, len(params))).hexdigest(),
+        "archive": variant.arch,
+        "archive_sha256": "",
+    }
     return variant, facts | ({"ptx_key": f"{key}.ptx"} if ptx else {})
 
 
@@ -51,20 +64,36 @@ def vector_add_rows() -> list[tuple]:
     for dtype in ("fp32", "fp16"):
         for pointer, n, name in ((":16", ":16", "aligned"), ("", "", "plain"), ("", ":1", "one")):
             signature = {"x": f"*{dtype}{pointer}", "out": f"*{dtype}{pointer}", "n": f"i32{n}"}
-            variant = variant_of("vector_add", "sm_80", signature, matrix={"dtype": dtype}, constexprs={"BLOCK": 1024})
+            variant = variant_of(
+                "vector_add", "sm_80", signature, matrix={"dtype": dtype}, constexprs={"BLOCK": 1024}
+            )
             rows.append(built(variant, f"add.{dtype}.{name}", ptx=True))
     return rows
 
 
 def attention_rows() -> list[tuple]:
     rows = []
-    signature = {"q": "*fp16:16", "scale": "fp32", "slope": "bf16", "n_ctx": "i32", "heads": "i64", "seed": "u64"}
+    signature = {
+        "q": "*fp16:16",
+        "scale": "fp32",
+        "slope": "bf16",
+        "n_ctx": "i32",
+        "heads": "i64",
+        "seed": "u64",
+    }
     for causal in (True, False):
         for head in (64, 128):
-            matrix, constexprs = {"HEAD_DIM": head, "IS_CAUSAL": causal}, {"BLOCK_M": 128 if head == 64 else 64}
-            variant = variant_of("attention", "sm_90", signature, matrix=matrix, constexprs=constexprs, num_warps=8)
+            matrix, constexprs = (
+                {"HEAD_DIM": head, "IS_CAUSAL": causal},
+                {"BLOCK_M": 128 if head == 64 else 64},
+            )
+            variant = variant_of(
+                "attention", "sm_90", signature, matrix=matrix, constexprs=constexprs, num_warps=8
+            )
             key = f"attention.{causal}.{head}"
-            rows.append(built(variant, key, arch="sm_90a", shared=1024 * head, hidden=("global_scratch",), ptx=True))
+            rows.append(
+                built(variant, key, arch="sm_90a", shared=1024 * head, hidden=("global_scratch",), ptx=True)
+            )
     return rows
 
 
@@ -74,8 +103,15 @@ def softmax_rows() -> list[tuple]:
         for block in (1024, 4096):
             guards = (Guard("n_cols", "<=", block), Guard("n_cols", "%", 2))
             signature = {"x": "*fp32", "n_cols": "i32"}
-            variant = variant_of("softmax", arch, signature, constexprs={"BLOCK": block}, guards=guards, num_warps=8,
-                                 launch_pdl=arch == "sm_90" and block == 4096)  # fmt: skip
+            variant = variant_of(
+                "softmax",
+                arch,
+                signature,
+                constexprs={"BLOCK": block},
+                guards=guards,
+                num_warps=8,
+                launch_pdl=arch == "sm_90" and block == 4096,
+            )
             rows.append(built(variant, f"softmax.{arch}.{block}", shared=block * 48))
     return rows
 
@@ -92,7 +128,9 @@ def product_rows() -> list[tuple]:
 
 def blocks_rows() -> list[tuple]:
     """A kernel that takes `x` as a tensor descriptor."""
-    variant, facts = built(variant_of("blocks", "sm_90", {"x": "tensordesc<fp16[128x64]>", "n": "i32"}), "blocks^", arch="sm_90a")
+    variant, facts = built(
+        variant_of("blocks", "sm_90", {"x": "tensordesc<fp16[128x64]>", "n": "i32"}), "blocks^", arch="sm_90a"
+    )
     extents = [("x_shape_0", "i32"), ("x_shape_1", "i32"), ("x_stride_0", "i64")]
     map_ = ("x_map", "tensormap f16 128x64 128 x x_shape_0,x_shape_1 x_stride_0")
     facts["params"] = [("x", "*fp16"), *extents, ("n", "i32"), map_]
@@ -105,7 +143,9 @@ def tiles_rows() -> list[tuple]:
     made = []
     for rows in range(1, 37):
         signature = {"x": "*fp16", "m": "i32", "n": "i32"}
-        variant, facts = built(variant_of("tiles", "sm_90", signature, matrix={"ROWS": rows}), f"tiles{rows}^", arch="sm_90a")
+        variant, facts = built(
+            variant_of("tiles", "sm_90", signature, matrix={"ROWS": rows}), f"tiles{rows}^", arch="sm_90a"
+        )
         facts["params"] = [*facts["params"], ("x_map", f"tensormap f16 {rows}x64 128 x m,n n")]
         facts["sha256"] = hashlib.sha256(image_of(f"tiles{rows}^", len(facts["params"]))).hexdigest()
         made.append((variant, facts))
@@ -118,7 +158,12 @@ def choice_rows() -> list[tuple]:
     for slope in (0.5, 1.0):
         for activation in ("", "relu"):
             matrix = {"SLOPE": slope, "ACTIVATION": activation}
-            rows.append(built(variant_of("choice", "sm_80", {"x": "*fp32"}, matrix=matrix), f"choice.{slope}.{activation}"))
+            rows.append(
+                built(
+                    variant_of("choice", "sm_80", {"x": "*fp32"}, matrix=matrix),
+                    f"choice.{slope}.{activation}",
+                )
+            )
     return rows
 
 
@@ -127,7 +172,11 @@ def manifest_of(kernels: tuple[Kernel, ...], package: str = "example") -> Manife
 
 
 def kernel_of(
-    name: str, grid: tuple[str, ...], doc: str = "", grid_args: tuple[Argument, ...] = (), matrix: tuple[Axis, ...] = ()
+    name: str,
+    grid: tuple[str, ...],
+    doc: str = "",
+    grid_args: tuple[Argument, ...] = (),
+    matrix: tuple[Axis, ...] = (),
 ) -> Kernel:
     return Kernel(name, f"{name}.py", f"{name}_kernel", grid, (), doc=doc, grid_args=grid_args, matrix=matrix)
 
@@ -135,7 +184,9 @@ def kernel_of(
 def example_table() -> tuple[rendering.Table, list[tuple]]:
     kernels = (
         kernel_of("vector_add", ("cdiv(n, BLOCK)",), "Add one to every element."),
-        kernel_of("attention", ("cdiv(n_ctx, BLOCK_M)", "heads"), 'Attention, with a "quote" and a \\ backslash??/'),
+        kernel_of(
+            "attention", ("cdiv(n_ctx, BLOCK_M)", "heads"), 'Attention, with a "quote" and a \\ backslash??/'
+        ),
         kernel_of("softmax", ("n_rows",), grid_args=(Argument("n_rows", "i32"),)),
         kernel_of("copy", ()),
         kernel_of("product", ("min(rows, 2 * num_sms)",)),
@@ -145,7 +196,14 @@ def example_table() -> tuple[rendering.Table, list[tuple]]:
     kernels += (kernel_of("choice", ("1",), matrix=choices), kernel_of("pairs", ("n",)))
     kernels += (kernel_of("tiles", ("cdiv(m, 64) * cdiv(n, 64)",)),)
     copy = variant_of("copy", "sm_80", {"source": "*i8:8", "flag": "i1"})
-    rows = [*vector_add_rows(), *attention_rows(), *softmax_rows(), built(copy, "copy"), *product_rows(), *blocks_rows()]
+    rows = [
+        *vector_add_rows(),
+        *attention_rows(),
+        *softmax_rows(),
+        built(copy, "copy"),
+        *product_rows(),
+        *blocks_rows(),
+    ]
     rows += choice_rows()
     rows.append(built(variant_of("pairs", "sm_90", {"x": "*fp32", "n": "i32"}, cluster_size=2), "pairs"))
     rows += tiles_rows()
@@ -161,7 +219,12 @@ def index_of(arch: str, rows: list[tuple]) -> tuple[bytes, bytes]:
         for key in filter(None, (facts["key"], facts.get("ptx_key"))):
             image = image_of(key, len(facts["params"]))
             stored = zlib.compress(image) if "plain" in key else image
-            place = {"offset": len(blobs), "stored": len(stored), "size": len(image), "sha256": hashlib.sha256(image).hexdigest()}
+            place = {
+                "offset": len(blobs),
+                "stored": len(stored),
+                "size": len(image),
+                "sha256": hashlib.sha256(image).hexdigest(),
+            }
             entries.append({"key": key, "compression": "zlib" if "plain" in key else "raw", **place})
             blobs += stored
     return json.dumps({"entries": entries}).encode(), blobs
@@ -178,10 +241,17 @@ def write_archives(package_dir: Path, rows: list[tuple]) -> None:
 
 class Launch(ctypes.Structure):
     _fields_ = [
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint), ("shared", ctypes.c_uint), ("stream", ctypes.c_uint64),
-        ("context", ctypes.c_uint64), ("entry", ctypes.c_char * 64), ("image", ctypes.c_char * 64),
-        ("params", ctypes.c_uint64 * 16), ("map", ctypes.c_uint64 * 16), ("may_begin_early", ctypes.c_int),
-    ]  # fmt: skip
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_uint64),
+        ("context", ctypes.c_uint64),
+        ("entry", ctypes.c_char * 64),
+        ("image", ctypes.c_char * 64),
+        ("params", ctypes.c_uint64 * 16),
+        ("map", ctypes.c_uint64 * 16),
+        ("may_begin_early", ctypes.c_int),
+    ]
 
     @property
     def key(self) -> str:
@@ -229,8 +299,15 @@ class World:
 class Tensor:
     """Has what the launcher asks of a torch tensor."""
 
-    def __init__(self, dtype: str = "float32", address: int = 0x100, device: int = 0, numel: int = 64, shape: tuple = (),
-                 strides: tuple = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        dtype: str = "float32",
+        address: int = 0x100,
+        device: int = 0,
+        numel: int = 64,
+        shape: tuple = (),
+        strides: tuple = (),
+    ) -> None:
         self.shape, self._strides = shape, strides
         self.dtype = getattr(sys.modules["torch"], dtype)
         self._address = address + ((device + 1) << 40) if numel else 0

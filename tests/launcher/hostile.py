@@ -1,5 +1,6 @@
-"""Calls of the example package with arguments that no one should pass: objects that raise, lie, change while they are read, free
-what they have handed out, or call the package again.  Seeded, so that a call can be repeated.
+"""Calls of the example package with arguments that no one should pass: objects that raise, lie, change while
+they are read, free what they have handed out, or call the package again.  Seeded, so that a call can be
+repeated.
 """
 
 from __future__ import annotations
@@ -17,17 +18,58 @@ from typing import Any
 from tests.launcher.example_package import Tensor
 
 POSITIONAL = {
-    "vector_add": "ppi", "attention": "pffiii", "softmax": "pii", "copy": "pi", "product": "piii", "blocks": "pii",
-    "choice": "p", "pairs": "pi", "tiles": "pii",
-}  # fmt: skip
+    "vector_add": "ppi",
+    "attention": "pffiii",
+    "softmax": "pii",
+    "copy": "pi",
+    "product": "piii",
+    "blocks": "pii",
+    "choice": "p",
+    "pairs": "pi",
+    "tiles": "pii",
+}
 """Kernels, and the kinds of their arguments: pointer, integer, float."""
-DTYPES = {"attention": "float16", "product": "float16", "blocks": "float16", "tiles": "float16", "copy": "int8"}
+DTYPES = {
+    "attention": "float16",
+    "product": "float16",
+    "blocks": "float16",
+    "tiles": "float16",
+    "copy": "int8",
+}
 OPTIONS = {
-    "vector_add": {"dtype": ["fp32", "fp16"]}, "attention": {"HEAD_DIM": [64, 128], "IS_CAUSAL": [True, False]},
-    "choice": {"SLOPE": [0.5, 1.0], "ACTIVATION": ["", "relu"]}, "tiles": {"ROWS": [1, 2, 36]},
-}  # fmt: skip
-_INTEGERS = (0, 1, -1, 2, 7, 16, 64, 1000, 4096, -5, 127, -128, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32, 2**63 - 1, 2**63,
-             -(2**63), -(2**63) - 1, 2**64 - 1, 2**64, 2**64 + 8, 2**200, -(2**200))  # fmt: skip
+    "vector_add": {"dtype": ["fp32", "fp16"]},
+    "attention": {"HEAD_DIM": [64, 128], "IS_CAUSAL": [True, False]},
+    "choice": {"SLOPE": [0.5, 1.0], "ACTIVATION": ["", "relu"]},
+    "tiles": {"ROWS": [1, 2, 36]},
+}
+_INTEGERS = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    16,
+    64,
+    1000,
+    4096,
+    -5,
+    127,
+    -128,
+    2**31 - 1,
+    2**31,
+    -(2**31),
+    -(2**31) - 1,
+    2**32,
+    2**63 - 1,
+    2**63,
+    -(2**63),
+    -(2**63) - 1,
+    2**64 - 1,
+    2**64,
+    2**64 + 8,
+    2**200,
+    -(2**200),
+)
 
 
 class Boom(Exception):
@@ -78,7 +120,10 @@ class Hostile:
             self.kept.clear()
             kinds = POSITIONAL[name]
             wrong = self.chance.sample(range(len(kinds)), self.chance.choice([0, 1, 1, 1, len(kinds)]))
-            arguments = [(self.argument if place in wrong else self.good)(kind, name) for place, kind in enumerate(kinds)]
+            arguments = [
+                (self.argument if place in wrong else self.good)(kind, name)
+                for place, kind in enumerate(kinds)
+            ]
             keywords = self.keywords(name) if self.chance.random() < 0.5 else self.good_keywords(name)
             if self.chance.random() < 0.05:
                 del arguments[self.chance.randrange(len(arguments) + 1) :]
@@ -112,7 +157,9 @@ class Hostile:
             address = 0x100 + 16 * self.chance.randrange(64)
             shape = (500, self.chance.choice([64, 200]))
             if dtype == "float16" and self.chance.random() < 0.5:
-                return self.interface({"data": ((1 << 40) + address, False), "typestr": "<f2", "shape": shape, "strides": None})
+                return self.interface(
+                    {"data": ((1 << 40) + address, False), "typestr": "<f2", "shape": shape, "strides": None}
+                )
             return Tensor(dtype, address, 0, shape=shape, strides=(208, 1))
         return self.chance.choice([2, 16, 64, 1000]) if kind == "i" else 0.5
 
@@ -125,7 +172,11 @@ class Hostile:
             return self.anything()
         if kind == "p":
             return self.pointer(DTYPES.get(name, "float32"))
-        return self.integer() if kind == "i" else self.chance.choice([0.5, 1, float("nan"), 1e300, 2**2000, True, self.integer()])
+        return (
+            self.integer()
+            if kind == "i"
+            else self.chance.choice([0.5, 1, float("nan"), 1e300, 2**2000, True, self.integer()])
+        )
 
     def keywords(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -133,11 +184,15 @@ class Hostile:
             if self.chance.random() < 0.8:
                 found[option] = self.chance.choice(values) if self.chance.random() < 0.8 else self.anything()
         if self.chance.random() < 0.2:
-            found["stream"] = self.chance.choice([0, 1, 7, -1, True, 2**64, None, self.anything(), self.trap("cuda_stream")])
+            found["stream"] = self.chance.choice(
+                [0, 1, 7, -1, True, 2**64, None, self.anything(), self.trap("cuda_stream")]
+            )
         if self.chance.random() < 0.4 or name == "copy":
             axes = range(self.chance.randrange(5))
             grid = [self.chance.choice([1, 2, 0, 3, -1, 65536, 2**31, 2**70, self.anything()]) for _ in axes]
-            found["grid"] = self.chance.choice([1, 2, tuple(grid), tuple(grid[:2]), grid, self.anything(), None])
+            found["grid"] = self.chance.choice(
+                [1, 2, tuple(grid), tuple(grid[:2]), grid, self.anything(), None]
+            )
         if self.chance.random() < 0.03:
             found[self.chance.choice(["n", Word("n"), "nothing", Word("x"), "x_shape_0"])] = self.integer()
         return found
@@ -145,17 +200,55 @@ class Hostile:
     def integer(self) -> Any:
         value = self.chance.choice(_INTEGERS)
         roll = self.chance.random()
-        return value if roll < 0.8 else Number(value) if roll < 0.85 else self.index(value) if roll < 0.95 else self.anything()
+        return (
+            value
+            if roll < 0.8
+            else Number(value)
+            if roll < 0.85
+            else self.index(value)
+            if roll < 0.95
+            else self.anything()
+        )
 
     def anything(self) -> Any:
-        return self.chance.choice([
-            None, True, False, 0, 1.5, "x", "\udcff", b"x", (), [], {}, object(), Nameless(), Nameless, Number(3), 2**80,
-            lambda: 0, self.trap("__cuda_array_interface__"), self.trap("__dlpack__"), self.trap("data_ptr"), self.index(5),
-            float("inf"), sys, Boom, Boom(), type, memoryview(b"12345678"), self.interface(), self.capsule_owner(), range(3),
-        ])  # fmt: skip
+        return self.chance.choice(
+            [
+                None,
+                True,
+                False,
+                0,
+                1.5,
+                "x",
+                "\udcff",
+                b"x",
+                (),
+                [],
+                {},
+                object(),
+                Nameless(),
+                Nameless,
+                Number(3),
+                2**80,
+                lambda: 0,
+                self.trap("__cuda_array_interface__"),
+                self.trap("__dlpack__"),
+                self.trap("data_ptr"),
+                self.index(5),
+                float("inf"),
+                sys,
+                Boom,
+                Boom(),
+                type,
+                memoryview(b"12345678"),
+                self.interface(),
+                self.capsule_owner(),
+                range(3),
+            ]
+        )
 
     def act(self) -> None:
-        """What a hostile object does when it is asked: it raises, collects garbage, or calls the package again."""
+        """What a hostile object does when it is asked: it raises, collects garbage, or calls the package
+        again."""
         roll = self.chance.random()
         if roll < 0.25:
             errors = [Boom, TypeError, ValueError, AttributeError, KeyError, OverflowError, MemoryError]
@@ -190,7 +283,9 @@ class Hostile:
 
         def get(_: object) -> Any:
             hostile.act()
-            return hostile.chance.choice([None, 7, (), {}, lambda *a, **k: hostile.integer(), hostile.entries(), Nameless()])
+            return hostile.chance.choice(
+                [None, 7, (), {}, lambda *a, **k: hostile.integer(), hostile.entries(), Nameless()]
+            )
 
         return type("Trap", (), {name: property(get)})()
 
@@ -198,18 +293,31 @@ class Hostile:
         roll = self.chance.random()
         shape = (self.chance.choice([1, 8, 128, 500]), self.chance.choice([8, 64, 200]))
         if roll < 0.4:
-            return Tensor(dtype, 0x100, self.chance.choice([0, 0, 0, 1]), shape=shape, strides=(shape[1] + 8, 1))
+            return Tensor(
+                dtype, 0x100, self.chance.choice([0, 0, 0, 1]), shape=shape, strides=(shape[1] + 8, 1)
+            )
         if roll < 0.45:
             return self.chance.choice([0, (1 << 40) + 0x100, (2 << 40) + 4, -1, 2**64, None, True])
-        return self.tensor(dtype, shape) if roll < 0.6 else self.interface() if roll < 0.8 else self.capsule_owner()
+        return (
+            self.tensor(dtype, shape)
+            if roll < 0.6
+            else self.interface()
+            if roll < 0.8
+            else self.capsule_owner()
+        )
 
     def tensor(self, dtype: str, shape: tuple[int, ...]) -> Any:
         """A tensor of torch's one of whose methods is not as it should be."""
-        hostile, wrong = self, self.chance.choice(["data_ptr", "get_device", "numel", "stride", "shape", "dtype"])
+        hostile, wrong = (
+            self,
+            self.chance.choice(["data_ptr", "get_device", "numel", "stride", "shape", "dtype"]),
+        )
 
         def method(*_: object) -> Any:
             hostile.act()
-            return hostile.chance.choice([0, 1, -1, 2**40, 2**63, 2**64, -(2**63), 1.5, None, "x", Number(0), hostile.index(1)])
+            return hostile.chance.choice(
+                [0, 1, -1, 2**40, 2**63, 2**64, -(2**63), 1.5, None, "x", Number(0), hostile.index(1)]
+            )
 
         def attribute(_: object) -> Any:
             hostile.act()
@@ -217,7 +325,9 @@ class Hostile:
             return hostile.chance.choice([tuple(numbers), numbers, None, 5, "ab", {}, Nameless()])
 
         members = {wrong: property(attribute, lambda *_: None) if wrong in ("shape", "dtype") else method}
-        return type("Wrong", (Tensor,), members)(dtype, 0x100, 0, self.chance.choice([0, 64]), shape, (shape[1], 1))
+        return type("Wrong", (Tensor,), members)(
+            dtype, 0x100, 0, self.chance.choice([0, 64]), shape, (shape[1], 1)
+        )
 
     def entries(self) -> Any:
         """The dict of an array interface, or nearly; what its numbers do may empty it."""
@@ -235,16 +345,27 @@ class Hostile:
 
         good = {
             "data": (number((1 << 40) + self.chance.choice([0x100, 8, 0])), False),
-            "typestr": self.chance.choice(["<f2", "<f4", "".join(["<", "f4"]), ">f4", "<V2", "|b1", "<f" + "9" * 5]),
-            "shape": tuple(number(self.chance.choice([8, 64, 0, 2**62, 2**32])) for _ in range(self.chance.choice([2, 2, 1, 3]))),
-            "strides": self.chance.choice([None, None, (128, 2), (number(128), number(2)), (2,), (-(2**63), -1), 5]),
+            "typestr": self.chance.choice(
+                ["<f2", "<f4", "".join(["<", "f4"]), ">f4", "<V2", "|b1", "<f" + "9" * 5]
+            ),
+            "shape": tuple(
+                number(self.chance.choice([8, 64, 0, 2**62, 2**32]))
+                for _ in range(self.chance.choice([2, 2, 1, 3]))
+            ),
+            "strides": self.chance.choice(
+                [None, None, (128, 2), (number(128), number(2)), (2,), (-(2**63), -1), 5]
+            ),
             "stream": self.chance.choice([None, None, number(1), number(9), -1, 2**64, "x"]),
             "version": 3,
         }
         for name, value in good.items():
             roll = self.chance.random()
             key: Any = Word(name) if self.chance.random() < 0.02 else name
-            entries[key] = value if roll < 0.93 else self.chance.choice([None, 7, "x", (), (None, None), [1, 2], Nameless()])
+            entries[key] = (
+                value
+                if roll < 0.93
+                else self.chance.choice([None, 7, "x", (), (None, None), [1, 2], Nameless()])
+            )
             if roll > 0.98:
                 del entries[key]
         return entries
@@ -256,16 +377,21 @@ class Hostile:
         return type("Array", (), {"__cuda_array_interface__": property(lambda _: hostile.entries())})()
 
     def capsule_owner(self) -> Any:
-        """An exporter of DLPack whose structure, capsule or device is not as it should be, or becomes so later."""
+        """An exporter of DLPack whose structure, capsule or device is not as it should be, or becomes so
+        later."""
         hostile, chance = self, self.chance
         sizes = [chance.choice([8, 64, 0, -1, 2**62, 2**63 - 1]) for _ in range(3)]
         numbers = (ctypes.c_int64 * 3)(*sizes)
         rank = chance.choice([2, 2, 2, 1, 3, 0, -1])
         shape = ctypes.addressof(numbers) if chance.random() < 0.95 else 0
         strides = chance.choice([0, 0, ctypes.addressof(numbers)])
-        code, bits, lanes = chance.choice([(2, 16, 1), (2, 32, 1), (2, 12, 1), (4, 16, 1), (2, 16, 2), (9, 0, 0)])
+        code, bits, lanes = chance.choice(
+            [(2, 16, 1), (2, 32, 1), (2, 12, 1), (4, 16, 1), (2, 16, 2), (9, 0, 0)]
+        )
         address, offset = chance.choice([(1 << 40) + 0x100, 0, 2**64 - 8]), chance.choice([0, 16, 2**64 - 1])
-        fields = struct.pack("<QiiiBBHQQQQQ", address, 2, 0, rank, code, bits, lanes, shape, strides, offset, 0, 0)
+        fields = struct.pack(
+            "<QiiiBBHQQQQQ", address, 2, 0, rank, code, bits, lanes, shape, strides, offset, 0, 0
+        )
         memory = ctypes.create_string_buffer(fields)
         name = chance.choice([b"dltensor"] * 9 + [b"used_dltensor", b"dltensor_versioned"])
 
@@ -275,16 +401,23 @@ class Hostile:
                 return chance.choice([(2, 0)] * 9 + others)
 
             def __dlpack__(self, **_: object) -> Any:
-                hostile.kept += [numbers, memory]  # As the maker of a capsule has to: until the capsule's end.
+                hostile.kept += [
+                    numbers,
+                    memory,
+                ]  # As the maker of a capsule has to: until the capsule's end.
                 if chance.random() < 0.2:
                     hostile.act()
                 if chance.random() < 0.05:
                     return chance.choice([None, 7, memory, self])
                 make = ctypes.pythonapi.PyCapsule_New
-                make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+                make.restype, make.argtypes = (
+                    ctypes.py_object,
+                    [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+                )
                 capsule = make(ctypes.addressof(memory), name, None)
                 hostile.kept.append(capsule)
-                if chance.random() < 0.1:  # Another consumer takes it over, at once or while other arguments are read.
+                # Another consumer takes it over, at once or while other arguments are read.
+                if chance.random() < 0.1:
                     hostile.kept.append(hostile.index(0, lambda: rename(capsule)))
                     rename(capsule)
                 return capsule

@@ -22,10 +22,17 @@ def random_text(chance: random.Random, depth: int) -> str:
     name = chance.choice(NAMES)
     operator = chance.choice(["+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!=", "and", "or"])
     forms = [
-        f"cdiv({left}, {right})", f"min({left}, {right}, {name})", f"max({left}, {right})", f"abs({left})",
-        f"next_power_of_2({left})", f"(-{left})", f"(not {left})", f"({left} if {right} else {name})",
-        f"({left} < {name} <= {right})", *[f"({left} {operator} {right})"] * 12,
-    ]  # fmt: skip
+        f"cdiv({left}, {right})",
+        f"min({left}, {right}, {name})",
+        f"max({left}, {right})",
+        f"abs({left})",
+        f"next_power_of_2({left})",
+        f"(-{left})",
+        f"(not {left})",
+        f"({left} if {right} else {name})",
+        f"({left} < {name} <= {right})",
+        *[f"({left} {operator} {right})"] * 12,
+    ]
     return chance.choice(forms)
 
 
@@ -68,22 +75,43 @@ def test_c_and_python_agree(tmp_path):
 def test_values():
     values = {"n": 1000, "BLOCK": 128}
     for text, expected in (
-        ("cdiv(n, BLOCK)", 8), ("triton.cdiv(n, BLOCK) * 2", 16), ("-7 // 2", -4), ("-7 % 3", 2), ("cdiv(-7, 2)", -3),
-        ("512 < n <= 1024", 1), ("n % 16 == 0 and n > 2000", 0), ("next_power_of_2(n)", 1024), ("True + 1", 2),
-    ):  # fmt: skip
+        ("cdiv(n, BLOCK)", 8),
+        ("triton.cdiv(n, BLOCK) * 2", 16),
+        ("-7 // 2", -4),
+        ("-7 % 3", 2),
+        ("cdiv(-7, 2)", -3),
+        ("512 < n <= 1024", 1),
+        ("n % 16 == 0 and n > 2000", 0),
+        ("next_power_of_2(n)", 1024),
+        ("True + 1", 2),
+    ):
         assert expressions.evaluate(expressions.parse(text, values, "test"), values) == expected, text
 
 
 @pytest.mark.parametrize(
     ("text", "n", "expected"),
     [
-        ("next_power_of_2(n)", 0, 1), ("next_power_of_2(n)", -5, 1), ("next_power_of_2(n)", 1, 1), ("next_power_of_2(n)", 2, 2),
-        ("next_power_of_2(n)", 3, 4), ("next_power_of_2(n)", 2**62, 2**62), ("next_power_of_2(n)", 2**62 + 1, None),
-        ("next_power_of_2(n)", 2**63 - 1, None), ("abs(n)", -(2**63), None), ("-n", -(2**63), None), ("n + 1", 2**63 - 1, None),
-        ("n - 1", -(2**63), None), ("n * 2", 2**62, None), ("n // -1", -(2**63), None), ("cdiv(n, -1)", -(2**63), None),
-        ("n % -1", -(2**63), 0), ("n // 0", 1, None), ("n % 0", 1, None), ("cdiv(n, 0)", 1, None),
+        ("next_power_of_2(n)", 0, 1),
+        ("next_power_of_2(n)", -5, 1),
+        ("next_power_of_2(n)", 1, 1),
+        ("next_power_of_2(n)", 2, 2),
+        ("next_power_of_2(n)", 3, 4),
+        ("next_power_of_2(n)", 2**62, 2**62),
+        ("next_power_of_2(n)", 2**62 + 1, None),
+        ("next_power_of_2(n)", 2**63 - 1, None),
+        ("abs(n)", -(2**63), None),
+        ("-n", -(2**63), None),
+        ("n + 1", 2**63 - 1, None),
+        ("n - 1", -(2**63), None),
+        ("n * 2", 2**62, None),
+        ("n // -1", -(2**63), None),
+        ("cdiv(n, -1)", -(2**63), None),
+        ("n % -1", -(2**63), 0),
+        ("n // 0", 1, None),
+        ("n % 0", 1, None),
+        ("cdiv(n, 0)", 1, None),
     ],
-)  # fmt: skip
+)
 def test_edges_in_c_and_in_python(tmp_path, text, n, expected):
     """None: there is no true result in 64 bits."""
     parsed = expressions.parse(text, ("n",), "test")
@@ -93,7 +121,9 @@ def test_edges_in_c_and_in_python(tmp_path, text, n, expected):
         found = None
     assert found == expected
     source = tmp_path / "edge.c"
-    function = f"int64_t edge(int64_t n, int *fault) {{ (void)fault; return {expressions.to_c(parsed, str)}; }}"
+    function = (
+        f"int64_t edge(int64_t n, int *fault) {{ (void)fault; return {expressions.to_c(parsed, str)}; }}"
+    )
     source.write_text(f"#include <stdint.h>\n{helpers()}\n{function}\n")
     subprocess.run(["cc", "-O1", "-w", "-shared", "-fPIC", "-o", tmp_path / "e.so", source], check=True)
     edge, fault = ctypes.CDLL(str(tmp_path / "e.so")).edge, ctypes.c_int(0)

@@ -1,4 +1,5 @@
-"""What may go wrong around a launch: no driver, an old one, errors of it, damaged archives, threads, forks, captures."""
+"""What may go wrong around a launch: no driver, an old one, errors of it, damaged archives, threads, forks,
+captures."""
 
 import ast
 import collections
@@ -69,7 +70,9 @@ def test_errors_of_the_driver_are_told_and_survived(world, monkeypatch, function
     monkeypatch.setenv("FAKE_CUDA_FAIL", f"{function}={code}")
     error = driver_error(world)
     assert (error.call, error.code, error.name, error.driver_version) == (function, code, name, "12.4")
-    assert ("vector_add(), row sm_80 dtype=fp32 BLOCK=1024" in str(error)) == (function[2:8] in ("Module", "Launch"))
+    assert ("vector_add(), row sm_80 dtype=fp32 BLOCK=1024" in str(error)) == (
+        function[2:8] in ("Module", "Launch")
+    )
     monkeypatch.delenv("FAKE_CUDA_FAIL")
     launch(world)
     assert world.driver.last.device == 1
@@ -115,7 +118,13 @@ def replace_index(world, entries, blobs, is_known):
 
 def test_an_exchanged_cubin_is_refused(world):
     image = image_of("add.fp16.aligned", 3)
-    entry = {"key": "add.fp32.aligned", "offset": 0, "stored": len(image), "size": len(image), "compression": "raw"}
+    entry = {
+        "key": "add.fp32.aligned",
+        "offset": 0,
+        "stored": len(image),
+        "size": len(image),
+        "compression": "raw",
+    }
     entry["sha256"] = hashlib.sha256(image).hexdigest()
     replace_index(world, [entry], image, is_known=False)
     with pytest.raises(world.package.ArchiveError, match="its index is not that of this package"):
@@ -128,12 +137,26 @@ def test_an_exchanged_cubin_is_refused(world):
 @pytest.mark.parametrize(
     "change",
     [
-        {"offset": -1}, {"offset": 2**70}, {"stored": 5}, {"size": 2**40}, {"offset": "x"}, {"compression": "zlib"},
-        {"size": None}, {"compression": "lzma"}, {"key": "another"},
+        {"offset": -1},
+        {"offset": 2**70},
+        {"stored": 5},
+        {"size": 2**40},
+        {"offset": "x"},
+        {"compression": "zlib"},
+        {"size": None},
+        {"compression": "lzma"},
+        {"key": "another"},
     ],
-)  # fmt: skip
+)
 def test_places_outside_of_the_archive_are_refused(world, change):
-    good = {"key": "add.fp32.aligned", "offset": 0, "stored": 4, "size": 4, "compression": "raw", "sha256": ""}
+    good = {
+        "key": "add.fp32.aligned",
+        "offset": 0,
+        "stored": 4,
+        "size": 4,
+        "compression": "raw",
+        "sha256": "",
+    }
     replace_index(world, [good | change], b"abcd", is_known=True)
     with pytest.raises(world.package.ArchiveError, match=r"sm_80\.kbz"):
         launch(world)
@@ -214,7 +237,9 @@ def test_capture_needs_preloading(world, monkeypatch):
     loaded = world.driver.count("load")
     launch(world)
     assert world.driver.count("load") == loaded
-    assert world.package.preload(2) == 12 + 1 + 1 + 4, "not the softmax that needs more shared memory than device 2 has"
+    assert world.package.preload(2) == 12 + 1 + 1 + 4, (
+        "not the softmax that needs more shared memory than device 2 has"
+    )
 
 
 def test_a_launcher_of_another_build_is_not_imported(world, tmp_path):
@@ -222,7 +247,9 @@ def test_a_launcher_of_another_build_is_not_imported(world, tmp_path):
     text = (package / "dispatch.py").read_text()
     build_id = world.package.dispatch.BUILD_ID
     (package / "dispatch.py").write_text(text.replace(build_id, "0" * 64))
-    done = subprocess.run([sys.executable, "-c", f"import {package.name}"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {package.name}"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert "belongs to another build" in done.stderr
 
 
@@ -232,13 +259,24 @@ def test_import_takes_neither_driver_nor_packages(built_package):
     command = [sys.executable, "-S", "-c", code, str(built_package)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     loaded = set(ast.literal_eval(done.stdout))
-    assert not loaded & {"torch", "numpy", "json", "hashlib", "ctypes", "dataclasses", "inspect", "example._table"}
+    assert not loaded & {
+        "torch",
+        "numpy",
+        "json",
+        "hashlib",
+        "ctypes",
+        "dataclasses",
+        "inspect",
+        "example._table",
+    }
 
 
 def test_explain(world, capsys):
     world.package.explain("softmax", Tensor(device=2), 1001, 7)
     device = "device 2 (compute capability 8.6, 101376 bytes of shared memory)"
-    assert capsys.readouterr().out == f"""\
+    assert (
+        capsys.readouterr().out
+        == f"""\
 softmax(x, n_cols, n_rows=None, *, stream=None, grid=None) on {device}
   sm_80 BLOCK=1024 num_warps=8 num_stages=3 if n_cols <= 1024 if n_cols % 2 == 0: no: \
 n_cols % 2 == 0 does not hold (n_cols = 1001)
@@ -246,12 +284,15 @@ n_cols % 2 == 0 does not hold (n_cols = 1001)
   sm_80 BLOCK=4096 num_warps=8 num_stages=3 if n_cols <= 4096 if n_cols % 2 == 0: no: \
 needs 196608 bytes of shared memory, more than {device} has
 """
+    )
 
 
 def test_explain_for_an_architecture_needs_no_device(world, capsys, monkeypatch):
     monkeypatch.setenv("KBUILD_LIBCUDA", "/nowhere")
     world.package.explain(world.package.vector_add, Tensor(), Tensor(address=0x104), 63, arch="sm_80")
-    assert capsys.readouterr().out == """\
+    assert (
+        capsys.readouterr().out
+        == """\
 vector_add(x, out, n, *, dtype=None, stream=None, grid=None) on sm_80
   sm_80 dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3 x,out,n:16: no: the address of out, n = 63 are not divisible by 16
   sm_80 dtype=fp32 BLOCK=1024 num_warps=4 num_stages=3 n:1: no: n = 63 is not 1
@@ -262,9 +303,12 @@ vector_add(x, out, n, *, dtype=None, stream=None, grid=None) on sm_80
   6 rows: no: x holds fp32, not fp16; out holds fp32, not fp16
 grid (1, 1, 1), 128 threads, 0 bytes of shared memory, 32 registers
 """
+    )
     world.package.explain("vector_add", 16, Tensor(device=-1), numpy.int8(3), arch="sm_90")
     assert ": taken" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="has no kernel 'nothing'; it has vector_add, attention, softmax, copy"):
+    with pytest.raises(
+        ValueError, match="has no kernel 'nothing'; it has vector_add, attention, softmax, copy"
+    ):
         world.package.explain("nothing")
     with pytest.raises(ValueError, match="arch must be like"):
         world.package.explain("copy", 16, True, arch="hopper")
@@ -278,14 +322,33 @@ def call_and_forgive(call):
 def test_references_and_memory_stay_level(world):
     add, x, half = world.package.vector_add, Tensor(device=1), Tensor("float16", device=1)
     stream = type("Stream", (), {"cuda_stream": 1 << 40})()
-    interface = {"data": ((2 << 40) + 256, False), "typestr": numpy.dtype("float32").str, "shape": (8, 64), "strides": (256, 4)}
+    interface = {
+        "data": ((2 << 40) + 256, False),
+        "typestr": numpy.dtype("float32").str,
+        "shape": (8, 64),
+        "strides": (256, 4),
+    }
     array = type("Array", (), {"__cuda_array_interface__": interface})()
     capsule = DLPackArray(2, 32, shape=(8, 64))
     capsule.asked = collections.deque(maxlen=1)
     block = type("Array", (), {"__cuda_array_interface__": interface | {"typestr": "<f2", "strides": None}})()
     below, odd = -(1 << 40), type("NoNumber", (), {})()
-    watched = (below, type(odd).__name__, x, half, x.dtype, Tensor, stream.cuda_stream, None, add, TypeError, array, interface,
-               *interface.values(), block)  # fmt: skip
+    watched = (
+        below,
+        type(odd).__name__,
+        x,
+        half,
+        x.dtype,
+        Tensor,
+        stream.cuda_stream,
+        None,
+        add,
+        TypeError,
+        array,
+        interface,
+        *interface.values(),
+        block,
+    )
     for call in (
         lambda: add(x, x, 64, stream=None),
         lambda: add(x=x, out=x, n=numpy.int64(10**6), dtype="fp32", stream=stream, grid=(70_000, 1)),
@@ -311,7 +374,9 @@ def test_references_and_memory_stay_level(world):
             call_and_forgive(call)
         gc.collect()
         after = [sys.getrefcount(o) for o in watched]
-        assert all(abs(b - a) < 100 for a, b in zip(before, after)), "one reference for each call would be 500"
+        assert all(abs(b - a) < 100 for a, b in zip(before, after)), (
+            "one reference for each call would be 500"
+        )
         assert sys.getallocatedblocks() - blocks < 400
 
 
@@ -332,7 +397,9 @@ def test_library_is_the_same_wherever_it_is_built(built_package, tmp_path):
     built = build_launcher(tmp_path / "else" / "example")
     assert built.read_bytes() == (built_package / "example" / "_launcher.abi3.so").read_bytes()
     for command in (core_command(["cc"], "strict.o"), link_command(["cc"], "strict.o", "strict.so")):
-        assert subprocess.run([*command, "-Werror"], cwd=built.parent, check=False).returncode == 0, "no warnings"
+        assert subprocess.run([*command, "-Werror"], cwd=built.parent, check=False).returncode == 0, (
+            "no warnings"
+        )
     needed = subprocess.run(["readelf", "-d", built], capture_output=True, text=True, check=True).stdout
     assert "libcuda" not in needed and "libpython" not in needed and "BIND_NOW" in needed
     with pytest.raises(ToolError, match="is not to be found"):

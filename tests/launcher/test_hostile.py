@@ -46,7 +46,9 @@ def test_some_thousand_hostile_calls_end_well(world):
     hostile = Hostile(importlib.import_module(f"{world.package.__name__}.dispatch"), 7)
     for _ in range(4000):
         hostile.call()
-    assert {"returned", "TypeError", "ValueError", "Boom", "NoVariantError", "OverflowError"} <= set(hostile.outcomes)
+    assert {"returned", "TypeError", "ValueError", "Boom", "NoVariantError", "OverflowError"} <= set(
+        hostile.outcomes
+    )
 
 
 def test_an_interface_may_be_emptied_while_it_is_read(world):
@@ -73,13 +75,27 @@ def test_an_interface_is_asked_for_once(world):
     assert list(world.driver.last.params[:4]) == [ADDRESS, 500, 200, 200] and len(answers) == 2
 
 
-@pytest.mark.parametrize("entries", [
-    {"shape": (-1, 8)}, {"shape": (2**70, 8)}, {"shape": [8, 8]}, {"shape": ("8", 8)}, {"strides": (416,)}, {"strides": 5},
-    {"stream": -1}, {"stream": 2**64}, {"data": (True, False)}, {"data": (-8, False)}, {"typestr": "\udcff\udcff\udcff"},
-    {"shape": (2, 2**62, 2**62)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"shape": (-1, 8)},
+        {"shape": (2**70, 8)},
+        {"shape": [8, 8]},
+        {"shape": ("8", 8)},
+        {"strides": (416,)},
+        {"strides": 5},
+        {"stream": -1},
+        {"stream": 2**64},
+        {"data": (True, False)},
+        {"data": (-8, False)},
+        {"typestr": "\udcff\udcff\udcff"},
+        {"shape": (2, 2**62, 2**62)},
+    ],
+)
 def test_a_malformed_interface_is_called_that(world, entries):
-    with pytest.raises((TypeError, ValueError), match=r"the __cuda_array_interface__ of x is malformed|x has 3 dimensions"):
+    with pytest.raises(
+        (TypeError, ValueError), match=r"the __cuda_array_interface__ of x is malformed|x has 3 dimensions"
+    ):
         world.package.blocks(array(**entries), 7, programs=1)
 
 
@@ -113,7 +129,9 @@ def test_capsules_that_are_none(world):
 def test_a_capsule_may_be_consumed_before_its_sizes_are_read(world):
     x = DLPackArray(2, 16, (2, 0), ADDRESS - 16, shape=(500, 200))
     made = []
-    owner = types.SimpleNamespace(__dlpack__=lambda: made.append(x.__dlpack__()) or made[0], __dlpack_device__=lambda: (2, 0))
+    owner = types.SimpleNamespace(
+        __dlpack__=lambda: made.append(x.__dlpack__()) or made[0], __dlpack_device__=lambda: (2, 0)
+    )
     with pytest.raises(TypeError, match=r"the __dlpack__\(\) of x is malformed"):
         world.package.blocks(owner, Index(7, lambda: rename(made[0])), programs=1)
 
@@ -133,7 +151,9 @@ def capsule_of_rank(rank: int) -> object:
 
 def test_none_and_true_are_no_addresses(world):
     """None and zero sizes may go together: nothing is read then."""
-    with pytest.raises(TypeError, match=r"x must be a tensor on .* or an address \(0 for a null pointer\), not NoneType"):
+    with pytest.raises(
+        TypeError, match=r"x must be a tensor on .* or an address \(0 for a null pointer\), not NoneType"
+    ):
         world.package.vector_add(None, Tensor(), 64)
     assert world.driver.count() == 0
     world.package.vector_add(None, Tensor(), 0)
@@ -154,14 +174,19 @@ def test_addresses_and_devices_are_not_cut_to_what_fits(world):
         with pytest.raises((ValueError, OverflowError)):
             world.package.vector_add(Tensor(device=device, numel=0), Tensor(), 64)
     for device in (-1, 3, 64, 2**32, -(2**31)):
-        with pytest.raises(world.package.LaunchError, match=rf"there is no CUDA device {device}; the driver shows 3"):
+        with pytest.raises(
+            world.package.LaunchError, match=rf"there is no CUDA device {device}; the driver shows 3"
+        ):
             world.package.preload(device)
 
 
 def test_a_size_below_zero_is_a_mistake(world):
     """Rounded up to blocks it is none, or with another one even some; zero is a size."""
     x = Tensor()
-    for n, what in ((-5, "n is -5, and its grid takes no size below zero"), (-5000, "has -4 programs along axis 0")):
+    for n, what in (
+        (-5, "n is -5, and its grid takes no size below zero"),
+        (-5000, "has -4 programs along axis 0"),
+    ):
         with pytest.raises(world.package.LaunchError, match=what):
             world.package.vector_add(x, x, n)
     world.package.vector_add(x, x, 0)
@@ -180,7 +205,9 @@ def test_what_arguments_raise_is_raised(world):
         lambda: world.package.vector_add(x, x, trouble),
         lambda: world.package.vector_add(x, x, 1, grid=(trouble,)),
         lambda: world.package.vector_add(x, x, 1, dtype=trouble),
-        lambda: world.package.vector_add(x, x, 1, stream=type("S", (), {"cuda_stream": property(lambda _: raise_boom())})()),
+        lambda: world.package.vector_add(
+            x, x, 1, stream=type("S", (), {"cuda_stream": property(lambda _: raise_boom())})()
+        ),
         lambda: world.package.vector_add(array(shape=(trouble,)), x, 1),
         lambda: world.package.attention(Tensor("float16"), trouble, 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True),
     ):
@@ -225,7 +252,10 @@ def test_a_sub_interpreter_is_refused(built_package, fake_driver, order):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     said = sorted(done.stdout.splitlines())
     assert len(said) == 2 and said[1] == "main: example.dispatch", done.stdout + done.stderr
-    assert "example cannot be used in a sub-interpreter" in said[0] or "does not support loading in subinterpreters" in said[0]
+    assert (
+        "example cannot be used in a sub-interpreter" in said[0]
+        or "does not support loading in subinterpreters" in said[0]
+    )
 
 
 def test_a_call_takes_the_stack_that_its_kernel_needs(tmp_path):
@@ -235,4 +265,6 @@ def test_a_call_takes_the_stack_that_its_kernel_needs(tmp_path):
     lines = [line.split("\t") for line in Path(tmp_path, "launcher.su").read_text().splitlines()]
     used = {name.rpartition(":")[2]: int(size) for name, size, _ in lines}
     assert {"launch_kernel", "launch_row"} & set(used)
-    assert max(size for name, size in used.items() if name != "load_row") <= 1024, "load_row holds a log of the driver's"
+    assert max(size for name, size in used.items() if name != "load_row") <= 1024, (
+        "load_row holds a log of the driver's"
+    )

@@ -43,7 +43,11 @@ def test_row_by_type_alignment_value_and_device(world, dtype, address, n, device
     x = Tensor(dtype, address, device)
     for _ in range(2):
         world.package.vector_add(x, x, n)
-        assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == (key, device, 0x5000 + device)
+        assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == (
+            key,
+            device,
+            0x5000 + device,
+        )
     assert world.driver.count("load") == 1
 
 
@@ -57,13 +61,20 @@ def test_options_choose_the_row_and_its_constants(world):
             assert tuple(launch.grid) == (blocks, 3, 1)
             assert launch.shared == 1024 * head
             scale = struct.unpack("<f", struct.pack("<Q", launch.params[1])[:4])[0]
-            assert (scale, launch.params[2] & 0xFFFF, launch.params[5], launch.params[6]) == (0.5, 0x4000, 2**64 - 1, 0)
+            assert (scale, launch.params[2] & 0xFFFF, launch.params[5], launch.params[6]) == (
+                0.5,
+                0x4000,
+                2**64 - 1,
+                0,
+            )
 
 
 def test_numpy_values_are_as_good_as_python_ones(world):
     q = Tensor("float16")
     head, causal = numpy.int64(64), numpy.True_
-    world.package.attention(q, numpy.float32(0.5), 1, numpy.int32(512), True, numpy.uint64(7), HEAD_DIM=head, IS_CAUSAL=causal)
+    world.package.attention(
+        q, numpy.float32(0.5), 1, numpy.int32(512), True, numpy.uint64(7), HEAD_DIM=head, IS_CAUSAL=causal
+    )
     assert world.driver.last.key == "attention.True.64"
     assert list(world.driver.last.params[3:6]) == [512, 1, 7]
 
@@ -72,7 +83,9 @@ def test_conditions_and_shared_memory_decide(world):
     for n_cols, device, key in ((1000, 0, "sm_90.1024"), (2000, 0, "sm_90.4096"), (1000, 2, "sm_80.1024")):
         world.package.softmax(Tensor(device=device), n_cols, 7)
         assert world.driver.last.key == f"softmax.{key}"
-    with pytest.raises(world.package.NoVariantError, match="needs 196608 bytes of shared memory, more than device 2"):
+    with pytest.raises(
+        world.package.NoVariantError, match="needs 196608 bytes of shared memory, more than device 2"
+    ):
         world.package.softmax(Tensor(device=2), 2000, 7)
     with pytest.raises(world.package.NoVariantError, match=r"n_cols <= 4096 does not hold \(n_cols = 5000\)"):
         world.package.softmax(Tensor(), 5000, 7)
@@ -85,8 +98,16 @@ def test_a_row_may_begin_before_the_launch_before_it_has_ended(world, monkeypatc
     for n_cols, expected in ((1000, 0), (2000, is_early)):
         world.package.softmax(Tensor(), n_cols, 7, stream=0x77)
         launch = world.driver.last
-        assert (launch.may_begin_early, tuple(launch.grid), launch.block, launch.stream) == (expected, (7, 1, 1), 256, 0x77)
-        assert (launch.shared, launch.params[1] & 0xFFFFFFFF) == (48 * (1024 if n_cols == 1000 else 4096), n_cols)
+        assert (launch.may_begin_early, tuple(launch.grid), launch.block, launch.stream) == (
+            expected,
+            (7, 1, 1),
+            256,
+            0x77,
+        )
+        assert (launch.shared, launch.params[1] & 0xFFFFFFFF) == (
+            48 * (1024 if n_cols == 1000 else 4096),
+            n_cols,
+        )
 
 
 def test_a_grid_of_clusters_is_whole(world):
@@ -94,7 +115,9 @@ def test_a_grid_of_clusters_is_whole(world):
     x = Tensor()
     world.package.pairs(x, 6)
     assert tuple(world.driver.last.grid) == (6, 1, 1)
-    with pytest.raises(world.package.LaunchError, match=r"7 programs along axis 0, which are no clusters of 2"):
+    with pytest.raises(
+        world.package.LaunchError, match=r"7 programs along axis 0, which are no clusters of 2"
+    ):
         world.package.pairs(x, 7)
     world.package.pairs(x, 7, grid=(2, 3))
     assert tuple(world.driver.last.grid) == (2, 3, 1)
@@ -108,7 +131,9 @@ def test_streams_and_contexts(world):
     assert world.driver.last.stream == 0x88
     pushes = world.driver.count("push")
     world.package.vector_add(x, x, 16)
-    assert world.driver.count("push") == pushes + 1, "no context was current, so the device's is made so for the call"
+    assert world.driver.count("push") == pushes + 1, (
+        "no context was current, so the device's is made so for the call"
+    )
 
 
 def test_the_caller_keeps_its_context(world, monkeypatch):
@@ -120,7 +145,9 @@ def test_the_caller_keeps_its_context(world, monkeypatch):
             world.package.vector_add(x, x, 16)
             assert (world.driver.last.device, world.driver.count("push")) == (1, pushes + pushed)
             world.package.copy(0, True, grid=1)
-            assert world.driver.last.device == current, "without a pointer that tells, the current device is meant"
+            assert world.driver.last.device == current, (
+                "without a pointer that tells, the current device is meant"
+            )
     world.package.copy(0, True, grid=1)
     assert (world.driver.last.device, world.driver.last.params[0]) == (0, 0)
 
@@ -143,7 +170,11 @@ def test_array_interface_and_its_stream(world):
 
     f4 = numpy.dtype("float32").str
     world.package.vector_add(Array(f4, stream=9), Array(f4), 32)
-    assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == ("add.fp32.aligned", 1, 9)
+    assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == (
+        "add.fp32.aligned",
+        1,
+        9,
+    )
     assert world.driver.count("sync") == 0
     world.package.vector_add(Array(f4, stream=9), Array(f4), 32, stream=4)
     assert world.driver.count("sync") == 1, "the launch waits for the stream that makes the array"
@@ -161,7 +192,9 @@ class DLPackArray:
     def __init__(self, code, bits, device=(2, 1), address=(2 << 40) + 256, lanes=1, shape=(8,)):
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         place = ctypes.addressof(self._shape)
-        self._fields = struct.pack("<QiiiBBHQQQQQ", address, *device, len(shape), code, bits, lanes, place, 0, 16, 0, 0)
+        self._fields = struct.pack(
+            "<QiiiBBHQQQQQ", address, *device, len(shape), code, bits, lanes, place, 0, 16, 0, 0
+        )
         self._memory = ctypes.create_string_buffer(self._fields)
         self._device, self.asked = device, []
 
@@ -180,7 +213,11 @@ def test_dlpack(world):
         x = DLPackArray(code, bits)
         world.package.vector_add(x, x, 32)
         launch = world.driver.last
-        assert (launch.key, launch.device, launch.params[0]) == (f"add.{dtype}.aligned", 1, (2 << 40) + 256 + 16)
+        assert (launch.key, launch.device, launch.params[0]) == (
+            f"add.{dtype}.aligned",
+            1,
+            (2 << 40) + 256 + 16,
+        )
     world.package.vector_add(x, x, 32, stream=0)
     assert x.asked[-4:] == [{}, {}, {"stream": 1}, {"stream": 1}], "1 is the legacy stream"
     for wrong, name in ((DLPackArray(4, 16), "x"), (DLPackArray(2, 32, lanes=4), "x")):
@@ -193,7 +230,9 @@ def test_dlpack(world):
 def test_encoding_of_floats(tmp_path):
     """Against numpy's float16 and float32, and bfloat16 by way of float64 arithmetic."""
     text = (templates_directory() / "launcher_launch.h").read_text()
-    source = text[text.index("static uint64_t encode_float") : text.index("static int read_grid")].removeprefix("static ")
+    source = text[
+        text.index("static uint64_t encode_float") : text.index("static int read_grid")
+    ].removeprefix("static ")
     (tmp_path / "encode.c").write_text("#include <stdint.h>\n#include <string.h>\n" + source)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "e.so", tmp_path / "encode.c"], check=True)
     encode = ctypes.CDLL(str(tmp_path / "e.so")).encode_float
@@ -203,7 +242,19 @@ def test_encoding_of_floats(tmp_path):
     small = chance.standard_normal(20000) * 2.0 ** chance.integers(-30, 20, 20000)
     exact = numpy.arange(0x7C00, dtype=numpy.uint16).view(numpy.float16).astype(float)
     ties = (exact[1:] + exact[:-1]) / 2
-    edges = [0.0, -0.0, numpy.inf, -numpy.inf, 65519.99, 65520.0, 5e-324, 1.7e308, 2.0**-149, 2.0**-150, 1.5 * 2.0**-150]
+    edges = [
+        0.0,
+        -0.0,
+        numpy.inf,
+        -numpy.inf,
+        65519.99,
+        65520.0,
+        5e-324,
+        1.7e308,
+        2.0**-149,
+        2.0**-150,
+        1.5 * 2.0**-150,
+    ]
     for value in (*random, *small, *ties, *edges):
         with numpy.errstate(all="ignore"):
             assert encode(value, 5, 10) == int(numpy.float16(value).view(numpy.uint16)), value
@@ -213,7 +264,11 @@ def test_encoding_of_floats(tmp_path):
         if abs(value) < 2.0**127:
             nearest = math.copysign(round(value / step) * step, value)
             assert encode(value, 8, 7) == encode(nearest, 8, 23) >> 16, value
-    assert (encode(math.nan, 5, 10), encode(math.nan, 8, 7), encode(math.nan, 8, 23)) == (0x7E00, 0x7FC0, 0x7FC00000)
+    assert (encode(math.nan, 5, 10), encode(math.nan, 8, 7), encode(math.nan, 8, 23)) == (
+        0x7E00,
+        0x7FC0,
+        0x7FC00000,
+    )
 
 
 def test_raw_addresses_need_their_type_said(world):
@@ -268,19 +323,43 @@ def test_wrong_arguments(world):
         (lambda: add(x, x, "1"), TypeError, "n must be an integer, not str"),
         (lambda: add([1], x, 1), TypeError, "x must be a tensor on a CUDA device or an address, not list"),
         (lambda: add(Tensor(device=-1), x, 1), ValueError, "x is not on a CUDA device"),
-        (lambda: add(x, Tensor(device=1), 1), ValueError, "out is on device 1, and an argument before it is on device 0"),
+        (
+            lambda: add(x, Tensor(device=1), 1),
+            ValueError,
+            "out is on device 1, and an argument before it is on device 0",
+        ),
         (lambda: add(x, x, 2**64), OverflowError, "n does not fit 64 bits"),
         (lambda: add(x, x, 2**31), no_variant, "n = 2147483648 does not fit i32"),
         (lambda: add(x, x, -(2**31) - 1), no_variant, "does not fit i32"),
         (lambda: add(x, Tensor("float16"), 1), no_variant, "out holds fp16, not fp32"),
         (lambda: add(Tensor("complex64"), x, 1), no_variant, "x holds"),
-        (lambda: add(Tensor(device=7), Tensor(device=7), 1), world.package.LaunchError, "no CUDA device 7; the driver shows 3"),
+        (
+            lambda: add(Tensor(device=7), Tensor(device=7), 1),
+            world.package.LaunchError,
+            "no CUDA device 7; the driver shows 3",
+        ),
         (lambda: add(x, x, 1, stream="main"), TypeError, "stream must be"),
         (lambda: add(x, x, 1, dtype="fp64"), no_variant, "dtype = fp64 is not fp32"),
-        (lambda: attention(x, "a", 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True), TypeError, "scale must be a number, not str"),
-        (lambda: attention(x, 1, 1, 1, 1, 1, HEAD_DIM=64), TypeError, "misses the keyword argument 'IS_CAUSAL'"),
-        (lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=80, IS_CAUSAL=True), no_variant, "HEAD_DIM = 80 is not 64"),
-        (lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=64, IS_CAUSAL=1), no_variant, "seed = -1 does not fit u64"),
+        (
+            lambda: attention(x, "a", 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True),
+            TypeError,
+            "scale must be a number, not str",
+        ),
+        (
+            lambda: attention(x, 1, 1, 1, 1, 1, HEAD_DIM=64),
+            TypeError,
+            "misses the keyword argument 'IS_CAUSAL'",
+        ),
+        (
+            lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=80, IS_CAUSAL=True),
+            no_variant,
+            "HEAD_DIM = 80 is not 64",
+        ),
+        (
+            lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=64, IS_CAUSAL=1),
+            no_variant,
+            "seed = -1 does not fit u64",
+        ),
     ):
         with pytest.raises(error) as caught:
             call()
@@ -300,7 +379,10 @@ def test_options_with_defaults_may_be_left_out(world):
     ):
         choice(x, **given)
         assert world.driver.last.key == key, "numbers are compared by value, and whole ones need no point"
-    with pytest.raises(world.package.NoVariantError, match=r"SLOPE = 2 is not 0.5; ACTIVATION = '' \(by default\) is not relu"):
+    with pytest.raises(
+        world.package.NoVariantError,
+        match=r"SLOPE = 2 is not 0.5; ACTIVATION = '' \(by default\) is not relu",
+    ):
         choice(x, SLOPE=2)
     assert str(inspect.signature(choice)) == "(x, *, SLOPE=1.0, ACTIVATION='', stream=None, grid=None)"
     assert "SLOPE: 0.5 or 1.0, by default 1.0\nACTIVATION: '' or relu, by default ''\n" in choice.__doc__
@@ -308,7 +390,9 @@ def test_options_with_defaults_may_be_left_out(world):
 
 def test_unsupported_device_lists_what_there_is(world):
     q = Tensor("float16", device=1)
-    with pytest.raises(world.package.NoVariantError, match=r"nothing was built for device 1 .*8\.0.*; there is sm_90a"):
+    with pytest.raises(
+        world.package.NoVariantError, match=r"nothing was built for device 1 .*8\.0.*; there is sm_90a"
+    ):
         world.package.attention(q, 1, 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True)
 
 
@@ -316,7 +400,9 @@ def test_functions_look_like_python_ones(world):
     attention = world.package.attention
     expected = "(q, scale, slope, n_ctx, heads, seed, *, HEAD_DIM, IS_CAUSAL, stream=None, grid=None)"
     assert str(inspect.signature(attention)) == expected
-    assert str(inspect.signature(world.package.softmax)) == "(x, n_cols, n_rows=None, *, stream=None, grid=None)"
+    assert (
+        str(inspect.signature(world.package.softmax)) == "(x, n_cols, n_rows=None, *, stream=None, grid=None)"
+    )
     assert str(inspect.signature(world.package.copy)) == "(source, flag, *, stream=None, grid)"
     stub = ast.parse(pathlib.Path(world.package.__file__).with_name("dispatch.pyi").read_text())
     functions = {node.name: node for node in stub.body if isinstance(node, ast.FunctionDef)}
@@ -324,7 +410,9 @@ def test_functions_look_like_python_ones(world):
         parameters = inspect.signature(getattr(world.package, function.name)).parameters
         assert [a.arg for a in (*function.args.args, *function.args.kwonlyargs)] == list(parameters)
         assert ast.get_docstring(function) == inspect.getdoc(getattr(world.package, function.name))
-    assert inspect.getdoc(attention).startswith('Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n')
+    assert inspect.getdoc(attention).startswith(
+        'Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n'
+    )
     assert "HEAD_DIM: 64 or 128" in attention.__doc__
 
 
@@ -343,7 +431,9 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
         address = (1 << 40) + 0x100
         columns_first = [200, 300, 2 * 208, 64, 128]
         assert list(world.driver.last.map[:8]) == [address, *columns_first, 6, 3]
-        assert list(world.driver.last.map[8:11]) == [7, 0, 1], "the outermost axis has numbers for size and stride"
+        assert list(world.driver.last.map[8:11]) == [7, 0, 1], (
+            "the outermost axis has numbers for size and stride"
+        )
         assert list(world.driver.last.params[:5]) == [address, 300, 200, 208, address]
     assert world.driver.count("encode") == 1
     world.package.product(x, 301, 200, 208)
@@ -377,7 +467,14 @@ def test_each_box_of_one_tensor_is_a_map_of_its_own(world):
         x = Tensor("float16", 0x100 + 256 * place)
         for rows in range(1, 37):
             world.package.tiles(x, 512, 64, ROWS=rows)
-            assert list(world.driver.last.map[:6]) == [(1 << 40) + 0x100 + 256 * place, 64, 512, 128, 64, rows]
+            assert list(world.driver.last.map[:6]) == [
+                (1 << 40) + 0x100 + 256 * place,
+                64,
+                512,
+                128,
+                64,
+                rows,
+            ]
 
 
 def test_a_truth_value_of_numpy_is_an_integer(world):
@@ -405,7 +502,9 @@ def test_sizes_and_strides_are_read_off_a_tensor(world, kind):
         x = DLPackArray(2, 16, (2, 0), address - 16, shape=(500, 200))
     else:
         interface = {"data": (address, False), "typestr": "<f2", "shape": (500, 200), "version": 3}
-        x = types.SimpleNamespace(__cuda_array_interface__=interface | ({"strides": (416, 2)} if strided else {}))
+        x = types.SimpleNamespace(
+            __cuda_array_interface__=interface | ({"strides": (416, 2)} if strided else {})
+        )
     world.package.blocks(x, 7, programs=3)
     launch, pitch = world.driver.last, 208 if strided else 200
     assert tuple(launch.grid) == (4, 3, 1), "the grid may name a tensor's sizes"
@@ -418,10 +517,22 @@ def test_sizes_and_strides_are_read_off_a_tensor(world, kind):
     [
         (0x100, TypeError, "x must be a tensor, whose sizes and strides the kernel needs, not int"),
         ({"shape": (8,), "strides": (1,)}, ValueError, "x has 1 dimensions, the kernel takes 2"),
-        ({"shape": (8, 8), "strides": (1, 8)}, ValueError, "a stride of 8 elements along axis 1, where it must be"),
-        ({"shape": (8, 8), "strides": (12, 1)}, ValueError, "a stride of 12 elements along axis 0, no multiple of 16 bytes"),
+        (
+            {"shape": (8, 8), "strides": (1, 8)},
+            ValueError,
+            "a stride of 8 elements along axis 1, where it must be",
+        ),
+        (
+            {"shape": (8, 8), "strides": (12, 1)},
+            ValueError,
+            "a stride of 12 elements along axis 0, no multiple of 16 bytes",
+        ),
         ({"shape": (8, 1 << 31), "strides": (16, 1)}, RuntimeError, "x_shape_1 = .* does not fit i32"),
-        ({"shape": (8, 8), "strides": (16, 1), "address": 8}, RuntimeError, "the address of x is not divisible by 16"),
+        (
+            {"shape": (8, 8), "strides": (16, 1), "address": 8},
+            RuntimeError,
+            "the address of x is not divisible by 16",
+        ),
     ],
 )
 def test_tensors_that_no_descriptor_describes_are_refused(world, x, error, message):

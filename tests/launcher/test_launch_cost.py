@@ -11,5 +11,11 @@ SCRIPT = Path(__file__).parents[2] / "bench/launch_cost.py"
 
 
 def test_the_benchmark_tells_the_time_of_each_kernel() -> None:
-    done = subprocess.run([sys.executable, SCRIPT, "--count", "40"], capture_output=True, text=True, check=True)
-    assert re.findall(r"(\d+) parameters: launch [\d.]+ us, bare C loop [\d.]+ us", done.stdout) == ["4", "10", "23"]
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--count", "40"], capture_output=True, text=True, check=True
+    )
+    assert re.findall(r"(\d+) parameters: launch [\d.]+ us, bare C loop [\d.]+ us", done.stdout) == [
+        "4",
+        "10",
+        "23",
+    ]

@@ -1,4 +1,5 @@
-"""The two forms of dispatch are one: the launcher's choice in C against `select` in Python, and the same for devices."""
+"""The two forms of dispatch are one: the launcher's choice in C against `select` in Python, and the same for
+devices."""
 
 import random
 import re
@@ -27,7 +28,9 @@ def test_select_in_c_and_in_python(launcher):
         for _ in range(3000):
             row = chance.choice(kernel.rows)
             noise = [chance.choice((0, 0, 0, 1 << chance.randrange(64), ALL_BITS)) for _ in row.required]
-            facts = tuple((need | bits) & ~(chance.random() < 0.05 and need) for need, bits in zip(row.required, noise))
+            facts = tuple(
+                (need | bits) & ~(chance.random() < 0.05 and need) for need, bits in zip(row.required, noise)
+            )
             chosen = selection.select(kernel, facts)
             trace = tuple(failed[0] if failed else -1 for failed in chosen.trace)
             assert launcher._select(index, facts) == (chosen.row, trace)
@@ -42,13 +45,19 @@ def test_device_facts_in_c_and_in_python(launcher):
             for shared in (49152, 65536, 101376, 166912, 232448):
                 facts = selection.device_facts(kernel, table.targets, capability, shared)
                 assert launcher._device_facts(index, capability, shared) == facts
-    names = {t.name: [c for c in (75, 80, 86, 90, 100, 120) if selection.runs_on(t, c)] for t in table.targets}
-    assert names == {"sm_80": [80, 86], "sm_80+ptx": [80, 86, 90, 100, 120], "sm_90": [90], "sm_90a": [90]}, "no sm_90a+ptx"
+    names = {
+        t.name: [c for c in (75, 80, 86, 90, 100, 120) if selection.runs_on(t, c)] for t in table.targets
+    }
+    assert names == {"sm_80": [80, 86], "sm_80+ptx": [80, 86, 90, 100, 120], "sm_90": [90], "sm_90a": [90]}, (
+        "no sm_90a+ptx"
+    )
 
 
 def test_facts_of_a_call(launcher, world):
     table, _ = example_table()
-    ordinal, facts, arguments, grid = launcher._facts(0, False, Tensor("float16"), Tensor(address=1), n=48, grid=(3,))
+    ordinal, facts, arguments, grid = launcher._facts(
+        0, False, Tensor("float16"), Tensor(address=1), n=48, grid=(3,)
+    )
     fp16, hint = selection.TYPES["fp16"], selection.HINT_16
     assert (ordinal, grid, arguments[2:]) == (0, (3,), (48, None))
     assert facts == (0, 0, fp16 | hint, selection.TYPES["fp32"], selection.TYPES["i32"] | hint, ALL_BITS)
@@ -57,7 +66,12 @@ def test_facts_of_a_call(launcher, world):
 
 def test_which_integers_fit_a_type(launcher):
     """`seed` is u64, `heads` i64, `n` i32 with both hints, `flag` i1: at the edges of every type."""
-    edges = {sign * 2**power + step for power in (0, 1, 4, 31, 32, 63, 64) for step in (-1, 0, 1) for sign in (1, -1)}
+    edges = {
+        sign * 2**power + step
+        for power in (0, 1, 4, 31, 32, 63, 64)
+        for step in (-1, 0, 1)
+        for sign in (1, -1)
+    }
     types, q = selection.TYPES, Tensor("float16")
     for value in sorted(edge for edge in edges if -(2**63) <= edge < 2**64):
         call = launcher._facts(1, True, q, 0.5, 1.5, 1, value, value, HEAD_DIM=64, IS_CAUSAL=True)[1]
@@ -85,19 +99,30 @@ def table_of(rows, grid=("n",)):
 
 def test_rows_are_ordered_by_code_then_by_specialisation_then_as_written():
     def row(arch, hint, guards=(), block=64, compiled=""):
-        return built(variant_of("f", arch, {"n": f"i32{hint}"}, constexprs={"BLOCK": block}, guards=guards), arch=compiled)
+        return built(
+            variant_of("f", arch, {"n": f"i32{hint}"}, constexprs={"BLOCK": block}, guards=guards),
+            arch=compiled,
+        )
 
     small = (Guard("n", "<=", 8),)
     rows = [
-        row("sm_80", ""), row("sm_80", ":16"), row("sm_90", "", small), row("sm_90", ":1", small),
-        row("sm_90", "", block=128, compiled="sm_90a"), row("sm_90", ":16", block=128), row("sm_90", ":8", block=256),
-    ]  # fmt: skip
+        row("sm_80", ""),
+        row("sm_80", ":16"),
+        row("sm_90", "", small),
+        row("sm_90", ":1", small),
+        row("sm_90", "", block=128, compiled="sm_90a"),
+        row("sm_90", ":16", block=128),
+        row("sm_90", ":8", block=256),
+    ]
     assert [row.name for row in table_of(rows).kernels[0].rows] == [
-        "sm_90 BLOCK=64 num_warps=4 num_stages=3 n:1 if n <= 8", "sm_90 BLOCK=128 num_warps=4 num_stages=3 n:16",
-        "sm_90 BLOCK=256 num_warps=4 num_stages=3 n:8", "sm_90 BLOCK=64 num_warps=4 num_stages=3 if n <= 8",
+        "sm_90 BLOCK=64 num_warps=4 num_stages=3 n:1 if n <= 8",
+        "sm_90 BLOCK=128 num_warps=4 num_stages=3 n:16",
+        "sm_90 BLOCK=256 num_warps=4 num_stages=3 n:8",
+        "sm_90 BLOCK=64 num_warps=4 num_stages=3 if n <= 8",
         "sm_90a BLOCK=128 num_warps=4 num_stages=3",
-        "sm_80 BLOCK=64 num_warps=4 num_stages=3 n:16", "sm_80 BLOCK=64 num_warps=4 num_stages=3",
-    ]  # fmt: skip
+        "sm_80 BLOCK=64 num_warps=4 num_stages=3 n:16",
+        "sm_80 BLOCK=64 num_warps=4 num_stages=3",
+    ]
 
 
 def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
@@ -105,7 +130,10 @@ def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
     any_value = variant_of("f", "sm_90", {"n": "i32"}, constexprs={"BLOCK": 16})
     aligned = variant_of("f", "sm_90", {"n": "i32:16"}, constexprs={"BLOCK": 128})
     kernel = table_of([built(any_value), built(aligned)]).kernels[0]
-    for hint, name in ((0, "BLOCK=16 num_warps=4 num_stages=3"), (selection.HINT_16, "BLOCK=128 num_warps=4 num_stages=3 n:16")):
+    for hint, name in (
+        (0, "BLOCK=16 num_warps=4 num_stages=3"),
+        (selection.HINT_16, "BLOCK=128 num_warps=4 num_stages=3 n:16"),
+    ):
         facts = (ALL_BITS, ALL_BITS, selection.TYPES["i32"] | hint)
         assert kernel.rows[selection.select(kernel, facts).row].name == f"sm_90 {name}"
 
@@ -129,7 +157,10 @@ def test_an_option_may_be_left_out_where_the_arguments_imply_it(signatures, valu
 
 
 def test_many_levels_of_shared_memory_are_merged_upwards():
-    rows = [built(variant_of("f", "sm_90", {"n": "i32"}, constexprs={"I": i}), shared=50000 + 100 * i) for i in range(150)]
+    rows = [
+        built(variant_of("f", "sm_90", {"n": "i32"}, constexprs={"I": i}), shared=50000 + 100 * i)
+        for i in range(150)
+    ]
     kernel = table_of(rows).kernels[0]
     assert len(kernel.levels) <= 60
     for row in kernel.rows:
@@ -159,9 +190,16 @@ def test_bad_tables_are_told(kernel, signature, values, message):
 
 def test_facts_have_the_same_bits_in_c_and_in_python():
     text = (templates_directory() / "launcher_types.h").read_text()
-    bits = {name: 1 << int(bit) for name, bit in re.findall(r"#define (\w+) \(UINT64_C\(1\) << (\d+)\)", text)}
+    bits = {
+        name: 1 << int(bit) for name, bit in re.findall(r"#define (\w+) \(UINT64_C\(1\) << (\d+)\)", text)
+    }
     wanted = {f"TYPE_{name.upper()}": bit for name, bit in selection.TYPES.items()}
-    assert bits == {**wanted, "HINT_16": selection.HINT_16, "HINT_8": selection.HINT_8, "HINT_1": selection.HINT_1}
+    assert bits == {
+        **wanted,
+        "HINT_16": selection.HINT_16,
+        "HINT_8": selection.HINT_8,
+        "HINT_1": selection.HINT_1,
+    }
     assert len(set(bits.values())) == len(bits) and f"TYPE_MASK UINT64_C(0x{selection.TYPE_MASK:X})" in text
 
 

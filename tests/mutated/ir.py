@@ -12,7 +12,7 @@ from mutated.text import damaged
 
 import kbuild
 
-_DESCRIPTORS = '''\
+_DESCRIPTORS = """\
 import triton
 import triton.language as tl
 
@@ -26,7 +26,7 @@ def kernel(a, b, c, M, N, K, BLOCK: tl.constexpr):
     for k in range(0, K, BLOCK):
         total = tl.dot(da.load([0, k]), db.load([k, 0]), total)
     dc.store([0, 0], total.to(tl.float16))
-'''
+"""
 
 
 @lru_cache(maxsize=1)
@@ -40,13 +40,16 @@ def texts() -> tuple[tuple[str, bytes, str], ...]:
             file.write_text(source)
             for arch in ("sm_80", "sm_90"):
                 constexprs = {"BLOCK": block}
-                made = kbuild.compile(f"{file}:kernel", signature=signature, constexprs=constexprs, target=arch, stop="ttgir")
+                made = kbuild.compile(
+                    f"{file}:kernel", signature=signature, constexprs=constexprs, target=arch, stop="ttgir"
+                )
                 found += [(stage, made.asm[stage].encode(), arch) for stage in ("ttir", "ttgir")]
     return tuple(found)
 
 
 def mutated(random_: random.Random) -> tuple[str, bytes, str]:
-    """Stage, text and architecture of a module with mistakes in it; at times for an architecture that it was not made for."""
+    """Stage, text and architecture of a module with mistakes in it; at times for an architecture that it was
+    not made for."""
     stage, text, arch = random_.choice(texts())
     if random_.random() < 0.05:
         return stage, text, {"sm_80": "sm_90", "sm_90": "sm_80"}[arch]

@@ -1,4 +1,5 @@
-"""Mutated kernels: statements, operators, calls and numbers changed by way of the syntax tree, and damaged text."""
+"""Mutated kernels: statements, operators, calls and numbers changed by way of the syntax tree, and damaged
+text."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from mutated.text import damaged
 
 import kbuild
 
-KERNEL = '''\
+KERNEL = """\
 import triton
 import triton.language as tl
 
@@ -56,30 +57,136 @@ def kernel(x, y, out, n, stride, factor, BLOCK: tl.constexpr, FLAG: tl.constexpr
     tl.static_assert(BLOCK % 16 == 0, "whole rows")
     tl.device_assert(n > 0, "nothing to do")
     tl.store(out + offsets, total + high + k, mask=mask)
-'''
-SIGNATURE = {"x": "*fp16:16", "y": "*fp32:16", "out": "*fp32", "n": "i32:16", "stride": "i32", "factor": "fp32"}
+"""
+SIGNATURE = {
+    "x": "*fp16:16",
+    "y": "*fp32:16",
+    "out": "*fp32",
+    "n": "i32:16",
+    "stride": "i32",
+    "factor": "fp32",
+}
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift, ast.BitAnd,
-              ast.MatMult)  # fmt: skip
+_OPERATORS = (
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.Pow,
+    ast.LShift,
+    ast.RShift,
+    ast.BitAnd,
+    ast.MatMult,
+)
 _COMPARISONS = (ast.Lt, ast.GtE, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _NAMES = (
-    "x", "a", "n", "BLOCK", "mask", "tl", "helper", "total", "nobody", "len", "print", "int", "float", "range", "None", "i",
+    "x",
+    "a",
+    "n",
+    "BLOCK",
+    "mask",
+    "tl",
+    "helper",
+    "total",
+    "nobody",
+    "len",
+    "print",
+    "int",
+    "float",
+    "range",
+    "None",
+    "i",
 )
 _FUNCTIONS = (
-    "load", "store", "arange", "zeros", "full", "dot", "sum", "max", "reshape", "trans", "where", "exp", "cumsum", "sort",
-    "cat", "join", "split", "gather", "histogram", "atomic_cas", "program_id", "static_range", "constexpr", "float16",
-    "reduce", "make_block_ptr", "make_tensor_descriptor", "inline_asm_elementwise", "nobody", "math", "extra", "tensor",
-)  # fmt: skip
+    "load",
+    "store",
+    "arange",
+    "zeros",
+    "full",
+    "dot",
+    "sum",
+    "max",
+    "reshape",
+    "trans",
+    "where",
+    "exp",
+    "cumsum",
+    "sort",
+    "cat",
+    "join",
+    "split",
+    "gather",
+    "histogram",
+    "atomic_cas",
+    "program_id",
+    "static_range",
+    "constexpr",
+    "float16",
+    "reduce",
+    "make_block_ptr",
+    "make_tensor_descriptor",
+    "inline_asm_elementwise",
+    "nobody",
+    "math",
+    "extra",
+    "tensor",
+)
 _STATEMENTS = (
-    "break", "continue", "return", "return x", "pass", "def inner(): pass", "a, b = b, a", "x[0] = 1", "del a", "import os",
-    "with a: pass", "try:\n    pass\nexcept E:\n    pass", "raise E", "assert a", "global a", "a: tl.constexpr = 2",
-    "lambda: 0", "for i in tl.static_range(3): pass", "for i in x: pass", "while True: pass", "a += 1", "(a := 1)",
-    "yield a", "print(a)", "f'{a}'", "a = [i for i in range(3)]", "a = {1: 2}", "a = *b,", "match a:\n    case 1: pass",
+    "break",
+    "continue",
+    "return",
+    "return x",
+    "pass",
+    "def inner(): pass",
+    "a, b = b, a",
+    "x[0] = 1",
+    "del a",
+    "import os",
+    "with a: pass",
+    "try:\n    pass\nexcept E:\n    pass",
+    "raise E",
+    "assert a",
+    "global a",
+    "a: tl.constexpr = 2",
+    "lambda: 0",
+    "for i in tl.static_range(3): pass",
+    "for i in x: pass",
+    "while True: pass",
+    "a += 1",
+    "(a := 1)",
+    "yield a",
+    "print(a)",
+    "f'{a}'",
+    "a = [i for i in range(3)]",
+    "a = {1: 2}",
+    "a = *b,",
+    "match a:\n    case 1: pass",
     "class C: pass",
-)  # fmt: skip
+)
 _CONSTANTS: tuple[Any, ...] = (
-    0, 1, -1, 3, 7, 16, 1000, 2**31, 2**63, 10**40, 1.5, 1e400, "text", "", None, True, b"b", ..., 1j, "\ud800",
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    3,
+    7,
+    16,
+    1000,
+    2**31,
+    2**63,
+    10**40,
+    1.5,
+    1e400,
+    "text",
+    "",
+    None,
+    True,
+    b"b",
+    ...,
+    1j,
+    "\ud800",
+)
 
 
 def mutated(random_: random.Random) -> bytes:
@@ -101,7 +208,9 @@ def attempt(data: bytes, folder: Path, stop: str = "ptx") -> str:
     file = folder / "kernel.py"
     file.write_bytes(data)
     arch = "sm_90" if len(data) % 2 else "sm_80"
-    return kbuild.compile(f"{file}:kernel", signature=SIGNATURE, constexprs={"BLOCK": 256}, target=arch, stop=stop).asm[stop]
+    return kbuild.compile(
+        f"{file}:kernel", signature=SIGNATURE, constexprs={"BLOCK": 256}, target=arch, stop=stop
+    ).asm[stop]
 
 
 def _mutate(tree: ast.AST, random_: random.Random) -> None:
@@ -123,7 +232,9 @@ def _mutate(tree: ast.AST, random_: random.Random) -> None:
     elif isinstance(node, ast.If | ast.For | ast.While | ast.FunctionDef) and random_.random() < 0.8:
         _mutate_body(node.body, random_)
     else:
-        _replace(tree, node, copy.deepcopy(random_.choice(expressions if isinstance(node, ast.expr) else nodes)))
+        _replace(
+            tree, node, copy.deepcopy(random_.choice(expressions if isinstance(node, ast.expr) else nodes))
+        )
 
 
 def _mutate_call(call: ast.Call, expressions: list[ast.expr], random_: random.Random) -> None:

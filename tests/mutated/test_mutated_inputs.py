@@ -16,7 +16,9 @@ from kbuild.compiler.driver import opt
 from kbuild.errors import CompileError
 
 
-@pytest.mark.parametrize("mutants, count", [(manifests, 300), (kernels, 25), (ir, 40)], ids=["manifests", "kernels", "ir"])
+@pytest.mark.parametrize(
+    "mutants, count", [(manifests, 300), (kernels, 25), (ir, 40)], ids=["manifests", "kernels", "ir"]
+)
 def test_mutated(mutants: object, count: int) -> None:
     results = dict(fuzz_input.in_processes(mutants, range(count), seconds=60.0))
     assert len(results) == count
@@ -32,7 +34,11 @@ def test_what_is_not_mutated_is_taken(tmp_path: Path) -> None:
 def test_a_break_a_hang_and_a_death_are_findings(tmp_path: Path) -> None:
     """The net itself: one that calls everything a refusal would catch nothing."""
     found = [result for _, result in fuzz_input.in_processes(_Broken, range(5), seconds=0.5)]
-    assert found[0].startswith("broke: KeyError") and found[1].startswith("hang: ") and found[2].startswith("died: SIGKILL")
+    assert (
+        found[0].startswith("broke: KeyError")
+        and found[1].startswith("hang: ")
+        and found[2].startswith("died: SIGKILL")
+    )
     assert found[3].startswith("mute: ") and found[4] == "taken"
 
 
@@ -59,7 +65,8 @@ class _Broken:
 
 
 MODULES = {
-    "an operand from another block": ("""\
+    "an operand from another block": (
+        """\
 tt.func @f(%x: i32, %c: i1) {
   scf.if %c then_body() {
     %a: i32 = arith.constant {value = 1}
@@ -70,9 +77,13 @@ tt.func @f(%x: i32, %c: i1) {
   %b: i32 = arith.addi %a, %x
   tt.return
 }
-""", "f.ttir:8:13: error: not a module that kbuild makes: operand %a: i32 is not defined before it"),
-    "no terminator": ("tt.func @f(%x: i32) {\n  %b: i32 = arith.addi %x, %x\n}\n",
-                      "f.ttir:2:13: error: not a module that kbuild makes: a terminator must be the last operation"),
+""",
+        "f.ttir:8:13: error: not a module that kbuild makes: operand %a: i32 is not defined before it",
+    ),
+    "no terminator": (
+        "tt.func @f(%x: i32) {\n  %b: i32 = arith.addi %x, %x\n}\n",
+        "f.ttir:2:13: error: not a module that kbuild makes: a terminator must be the last operation",
+    ),
     "nothing": ("", "f.ttir:1:1: error: expected tt.func"),
 }
 

@@ -7,9 +7,36 @@ import re
 
 _WORD = re.compile(rb"[A-Za-z_][\w.]*|\d+|[^\w\s]")
 _STRANGE = (
-    b"\x00", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", "é".encode(), b"\t", b"\r", b"\n\n", b"#", b'"', b"'''", b"9" * 20,
-    b"-1", b"0", b"(", b")", b"[", b"]", b"{", b"}", b"=", b"==", b",", b":", b"%", b"//", b"*", b"None", b"lambda: 0",
-)  # fmt: skip
+    b"\x00",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\xef\xbb\xbf",
+    "é".encode(),
+    b"\t",
+    b"\r",
+    b"\n\n",
+    b"#",
+    b'"',
+    b"'''",
+    b"9" * 20,
+    b"-1",
+    b"0",
+    b"(",
+    b")",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b"=",
+    b"==",
+    b",",
+    b":",
+    b"%",
+    b"//",
+    b"*",
+    b"None",
+    b"lambda: 0",
+)
 
 
 def damaged(text: bytes, random_: random.Random) -> bytes:

@@ -51,7 +51,9 @@ class Argument:
             return np.full(self.size * storage.itemsize, POISON, np.uint8).view(storage)
         random = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         if self.low != self.high:
-            return encoded(random.integers(self.low, self.high, self.size, endpoint=True, dtype=np.int64), self.dtype)
+            return encoded(
+                random.integers(self.low, self.high, self.size, endpoint=True, dtype=np.int64), self.dtype
+            )
         return _arbitrary(random, self.size, self.dtype)
 
 
@@ -62,7 +64,9 @@ def _arbitrary(random: np.random.Generator, size: int, dtype: DType) -> np.ndarr
         return random.integers(0, 2, size).astype(storage)
     data = random.integers(0, 256, size * storage.itemsize, np.uint8).view(storage)
     if not dtype.is_float:
-        corners = np.array([dtype.low, dtype.low + 1, dtype.high, dtype.high - 1, 0, 1, 2, 3, -1 & dtype.high], object)
+        corners = np.array(
+            [dtype.low, dtype.low + 1, dtype.high, dtype.high - 1, 0, 1, 2, 3, -1 & dtype.high], object
+        )
         chosen = corners[random.integers(0, len(corners), size)].astype(storage)
         return np.where(random.random(size) < 0.4, chosen, data)
     small = encoded(random.integers(-8, 9, size), dtype)
@@ -94,8 +98,11 @@ def decoded(array: np.ndarray, dtype: DType) -> np.ndarray:
     top = (1 << exponent_bits) - 1
     exponent, fraction = (raw >> mantissa) & top, raw & ((1 << mantissa) - 1)
     bias = top >> 1
-    scaled = np.where(exponent == 0, np.ldexp(fraction, 1 - bias - mantissa),
-                      np.ldexp(fraction + (1 << mantissa), exponent - bias - mantissa))  # fmt: skip
+    scaled = np.where(
+        exponent == 0,
+        np.ldexp(fraction, 1 - bias - mantissa),
+        np.ldexp(fraction + (1 << mantissa), exponent - bias - mantissa),
+    )
     if dtype.signature == "fp8e4nv":
         scaled = np.where((exponent == top) & (fraction == 7), np.nan, scaled)
     else:
@@ -118,5 +125,7 @@ def difference(found: np.ndarray, right: np.ndarray, argument: Argument) -> str:
     wrong = np.flatnonzero(~same)
     if not len(wrong):
         return ""
-    return (f"{argument.name}[{wrong[0]}] is {one[wrong[0]]}, expected {other[wrong[0]]}; "
-            f"{len(wrong)} of {len(same)} differ, the last at {wrong[-1]}")  # fmt: skip
+    return (
+        f"{argument.name}[{wrong[0]}] is {one[wrong[0]]}, expected {other[wrong[0]]}; "
+        f"{len(wrong)} of {len(same)} differ, the last at {wrong[-1]}"
+    )

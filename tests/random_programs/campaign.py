@@ -24,7 +24,8 @@ BATCH = 8
 LIFE = 400
 """Seeds after which a process gives way to a fresh one."""
 GRACE = 45
-"""Seconds that a process may be silent beyond the limit of a program before it is killed: a hang outside Python."""
+"""Seconds that a process may be silent beyond the limit of a program before it is killed: a hang outside
+Python."""
 FAULTS = ("pass", "emulator", "race", "broke", "crash", "timeout")
 """Kinds of findings that are mistakes of the compiler, or of the emulator."""
 
@@ -60,7 +61,10 @@ def check_seed(seed: int, settings: Settings) -> Finding | None:
 def kind_of(finding: Finding) -> str:
     """What findings of one cause most likely share."""
     if finding.kind in ("broke", "refused", "invalid"):
-        line = next((text for text in finding.message.splitlines() if "error" in text.lower()), finding.message.splitlines()[0])
+        line = next(
+            (text for text in finding.message.splitlines() if "error" in text.lower()),
+            finding.message.splitlines()[0],
+        )
         line = re.sub(r"^\S+:\d+:\d+: |`[^`]*`|\d+|%\w+|0x\w+", "*", line)[:110]
         return f"{finding.kind} {finding.place}: {line}"
     return f"{finding.kind} {finding.arch} {finding.place}"
@@ -122,18 +126,24 @@ class Campaign:
                 if worker.is_lost(self.settings):
                     task, *remaining = worker.waiting
                     kind = "crash" if not worker.process.is_alive() else "timeout"
-                    queue += self.note(task, Finding(kind, "", "process", f"exit status {worker.process.exitcode}"))
+                    queue += self.note(
+                        task, Finding(kind, "", "process", f"exit status {worker.process.exitcode}")
+                    )
                     worker.stop(kill=True)
                     workers[number] = _Worker(self.settings)
                     if remaining:
                         workers[number].give(remaining)
             if time.monotonic() - last > 20:
                 last = time.monotonic()
-                self.report(f"{self.checked} programs, {sum(self.tally.values())} findings of {len(self.tally)} kinds")
+                self.report(
+                    f"{self.checked} programs, {sum(self.tally.values())} findings of {len(self.tally)} kinds"
+                )
         for worker in workers:
             worker.stop(kill=self.settings.stops)
 
-    def note(self, task: tuple[str, int, Finding | None], outcome: Any) -> list[tuple[str, int, Finding | None]]:
+    def note(
+        self, task: tuple[str, int, Finding | None], outcome: Any
+    ) -> list[tuple[str, int, Finding | None]]:
         """Count an outcome; the tasks that follow from it."""
         verb, seed, _ = task
         if verb == "shrink":
@@ -149,7 +159,11 @@ class Campaign:
         if self.tally[kind] > self.settings.shrunk_each:
             return []
         self.report(f"seed {seed}: {outcome}")
-        return [("shrink", seed, outcome)] if outcome.kind in FAULTS and outcome.kind not in ("crash", "timeout") else []
+        return (
+            [("shrink", seed, outcome)]
+            if outcome.kind in FAULTS and outcome.kind not in ("crash", "timeout")
+            else []
+        )
 
     def show(self, seed: int, kernel: Kernel, finding: Finding) -> None:
         """Print a shrunk kernel, and save it."""
@@ -158,9 +172,14 @@ class Campaign:
             self.report(f"---- {notes}\n{kernel.source}")
             return
         self.settings.folder.mkdir(parents=True, exist_ok=True)
-        path = self.settings.folder / f"{finding.kind}_{finding.arch}_{re.sub(r'[^a-zA-Z_]+', '_', finding.place)}_{seed}.py"
+        path = (
+            self.settings.folder
+            / f"{finding.kind}_{finding.arch}_{re.sub(r'[^a-zA-Z_]+', '_', finding.place)}_{seed}.py"
+        )
         path.write_text(saved(kernel, notes))
-        self.report(f"---- {notes}\n{kernel.source}repeat with: python bench/fuzz_programs.py --repeat {path}\n")
+        self.report(
+            f"---- {notes}\n{kernel.source}repeat with: python bench/fuzz_programs.py --repeat {path}\n"
+        )
 
 
 class _Worker:
@@ -203,7 +222,9 @@ class _Worker:
         patience = settings.limit + GRACE
         if self.waiting[0][0] == "shrink":
             patience += 2 * settings.shrink_seconds + 3 * settings.limit
-        return (not self.process.is_alive() and not self.pipe.poll()) or time.monotonic() - self.since > patience
+        return (
+            not self.process.is_alive() and not self.pipe.poll()
+        ) or time.monotonic() - self.since > patience
 
     def stop(self, kill: bool = False) -> None:
         if kill:
@@ -215,7 +236,8 @@ class _Worker:
 
 
 def _work(pipe: multiprocessing.connection.Connection, settings: Settings) -> None:
-    """What a process does.  Garbage is collected between batches: within a program that takes a third of the time."""
+    """What a process does.  Garbage is collected between batches: within a program that takes a third of the
+    time."""
     gc.freeze()
     gc.disable()
     while True:

@@ -1,7 +1,8 @@
 """Runs one kernel in every way there is and says where they differ.
 
-The interpreter on the IR as built is what is right.  It runs again after the passes (and, where that differs, after every
-pass, to name the guilty one); the emulator runs the PTX, looks for races, and takes the warps in different orders.
+The interpreter on the IR as built is what is right.  It runs again after the passes (and, where that differs,
+after every pass, to name the guilty one); the emulator runs the PTX, looks for races, and takes the warps in
+different orders.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ ARCHS = ("sm_80", "sm_90")
 SCHEDULES = ("reverse", "random(1)", "starve(0)", "round-robin")
 
 HARMLESS = ("uninitialised-register",)
-"""Kinds of findings that count only if they show: LLVM packs one half of a word with an undefined other half, which nothing
-reads; registers begin poisoned, so that a result that depends on one differs."""
+"""Kinds of findings that count only if they show: LLVM packs one half of a word with an undefined other half,
+which nothing reads; registers begin poisoned, so that a result that depends on one differs."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,14 @@ class Kernel:
 
     @classmethod
     def of(cls, program: Program, seed: int) -> Kernel:
-        return cls(program.source(), tuple(program.used_arguments()), program.grid, program.num_warps, program.num_stages, seed)
+        return cls(
+            program.source(),
+            tuple(program.used_arguments()),
+            program.grid,
+            program.num_warps,
+            program.num_stages,
+            seed,
+        )
 
     @property
     def signature(self) -> dict[str, str]:
@@ -92,7 +100,8 @@ class Finding:
     """A difference, or a failure."""
 
     kind: str
-    """`pass`, `emulator`, `race`, `refused`, `broke`, `crash`, `timeout`; `invalid` where the program itself is at fault."""
+    """`pass`, `emulator`, `race`, `refused`, `broke`, `crash`, `timeout`; `invalid` where the program itself
+    is at fault."""
     arch: str
     place: str
     """The guilty pass, the stage, or the kind of the emulator's finding."""
@@ -130,8 +139,8 @@ class Checker:
     every_pass: bool = False
     """Run the interpreter after each pass that changes something, instead of after the last."""
     schedules: tuple[str, ...] = SCHEDULES
-    """Adverse schedules of the emulator: each program runs under one of them, and is checked for races, on one architecture, and
-    in lockstep, which is several times faster, on the other."""
+    """Adverse schedules of the emulator: each program runs under one of them, and is checked for races, on
+    one architecture, and in lockstep, which is several times faster, on the other."""
     stages: tuple[str, ...] = ("passes", "emulator")
     """What is compared with the interpreter on the IR as built."""
     drawn: bool = False
@@ -165,7 +174,13 @@ class Checker:
             return Finding("broke", "", self.stage[1], f"{type(error).__name__}: {error}")
         schedule = self.schedules[kernel.seed % len(self.schedules)]
         if self.drawn:
-            return self.on(kernel, self.archs[kernel.seed // len(self.schedules) % len(self.archs)], module, right, schedule)
+            return self.on(
+                kernel,
+                self.archs[kernel.seed // len(self.schedules) % len(self.archs)],
+                module,
+                right,
+                schedule,
+            )
         for number, arch in enumerate(self.archs):
             strict = (kernel.seed + ARCHS.index(arch)) % len(ARCHS) == 0
             found = self.on(kernel, arch, module if number == 0 else None, right, schedule if strict else "")
@@ -179,7 +194,9 @@ class Checker:
         with self.timed("", "frontend"):
             path.write_text(kernel.source)
             linecache.clearcache()
-            return build_module(f"{path}:kernel", kernel.signature, {}, CompileOptions(kernel.num_warps, kernel.num_stages))
+            return build_module(
+                f"{path}:kernel", kernel.signature, {}, CompileOptions(kernel.num_warps, kernel.num_stages)
+            )
 
     def interpreted(self, kernel: Kernel, module: Module) -> dict[str, np.ndarray]:
         """The outputs in the interpreter."""
@@ -191,7 +208,8 @@ class Checker:
     def on(
         self, kernel: Kernel, arch: str, built: Module | None, right: Mapping[str, np.ndarray], schedule: str
     ) -> Finding | None:
-        """The first difference for an architecture.  The passes change `built`, the IR as built, which is made if it is None."""
+        """The first difference for an architecture.  The passes change `built`, the IR as built, which is
+        made if it is None."""
         try:
             target, module = find_target(arch), built or self.built(kernel)
             found = self.passes(kernel, module, target, right if "passes" in self.stages else None)
@@ -220,10 +238,17 @@ class Checker:
         with self.timed(target.arch, "llvm"):
             ptx = to_ptx(llir, target, code_arch(module, target))
         attrs = module.kernel.attrs
-        return Compiled(ptx, code_arch(module, target), parameters, attrs["num_warps"] + attrs.get("extra_warps", 0),
-                        attrs.get("shared", 0))  # fmt: skip
+        return Compiled(
+            ptx,
+            code_arch(module, target),
+            parameters,
+            attrs["num_warps"] + attrs.get("extra_warps", 0),
+            attrs.get("shared", 0),
+        )
 
-    def passes(self, kernel: Kernel, module: Module, target: Target, right: Mapping[str, np.ndarray] | None) -> Finding | None:
+    def passes(
+        self, kernel: Kernel, module: Module, target: Target, right: Mapping[str, np.ndarray] | None
+    ) -> Finding | None:
         """Run the passes; the first difference that one makes, where it is known what is right."""
         names = (*target.tensor_pipeline, *target.gpu_pipeline)
         text = print_module(module) if self.every_pass else ""
@@ -251,7 +276,9 @@ class Checker:
             return f"the interpreter broke: {type(error).__name__}: {error}"
         return differences(kernel, outputs, right)
 
-    def emulated(self, kernel: Kernel, compiled: Compiled, right: Mapping[str, np.ndarray], schedule: str) -> Finding | None:
+    def emulated(
+        self, kernel: Kernel, compiled: Compiled, right: Mapping[str, np.ndarray], schedule: str
+    ) -> Finding | None:
         """The first difference of the emulator."""
         arch = compiled.arch.rstrip("a")
         parameters, warps, shared = compiled.parameters, compiled.warps, compiled.shared
@@ -259,15 +286,25 @@ class Checker:
             try:
                 program = load(compiled.ptx, "kernel")
                 passed = arguments_of(parameters, kernel.make())
-                report = emulate(program, None, kernel.grid, warps, shared, passed, schedule=schedule or "lockstep",
-                                 checks="strict" if schedule else "")  # fmt: skip
+                report = emulate(
+                    program,
+                    None,
+                    kernel.grid,
+                    warps,
+                    shared,
+                    passed,
+                    schedule=schedule or "lockstep",
+                    checks="strict" if schedule else "",
+                )
             except Exception as error:
                 return Finding("emulator", arch, type(error).__name__, str(error))
         findings = [found for found in report.findings if found.kind not in HARMLESS]
         if findings:
             first = findings[0]
             return Finding("race" if "race" in first.kind else "emulator", arch, first.kind, str(first))
-        outputs = {name: output for (name, _), output in zip(parameters, report.outputs) if output is not None}
+        outputs = {
+            name: output for (name, _), output in zip(parameters, report.outputs) if output is not None
+        }
         message = differences(kernel, outputs, right)
         return Finding("emulator", arch, "difference", message) if message else None
 
@@ -290,5 +327,7 @@ class Checker:
 
 def differences(kernel: Kernel, outputs: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> str:
     """How outputs differ, in words."""
-    found = (difference(outputs[argument.name], right[argument.name], argument) for argument in kernel.outputs)
+    found = (
+        difference(outputs[argument.name], right[argument.name], argument) for argument in kernel.outputs
+    )
     return next((text for text in found if text), "")

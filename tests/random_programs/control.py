@@ -5,7 +5,16 @@ from __future__ import annotations
 from random_programs import dot_loops, memory, reductions, shapes  # noqa: F401  register their producers
 from random_programs.arrays import Argument
 from random_programs.elementwise import TOLERANCES, inexact, widened
-from random_programs.generator import LOOP_OPTIONS, STATEMENTS, Generator, constant, number, producer, statement, tuple_text
+from random_programs.generator import (
+    LOOP_OPTIONS,
+    STATEMENTS,
+    Generator,
+    constant,
+    number,
+    producer,
+    statement,
+    tuple_text,
+)
 from random_programs.memory import store
 from random_programs.nodes import Expr, Helper, Line, Statement
 from random_programs.types import F32, I1, I32, INTEGERS, DType, Type, full
@@ -86,7 +95,11 @@ def _accumulated(g: Generator, old: Expr, other: Expr) -> Expr:
     if not o.is_whole:
         return old
     if sign in ("max", "min"):
-        low, high = (max(t.low, o.low), max(t.high, o.high)) if sign == "max" else (min(t.low, o.low), min(t.high, o.high))
+        low, high = (
+            (max(t.low, o.low), max(t.high, o.high))
+            if sign == "max"
+            else (min(t.low, o.low), min(t.high, o.high))
+        )
         return Expr(t.ranged(low, high), f"tl.{sign}imum(", old, ", ", other, ")", widened(t.dtype))
     low, high = (t.low + o.low, t.high + o.high) if sign == "+" else (t.low - o.high, t.high - o.low)
     if sign in "^*" or low < t.dtype.low or high > t.dtype.high:
@@ -103,7 +116,11 @@ def assignment(g: Generator, depth: int) -> bool:
     t = value.type
     if g.chance(0.5) and t.is_whole and not t.dtype.is_fp8 and not t.dtype.is_bool:
         bound = g.pick(16, 64, min(t.dtype.high, 1024))
-        wide = full(t.dtype, t.shape) if not t.dtype.is_float else t.ranged(min(t.low, -bound), max(t.high, bound))
+        wide = (
+            full(t.dtype, t.shape)
+            if not t.dtype.is_float
+            else t.ranged(min(t.low, -bound), max(t.high, bound))
+        )
         g.assign(g.fresh("m"), value, wide)
     else:
         g.assign(g.fresh("m"), value)
@@ -139,7 +156,10 @@ def for_loop(g: Generator, depth: int) -> bool:
     name = g.fresh("i")
     form = g.pick("up", "up", "up", "down", "step", "static", "nested")
     low, high = g.scalar(-3, 3) if g.chance(0.4) else g.literal(I32, -2, 0), g.scalar(0, 4)
-    inside, text = Type(I32, (), low.type.low, max(high.type.high - 1, low.type.low)), ["range(", low, ", ", high, ")"]
+    inside, text = (
+        Type(I32, (), low.type.low, max(high.type.high - 1, low.type.low)),
+        ["range(", low, ", ", high, ")"],
+    )
     trips = max(high.type.high - low.type.low, 0)
     if form == "up" and g.chance(0.5):
         inside, trips = Type(I32, (), 0, max(high.type.high - 1, 0)), high.type.high
@@ -180,7 +200,8 @@ def _rounds(g: Generator, depth: int, trips: int, name: str, type_: Type) -> lis
 
 @statement(1)
 def running(g: Generator, depth: int) -> bool:
-    """A sum or an extreme over what a loop loads row by row, as kernels reduce what does not fit into a tensor."""
+    """A sum or an extreme over what a loop loads row by row, as kernels reduce what does not fit into a
+    tensor."""
     if g.trips > 8 or g.in_helper:
         return False
     dtype = g.pick(I32, F32, F32, *(t for t in g.dtypes if not t.is_fp8 and t.bits >= 32))
@@ -193,7 +214,13 @@ def running(g: Generator, depth: int) -> bool:
     size = rows * columns // shape[0] * max(trips, 1)
     bounds = (low * size - 9, high * size + 9) if form == "sum" else (min(low, -200), max(high, 200))
     bounds = max(bounds[0], dtype.low), bounds[1]
-    begin = g.random.randint(max(-9, dtype.low), 9) if form == "sum" else bounds[0] if form == "max" else bounds[1]
+    begin = (
+        g.random.randint(max(-9, dtype.low), 9)
+        if form == "sum"
+        else bounds[0]
+        if form == "max"
+        else bounds[1]
+    )
     total = g.assign(g.fresh("m"), constant(Type(dtype, shape, begin, begin)), Type(dtype, shape, *bounds))
     count = next((name for name, t in g.variables() if t == Type(I32, (), trips, trips)), str(trips))
     name = g.fresh("i")
@@ -203,7 +230,9 @@ def running(g: Generator, depth: int) -> bool:
     with g.nested(head.body):
         piece = Expr(Type(dtype, (rows, columns), low, high), f"tl.load({array.name} + ({place}) % 4096)")
         part = Expr(Type(dtype, shape, *bounds), f"tl.{form}(", g.named(piece), f", {axis})")
-        parts = ("(", total, " + ", part, ")") if form == "sum" else (f"tl.{form}imum(", total, ", ", part, ")")
+        parts = (
+            ("(", total, " + ", part, ")") if form == "sum" else (f"tl.{form}imum(", total, ", ", part, ")")
+        )
         g.assign(str(total), Expr(total.type, *parts), total.type)
     hoist(g, head)
     return True
@@ -220,12 +249,18 @@ def while_loop(g: Generator, depth: int) -> bool:
     end = g.scalar(0, 4)
     start = g.pick(0, 0, 1, -1)
     type_ = Type(I32, (), start, max(end.type.high, start))
-    g.assign(name, Expr(Type(I32, (), start, start), f"tl.full((), {start}, tl.int32)" if g.chance(0.5) else str(start)), type_)
+    g.assign(
+        name,
+        Expr(Type(I32, (), start, start), f"tl.full((), {start}, tl.int32)" if g.chance(0.5) else str(start)),
+        type_,
+    )
     parts: list[str | Expr] = [f"while {name} < ", end]
     if g.chance(0.3):
         parts = [f"while ({name} < ", end, ") & ", g.comparison((), 1)]
     head = Statement(Line(*parts, ":"), body=[])
-    head.body = _rounds(g, depth, max(end.type.high - start, 0), name, Type(I32, (), start, max(end.type.high - 1, start)))
+    head.body = _rounds(
+        g, depth, max(end.type.high - start, 0), name, Type(I32, (), start, max(end.type.high - 1, start))
+    )
     head.body.append(Statement(Line(f"{name} += 1"), is_fixed=True))
     hoist(g, head)
     return True
@@ -233,7 +268,8 @@ def while_loop(g: Generator, depth: int) -> bool:
 
 @statement(1.5)
 def guarded(g: Generator, depth: int) -> bool:
-    """A quotient by a number that may be zero, where that is not reached when it is: in a branch, or a loop without rounds."""
+    """A quotient by a number that may be zero, where that is not reached when it is: in a branch, or a loop
+    without rounds."""
     zeros = [name for name, t in g.variables() if t == Type(I32, (), 0, 0)]
     others = [name for name, t in g.variables() if t.dtype == I32 and t.shape == () and name[0] in "nwvm"]
     if not zeros and g.chance(0.7):
@@ -243,7 +279,9 @@ def guarded(g: Generator, depth: int) -> bool:
     name = g.pick(*(zeros or others))
     shape = g.pick((), g.shape())
     base = g.expression(I32, shape, 1)
-    dividend = base if base.type.low > I32.low else Expr(Type(I32, shape, 0, I32.high), "(", base, " & 2147483647)")
+    dividend = (
+        base if base.type.low > I32.low else Expr(Type(I32, shape, 0, I32.high), "(", base, " & 2147483647)")
+    )
     sign = g.pick("//", "%")
     result = g.assign(g.fresh("m"), g.constant(I32, shape), full(I32, shape))
     use = Expr(full(I32, shape), "(", result, f" {g.pick('+', '^', '-')} ", dividend, f" {sign} {name})")
@@ -260,7 +298,9 @@ def guarded(g: Generator, depth: int) -> bool:
         g.assign(str(result), safe, full(I32, shape))
     else:
         hoist(g, Statement(Line(f"if {name} != 0:"), body=[inner], is_guard=True))
-    test = Statement(Line(f"if {name} == 0:"), body=[Statement(Line(f"{result} = {result} - {g.pick(1, 5, 100)}"))])
+    test = Statement(
+        Line(f"if {name} == 0:"), body=[Statement(Line(f"{result} = {result} - {g.pick(1, 5, 100)}"))]
+    )
     hoist(g, test)
     return True
 
@@ -291,7 +331,12 @@ def returned(g: Generator, depth: int) -> bool:
 
 def early_return(g: Generator) -> None:
     """Some programs end at once."""
-    hoist(g, Statement(Line(f"if tl.program_id(0) {g.pick('==', '>')} {g.pick(0, 1)}:"), body=[Statement(Line("return"))]))
+    hoist(
+        g,
+        Statement(
+            Line(f"if tl.program_id(0) {g.pick('==', '>')} {g.pick(0, 1)}:"), body=[Statement(Line("return"))]
+        ),
+    )
 
 
 def helper(g: Generator) -> None:
@@ -307,7 +352,12 @@ def helper(g: Generator) -> None:
         values = [g.whole(dtype, (), -64 if dtype.low < 0 else 0, 64, 3) for _ in range(g.pick(1, 1, 2))]
     g.scopes, g.in_helper, g.budget = scopes, False, budget
     g.helpers.append(
-        Helper(name, (("a", type_), ("b", type_)), block, Line(values[0], *(part for v in values[1:] for part in (", ", v))))
+        Helper(
+            name,
+            (("a", type_), ("b", type_)),
+            block,
+            Line(values[0], *(part for v in values[1:] for part in (", ", v))),
+        )
     )
     g.functions.append((name, type_, tuple(value.type for value in values)))
 

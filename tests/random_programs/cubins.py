@@ -52,7 +52,10 @@ def emit(count: int, folder: Path, first: int, jobs: int) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     tally: Counter[str] = Counter()
     size = 0
-    with open(folder / FILE, "wb") as file, multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=100) as pool:
+    with (
+        open(folder / FILE, "wb") as file,
+        multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=100) as pool,
+    ):
         for number, outcome in enumerate(pool.imap_unordered(_record, _seeds(first), chunksize=4)):
             if isinstance(outcome, str):
                 kind, _, seed = outcome.rpartition(", seed ")
@@ -68,7 +71,10 @@ def emit(count: int, folder: Path, first: int, jobs: int) -> int:
             if tally["written"] >= count:
                 pool.terminate()
                 break
-    print(f"{folder / FILE}: {size / 1e6:.1f} MB;", ", ".join(f"{number} {kind}" for kind, number in tally.items()))
+    print(
+        f"{folder / FILE}: {size / 1e6:.1f} MB;",
+        ", ".join(f"{number} {kind}" for kind, number in tally.items()),
+    )
     return 0
 
 
@@ -122,5 +128,14 @@ def _made(seed: int) -> Record | str:
         contents = zlib.compress(right[argument.name].tobytes(), 9)
         keep = contents if argument.tolerance or len(contents) <= _SMALL else b""
         outputs.append((argument.name, digest(right[argument.name], argument), keep))
-    return Record(seed, arch, zlib.compress(cubin, 9), compiled.parameters, kernel.arguments, kernel.grid, compiled.warps,
-                  compiled.shared, tuple(outputs))  # fmt: skip
+    return Record(
+        seed,
+        arch,
+        zlib.compress(cubin, 9),
+        compiled.parameters,
+        kernel.arguments,
+        kernel.grid,
+        compiled.warps,
+        compiled.shared,
+        tuple(outputs),
+    )

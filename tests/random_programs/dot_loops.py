@@ -1,4 +1,5 @@
-"""Matrix products along K in a loop, whose tiles come by pointers that move, offsets, block pointers and descriptors."""
+"""Matrix products along K in a loop, whose tiles come by pointers that move, offsets, block pointers and
+descriptors."""
 
 from __future__ import annotations
 
@@ -37,7 +38,14 @@ class Side:
             return argument if self.form == "host" else g.declare(argument)
         if g.chance(0.5):  # It ends where the last tile does.
             return g.declare(
-                Argument(g.fresh("x"), self.dtype, self.sizes[0] * self.sizes[1], -self.bound, self.bound, hint=":16")
+                Argument(
+                    g.fresh("x"),
+                    self.dtype,
+                    self.sizes[0] * self.sizes[1],
+                    -self.bound,
+                    self.bound,
+                    hint=":16",
+                )
             )
         return g.array(self.dtype, -self.bound, self.bound, _SIZE)
 
@@ -57,8 +65,10 @@ class Side:
     def _prepare_pointer(self) -> None:
         self.strides = self._strides()
         rows, columns = self.strides
-        self.g.add(f"{self.name} = {self.array.name} + tl.arange(0, {self.shape[0]})[:, None] * {rows} + "
-                   f"tl.arange(0, {self.shape[1]})[None, :] * {columns}")  # fmt: skip
+        self.g.add(
+            f"{self.name} = {self.array.name} + tl.arange(0, {self.shape[0]})[:, None] * {rows} + "
+            f"tl.arange(0, {self.shape[1]})[None, :] * {columns}"
+        )
 
     _prepare_offsets = _prepare_pointer
 
@@ -74,12 +84,16 @@ class Side:
     def _prepare_block(self) -> None:
         sizes, block = self._laid_out()
         cut = self._cut(sizes)
-        self.g.add(f"{self.name} = tl.make_block_ptr({self.array.name}, ({cut[0]}, {cut[1]}), ({sizes[1]}, 1), (0, 0), "
-                   f"({block[0]}, {block[1]}), (1, 0))")  # fmt: skip
+        self.g.add(
+            f"{self.name} = tl.make_block_ptr({self.array.name}, ({cut[0]}, {cut[1]}), ({sizes[1]}, 1), (0, 0), "
+            f"({block[0]}, {block[1]}), (1, 0))"
+        )
 
     def _prepare_descriptor(self) -> None:
         sizes, block = self._laid_out()
-        self.g.add(f"{self.name} = tl.make_tensor_descriptor({self.array.name}, {self._cut(sizes)}, [{sizes[1]}, 1], {block})")
+        self.g.add(
+            f"{self.name} = tl.make_tensor_descriptor({self.array.name}, {self._cut(sizes)}, [{sizes[1]}, 1], {block})"
+        )
 
     def _prepare_host(self) -> None:
         sizes, block = self._laid_out()
@@ -114,15 +128,22 @@ class Side:
         if self.g.chance(0.5):
             bound = self.g.declare(Argument(self.g.fresh("n"), I32, value=int(bound))).name
         axis = f"tl.arange(0, {self.k})[{'None, :' if self.is_a else ':, None'}]"
-        return f", mask={axis} < {bound} - {counter} * {self.k}, other={'0.0' if self.dtype.is_float else '0'}"
+        return (
+            f", mask={axis} < {bound} - {counter} * {self.k}, other={'0.0' if self.dtype.is_float else '0'}"
+        )
 
     def _computed(self, found: Expr, counter: str) -> Expr:
         g, dtype = self.g, self.dtype
         if g.chance(0.7) or dtype.is_fp8 or self.bound < 2:
             return g.named(found)
         one = "1.0" if dtype.is_float else "1"
-        form = g.pick("-{}", f"{{}} * -{one}", "tl.where({c} == 1, {}, -{})", "tl.abs({})",
-                      f"tl.minimum({{}}, {one}).to(tl.{dtype.name})")  # fmt: skip
+        form = g.pick(
+            "-{}",
+            f"{{}} * -{one}",
+            "tl.where({c} == 1, {}, -{})",
+            "tl.abs({})",
+            f"tl.minimum({{}}, {one}).to(tl.{dtype.name})",
+        )
         if "{c}" in form:
             found = g.named(found)
         pieces: list[str | Expr] = []
@@ -154,7 +175,9 @@ def dot_loop(g: Generator, depth: int) -> bool:
     shape, total = (product.m, product.n), product.step * max(rounds, 1)
     low, high = (-product.step, product.step) if g.chance(0.3) else (0, 0)
     init = start(g, product.result, shape, low, high) if high else g.constant(product.result, shape, 0, 0)
-    acc = g.assign(g.fresh("acc"), init, Type(product.result, shape, -total - product.step, total + product.step))
+    acc = g.assign(
+        g.fresh("acc"), init, Type(product.result, shape, -total - product.step, total + product.step)
+    )
     sides = [Side(g, product, side, rounds) for side in "ab"]
     fixed = {side: side.tile("0") for side in sides if g.chance(0.3)}
     counter = g.fresh("k")
@@ -186,7 +209,8 @@ def dot_loop(g: Generator, depth: int) -> bool:
 
 
 def _head(g: Generator, counter: str, trips: str, keeps: bool) -> Statement:
-    """The head of a loop that counts rounds from zero on; `keeps` says that an operand is there for all of them."""
+    """The head of a loop that counts rounds from zero on; `keeps` says that an operand is there for all of
+    them."""
     forms = (
         ("range", "tl.range", "while", "while", "while")
         if keeps
@@ -202,7 +226,9 @@ def _head(g: Generator, counter: str, trips: str, keeps: bool) -> Statement:
 
 def _trips(g: Generator, rounds: int) -> str:
     """The number of rounds: of run time, mostly."""
-    known = [name for name, t in g.variables() if (t.dtype, t.shape, t.low, t.high) == (I32, (), rounds, rounds)]
+    known = [
+        name for name, t in g.variables() if (t.dtype, t.shape, t.low, t.high) == (I32, (), rounds, rounds)
+    ]
     if known:
         return g.pick(*known)
     return str(rounds) if g.chance(0.3) else g.declare(Argument(g.fresh("n"), I32, value=rounds)).name

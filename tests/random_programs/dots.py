@@ -32,7 +32,10 @@ class Product:
         most, halved = g.pick(14, 14, 15, 16, 17), "mnk"
         if g.num_warps >= 4 and self.a != F64 and g.chance(0.7):  # Rows for a warpgroup.
             self.m, most, halved = 64, max(most, 15), "nk"
-        if self.a in (F32, F64):  # Perhaps by scalar instructions, which are many where there are few threads.
+        if self.a in (
+            F32,
+            F64,
+        ):  # Perhaps by scalar instructions, which are many where there are few threads.
             most = min(most, 12 + g.num_warps.bit_length())
         while self.m * self.n * self.k > 1 << most or self.m * self.n > 1 << 13:
             name = max(halved, key=lambda letter: getattr(self, letter))
@@ -41,7 +44,9 @@ class Product:
         self.bound = 8
         while self.bound > 1 and self.k * self.bound**2 * rounds > self.limit // 2:
             self.bound //= 2
-        self.precision = g.pick("", "", ', input_precision="ieee"', ', input_precision="tf32x3"') if self.a == F32 else ""
+        self.precision = (
+            g.pick("", "", ', input_precision="ieee"', ', input_precision="tf32x3"') if self.a == F32 else ""
+        )
         if self.a == F64:
             self.precision = g.pick("", ', input_precision="ieee"')
 
@@ -62,7 +67,11 @@ class Product:
 def operand(g: Generator, product: Product, dtype: DType, shape: tuple[int, ...]) -> Expr:
     """A matrix of small numbers: loaded, or computed."""
     bound = product.bound
-    known = [Expr(t, name) for name, t in g.variables() if (t.dtype, t.shape) == (dtype, shape) and t.within(-bound, bound)]
+    known = [
+        Expr(t, name)
+        for name, t in g.variables()
+        if (t.dtype, t.shape) == (dtype, shape) and t.within(-bound, bound)
+    ]
     if known and g.chance(0.5):
         return g.pick(*known)
     if g.chance(0.25):
@@ -75,7 +84,8 @@ def operand(g: Generator, product: Product, dtype: DType, shape: tuple[int, ...]
 
 
 def start(g: Generator, dtype: DType, shape: tuple[int, ...], low: int, high: int) -> Expr:
-    """What a sum of products begins with: numbers of any origin, or the same in all elements, as a bias is in all rows."""
+    """What a sum of products begins with: numbers of any origin, or the same in all elements, as a bias is in
+    all rows."""
     if g.chance(0.4):
         return g.whole(dtype, shape, low, high, 2)
     form = g.pick("constant", "scalar", "row", "column")
@@ -95,16 +105,28 @@ def finished(g: Generator, sums: Expr) -> Expr:
 
 
 def _step(g: Generator, sums: Expr) -> Expr:
-    form, (m, n), dtype = g.pick("rows", "relu", "trans", "trans", "cast", "cast", "bias"), sums.type.shape, sums.type.dtype
+    form, (m, n), dtype = (
+        g.pick("rows", "relu", "trans", "trans", "cast", "cast", "bias"),
+        sums.type.shape,
+        sums.type.dtype,
+    )
     if form == "relu":
-        type_ = sums.type.ranged(max(sums.type.low, 0), max(sums.type.high, 0)) if sums.type.is_whole else sums.type
+        type_ = (
+            sums.type.ranged(max(sums.type.low, 0), max(sums.type.high, 0))
+            if sums.type.is_whole
+            else sums.type
+        )
         return Expr(type_, "tl.maximum(", sums, f", {number(0, dtype)})", widened(dtype))
     if form == "trans":
         return Expr(sums.type.shaped(n, m), "tl.trans(", sums, ")")
     if form == "cast" and dtype == F32:
         narrow = g.pick(F16, F16, BF16)
         is_exact = sums.type.within(-narrow.limit, narrow.limit)
-        type_ = Type(narrow, (m, n), sums.type.low, sums.type.high) if is_exact else Type(narrow, (m, n), kind=ANY)
+        type_ = (
+            Type(narrow, (m, n), sums.type.low, sums.type.high)
+            if is_exact
+            else Type(narrow, (m, n), kind=ANY)
+        )
         return Expr(type_, sums, f".to(tl.{narrow.name})")
     if form == "rows" and sums.type.is_whole and dtype != BF16:
         return rows(g, sums)
@@ -120,7 +142,12 @@ def rows(g: Generator, sums: Expr) -> Expr:
     axis = g.pick(0, 1)
     left, gone = (n, m) if axis == 0 else (m, n)
     if max(abs(sums.type.low), sums.type.high) * gone <= sums.type.dtype.high and g.chance(0.5):
-        return Expr(sums.type.shaped(left).ranged(sums.type.low * gone, sums.type.high * gone), "tl.sum(", sums, f", {axis})")
+        return Expr(
+            sums.type.shaped(left).ranged(sums.type.low * gone, sums.type.high * gone),
+            "tl.sum(",
+            sums,
+            f", {axis})",
+        )
     back = ".to(tl.float16)" if sums.type.dtype == F16 else ""
     return Expr(sums.type.shaped(left), "tl.max(", sums, f", {axis}){back}")
 
@@ -161,7 +188,9 @@ def dot(g: Generator, depth: int) -> bool:
         store(g, finished(g, found))
     if g.chance(0.3) and found.type.high + 8 <= found.type.dtype.high:
         other = g.whole(found.type.dtype, found.type.shape, -8, 8, 1)
-        store(g, Expr(found.type.ranged(found.type.low - 8, found.type.high + 8), "(", found, " + ", other, ")"))
+        store(
+            g, Expr(found.type.ranged(found.type.low - 8, found.type.high + 8), "(", found, " + ", other, ")")
+        )
     return True
 
 
@@ -175,7 +204,11 @@ def _chained(g: Generator, product: Product, first: Expr) -> Expr | None:
     other = g.pick(16, 32, max(second.m, 16))
     second.m, second.k, second.n = (other, rows, columns) if is_right else (rows, columns, min(other, 32))
     second.bound = 2
-    if not second.fits(1) or second.k < (32 if product.a.bits == 8 else 16) or second.m * second.n * second.k > 1 << 16:
+    if (
+        not second.fits(1)
+        or second.k < (32 if product.a.bits == 8 else 16)
+        or second.m * second.n * second.k > 1 << 16
+    ):
         return None
     fitted = g.fitted(first, -2, 2)
     if fitted is None:

@@ -101,17 +101,22 @@ def division(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | Non
     one_shape, other_shape = operand_shapes(g, shape)
     b = divisor(g, dtype, other_shape if one_shape == shape else shape, depth)
     a = g.expression(dtype, one_shape if b.type.shape == shape else shape, depth)
-    if g.chance(0.15) and one_shape == shape:  # By anything, where it matters what that gives only if it is defined.
+    # By anything, where it matters what that gives only if it is defined.
+    if g.chance(0.15) and one_shape == shape:
         b = g.named(g.expression(dtype, shape, depth))
         sign, bad = g.pick("//", "%"), f"(({b} == 0) | ({b} == -1))" if dtype.is_signed else f"({b} == 0)"
-        return Expr(full(dtype, shape), f"tl.where({bad}, ", g.constant(dtype, shape), ", ", a, f" {sign} {b})")
+        return Expr(
+            full(dtype, shape), f"tl.where({bad}, ", g.constant(dtype, shape), ", ", a, f" {sign} {b})"
+        )
     return quotient(g, a, b, shape)
 
 
 def quotient(g: Generator, a: Expr, b: Expr, shape: Shape) -> Expr | None:
     """a // b or a % b, where neither is undefined."""
     dtype = a.type.dtype
-    if b.type.low <= 0 <= b.type.high or (dtype.is_signed and a.type.low == dtype.low and b.type.low <= -1 <= b.type.high):
+    if b.type.low <= 0 <= b.type.high or (
+        dtype.is_signed and a.type.low == dtype.low and b.type.low <= -1 <= b.type.high
+    ):
         return None
     divisor_size, size = max(abs(b.type.low), abs(b.type.high)), max(abs(a.type.low), abs(a.type.high))
     if g.chance(0.5):
@@ -120,7 +125,14 @@ def quotient(g: Generator, a: Expr, b: Expr, shape: Shape) -> Expr | None:
         low = 0 if a.type.low >= 0 and b.type.low > 0 else -most
         return Expr(Type(dtype, shape, max(low, dtype.low), min(most, dtype.high)), "(", a, " // ", b, ")")
     most = min(divisor_size - 1, size)
-    return Expr(Type(dtype, shape, 0 if a.type.low >= 0 else -most, 0 if a.type.high <= 0 else most), "(", a, " % ", b, ")")
+    return Expr(
+        Type(dtype, shape, 0 if a.type.low >= 0 else -most, 0 if a.type.high <= 0 else most),
+        "(",
+        a,
+        " % ",
+        b,
+        ")",
+    )
 
 
 def divisor(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr:
@@ -129,7 +141,11 @@ def divisor(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr:
     if g.chance(0.5) or dtype.bits == 8:
         value = g.pick(1, 2, 3, 4, 7, 8, 16, 24, 64, *((-1, -2, -3, -8) if dtype.is_signed else ()))
         return Expr(Type(dtype, (), value, value), str(value))
-    known = [Expr(t, name) for name, t in g.variables() if (t.dtype, t.shape) == (dtype, ()) and not t.low <= 0 <= t.high]
+    known = [
+        Expr(t, name)
+        for name, t in g.variables()
+        if (t.dtype, t.shape) == (dtype, ()) and not t.low <= 0 <= t.high
+    ]
     if known and g.chance(0.5):
         return g.pick(*known)
     value = g.expression(dtype, shape, depth)
@@ -164,7 +180,9 @@ def bits(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
     if g.chance(0.5):
         found = result(dtype, shape, *corners(operator.lshift, a.type, amount.type)) or full(dtype, shape)
         return Expr(found, "(", a, " << ", amount, ")")
-    return Expr(Type(dtype, shape, *corners(operator.rshift, a.type, amount.type)), "(", a, " >> ", amount, ")")
+    return Expr(
+        Type(dtype, shape, *corners(operator.rshift, a.type, amount.type)), "(", a, " >> ", amount, ")"
+    )
 
 
 def _bitwise_range(sign: str, a: Type, b: Type) -> tuple[int, int]:
@@ -185,13 +203,19 @@ def unary(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
         return None
     a = g.expression(dtype, shape, depth)
     if dtype.is_bool:
-        return Expr(Type(dtype, shape, 0, 1), "(", a, " == 0)") if g.chance(0.3) else Expr(Type(dtype, shape, 0, 1), "(~", a, ")")
+        return (
+            Expr(Type(dtype, shape, 0, 1), "(", a, " == 0)")
+            if g.chance(0.3)
+            else Expr(Type(dtype, shape, 0, 1), "(~", a, ")")
+        )
     form = g.pick("-", "~", "abs", "floor", "ceil")
     if form == "-":
         found = result(dtype, shape, -a.type.high, -a.type.low) if a.type.is_whole else a.type
         return Expr(found, "(-", a, ")") if found and (dtype.is_signed or dtype.is_float) else None
     if form == "~":
-        found = None if dtype.is_float else result(dtype, shape, ~a.type.high, ~a.type.low) or full(dtype, shape)
+        found = (
+            None if dtype.is_float else result(dtype, shape, ~a.type.high, ~a.type.low) or full(dtype, shape)
+        )
         return found and Expr(found, "(~", a, ")")
     if form == "abs":
         if not a.type.is_whole:
@@ -234,7 +258,9 @@ def extremes(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | Non
     a, b = operands(g, dtype, shape, depth)
     kind = worst(a.type, b.type)
     name, function = g.pick(("minimum", min), ("maximum", max))
-    low, high = (function(a.type.low, b.type.low), function(a.type.high, b.type.high)) if kind == WHOLE else (0, 0)
+    low, high = (
+        (function(a.type.low, b.type.low), function(a.type.high, b.type.high)) if kind == WHOLE else (0, 0)
+    )
     return Expr(Type(dtype, shape, low, high, kind), f"tl.{name}(", a, ", ", b, ")", widened(dtype))
 
 
@@ -270,7 +296,15 @@ def _cast_type(a: Type, dtype: DType) -> Type | None:
         return Type(dtype, shape, kind=ROUNDED) if dtype in (F32, F64) else None
     if not dtype.is_float:
         return full(dtype, shape) if source in (F32, F64, F16) and a.kind == ANY else None
-    narrow = (source, dtype) in ((F64, F32), (F32, F16), (F32, BF16), (F32, E4M3), (F32, E5M2), (F16, E4M3), (F16, E5M2))
+    narrow = (source, dtype) in (
+        (F64, F32),
+        (F32, F16),
+        (F32, BF16),
+        (F32, E4M3),
+        (F32, E5M2),
+        (F16, E4M3),
+        (F16, E5M2),
+    )
     widens = dtype.bits > source.bits
     return Type(dtype, shape, kind=ANY if a.kind == WHOLE else a.kind) if narrow or widens else None
 
@@ -317,11 +351,23 @@ def broadcast(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | No
 
 
 INEXACT_FORMS = (
-    ("tl.exp({})", -8, 8), ("tl.exp2({})", -10, 10), ("tl.log({})", 1, 2000), ("tl.log2({})", 1, 2000), ("tl.sqrt({})", 0, 2000),
-    ("tl.rsqrt({})", 1, 2000), ("tl.sin({})", -20, 20), ("tl.cos({})", -20, 20), ("tl.erf({})", -4, 4), ("tl.sigmoid({})", -9, 9),
-    ("tl.fdiv({}, 7.0)", -2000, 2000), ("({} / 3.0)", -2000, 2000), ("(5.0 / {})", 1, 2000), ("tl.softmax({})", -8, 8),
-    ("tl.div_rn({}, 7.0)", -2000, 2000), ("tl.sqrt_rn({})", 0, 2000),
-)  # fmt: skip
+    ("tl.exp({})", -8, 8),
+    ("tl.exp2({})", -10, 10),
+    ("tl.log({})", 1, 2000),
+    ("tl.log2({})", 1, 2000),
+    ("tl.sqrt({})", 0, 2000),
+    ("tl.rsqrt({})", 1, 2000),
+    ("tl.sin({})", -20, 20),
+    ("tl.cos({})", -20, 20),
+    ("tl.erf({})", -4, 4),
+    ("tl.sigmoid({})", -9, 9),
+    ("tl.fdiv({}, 7.0)", -2000, 2000),
+    ("({} / 3.0)", -2000, 2000),
+    ("(5.0 / {})", 1, 2000),
+    ("tl.softmax({})", -8, 8),
+    ("tl.div_rn({}, 7.0)", -2000, 2000),
+    ("tl.sqrt_rn({})", 0, 2000),
+)
 """Functions with the arguments for which their errors are small."""
 TOLERANCES = {F16: 4e-3, BF16: 3e-2, F32: 3e-5, F64: 1e-9}
 

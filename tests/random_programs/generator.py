@@ -1,7 +1,8 @@
 """Draws programs from a seed.
 
-`Generator.expression` gives an expression of an element type and a shape: it picks among producers, functions that are
-registered with a weight and return None where they do not apply.  Statements are drawn by functions of the same kind.
+`Generator.expression` gives an expression of an element type and a shape: it picks among producers, functions
+that are registered with a weight and return None where they do not apply.  Statements are drawn by functions
+of the same kind.
 """
 
 from __future__ import annotations
@@ -14,11 +15,32 @@ from typing import Any, TypeVar
 
 from random_programs.arrays import Argument
 from random_programs.nodes import Expr, Helper, Line, Program, Statement
-from random_programs.types import ANY, F16, F32, FP8, I1, I32, INTEGERS, NUMBERS, WHOLE, DType, Type, full, pow2, worst
+from random_programs.types import (
+    ANY,
+    F16,
+    F32,
+    FP8,
+    I1,
+    I32,
+    INTEGERS,
+    NUMBERS,
+    WHOLE,
+    DType,
+    Type,
+    full,
+    pow2,
+    worst,
+)
 
 ARRAY = 4096
 """Elements of an input."""
-LOOP_OPTIONS = ("num_stages=2", "num_stages=4", "loop_unroll_factor=2", "loop_unroll_factor=3", "disable_licm=True")
+LOOP_OPTIONS = (
+    "num_stages=2",
+    "num_stages=4",
+    "loop_unroll_factor=2",
+    "loop_unroll_factor=3",
+    "disable_licm=True",
+)
 """Wishes that `tl.range` takes."""
 MOST_WARPS = 8
 """Of all programs of a launch together: more of them take time and show nothing new."""
@@ -59,7 +81,8 @@ class Generator:
         self.functions: list[tuple[str, Type, tuple[Type, ...]]] = []
         """Helpers to call with two numbers: name, type of the parameters, and those of the results."""
         self.ones: set[str] = set()
-        """Arguments that are known to be one while compiling: numbers of Python, which take the types of others."""
+        """Arguments that are known to be one while compiling: numbers of Python, which take the types of
+        others."""
         self.body: list[Statement] = []
         self.blocks: list[list[Statement]] = [self.body]
         self.scopes: list[dict[str, Type]] = [{}]
@@ -76,7 +99,11 @@ class Generator:
         self.num_stages = pick(1, 2, 3, 3, 4, 5)
         grids = ((1,), (1,), (2,), (3,), (2, 2))
         self.grid = pick(*(grid for grid in grids if math.prod(grid) * self.num_warps <= MOST_WARPS))
-        self.dtypes: tuple[DType, ...] = (I32, *self.random.sample(NUMBERS, 3), *self.random.sample((F32, F16, *FP8), 1))
+        self.dtypes: tuple[DType, ...] = (
+            I32,
+            *self.random.sample(NUMBERS, 3),
+            *self.random.sample((F32, F16, *FP8), 1),
+        )
         """The element types that this program uses most."""
         self.most = min(pick(128, 256, 256, 512, 512, 1024, 4096), self.num_warps * pick(256, 256, 512))
         """Elements of a tensor at most; products may have more."""
@@ -120,7 +147,13 @@ class Generator:
         """Numbers handed to the kernel: trip counts, divisors, sizes."""
         for _ in range(3):
             value = self.pick(0, 0, 1, 2, 2, 3, 3, 5, 16, 32, -1, -7)
-            hint = ":1" if value == 1 and self.chance(0.5) else ":16" if value % 16 == 0 and self.chance(0.5) else ""
+            hint = (
+                ":1"
+                if value == 1 and self.chance(0.5)
+                else ":16"
+                if value % 16 == 0 and self.chance(0.5)
+                else ""
+            )
             self.declare(Argument(self.fresh("n"), I32, value=value, hint=hint))
         if self.chance(0.4):
             dtype = self.pick(*INTEGERS)
@@ -147,10 +180,14 @@ class Generator:
         hint = self.pick(":16", ":16", ":16", "")
         return self.declare(Argument(self.fresh("x"), dtype, size, low, high, hint=hint))
 
-    def output(self, dtype: DType, size: int, low: int = 0, high: int = 0, tolerance: float = 0.0) -> Argument:
+    def output(
+        self, dtype: DType, size: int, low: int = 0, high: int = 0, tolerance: float = 0.0
+    ) -> Argument:
         """An array that is written; it begins with numbers of a range where there is one."""
         name, hint = self.fresh("out"), self.pick(":16", ":16", ":16", "")
-        return self.declare(Argument(name, dtype, size, low, high, is_output=True, tolerance=tolerance, hint=hint))
+        return self.declare(
+            Argument(name, dtype, size, low, high, is_output=True, tolerance=tolerance, hint=hint)
+        )
 
     @property
     def programs(self) -> int:
@@ -206,29 +243,44 @@ class Generator:
                 [(_, function)] = self.random.choices(PRODUCERS, weights)
                 found = function(self, dtype, shape, depth - 1)
                 if found is not None:
-                    assert (found.type.dtype, found.type.shape) == (dtype, shape), f"{function.__name__}: {found}: {found.type}"
+                    assert (found.type.dtype, found.type.shape) == (dtype, shape), (
+                        f"{function.__name__}: {found}: {found.type}"
+                    )
                     return self.named(found) if self.chance(0.25) else found
         return self.leaf(dtype, shape)
 
     def leaf(self, dtype: DType, shape: tuple[int, ...]) -> Expr:
         """A variable, a constant, or something loaded."""
-        known = [Expr(t, name) for name, t in self.variables() if (t.dtype, t.shape) == (dtype, shape) and t.kind != "inexact"]
+        known = [
+            Expr(t, name)
+            for name, t in self.variables()
+            if (t.dtype, t.shape) == (dtype, shape) and t.kind != "inexact"
+        ]
         known = [value for value in known if str(value) not in self.ones]
         if known and self.chance(0.6):
             return self.pick(*known)
         if dtype.is_bool:
             return self.comparison(shape, 0)
         if not shape and not dtype.is_fp8 and self.chance(0.5):
-            numbers = [Expr(t, name) for name, t in self.variables() if (t.dtype, t.shape) == (I32, ()) and
-                       t.within(dtype.low, dtype.high)]  # fmt: skip
+            numbers = [
+                Expr(t, name)
+                for name, t in self.variables()
+                if (t.dtype, t.shape) == (I32, ()) and t.within(dtype.low, dtype.high)
+            ]
             if numbers:
                 found = self.pick(*numbers)
-                return Expr(Type(dtype, (), found.type.low, found.type.high), "tl.cast(", found, f", tl.{dtype.name})")
+                return Expr(
+                    Type(dtype, (), found.type.low, found.type.high), "tl.cast(", found, f", tl.{dtype.name})"
+                )
         if self.chance(0.15) and not dtype.is_fp8:
             return self.constant(dtype, shape)
         if not self.in_helper and self.chance(0.85 if shape else 0.3):
             return self.loaded(dtype, shape)
-        scalars = [Expr(t, name) for name, t in self.variables() if (t.dtype, t.shape) == (dtype, ()) and t.kind != "inexact"]
+        scalars = [
+            Expr(t, name)
+            for name, t in self.variables()
+            if (t.dtype, t.shape) == (dtype, ()) and t.kind != "inexact"
+        ]
         if scalars and shape:
             value = self.pick(*scalars)
             return Expr(value.type.shaped(*shape), "tl.broadcast_to(", value, f", {tuple_text(shape)})")
@@ -280,13 +332,21 @@ class Generator:
         if self.chance(0.3) and low < high and dtype not in (I1,) and dtype.is_float and dtype.bits >= 32:
             return Expr(fitted, "tl.clamp(", value, f", {number(low, dtype)}, {number(high, dtype)})")
         back = "" if dtype.bits >= 32 else f".to(tl.{dtype.name})"
-        return Expr(fitted, "tl.minimum(tl.maximum(", value, f", {number(low, dtype)}), {number(high, dtype)}){back}")
+        return Expr(
+            fitted, "tl.minimum(tl.maximum(", value, f", {number(low, dtype)}), {number(high, dtype)}){back}"
+        )
 
-    def constant(self, dtype: DType, shape: tuple[int, ...], low: int | None = None, high: int | None = None) -> Expr:
+    def constant(
+        self, dtype: DType, shape: tuple[int, ...], low: int | None = None, high: int | None = None
+    ) -> Expr:
         """A number of a range, in every element."""
         low = max(dtype.low, -9) if low is None else low
         high = min(dtype.high, 9) if high is None else high
-        if self.chance(0.2) and not dtype.is_float and (low, high) == (max(dtype.low, -9), min(dtype.high, 9)):
+        if (
+            self.chance(0.2)
+            and not dtype.is_float
+            and (low, high) == (max(dtype.low, -9), min(dtype.high, 9))
+        ):
             low, high = self.pick((dtype.low, dtype.low), (dtype.high, dtype.high), (dtype.low, dtype.high))
         value = self.random.randint(low, high)
         return constant(Type(dtype, shape, value, value))
@@ -298,7 +358,11 @@ class Generator:
 
     def scalar(self, low: int, high: int, dtype: DType = I32) -> Expr:
         """A scalar of a range, preferably one of run time."""
-        known = [Expr(t, name) for name, t in self.variables() if (t.dtype, t.shape) == (dtype, ()) and t.within(low, high)]
+        known = [
+            Expr(t, name)
+            for name, t in self.variables()
+            if (t.dtype, t.shape) == (dtype, ()) and t.within(low, high)
+        ]
         if known and self.chance(0.7):
             return self.pick(*known)
         return self.whole(dtype, (), low, high, 1) if self.chance(0.4) else self.literal(dtype, low, high)
@@ -335,8 +399,26 @@ def program(seed: int) -> Program:
 
     generator = Generator(seed)
     finish(generator)
-    return Program(f"program_{seed}", generator.arguments, generator.helpers, generator.body, generator.grid,
-                   generator.num_warps, generator.num_stages)  # fmt: skip
+    return Program(
+        f"program_{seed}",
+        generator.arguments,
+        generator.helpers,
+        generator.body,
+        generator.grid,
+        generator.num_warps,
+        generator.num_stages,
+    )
 
 
-__all__ = ["ANY", "Generator", "constant", "full", "number", "producer", "program", "statement", "tuple_text", "worst"]
+__all__ = [
+    "ANY",
+    "Generator",
+    "constant",
+    "full",
+    "number",
+    "producer",
+    "program",
+    "statement",
+    "tuple_text",
+    "worst",
+]

@@ -10,7 +10,22 @@ from random_programs.arrays import Argument
 from random_programs.elementwise import compared, quotient
 from random_programs.generator import ARRAY, Generator, producer, statement, tuple_text
 from random_programs.nodes import Expr, rigid
-from random_programs.types import F16, F32, F64, I1, I32, I64, INTEGERS, U32, U64, DType, Type, full, result, union
+from random_programs.types import (
+    F16,
+    F32,
+    F64,
+    I1,
+    I32,
+    I64,
+    INTEGERS,
+    U32,
+    U64,
+    DType,
+    Type,
+    full,
+    result,
+    union,
+)
 
 Shape = tuple[int, ...]
 
@@ -23,7 +38,12 @@ def arange(g: Generator, shape: Shape, axis: int) -> Expr:
     start = start if size > 1 else 0
     if len(shape) > 1:
         text += f"[{', '.join(':' if number == axis else 'None' for number in range(len(shape)))}]"
-    return Expr(Type(I32, tuple(size if number == axis else 1 for number in range(len(shape))), start, start + size - 1), text)
+    return Expr(
+        Type(
+            I32, tuple(size if number == axis else 1 for number in range(len(shape))), start, start + size - 1
+        ),
+        text,
+    )
 
 
 def row_major(shape: Shape) -> Expr:
@@ -33,14 +53,21 @@ def row_major(shape: Shape) -> Expr:
     parts, stride = [], math.prod(shape)
     for axis, size in enumerate(shape):
         stride //= size
-        index = f"[{', '.join(':' if number == axis else 'None' for number in range(len(shape)))}]" if len(shape) > 1 else ""
+        index = (
+            f"[{', '.join(':' if number == axis else 'None' for number in range(len(shape)))}]"
+            if len(shape) > 1
+            else ""
+        )
         parts.append(f"tl.arange(0, {size}){index}" + (f" * {stride}" if stride != 1 else ""))
     text = " + ".join(parts)
-    return Expr(Type(I32, shape, 0, math.prod(shape) - 1), f"({text})" if " * " in text or " + " in text else text)
+    return Expr(
+        Type(I32, shape, 0, math.prod(shape) - 1), f"({text})" if " * " in text or " + " in text else text
+    )
 
 
 def index(g: Generator, shape: Shape, depth: int = 2) -> Expr:
-    """Numbers of elements, as kernels compute them: sums of strided ranges, quotients, remainders, negative ones."""
+    """Numbers of elements, as kernels compute them: sums of strided ranges, quotients, remainders, negative
+    ones."""
     if not shape:
         return g.scalar(-64, 64)
     kind = g.random.random()
@@ -57,7 +84,8 @@ def index(g: Generator, shape: Shape, depth: int = 2) -> Expr:
 
 
 def wrapped(g: Generator, shape: Shape) -> Expr:
-    """Quotients and remainders of numbers that begin below zero, as windows around a place and circular buffers have them."""
+    """Quotients and remainders of numbers that begin below zero, as windows around a place and circular
+    buffers have them."""
     begin = g.pick(-8, -16, -32, -64, -3) if g.chance(0.7) else g.scalar(-64, 16)
     begin = Expr(Type(I32, (), begin, begin), str(begin)) if isinstance(begin, int) else begin
     divisor = g.pick(4, 8, 16, 16, 32, 64, 3)
@@ -102,20 +130,34 @@ def _transformed(g: Generator, a: Expr, shape: Shape) -> Expr:
     t = a.type
     if form in ("//", "%"):
         if g.chance(0.6):
-            a = Expr(Type(I32, shape, t.low - value, t.high - value), "(", a, f" - {value})") if g.chance(0.6) else a
+            a = (
+                Expr(Type(I32, shape, t.low - value, t.high - value), "(", a, f" - {value})")
+                if g.chance(0.6)
+                else a
+            )
         divisor = g.pick(2, 4, 8, 16, 16, 32, 3)
         return quotient(g, a, Expr(Type(I32, (), divisor, divisor), str(divisor)), shape) or a
     if form == "-":
         return _added(a, Expr(Type(I32, (), -value, -value), str(-value)), shape)
     if form == "&":
-        return Expr(Type(I32, shape, 0, value * 2 - 1), "(", a, f" & {value * 2 - 1})") if value & (value - 1) == 0 else a
+        return (
+            Expr(Type(I32, shape, 0, value * 2 - 1), "(", a, f" & {value * 2 - 1})")
+            if value & (value - 1) == 0
+            else a
+        )
     if form in ("^", "|") and t.low >= 0:
-        return Expr(Type(I32, shape, 0, (1 << max(t.high, value).bit_length()) - 1), "(", a, f" {form} {value})")
+        return Expr(
+            Type(I32, shape, 0, (1 << max(t.high, value).bit_length()) - 1), "(", a, f" {form} {value})"
+        )
     if form == ">>":
         amount = g.pick(1, 2, 3)
         return Expr(Type(I32, shape, t.low >> amount, t.high >> amount), "(", a, f" >> {amount})")
     if form == "*":
-        return Expr(Type(I32, shape, t.low * value, t.high * value), "(", a, f" * {value})") if t.high * value < 1 << 20 else a
+        return (
+            Expr(Type(I32, shape, t.low * value, t.high * value), "(", a, f" * {value})")
+            if t.high * value < 1 << 20
+            else a
+        )
     if form == "where":
         mask = condition(g, a, shape)
         other = row_major(shape)
@@ -177,7 +219,12 @@ def addressed(g: Generator, offsets: Expr) -> Expr:
         return offsets
     fitting = [dtype for dtype in INTEGERS if offsets.type.within(dtype.low, dtype.high)]
     dtype = g.pick(I64, *fitting)
-    return Expr(Type(dtype, offsets.type.shape, offsets.type.low, offsets.type.high), "tl.cast(", offsets, f", tl.{dtype.name})")
+    return Expr(
+        Type(dtype, offsets.type.shape, offsets.type.low, offsets.type.high),
+        "tl.cast(",
+        offsets,
+        f", tl.{dtype.name})",
+    )
 
 
 def load(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr:
@@ -255,23 +302,35 @@ def block(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr
         aligned = array if array.hint == ":16" else None
         if aligned is not None:
             name = g.fresh("d")
-            g.add(f"{name} = tl.make_tensor_descriptor({array.name}, {list(sizes)}, {list(strides)}, {list(shape)})")
+            g.add(
+                f"{name} = tl.make_tensor_descriptor({array.name}, {list(sizes)}, {list(strides)}, {list(shape)})"
+            )
             return Expr(type_, f"{name}.load([", *_listed(offsets), "])")
-    if g.chance(0.2) and shape[-1] * dtype.bits >= 128 and max(shape) <= 256 and pitch * dtype.bits % 128 == 0:
+    if (
+        g.chance(0.2)
+        and shape[-1] * dtype.bits >= 128
+        and max(shape) <= 256
+        and pitch * dtype.bits % 128 == 0
+    ):
         made = host_descriptor(g, array, sizes, strides, shape)
         return Expr(type_, f"{made.name}.load([", *_listed(offsets), "])")
     checked = tuple(range(len(shape)))
     order = tuple(reversed(checked))
     name = g.fresh("p")
-    g.add(f"{name} = tl.make_block_ptr({array.name}, {tuple_text(sizes)}, {tuple_text(strides)}, (",
-          *_listed(offsets), f",), {tuple_text(shape)}, {tuple_text(order)})")  # fmt: skip
+    g.add(
+        f"{name} = tl.make_block_ptr({array.name}, {tuple_text(sizes)}, {tuple_text(strides)}, (",
+        *_listed(offsets),
+        f",), {tuple_text(shape)}, {tuple_text(order)})",
+    )
     pointer = name
     if g.chance(0.4):
         pointer = f"tl.advance({name}, {tuple_text([g.random.randint(-9, 20) for _ in shape])})"
     return Expr(type_, f'tl.load({pointer}, boundary_check={tuple_text(checked)}, padding_option="zero")')
 
 
-def host_descriptor(g: Generator, like: Argument, sizes: Sequence[int], strides: Sequence[int], block: Sequence[int]) -> Argument:
+def host_descriptor(
+    g: Generator, like: Argument, sizes: Sequence[int], strides: Sequence[int], block: Sequence[int]
+) -> Argument:
     """A descriptor that the host has made, of an array of its own."""
     name = g.fresh("h")
     companions = [(f"{name}_shape_{axis}", size) for axis, size in enumerate(sizes)]
@@ -328,14 +387,20 @@ def _places(g: Generator, shape: Shape) -> Expr:
     """A place of its own for each element."""
     if len(shape) < 2 or g.chance(0.7):
         found, last = row_major(shape), math.prod(shape) - 1
-        form = g.pick(f"({found} ^ {g.pick(1, 4, 16) & last})", f"({last} - {found})", f"({found} * {g.pick(3, 5, 33)} & {last})")
+        form = g.pick(
+            f"({found} ^ {g.pick(1, 4, 16) & last})",
+            f"({last} - {found})",
+            f"({found} * {g.pick(3, 5, 33)} & {last})",
+        )
         return Expr(found.type, form) if shape and g.chance(0.2) else found
     order = g.random.sample(range(len(shape)), len(shape))
     strides, stride = [0] * len(shape), 1
     for axis in order:
         strides[axis], stride = stride, stride * shape[axis]
-    parts = [f"tl.arange(0, {size})[{', '.join(':' if n == axis else 'None' for n in range(len(shape)))}] * {strides[axis]}"
-             for axis, size in enumerate(shape)]  # fmt: skip
+    parts = [
+        f"tl.arange(0, {size})[{', '.join(':' if n == axis else 'None' for n in range(len(shape)))}] * {strides[axis]}"
+        for axis, size in enumerate(shape)
+    ]
     return Expr(Type(I32, shape, 0, math.prod(shape) - 1), f"({' + '.join(parts)})")
 
 
@@ -347,13 +412,17 @@ def _store_block(g: Generator, output: Argument, value: Expr, base: str) -> None
     bits = value.type.dtype.bits
     if shape[-1] * bits >= 128 and max(shape) <= 256 and output.hint == ":16" and g.chance(0.6):
         name = g.fresh("d")
-        g.add(f"{name} = tl.make_tensor_descriptor({output.name} + {base}, {list(sizes)}, {list(strides)}, {list(shape)})")
+        g.add(
+            f"{name} = tl.make_tensor_descriptor({output.name} + {base}, {list(sizes)}, {list(strides)}, {list(shape)})"
+        )
         g.add(f"{name}.store({[0] * len(shape)}, ", value, ")")
         return
     name = g.fresh("p")
     checked = tuple(range(len(shape)))
-    g.add(f"{name} = tl.make_block_ptr({output.name} + {base}, {tuple_text(sizes)}, {tuple_text(strides)}, "
-          f"{tuple_text([0] * len(shape))}, {tuple_text(shape)}, {tuple_text(checked[::-1])})")  # fmt: skip
+    g.add(
+        f"{name} = tl.make_block_ptr({output.name} + {base}, {tuple_text(sizes)}, {tuple_text(strides)}, "
+        f"{tuple_text([0] * len(shape))}, {tuple_text(shape)}, {tuple_text(checked[::-1])})"
+    )
     g.add(f"tl.store({name}, ", value, f", boundary_check={tuple_text(checked)})")
 
 
@@ -369,7 +438,11 @@ def atomic(g: Generator, depth: int) -> bool:
     size = 64 if shared else max(math.prod(shape), 1) * g.programs
     output = g.output(dtype, size, *((0, 0) if is_any else (low, high)))
     bound = 1 if dtype == F16 else 4
-    value = g.expression(dtype, shape, 2) if is_any else g.whole(dtype, shape, -bound if dtype.is_signed else 0, bound, 1)
+    value = (
+        g.expression(dtype, shape, 2)
+        if is_any
+        else g.whole(dtype, shape, -bound if dtype.is_signed else 0, bound, 1)
+    )
     if shared:
         if dtype.is_float and math.prod(shape) * g.programs * bound * g.trips > dtype.limit // 2:
             value = g.constant(dtype, shape, 0, 0)

@@ -127,7 +127,9 @@ class Program:
 
     def used_arguments(self) -> list[Argument]:
         """The arguments whose names occur."""
-        names = {name for statement in self.statements() for line in statement.heads() for name in words(str(line))}
+        names = {
+            name for statement in self.statements() for line in statement.heads() for name in words(str(line))
+        }
         return [argument for argument in self.arguments if argument.name in names]
 
     def statements(self) -> Iterator[Statement]:

@@ -7,15 +7,38 @@ import math
 from random_programs.generator import Generator, number, producer
 from random_programs.memory import row_major
 from random_programs.nodes import Expr, Helper, Line
-from random_programs.types import BF16, F32, F64, I32, I64, INTEGERS, U32, U64, WHOLE, DType, Type, full, result
+from random_programs.types import (
+    BF16,
+    F32,
+    F64,
+    I32,
+    I64,
+    INTEGERS,
+    U32,
+    U64,
+    WHOLE,
+    DType,
+    Type,
+    full,
+    result,
+)
 
 Shape = tuple[int, ...]
 COMBINES = {
-    "add": "a + b", "mul": "a * b", "xor": "a ^ b", "and": "a & b", "or": "a | b",
-    "max": "tl.where(a > b, a, b)", "min": "tl.minimum(a, b)", "gcd_mask": "(a | b) & 255",
-    "first": "a", "last": "b", "filled": "tl.where(b != 0, b, a)",
-}  # fmt: skip
-"""Associative functions of two numbers; `first`, `last` and `filled`, the last one that is not zero, do not commute."""
+    "add": "a + b",
+    "mul": "a * b",
+    "xor": "a ^ b",
+    "and": "a & b",
+    "or": "a | b",
+    "max": "tl.where(a > b, a, b)",
+    "min": "tl.minimum(a, b)",
+    "gcd_mask": "(a | b) & 255",
+    "first": "a",
+    "last": "b",
+    "filled": "tl.where(b != 0, b, a)",
+}
+"""Associative functions of two numbers; `first`, `last` and `filled`, the last one that is not zero, do not
+commute."""
 
 
 def combine(g: Generator, name: str) -> str:
@@ -28,7 +51,10 @@ def combine(g: Generator, name: str) -> str:
 
 
 PAIRS = {
-    "best": ("tl.where((a > c) | ((a == c) & (b < d)), a, c)", "tl.where((a > c) | ((a == c) & (b < d)), b, d)"),
+    "best": (
+        "tl.where((a > c) | ((a == c) & (b < d)), a, c)",
+        "tl.where((a > c) | ((a == c) & (b < d)), b, d)",
+    ),
     "segments": ("tl.where(d != 0, c, a ^ c)", "b | d"),
     "affine": ("a * c", "b * c + d"),
     "both": ("tl.maximum(a, c)", "b ^ d"),
@@ -41,7 +67,9 @@ def combine_pairs(g: Generator, name: str) -> str:
     function = f"combine_{name}"
     if not any(helper.name == function for helper in g.helpers):
         first, second = PAIRS[name]
-        g.helpers.append(Helper(function, tuple((letter, Type(I32)) for letter in "abcd"), [], Line(f"{first}, {second}")))
+        g.helpers.append(
+            Helper(function, tuple((letter, Type(I32)) for letter in "abcd"), [], Line(f"{first}, {second}"))
+        )
     return function
 
 
@@ -59,7 +87,9 @@ def of_pairs(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | Non
     if name == "both" and dtype not in (I32, I64):
         return None
     verb, end = ("associative_scan", g.pick("", ", reverse=True")) if scans else ("reduce", "")
-    halves = g.unpacked([full(dtype, shape)] * 2, f"tl.{verb}((", a, ", ", b, f"), {axis}, {combine_pairs(g, name)}{end})")
+    halves = g.unpacked(
+        [full(dtype, shape)] * 2, f"tl.{verb}((", a, ", ", b, f"), {axis}, {combine_pairs(g, name)}{end})"
+    )
     return g.pick(*halves)
 
 
@@ -68,7 +98,9 @@ def _sparse(g: Generator, a: Expr) -> Expr:
     numbers = row_major(a.type.shape)
     low, high = min(a.type.low, 0), max(a.type.high, 0)
     zero = number(0, a.type.dtype)
-    return Expr(a.type.ranged(low, high), f"tl.where({numbers} % {g.pick(3, 5, 7, 11)} == 0, ", a, f", {zero})")
+    return Expr(
+        a.type.ranged(low, high), f"tl.where({numbers} % {g.pick(3, 5, 7, 11)} == 0, ", a, f", {zero})"
+    )
 
 
 def _inner(g: Generator, shape: Shape, most: int = 256) -> tuple[int, int, Shape]:
@@ -98,7 +130,9 @@ def reduced(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
             return None
         source = g.number_dtype()
         a = g.expression(source, before, depth)
-        return Expr(Type(I32, shape, 0, size - 1), f"tl.{form}(", a, f", {axis})") if a.type.is_whole else None
+        return (
+            Expr(Type(I32, shape, 0, size - 1), f"tl.{form}(", a, f", {axis})") if a.type.is_whole else None
+        )
     source, back = dtype, ".to(tl.bfloat16)" if dtype == BF16 else ""
     if form == "sum" and dtype in (I32, U32) and g.chance(0.4):
         source = g.pick(*(kind for kind in INTEGERS if _summed(kind) == dtype))
@@ -109,13 +143,19 @@ def reduced(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
     if not a.type.is_whole:
         return None
     if form == "xor_sum":
-        return None if dtype.is_float or dtype.bits < 32 else Expr(full(dtype, shape), "tl.xor_sum(", a, f", {axis})")
+        return (
+            None
+            if dtype.is_float or dtype.bits < 32
+            else Expr(full(dtype, shape), "tl.xor_sum(", a, f", {axis})")
+        )
     if form == "reduce":
         return _custom(g, a, axis, shape, dtype)
     if dtype.bits < 32 and not dtype.is_float and _summed(source) != dtype:
         return None
     found = result(dtype, shape, a.type.low * size, a.type.high * size)
-    if found is None or max(abs(a.type.low), abs(a.type.high)) * size > max(dtype.limit, 1 << 62 if not dtype.is_float else 0):
+    if found is None or max(abs(a.type.low), abs(a.type.high)) * size > max(
+        dtype.limit, 1 << 62 if not dtype.is_float else 0
+    ):
         found = None if dtype.is_float else full(dtype, shape)
     return found and Expr(found, "tl.sum(", a, f", {axis}){back}")
 
@@ -163,7 +203,11 @@ def scanned(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
             return None
         return found and Expr(found, "tl.cumsum(", a, f", {axis}{reverse})")
     name = g.pick(
-        "max", "min" if dtype != BF16 else "max", "first", "filled", *(() if dtype.is_float else ("add", "xor", "or", "mul"))
+        "max",
+        "min" if dtype != BF16 else "max",
+        "first",
+        "filled",
+        *(() if dtype.is_float else ("add", "xor", "or", "mul")),
     )
     found = a.type if name in ("max", "min", "first", "filled") else full(dtype, shape)
     return Expr(found, "tl.associative_scan(", a, f", {axis}, {combine(g, name)}{reverse})")

@@ -18,8 +18,16 @@ _LAUNCH = "# launch: "
 def saved(kernel: Kernel, notes: str = "") -> str:
     """The text of a file; `notes` become comments."""
     arguments = [{**asdict(argument), "dtype": argument.dtype.signature} for argument in kernel.arguments]
-    short = [{key: value for key, value in a.items() if value not in ("", 0, False, ()) or key == "value"} for a in arguments]
-    launch = {"grid": kernel.grid, "num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "seed": kernel.seed}
+    short = [
+        {key: value for key, value in a.items() if value not in ("", 0, False, ()) or key == "value"}
+        for a in arguments
+    ]
+    launch = {
+        "grid": kernel.grid,
+        "num_warps": kernel.num_warps,
+        "num_stages": kernel.num_stages,
+        "seed": kernel.seed,
+    }
     comments = "".join(f"# {line}\n" for line in notes.splitlines())
     return f"{comments}{_LAUNCH}{json.dumps({**launch, 'arguments': short})}\n{kernel.source}"
 

@@ -37,7 +37,9 @@ def permute(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
     a = g.expression(dtype, tuple(before), depth)
     if len(shape) == 2 and order == [1, 0] and g.chance(0.6):
         return Expr(a.type.shaped(*shape), g.pick("tl.trans(", "tl.trans("), a, ")")
-    return Expr(a.type.shaped(*shape), g.pick("tl.permute(", "tl.trans("), a, f", {', '.join(map(str, order))})")
+    return Expr(
+        a.type.shaped(*shape), g.pick("tl.permute(", "tl.trans("), a, f", {', '.join(map(str, order))})"
+    )
 
 
 @producer(1.5)
@@ -96,7 +98,14 @@ def ordered(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
     if not shape or shape[-1] < 2 or dtype.is_fp8:
         return None
     a = g.expression(dtype, shape, depth)
-    if g.chance(0.5) or dtype.is_bool or not a.type.is_whole or math.prod(shape) > 256 or shape[-1] > 64 or dtype.bits == 64:
+    if (
+        g.chance(0.5)
+        or dtype.is_bool
+        or not a.type.is_whole
+        or math.prod(shape) > 256
+        or shape[-1] > 64
+        or dtype.bits == 64
+    ):
         axis = g.random.randrange(len(shape))
         return Expr(a.type, "tl.flip(", a, f", {axis})") if shape[axis] > 1 else None
     return Expr(a.type, "tl.sort(", a, g.pick(")", ", descending=True)", f", {len(shape) - 1})"))
@@ -108,7 +117,13 @@ def gather(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
     if not shape or dtype.is_bool:
         return None
     axis = g.random.randrange(len(shape))
-    size = g.pick(*(1 << n for n in range(8) if (1 << n) * math.prod(shape) // shape[axis] <= max(g.most, math.prod(shape))))
+    size = g.pick(
+        *(
+            1 << n
+            for n in range(8)
+            if (1 << n) * math.prod(shape) // shape[axis] <= max(g.most, math.prod(shape))
+        )
+    )
     a = g.expression(dtype, (*shape[:axis], size, *shape[axis + 1 :]), depth)
     places = g.whole(g.pick(I32, I32, I64, I16) if size <= 128 else I32, shape, 0, size - 1, depth)
     return Expr(a.type.shaped(*shape), "tl.gather(", a, ", ", places, f", {axis})")

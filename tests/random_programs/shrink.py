@@ -1,7 +1,7 @@
 """Makes a program that shows a difference smaller, while it shows the same one.
 
-First the tree: statements go, compound ones give way to what is in them, expressions to constants or to parts of themselves,
-whose ranges keep the program defined.  Then the text: numbers are halved, wherever they stand.
+First the tree: statements go, compound ones give way to what is in them, expressions to constants or to parts
+of themselves, whose ranges keep the program defined.  Then the text: numbers are halved, wherever they stand.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ class _Shrinker:
                     break
                 put(line)
             found = expr_at(line, path)
-            waiting = [(*path, number) for number, part in enumerate(found.parts) if isinstance(part, Expr)] + waiting
+            waiting = [
+                (*path, number) for number, part in enumerate(found.parts) if isinstance(part, Expr)
+            ] + waiting
 
 
 def expr_at(line: Line | Expr, path: Path) -> Expr:
@@ -167,7 +169,8 @@ def replaced(line: Line, path: Path, new: Expr) -> Line:
 
 
 def candidates(value: Expr) -> list[Expr]:
-    """What may stand for an expression: constants, and its parts that have its type and no more values than it."""
+    """What may stand for an expression: constants, and its parts that have its type and no more values than
+    it."""
     t = value.type
     text = str(value)
     found: list[Expr] = []
@@ -185,7 +188,10 @@ def shrink_text(kernel: Kernel, budget: Budget) -> Kernel:
     changed = True
     while changed and not budget.is_over:
         changed = False
-        numbers = sorted({int(text) for text in re.findall(r"(?<![\w.])\d+(?![\w.])", kernel.source)} - {0, 1}, reverse=True)
+        numbers = sorted(
+            {int(text) for text in re.findall(r"(?<![\w.])\d+(?![\w.])", kernel.source)} - {0, 1},
+            reverse=True,
+        )
         for value in numbers:
             text = re.sub(rf"(?<![\w.]){value}(?![\w.])", str(value // 2), kernel.source)
             candidate = replace(kernel, source=text)

@@ -1,4 +1,5 @@
-"""Random programs mean the same to the interpreter as written and after the passes, and to the emulator as PTX.
+"""Random programs mean the same to the interpreter as written and after the passes, and to the emulator as
+PTX.
 
 Few of them here; bench/fuzz_programs.py runs as many as there is time for.
 """

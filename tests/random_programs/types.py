@@ -1,7 +1,8 @@
 """What the generator knows of a value: its element type, shape, and which numbers it may hold.
 
-Results are compared bit for bit, so the generator keeps track of ranges: integers that may divide, index and shift only where
-that is defined, and floats that hold whole numbers small enough that every sum and product of them is exact.
+Results are compared bit for bit, so the generator keeps track of ranges: integers that may divide, index and
+shift only where that is defined, and floats that hold whole numbers small enough that every sum and product
+of them is exact.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class DType:
 
 I1 = DType("int1", "i1", 1, is_signed=False, storage="uint8")
 I8, I16, I32, I64 = (DType(f"int{n}", f"i{n}", n, storage=f"int{n}") for n in (8, 16, 32, 64))
-U8, U16, U32, U64 = (DType(f"uint{n}", f"u{n}", n, is_signed=False, storage=f"uint{n}") for n in (8, 16, 32, 64))
+U8, U16, U32, U64 = (
+    DType(f"uint{n}", f"u{n}", n, is_signed=False, storage=f"uint{n}") for n in (8, 16, 32, 64)
+)
 F16 = DType("float16", "fp16", 16, True, limit=2048, storage="float16")
 BF16 = DType("bfloat16", "bf16", 16, True, limit=256, storage="uint16")
 F32 = DType("float32", "fp32", 32, True, limit=1 << 24, storage="float32")
@@ -89,7 +92,9 @@ class Type:
 
     def fits(self, other: Type) -> bool:
         """Whether a value of this type may stand where one of the other is."""
-        if (self.dtype, self.shape) != (other.dtype, other.shape) or _ORDER.index(self.kind) > _ORDER.index(other.kind):
+        if (self.dtype, self.shape) != (other.dtype, other.shape) or _ORDER.index(self.kind) > _ORDER.index(
+            other.kind
+        ):
             return False
         return not other.is_whole or self.within(other.low, other.high)
 

@@ -1,9 +1,26 @@
-"""Kernels of all kinds with inputs and right answers: the shared test set of interpreter, passes, backend and GPU."""
+"""Kernels of all kinds with inputs and right answers: the shared test set of interpreter, passes, backend and
+GPU."""
 
-from zoo import cases_basic, cases_descriptors, cases_memory, cases_products, cases_tiles, cases_undefined, cases_wrapping
+from zoo import (
+    cases_basic,
+    cases_descriptors,
+    cases_memory,
+    cases_products,
+    cases_tiles,
+    cases_undefined,
+    cases_wrapping,
+)
 from zoo.case import Bits, Case, numbers
 
-_GROUPS = (cases_basic, cases_products, cases_tiles, cases_descriptors, cases_undefined, cases_memory, cases_wrapping)
+_GROUPS = (
+    cases_basic,
+    cases_products,
+    cases_tiles,
+    cases_descriptors,
+    cases_undefined,
+    cases_memory,
+    cases_wrapping,
+)
 CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 
 __all__ = ["CASES", "Bits", "Case", "numbers"]

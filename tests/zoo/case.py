@@ -1,6 +1,7 @@
 """What a case of the zoo is: a kernel, its arguments, and what numpy says they must become.
 
-The same cases run through the interpreter, through every pass, through ptxas for every architecture, and on a GPU.
+The same cases run through the interpreter, through every pass, through ptxas for every architecture, and on a
+GPU.
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ KERNELS = Path(__file__).parent / "kernels"
 SHIPPED = Path(__file__).parent.parent.parent / "kernels"
 
 _TYPE_NAMES = {
-    "float16": "fp16", "float32": "fp32", "float64": "fp64", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1",
-}  # fmt: skip
+    "float16": "fp16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "i1",
+}
 
 
 @dataclass(frozen=True)
@@ -44,8 +55,11 @@ def numbers(array: np.ndarray | Bits) -> np.ndarray:
     bias, mantissa = {"fp8e4nv": (7, 3), "fp8e5": (15, 2)}[array.type_name]
     raw = array.data.astype(np.int64)
     exponent, fraction = (raw & 0x7F) >> mantissa, raw & ((1 << mantissa) - 1)
-    scaled = np.where(exponent == 0, fraction * 2.0 ** (1 - bias - mantissa),
-                      (fraction + (1 << mantissa)) * 2.0 ** (exponent - bias - mantissa))
+    scaled = np.where(
+        exponent == 0,
+        fraction * 2.0 ** (1 - bias - mantissa),
+        (fraction + (1 << mantissa)) * 2.0 ** (exponent - bias - mantissa),
+    )
     return np.where(raw & 0x80, -scaled, scaled)
 
 

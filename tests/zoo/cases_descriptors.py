@@ -9,8 +9,13 @@ from zoo.case import Bits, Case, bf16, numbers
 from zoo.cases_basic import poisoned
 
 FOLDS = {
-    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 
 
 def _array(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | Bits:
@@ -34,11 +39,20 @@ def _fold(kind: str, dtype: str, rows: int, columns: int, tile: tuple[int, int],
         return {"out": right}
 
     return Case(
-        f"fold_{kind}_{dtype}", "descriptors.py", "fold_rows",
-        lambda rng: {"x": _array(rng, dtype, rows, pitch), "out": _array(rng, dtype, tile_m, pitch),
-                     "rows": rows, "columns": columns, "pitch": pitch},
-        expect, {"KIND": kind, "TILE_M": tile_m, "TILE_N": tile_n}, grid=(programs,),
-    )  # fmt: skip
+        f"fold_{kind}_{dtype}",
+        "descriptors.py",
+        "fold_rows",
+        lambda rng: {
+            "x": _array(rng, dtype, rows, pitch),
+            "out": _array(rng, dtype, tile_m, pitch),
+            "rows": rows,
+            "columns": columns,
+            "pitch": pitch,
+        },
+        expect,
+        {"KIND": kind, "TILE_M": tile_m, "TILE_N": tile_n},
+        grid=(programs,),
+    )
 
 
 def _moved(name: str, dtype: str, rows: int, columns: int, left: int, count: int, width: int) -> Case:
@@ -47,8 +61,15 @@ def _moved(name: str, dtype: str, rows: int, columns: int, left: int, count: int
     def make(rng):
         picked = rng.integers(-2, rows + 2, count).astype(np.int32)
         placed = (rng.permutation(rows + 4)[:count] - 2).astype(np.int32)
-        return {"x": _array(rng, dtype, rows, columns), "out": _array(rng, dtype, rows, columns), "source_rows": picked,
-                "target_rows": placed, "rows": rows, "columns": columns, "left": left}  # fmt: skip
+        return {
+            "x": _array(rng, dtype, rows, columns),
+            "out": _array(rng, dtype, rows, columns),
+            "source_rows": picked,
+            "target_rows": placed,
+            "rows": rows,
+            "columns": columns,
+            "left": left,
+        }
 
     def expect(x, out, source_rows, target_rows, **_):
         right = numbers(out)
@@ -71,10 +92,18 @@ def _vector(name: str, dtype: str, size: int, tile: int, programs: int) -> Case:
         return {"out": right}
 
     return Case(
-        name, "descriptors.py", "copy_vector",
-        lambda rng: {"x": _array(rng, dtype, size + 16), "out": poisoned(size + 16, dtype=np.dtype(dtype)), "n": size},
-        expect, {"TILE": tile}, grid=(programs,),
-    )  # fmt: skip
+        name,
+        "descriptors.py",
+        "copy_vector",
+        lambda rng: {
+            "x": _array(rng, dtype, size + 16),
+            "out": poisoned(size + 16, dtype=np.dtype(dtype)),
+            "n": size,
+        },
+        expect,
+        {"TILE": tile},
+        grid=(programs,),
+    )
 
 
 def _matrix(dtype: str, rows: int, columns: int, tile: tuple[int, int], warps: int = 4) -> Case:
@@ -86,19 +115,32 @@ def _matrix(dtype: str, rows: int, columns: int, tile: tuple[int, int], warps: i
         return {"out": right}
 
     return Case(
-        f"copy_{dtype}_{tile[0]}x{tile[1]}", "descriptors.py", "copy_matrix",
-        lambda rng: {"x": _array(rng, dtype, rows, pitch), "out": _array(rng, dtype, rows, pitch), "rows": rows,
-                     "columns": columns, "pitch": pitch},
-        expect, {"TILE_M": tile[0], "TILE_N": tile[1]}, grid=(-(-rows // tile[0]), -(-columns // tile[1])), num_warps=warps,
-    )  # fmt: skip
+        f"copy_{dtype}_{tile[0]}x{tile[1]}",
+        "descriptors.py",
+        "copy_matrix",
+        lambda rng: {
+            "x": _array(rng, dtype, rows, pitch),
+            "out": _array(rng, dtype, rows, pitch),
+            "rows": rows,
+            "columns": columns,
+            "pitch": pitch,
+        },
+        expect,
+        {"TILE_M": tile[0], "TILE_N": tile[1]},
+        grid=(-(-rows // tile[0]), -(-columns // tile[1])),
+        num_warps=warps,
+    )
 
 
 def _blocks(name: str, function: str, dtype: str, shape: tuple[int, ...], constexprs: dict[str, int]) -> Case:
     return Case(
-        name, "descriptors.py", function,
+        name,
+        "descriptors.py",
+        function,
         lambda rng: {"x": _array(rng, dtype, *shape), "out": poisoned(*shape, dtype=np.dtype(dtype))},
-        lambda x, out: {"out": numbers(x)}, dict(zip("ABCDE", shape)) | constexprs,
-    )  # fmt: skip
+        lambda x, out: {"out": numbers(x)},
+        dict(zip("ABCDE", shape)) | constexprs,
+    )
 
 
 def _again(rows: int, columns: int, tile: int) -> Case:
@@ -117,37 +159,64 @@ def _again(rows: int, columns: int, tile: int) -> Case:
                     padded[row : row + tile, column : column + tile] = left
                     total[:, column : min(column + tile, columns)] += left[:, : max(columns - column, 0)]
                 padded[row : row + tile, column + tile : column + 2 * tile] = other
-                total[:, column + tile : min(column + 2 * tile, columns)] += other[:, : max(columns - column - tile, 0)]
+                total[:, column + tile : min(column + 2 * tile, columns)] += other[
+                    :, : max(columns - column - tile, 0)
+                ]
         padded[:tile, :tile] = 0
         right[:, :columns] = padded[:rows, :columns]
         return {"out": right, "sums": total}
 
     return Case(
-        "write_again", "descriptors.py", "write_again",
-        lambda rng: {"x": _array(rng, "float32", rows, pitch), "out": poisoned(rows, pitch),
-                     "sums": _array(rng, "float32", tile, pitch), "rows": rows, "columns": columns, "pitch": pitch},
-        expect, {"TILE": tile},
-    )  # fmt: skip
+        "write_again",
+        "descriptors.py",
+        "write_again",
+        lambda rng: {
+            "x": _array(rng, "float32", rows, pitch),
+            "out": poisoned(rows, pitch),
+            "sums": _array(rng, "float32", tile, pitch),
+            "rows": rows,
+            "columns": columns,
+            "pitch": pitch,
+        },
+        expect,
+        {"TILE": tile},
+    )
 
 
 CASES = [
-    _vector("vector_fp32", "float32", 1008, 128, 2), _vector("vector_int8_long", "int8", 3008, 2048, 1),
-    _vector("vector_fp64_one_tile", "float64", 32, 64, 1), _vector("vector_int16_idle", "int16", 112, 64, 3),
+    _vector("vector_fp32", "float32", 1008, 128, 2),
+    _vector("vector_int8_long", "int8", 3008, 2048, 1),
+    _vector("vector_fp64_one_tile", "float64", 32, 64, 1),
+    _vector("vector_int16_idle", "int16", 112, 64, 3),
     _vector("vector_int16_odd", "int16", 100, 64, 1),
-    _matrix("float16", 300, 48, (256, 64), 8), _matrix("float16", 30, 208, (16, 128)), _matrix("bf16", 520, 48, (512, 32)),
-    _matrix("float32", 9, 1008, (1, 512)), _matrix("float32", 9, 608, (4, 512)), _matrix("int8", 40, 304, (32, 256)),
-    _matrix("int8", 24, 16, (16, 16), 1), _matrix("int16", 40, 48, (16, 32)), _matrix("float64", 30, 48, (16, 32)),
-    _matrix("int64", 17, 16, (8, 4), 2), _matrix("uint8", 12, 48, (4, 64)), _matrix("float16", 30, 50, (32, 64)),
+    _matrix("float16", 300, 48, (256, 64), 8),
+    _matrix("float16", 30, 208, (16, 128)),
+    _matrix("bf16", 520, 48, (512, 32)),
+    _matrix("float32", 9, 1008, (1, 512)),
+    _matrix("float32", 9, 608, (4, 512)),
+    _matrix("int8", 40, 304, (32, 256)),
+    _matrix("int8", 24, 16, (16, 16), 1),
+    _matrix("int16", 40, 48, (16, 32)),
+    _matrix("float64", 30, 48, (16, 32)),
+    _matrix("int64", 17, 16, (8, 4), 2),
+    _matrix("uint8", 12, 48, (4, 64)),
+    _matrix("float16", 30, 50, (32, 64)),
     _blocks("blocks_3d", "copy_3d", "float16", (3, 5, 40), {"a": 2, "b": 4, "c": 32}),
     _blocks("blocks_3d_wide", "copy_3d", "float32", (5, 9, 48), {"a": 4, "b": 8, "c": 64}),
     _blocks("blocks_3d_tall", "copy_3d", "int8", (2, 520, 32), {"a": 2, "b": 512, "c": 32}),
     _blocks("blocks_5d", "copy_5d", "float16", (2, 3, 3, 5, 40), {"TILE": 64}),
     _again(40, 48, 16),
-    _fold("add", "float32", 50, 48, (16, 32)), _fold("add", "float16", 64, 64, (16, 64)),
+    _fold("add", "float32", 50, 48, (16, 32)),
+    _fold("add", "float16", 64, 64, (16, 64)),
     _fold("add", "uint64", 20, 16, (8, 32), 3),
-    _fold("min", "int32", 40, 48, (16, 32)), _fold("max", "uint32", 33, 16, (16, 16)), _fold("max", "int64", 30, 48, (8, 32)),
+    _fold("min", "int32", 40, 48, (16, 32)),
+    _fold("max", "uint32", 33, 16, (16, 16)),
+    _fold("max", "int64", 30, 48, (8, 32)),
     _fold("min", "uint64", 16, 16, (8, 16)),
-    _fold("and", "uint32", 48, 48, (16, 32)), _fold("or", "int32", 20, 9, (4, 8)), _fold("xor", "int64", 32, 32, (16, 16), 1),
-    _moved("rows_fp32", "float32", 40, 48, 8, 16, 32), _moved("rows_fp16_beyond", "float16", 20, 40, 24, 8, 32),
+    _fold("and", "uint32", 48, 48, (16, 32)),
+    _fold("or", "int32", 20, 9, (4, 8)),
+    _fold("xor", "int64", 32, 32, (16, 16), 1),
+    _moved("rows_fp32", "float32", 40, 48, 8, 16, 32),
+    _moved("rows_fp16_beyond", "float16", 20, 40, 24, 8, 32),
     _moved("rows_int32_before", "int32", 12, 16, -8, 16, 16),
 ]

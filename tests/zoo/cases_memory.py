@@ -1,4 +1,5 @@
-"""Cases of loads that a mask cuts within a vector, of all kinds of atomics, and of accumulators that are stored turned around."""
+"""Cases of loads that a mask cuts within a vector, of all kinds of atomics, and of accumulators that are
+stored turned around."""
 
 from __future__ import annotations
 
@@ -9,11 +10,19 @@ from zoo.cases_basic import poisoned, small_integers
 
 def _cut_case(dtype: type, size: int, n: int) -> Case:
     return Case(
-        f"cut_with_others_{np.dtype(dtype).name}_{n}", "elementwise.py", "cut_with_others",
-        lambda rng: {"x": np.arange(1, size + 1).astype(dtype), "filler": -np.arange(1, size + 1).astype(dtype),
-                     "out": poisoned(size, dtype=dtype), "n": n},
-        lambda x, filler, out, n: {"out": np.where(np.arange(size) < n, x, filler)}, {"BLOCK": size}, num_warps=1,
-    )  # fmt: skip
+        f"cut_with_others_{np.dtype(dtype).name}_{n}",
+        "elementwise.py",
+        "cut_with_others",
+        lambda rng: {
+            "x": np.arange(1, size + 1).astype(dtype),
+            "filler": -np.arange(1, size + 1).astype(dtype),
+            "out": poisoned(size, dtype=dtype),
+            "n": n,
+        },
+        lambda x, filler, out, n: {"out": np.where(np.arange(size) < n, x, filler)},
+        {"BLOCK": size},
+        num_warps=1,
+    )
 
 
 def _atomics(x, memory, before):
@@ -26,25 +35,41 @@ def _atomics(x, memory, before):
 
 
 def _atomic_case(dtype: type) -> Case:
-    """Numbers of both signs, or above and below the half of the range; float rows for bits are left as they are."""
+    """Numbers of both signs, or above and below the half of the range; float rows for bits are left as they
+    are."""
     rows = 4 if np.dtype(dtype).kind == "f" else 7
 
     def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
         return small_integers(rng, *shape, dtype=np.int64, low=-100, high=100).astype(dtype)
 
     return Case(
-        f"all_atomics_{np.dtype(dtype).name}", "control.py", "all_atomics",
-        lambda rng: {"x": numbers(rng, 128), "memory": numbers(rng, rows, 128), "before": poisoned(rows, 128, dtype=dtype)},
-        _atomics, {"BLOCK": 128},
-    )  # fmt: skip
+        f"all_atomics_{np.dtype(dtype).name}",
+        "control.py",
+        "all_atomics",
+        lambda rng: {
+            "x": numbers(rng, 128),
+            "memory": numbers(rng, rows, 128),
+            "before": poisoned(rows, 128, dtype=dtype),
+        },
+        _atomics,
+        {"BLOCK": 128},
+    )
 
 
 CASES = [
-    _cut_case(np.float32, 128, 101), _cut_case(np.float16, 256, 99),
+    _cut_case(np.float32, 128, 101),
+    _cut_case(np.float16, 256, 99),
     *(_atomic_case(dtype) for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32)),
-    Case("dot_stored_turned", "products.py", "dot_stored_turned",
-         lambda rng: {"a": small_integers(rng, 64, 32, low=-2, high=3).astype(np.float16),
-                      "b": small_integers(rng, 32, 64, low=-2, high=3).astype(np.float16),
-                      "out": poisoned(64, 64, dtype=np.float16)},
-         lambda a, b, out: {"out": (a.astype(np.float64) @ b.astype(np.float64)).T}, {"M": 64, "N": 64, "K": 32}),
-]  # fmt: skip
+    Case(
+        "dot_stored_turned",
+        "products.py",
+        "dot_stored_turned",
+        lambda rng: {
+            "a": small_integers(rng, 64, 32, low=-2, high=3).astype(np.float16),
+            "b": small_integers(rng, 32, 64, low=-2, high=3).astype(np.float16),
+            "out": poisoned(64, 64, dtype=np.float16),
+        },
+        lambda a, b, out: {"out": (a.astype(np.float64) @ b.astype(np.float64)).T},
+        {"M": 64, "N": 64, "K": 32},
+    ),
+]

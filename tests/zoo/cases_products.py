@@ -15,58 +15,105 @@ def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | B
     if dtype == "bf16":
         return bf16(values)
     if dtype in ("fp8e4nv", "fp8e5"):
-        table = {"fp8e4nv": {-2: 0xC0, -1: 0xB8, 0: 0, 1: 0x38, 2: 0x40}, "fp8e5": {-2: 0xC0, -1: 0xBC, 0: 0, 1: 0x3C, 2: 0x40}}
+        table = {
+            "fp8e4nv": {-2: 0xC0, -1: 0xB8, 0: 0, 1: 0x38, 2: 0x40},
+            "fp8e5": {-2: 0xC0, -1: 0xBC, 0: 0, 1: 0x3C, 2: 0x40},
+        }
         return Bits(np.vectorize(table[dtype].get)(values.astype(int)).astype(np.uint8), dtype)
     return values.astype(dtype)
 
 
 def _tile(
-    name: str, dtype: str, m: int, n: int, k: int, warps: int = 4, precision: str = "tf32", archs=("sm_80", "sm_90")
+    name: str,
+    dtype: str,
+    m: int,
+    n: int,
+    k: int,
+    warps: int = 4,
+    precision: str = "tf32",
+    archs=("sm_80", "sm_90"),
 ) -> Case:
     out_type = {"int8": np.int32, "float64": np.float64}.get(dtype, np.float32)
     return Case(
-        name, "products.py", "dot_tile",
-        lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, k, n), "c": poisoned(m, n, dtype=out_type)},
+        name,
+        "products.py",
+        "dot_tile",
+        lambda rng: {
+            "a": operand(rng, dtype, m, k),
+            "b": operand(rng, dtype, k, n),
+            "c": poisoned(m, n, dtype=out_type),
+        },
         lambda a, b, c: {"c": numbers(a) @ numbers(b)},
-        {"M": m, "N": n, "K": k, "PRECISION": precision}, num_warps=warps, archs=archs,
-    )  # fmt: skip
+        {"M": m, "N": n, "K": k, "PRECISION": precision},
+        num_warps=warps,
+        archs=archs,
+    )
 
 
 def _chain(name: str, dtype: str) -> Case:
     return Case(
-        name, "products.py", "dot_chain",
-        lambda rng: {"a": operand(rng, dtype, 64, 32), "b": operand(rng, dtype, 32, 64), "c": operand(rng, dtype, 64, 32),
-                     "out": poisoned(64, 32, dtype=np.float64 if dtype == "float64" else np.float32)},
-        lambda a, b, c, out: {"out": numbers(a) @ numbers(b) @ numbers(c)}, {"M": 64, "N": 64, "K": 32},
-    )  # fmt: skip
+        name,
+        "products.py",
+        "dot_chain",
+        lambda rng: {
+            "a": operand(rng, dtype, 64, 32),
+            "b": operand(rng, dtype, 32, 64),
+            "c": operand(rng, dtype, 64, 32),
+            "out": poisoned(64, 32, dtype=np.float64 if dtype == "float64" else np.float32),
+        },
+        lambda a, b, c, out: {"out": numbers(a) @ numbers(b) @ numbers(c)},
+        {"M": 64, "N": 64, "K": 32},
+    )
 
 
 def _batch(name: str, dtype: str, b: int, m: int, n: int, k: int, warps: int = 4) -> Case:
     out_type = np.float64 if dtype == "float64" else np.float32
     return Case(
-        name, "products.py", "dot_batch",
-        lambda rng: {"a": operand(rng, dtype, b, m, k), "b": operand(rng, dtype, b, k, n),
-                     "c": poisoned(b, m, n, dtype=out_type)},
-        lambda a, b, c: {"c": numbers(a) @ numbers(b)}, {"B": b, "M": m, "N": n, "K": k}, num_warps=warps,
-    )  # fmt: skip
+        name,
+        "products.py",
+        "dot_batch",
+        lambda rng: {
+            "a": operand(rng, dtype, b, m, k),
+            "b": operand(rng, dtype, b, k, n),
+            "c": poisoned(b, m, n, dtype=out_type),
+        },
+        lambda a, b, c: {"c": numbers(a) @ numbers(b)},
+        {"B": b, "M": m, "N": n, "K": k},
+        num_warps=warps,
+    )
 
 
 def _transposed(name: str, dtype: str) -> Case:
     out_type = np.float64 if dtype == "float64" else np.float32
     return Case(
-        name, "products.py", "dot_transposed",
-        lambda rng: {"a": operand(rng, dtype, 32, 64), "b": operand(rng, dtype, 64, 32), "c": poisoned(64, 64, dtype=out_type)},
-        lambda a, b, c: {"c": numbers(a).T @ numbers(b).T}, {"M": 64, "N": 64, "K": 32},
-    )  # fmt: skip
+        name,
+        "products.py",
+        "dot_transposed",
+        lambda rng: {
+            "a": operand(rng, dtype, 32, 64),
+            "b": operand(rng, dtype, 64, 32),
+            "c": poisoned(64, 64, dtype=out_type),
+        },
+        lambda a, b, c: {"c": numbers(a).T @ numbers(b).T},
+        {"M": 64, "N": 64, "K": 32},
+    )
 
 
 def _add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
     return Case(
-        name, "products.py", "dot_add_rows",
-        lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, n, k), "rows": small_integers(rng, m),
-                     "c": poisoned(m, n), "ldb": k},
-        lambda a, b, rows, **_: {"c": numbers(a) @ numbers(b).T + rows[:, None]}, {"M": m, "N": n, "K": k},
-    )  # fmt: skip
+        name,
+        "products.py",
+        "dot_add_rows",
+        lambda rng: {
+            "a": operand(rng, dtype, m, k),
+            "b": operand(rng, dtype, n, k),
+            "rows": small_integers(rng, m),
+            "c": poisoned(m, n),
+            "ldb": k,
+        },
+        lambda a, b, rows, **_: {"c": numbers(a) @ numbers(b).T + rows[:, None]},
+        {"M": m, "N": n, "K": k},
+    )
 
 
 def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
@@ -75,40 +122,79 @@ def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
         return {"c": product + rows[:m, None], "d": product.T + rows[m:, None]}
 
     return Case(
-        name, "products.py", "two_dots_add_rows",
-        lambda rng: {"a": operand(rng, dtype, m, k), "b": operand(rng, dtype, n, k), "rows": small_integers(rng, m + n),
-                     "c": poisoned(m, n), "d": poisoned(n, m), "ldb": k},
-        expect, {"M": m, "N": n, "K": k},
-    )  # fmt: skip
+        name,
+        "products.py",
+        "two_dots_add_rows",
+        lambda rng: {
+            "a": operand(rng, dtype, m, k),
+            "b": operand(rng, dtype, n, k),
+            "rows": small_integers(rng, m + n),
+            "c": poisoned(m, n),
+            "d": poisoned(n, m),
+            "ldb": k,
+        },
+        expect,
+        {"M": m, "N": n, "K": k},
+    )
 
 
 def _kept(name: str, dtype: str, m: int, n: int, block_k: int, k: int) -> Case:
     return Case(
-        name, "products.py", "dot_kept",
-        lambda rng: {"a": operand(rng, dtype, block_k, m), "b": operand(rng, dtype, n, k), "c": poisoned(m, n), "K": k, "ldb": k},
+        name,
+        "products.py",
+        "dot_kept",
+        lambda rng: {
+            "a": operand(rng, dtype, block_k, m),
+            "b": operand(rng, dtype, n, k),
+            "c": poisoned(m, n),
+            "K": k,
+            "ldb": k,
+        },
         lambda a, b, **_: {"c": numbers(a).T @ numbers(b).reshape(n, -1, block_k).sum(axis=1).T},
         {"M": m, "N": n, "BLOCK_K": block_k},
-    )  # fmt: skip
+    )
 
 
-def _loop(name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0) -> Case:
+def _loop(
+    name: str, dtype: str, m: int, n: int, block_k: int, k: int, warps: int = 4, stages: int = 3, pad: int = 0
+) -> Case:
     out_type = np.float64 if dtype == "float64" else np.float32
 
     def make(rng):
-        return {"a": operand(rng, dtype, m, max(k + pad, 1)), "b": operand(rng, dtype, max(k, 1), n),
-                "c": poisoned(m, n, dtype=out_type), "K": k, "lda": max(k + pad, 1), "ldb": n, "ldc": n}
+        return {
+            "a": operand(rng, dtype, m, max(k + pad, 1)),
+            "b": operand(rng, dtype, max(k, 1), n),
+            "c": poisoned(m, n, dtype=out_type),
+            "K": k,
+            "lda": max(k + pad, 1),
+            "ldb": n,
+            "ldc": n,
+        }
 
     return Case(
-        name, "products.py", "dot_loop", make,
+        name,
+        "products.py",
+        "dot_loop",
+        make,
         lambda a, b, c, K, lda, ldb, ldc: {"c": numbers(a)[:, :K] @ numbers(b)[:K]},
-        {"M": m, "N": n, "BLOCK_K": block_k}, num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+        {"M": m, "N": n, "BLOCK_K": block_k},
+        num_warps=warps,
+        num_stages=stages,
+    )
 
 
 def _attention(
-    name: str, n_ctx: int, head_dim: int, causal: bool, dtype: str, block_m: int, block_n: int, warps: int, stages: int,
+    name: str,
+    n_ctx: int,
+    head_dim: int,
+    causal: bool,
+    dtype: str,
+    block_m: int,
+    block_n: int,
+    warps: int,
+    stages: int,
     **more: int,
-) -> Case:  # fmt: skip
+) -> Case:
     z, h, scale = 2, 2, 0.125
 
     def make(rng):
@@ -117,9 +203,20 @@ def _attention(
             return bf16(values) if dtype == "bf16" else values.astype(np.float16)
 
         out = poisoned(z, h, n_ctx, head_dim, dtype=np.float16)
-        return {"q": tensor(), "k": tensor(), "v": tensor(), "out": bf16(out) if dtype == "bf16" else out,
-                "lse": poisoned(z * h, n_ctx), "sm_scale": scale, "stride_z": h * n_ctx * head_dim,
-                "stride_h": n_ctx * head_dim, "stride_n": head_dim, "n_heads": h, "n_ctx": n_ctx, "n_batch": z}
+        return {
+            "q": tensor(),
+            "k": tensor(),
+            "v": tensor(),
+            "out": bf16(out) if dtype == "bf16" else out,
+            "lse": poisoned(z * h, n_ctx),
+            "sm_scale": scale,
+            "stride_z": h * n_ctx * head_dim,
+            "stride_h": n_ctx * head_dim,
+            "stride_n": head_dim,
+            "n_heads": h,
+            "n_ctx": n_ctx,
+            "n_batch": z,
+        }
 
     def expect(q, k, v, n_ctx, **_):
         scores = numbers(q) @ numbers(k).swapaxes(2, 3) * scale
@@ -128,19 +225,28 @@ def _attention(
         top = scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores - top)
         total = weights.sum(axis=-1, keepdims=True)
-        return {"out": weights / total @ numbers(v), "lse": (top + np.log(total))[..., 0].reshape(z * h, n_ctx)}
+        return {
+            "out": weights / total @ numbers(v),
+            "lse": (top + np.log(total))[..., 0].reshape(z * h, n_ctx),
+        }
 
     return Case(
-        name, "flash_attention.py", "flash_attention_kernel", make, expect,
+        name,
+        "flash_attention.py",
+        "flash_attention_kernel",
+        make,
+        expect,
         {"HEAD_DIM": head_dim, "IS_CAUSAL": causal, "BLOCK_M": block_m, "BLOCK_N": block_n, **more},
-        grid=(3 if more.get("PERSISTENT") else -(-n_ctx // block_m) * z * h,), num_warps=warps, num_stages=stages,
+        grid=(3 if more.get("PERSISTENT") else -(-n_ctx // block_m) * z * h,),
+        num_warps=warps,
+        num_stages=stages,
         tolerance=2e-2 if dtype == "bf16" else 4e-3,
-    )  # fmt: skip
+    )
 
 
 def _attention_steep(name: str, causal: bool) -> Case:
-    """Attention whose later keys are much the larger ones to a few rows of some warps: these follow their maxima in each block of
-    keys, while other rows, and other warps, do not."""
+    """Attention whose later keys are much the larger ones to a few rows of some warps: these follow their
+    maxima in each block of keys, while other rows, and other warps, do not."""
     case, n_ctx = _attention(name, 192, 64, causal, "fp16", 64, 64, 4, 3), 192
 
     def make(rng):
@@ -155,7 +261,8 @@ def _attention_steep(name: str, causal: bool) -> Case:
 
 
 def _attention_infinite(name: str, causal: bool, **more: int) -> Case:
-    """Attention with infinite values in the first key, which every row sees: as many infinities in the result, and no NaN."""
+    """Attention with infinite values in the first key, which every row sees: as many infinities in the
+    result, and no NaN."""
     case = _attention(name, 150, 64, causal, "fp16", 128, 128, 8, 2, **more)
 
     def make(rng):
@@ -166,30 +273,66 @@ def _attention_infinite(name: str, causal: bool, **more: int) -> Case:
     return replace(case, make=make)
 
 
-def _matmul(name: str, dtype: str, m: int, n: int, k: int, blocks: tuple[int, int, int], transposed: bool = False, warps: int = 4,
-            stages: int = 3, a_transposed: bool = False) -> Case:
+def _matmul(
+    name: str,
+    dtype: str,
+    m: int,
+    n: int,
+    k: int,
+    blocks: tuple[int, int, int],
+    transposed: bool = False,
+    warps: int = 4,
+    stages: int = 3,
+    a_transposed: bool = False,
+) -> Case:
     def make(rng):
         a = operand(rng, dtype, *((k, m) if a_transposed else (m, k)))
         b = operand(rng, dtype, *((n, k) if transposed else (k, n)))
         c = poisoned(m, n, dtype=np.float32 if dtype == "float32" else np.float16)
-        return {"a": a, "b": b, "c": bf16(c) if dtype == "bf16" else c, "M": m, "N": n, "K": k,
-                "stride_am": 1 if a_transposed else k, "stride_ak": m if a_transposed else 1,
-                "stride_bk": 1 if transposed else n, "stride_bn": k if transposed else 1,
-                "stride_cm": n, "stride_cn": 1}
+        return {
+            "a": a,
+            "b": b,
+            "c": bf16(c) if dtype == "bf16" else c,
+            "M": m,
+            "N": n,
+            "K": k,
+            "stride_am": 1 if a_transposed else k,
+            "stride_ak": m if a_transposed else 1,
+            "stride_bk": 1 if transposed else n,
+            "stride_bn": k if transposed else 1,
+            "stride_cm": n,
+            "stride_cn": 1,
+        }
 
     return Case(
-        name, "matmul.py", "matmul_kernel", make,
-        lambda a, b, **_: {"c": (numbers(a).T if a_transposed else numbers(a)) @ (numbers(b).T if transposed else numbers(b))},
+        name,
+        "matmul.py",
+        "matmul_kernel",
+        make,
+        lambda a, b, **_: {
+            "c": (numbers(a).T if a_transposed else numbers(a)) @ (numbers(b).T if transposed else numbers(b))
+        },
         {"BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "GROUP_M": 4},
-        grid=(-(-m // blocks[0]) * -(-n // blocks[1]),), num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+        grid=(-(-m // blocks[0]) * -(-n // blocks[1]),),
+        num_warps=warps,
+        num_stages=stages,
+    )
 
 
 def _clustered(
-    name: str, programs: int, size: int, transposed: bool, persistent: bool, columns: int = 208, k: int = 336, stages: int = 4
+    name: str,
+    programs: int,
+    size: int,
+    transposed: bool,
+    persistent: bool,
+    columns: int = 208,
+    k: int = 336,
+    stages: int = 4,
 ) -> Case:
     """Clusters whose programs share the tiles of B; the last one has none of C's rows."""
-    case = _matmul(name, "float16", 64 * (programs - 1) - 8, columns, k, (64, 128, 64), transposed, stages=stages)
+    case = _matmul(
+        name, "float16", 64 * (programs - 1) - 8, columns, k, (64, 128, 64), transposed, stages=stages
+    )
     grid = (2 * size,) if persistent else (programs, -(-columns // 128))
     constexprs = {**case.constexprs, "GROUP_M": 2, "PERSISTENT": persistent, "cluster_size": size}
     return replace(case, constexprs=constexprs, grid=grid, cluster_size=size)
@@ -197,16 +340,26 @@ def _clustered(
 
 def _block_pointers(name: str, m: int, n: int, k: int) -> Case:
     return Case(
-        name, "products.py", "dot_block_pointers",
-        lambda rng: {"a": operand(rng, "float16", m, k), "b": operand(rng, "float16", k, n),
-                     "c": poisoned(m, n, dtype=np.float16), "M": m, "N": n, "K": k},
+        name,
+        "products.py",
+        "dot_block_pointers",
+        lambda rng: {
+            "a": operand(rng, "float16", m, k),
+            "b": operand(rng, "float16", k, n),
+            "c": poisoned(m, n, dtype=np.float16),
+            "M": m,
+            "N": n,
+            "K": k,
+        },
         lambda a, b, **_: {"c": numbers(a) @ numbers(b)},
-        {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}, grid=(-(-m // 64), -(-n // 64)),
-    )  # fmt: skip
+        {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32},
+        grid=(-(-m // 64), -(-n // 64)),
+    )
 
 
 def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int, int, int]) -> Case:
-    """A product of matrices whose rows lie further apart than they are long; what lies between is not touched."""
+    """A product of matrices whose rows lie further apart than they are long; what lies between is not
+    touched."""
     tile_m, tile_n, tile_k = tile
 
     def expect(a, b, c, N, K, **_):
@@ -215,33 +368,73 @@ def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int,
         return {"c": right}
 
     return Case(
-        name, "products.py", "dot_descriptors",
-        lambda rng: {"a": operand(rng, "float16", m, pitch), "b": operand(rng, "float16", n, pitch),
-                     "c": poisoned(m, pitch, dtype=np.float16), "M": m, "N": n, "K": k, "lda": pitch, "ldb": pitch, "ldc": pitch},
-        expect, {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k}, grid=(-(-m // tile_m), -(-n // tile_n)),
-    )  # fmt: skip
+        name,
+        "products.py",
+        "dot_descriptors",
+        lambda rng: {
+            "a": operand(rng, "float16", m, pitch),
+            "b": operand(rng, "float16", n, pitch),
+            "c": poisoned(m, pitch, dtype=np.float16),
+            "M": m,
+            "N": n,
+            "K": k,
+            "lda": pitch,
+            "ldb": pitch,
+            "ldc": pitch,
+        },
+        expect,
+        {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k},
+        grid=(-(-m // tile_m), -(-n // tile_n)),
+    )
 
 
 def _from(name: str, first: int) -> Case:
     return Case(
-        name, "products.py", "dot_from",
-        lambda rng: {"a": operand(rng, "float16", 64, 104), "b": operand(rng, "float16", 64, 104),
-                     "c": poisoned(64, 64, dtype=np.float16), "M": 64, "N": 64, "K": 100, "ld": 104, "first": first},
+        name,
+        "products.py",
+        "dot_from",
+        lambda rng: {
+            "a": operand(rng, "float16", 64, 104),
+            "b": operand(rng, "float16", 64, 104),
+            "c": poisoned(64, 64, dtype=np.float16),
+            "M": 64,
+            "N": 64,
+            "K": 100,
+            "ld": 104,
+            "first": first,
+        },
         lambda a, b, K, **_: {"c": numbers(a)[:, first:K] @ numbers(b)[:, first:K].T},
-        {"TILE": 64, "TILE_K": 32}, num_warps=8,
-    )  # fmt: skip
+        {"TILE": 64, "TILE_K": 32},
+        num_warps=8,
+    )
 
 
-def _specialized(name: str, m: int, n: int, k: int, tile: tuple[int, int, int], programs: int, warps: int, stages: int) -> Case:
+def _specialized(
+    name: str, m: int, n: int, k: int, tile: tuple[int, int, int], programs: int, warps: int, stages: int
+) -> Case:
     """A product by a grid of fewer programs than tiles, or more; a thread of its own does the copies."""
     tile_m, tile_n, tile_k = tile
     return Case(
-        name, "products.py", "dot_specialized",
-        lambda rng: {"a": operand(rng, "float16", m, 8 * -(-k // 8)), "b": operand(rng, "float16", k, n),
-                     "c": poisoned(m, n, dtype=np.float16), "M": m, "N": n, "K": k, "lda": 8 * -(-k // 8), "ldb": n, "ldc": n},
+        name,
+        "products.py",
+        "dot_specialized",
+        lambda rng: {
+            "a": operand(rng, "float16", m, 8 * -(-k // 8)),
+            "b": operand(rng, "float16", k, n),
+            "c": poisoned(m, n, dtype=np.float16),
+            "M": m,
+            "N": n,
+            "K": k,
+            "lda": 8 * -(-k // 8),
+            "ldb": n,
+            "ldc": n,
+        },
         lambda a, b, K, **_: {"c": numbers(a)[:, :K] @ numbers(b)},
-        {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k}, grid=(programs,), num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+        {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k},
+        grid=(programs,),
+        num_warps=warps,
+        num_stages=stages,
+    )
 
 
 def _attention_specialized(rows: int, head: int) -> Case:
@@ -250,11 +443,21 @@ def _attention_specialized(rows: int, head: int) -> Case:
         return {"out": weights / weights.sum(axis=1, keepdims=True) @ numbers(v)}
 
     return Case(
-        "attention_specialized", "products.py", "attention_specialized",
-        lambda rng: {**{name: operand(rng, "float16", rows, head) for name in "qkv"},
-                     "out": poisoned(rows, head, dtype=np.float16), "rows": rows, "pitch": head},
-        expect, {"TILE": 64, "HEAD": head}, grid=(rows // 64,), num_stages=2, tolerance=2e-3,
-    )  # fmt: skip
+        "attention_specialized",
+        "products.py",
+        "attention_specialized",
+        lambda rng: {
+            **{name: operand(rng, "float16", rows, head) for name in "qkv"},
+            "out": poisoned(rows, head, dtype=np.float16),
+            "rows": rows,
+            "pitch": head,
+        },
+        expect,
+        {"TILE": 64, "HEAD": head},
+        grid=(rows // 64,),
+        num_stages=2,
+        tolerance=2e-3,
+    )
 
 
 def _shift(name: str, dtype: str, rows: int, columns: int, pitch: int, up: int, left: int, tile: int) -> Case:
@@ -266,76 +469,175 @@ def _shift(name: str, dtype: str, rows: int, columns: int, pitch: int, up: int, 
         return {"out": right}
 
     return Case(
-        name, "products.py", "descriptor_shift",
-        lambda rng: {"x": small_integers(rng, rows, pitch).astype(dtype), "out": poisoned(rows, pitch, dtype=np.dtype(dtype)),
-                     "rows": rows, "columns": columns, "pitch": pitch, "up": up, "left": left},
-        expect, {"TILE": tile},
-    )  # fmt: skip
+        name,
+        "products.py",
+        "descriptor_shift",
+        lambda rng: {
+            "x": small_integers(rng, rows, pitch).astype(dtype),
+            "out": poisoned(rows, pitch, dtype=np.dtype(dtype)),
+            "rows": rows,
+            "columns": columns,
+            "pitch": pitch,
+            "up": up,
+            "left": left,
+        },
+        expect,
+        {"TILE": tile},
+    )
 
 
 CASES = [
-    _tile("dot_fp16", "float16", 64, 64, 32), _tile("dot_bf16", "bf16", 32, 64, 64, 8), _tile("dot_tf32", "float32", 64, 32, 32),
-    _tile("dot_int8", "int8", 32, 32, 64), _tile("dot_fp16_small", "float16", 16, 16, 16, 1),
-    _tile("dot_fp16_wide", "float16", 16, 256, 64, 8), _tile("dot_fp16_tall", "float16", 256, 16, 16, 4),
-    _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"), _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
-    _tile("dot_ieee_long", "float32", 64, 64, 64, 2, "ieee"), _tile("dot_fp64", "float64", 64, 32, 64),
+    _tile("dot_fp16", "float16", 64, 64, 32),
+    _tile("dot_bf16", "bf16", 32, 64, 64, 8),
+    _tile("dot_tf32", "float32", 64, 32, 32),
+    _tile("dot_int8", "int8", 32, 32, 64),
+    _tile("dot_fp16_small", "float16", 16, 16, 16, 1),
+    _tile("dot_fp16_wide", "float16", 16, 256, 64, 8),
+    _tile("dot_fp16_tall", "float16", 256, 16, 16, 4),
+    _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"),
+    _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
+    _tile("dot_ieee_long", "float32", 64, 64, 64, 2, "ieee"),
+    _tile("dot_fp64", "float64", 64, 32, 64),
     _tile("dot_int8_flat", "int8", 8, 64, 64, 1),
-    _tile("dot_fp8", "fp8e4nv", 32, 32, 64), _tile("dot_fp8_e5m2", "fp8e5", 64, 32, 32),
-    _add_rows("dot_add_rows", "float16", 64, 64, 64), _add_rows("dot_add_rows_tf32", "float32", 64, 16, 64),
-    _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64), _two_dots_add_rows("two_dots_add_rows", "float16", 64, 64, 64),
-    _transposed("dot_transposed", "float16"), _transposed("dot_transposed_fp64", "float64"),
-    _kept("dot_kept_fp8", "fp8e5", 64, 16, 32, 160), _kept("dot_kept_fp16", "float16", 64, 32, 32, 160),
-    *(_loop(f"dot_loop_{k}_stages{stages}", "float16", 64, 64, 32, k, stages=stages)
-      for stages in (1, 2, 3, 4) for k in (0, 32, 64, 100, 256)),
-    _loop("dot_loop_fp64", "float64", 32, 32, 16, 70), _loop("dot_loop_fp64_long", "float64", 32, 64, 32, 70, 2),
-    _loop("dot_loop_tf32", "float32", 64, 32, 32, 160), _loop("dot_loop_bf16_8warps", "bf16", 128, 128, 64, 320, 8, 4),
-    _loop("dot_loop_unaligned", "float16", 32, 64, 32, 70, pad=1), _loop("dot_loop_int_rows", "float16", 16, 64, 64, 256, 4, 4),
-    Case("dot_and_sum_loop", "products.py", "dot_and_sum_loop",
-         lambda rng: {"a": operand(rng, "float16", 64, 256), "b": operand(rng, "float16", 256, 64), "c": poisoned(64, 64),
-                      "sums": poisoned(64), "K": 256, "lda": 256, "ldb": 64, "ldc": 64},
-         lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
-         {"M": 64, "N": 64, "BLOCK_K": 32}),
-    _chain("dot_chain", "float16"), _chain("dot_chain_fp64", "float64"),
-    _batch("dot_batch", "float16", 4, 16, 32, 16), _batch("dot_batch_fp64", "float64", 4, 32, 16, 16, 1),
-    _block_pointers("block_pointers", 128, 128, 64), _block_pointers("block_pointers_ragged", 100, 90, 50),
+    _tile("dot_fp8", "fp8e4nv", 32, 32, 64),
+    _tile("dot_fp8_e5m2", "fp8e5", 64, 32, 32),
+    _add_rows("dot_add_rows", "float16", 64, 64, 64),
+    _add_rows("dot_add_rows_tf32", "float32", 64, 16, 64),
+    _add_rows("dot_add_rows_bf16", "bf16", 128, 32, 64),
+    _two_dots_add_rows("two_dots_add_rows", "float16", 64, 64, 64),
+    _transposed("dot_transposed", "float16"),
+    _transposed("dot_transposed_fp64", "float64"),
+    _kept("dot_kept_fp8", "fp8e5", 64, 16, 32, 160),
+    _kept("dot_kept_fp16", "float16", 64, 32, 32, 160),
+    *(
+        _loop(f"dot_loop_{k}_stages{stages}", "float16", 64, 64, 32, k, stages=stages)
+        for stages in (1, 2, 3, 4)
+        for k in (0, 32, 64, 100, 256)
+    ),
+    _loop("dot_loop_fp64", "float64", 32, 32, 16, 70),
+    _loop("dot_loop_fp64_long", "float64", 32, 64, 32, 70, 2),
+    _loop("dot_loop_tf32", "float32", 64, 32, 32, 160),
+    _loop("dot_loop_bf16_8warps", "bf16", 128, 128, 64, 320, 8, 4),
+    _loop("dot_loop_unaligned", "float16", 32, 64, 32, 70, pad=1),
+    _loop("dot_loop_int_rows", "float16", 16, 64, 64, 256, 4, 4),
+    Case(
+        "dot_and_sum_loop",
+        "products.py",
+        "dot_and_sum_loop",
+        lambda rng: {
+            "a": operand(rng, "float16", 64, 256),
+            "b": operand(rng, "float16", 256, 64),
+            "c": poisoned(64, 64),
+            "sums": poisoned(64),
+            "K": 256,
+            "lda": 256,
+            "ldb": 64,
+            "ldc": 64,
+        },
+        lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
+        {"M": 64, "N": 64, "BLOCK_K": 32},
+    ),
+    _chain("dot_chain", "float16"),
+    _chain("dot_chain_fp64", "float64"),
+    _batch("dot_batch", "float16", 4, 16, 32, 16),
+    _batch("dot_batch_fp64", "float64", 4, 32, 16, 16, 1),
+    _block_pointers("block_pointers", 128, 128, 64),
+    _block_pointers("block_pointers_ragged", 100, 90, 50),
     _descriptors("descriptors", 128, 64, 224, 224, (64, 64, 32)),
     _descriptors("descriptors_ragged", 100, 83, 141, 168, (64, 64, 32)),
     _descriptors("descriptors_odd", 33, 31, 129, 136, (32, 32, 64)),
     _specialized("specialized", 128, 192, 160, (64, 64, 64), 2, 4, 3),
     _specialized("specialized_ragged", 100, 88, 77, (64, 64, 32), 5, 4, 2),
     _specialized("specialized_two_groups", 192, 128, 256, (128, 64, 64), 1, 8, 3),
-    _from("dot_from_4", 4), _from("dot_from_16", 16),
-    Case("dot_of_grids", "products.py", "dot_of_grids",
-         lambda rng: {"a": operand(rng, "float16", 2, 4, 16, 16), "b": operand(rng, "float16", 2, 4, 16, 8),
-                      "c": poisoned(2, 4, 16, 8)},
-         lambda a, b, c: {"c": numbers(a) @ numbers(b)}, {"M": 16, "N": 8, "K": 16}),
-    Case("two_dots_of_types", "products.py", "two_dots_of_types",
-         lambda rng: {"a": operand(rng, "float16", 64, 64), "b": operand(rng, "float16", 32, 64),
-                      "words": operand(rng, "int8", 64, 64), "counts": operand(rng, "int8", 32, 64),
-                      "c": poisoned(64, 32), "d": poisoned(64, 32, dtype=np.int32)},
-         lambda a, b, words, counts, **_: {"c": numbers(a) @ numbers(b).T, "d": numbers(words) @ numbers(counts).T},
-         {"M": 64, "N": 32, "K": 64}),
-    Case("dot_of_written", "products.py", "dot_of_written",
-         lambda rng: {"a": operand(rng, "float16", 64, 192), "b": operand(rng, "float16", 192, 64),
-                      "scratch": poisoned(64, 192, dtype=np.float16), "c": poisoned(64, 64, dtype=np.float16),
-                      "M": 64, "N": 64, "K": 192},
-         lambda a, b, **_: {"scratch": 2 * numbers(a), "c": 2 * numbers(a) @ numbers(b)},
-         {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64}),
-    Case("dot_of_chosen", "products.py", "dot_of_chosen",
-         lambda rng: {"a": operand(rng, "bf16", 32, 32), "b": operand(rng, "bf16", 32, 32), "out": poisoned(32, 32), "n": 300},
-         lambda a, b, n, **_: {"out": numbers(a).reshape(32, 32) @ np.where(
-             np.arange(1024) > n, numbers(b).ravel(), 1).reshape(32, 32)}, {"N": 32}, num_warps=1),
-    Case("dot_and_sum_specialized", "products.py", "dot_and_sum_specialized",
-         lambda rng: {"a": operand(rng, "float16", 64, 320), "b": operand(rng, "float16", 320, 64),
-                      "c": poisoned(64, 64, dtype=np.float16), "sums": poisoned(64), "M": 64, "N": 64, "K": 320},
-         lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
-         {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64}),
+    _from("dot_from_4", 4),
+    _from("dot_from_16", 16),
+    Case(
+        "dot_of_grids",
+        "products.py",
+        "dot_of_grids",
+        lambda rng: {
+            "a": operand(rng, "float16", 2, 4, 16, 16),
+            "b": operand(rng, "float16", 2, 4, 16, 8),
+            "c": poisoned(2, 4, 16, 8),
+        },
+        lambda a, b, c: {"c": numbers(a) @ numbers(b)},
+        {"M": 16, "N": 8, "K": 16},
+    ),
+    Case(
+        "two_dots_of_types",
+        "products.py",
+        "two_dots_of_types",
+        lambda rng: {
+            "a": operand(rng, "float16", 64, 64),
+            "b": operand(rng, "float16", 32, 64),
+            "words": operand(rng, "int8", 64, 64),
+            "counts": operand(rng, "int8", 32, 64),
+            "c": poisoned(64, 32),
+            "d": poisoned(64, 32, dtype=np.int32),
+        },
+        lambda a, b, words, counts, **_: {
+            "c": numbers(a) @ numbers(b).T,
+            "d": numbers(words) @ numbers(counts).T,
+        },
+        {"M": 64, "N": 32, "K": 64},
+    ),
+    Case(
+        "dot_of_written",
+        "products.py",
+        "dot_of_written",
+        lambda rng: {
+            "a": operand(rng, "float16", 64, 192),
+            "b": operand(rng, "float16", 192, 64),
+            "scratch": poisoned(64, 192, dtype=np.float16),
+            "c": poisoned(64, 64, dtype=np.float16),
+            "M": 64,
+            "N": 64,
+            "K": 192,
+        },
+        lambda a, b, **_: {"scratch": 2 * numbers(a), "c": 2 * numbers(a) @ numbers(b)},
+        {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64},
+    ),
+    Case(
+        "dot_of_chosen",
+        "products.py",
+        "dot_of_chosen",
+        lambda rng: {
+            "a": operand(rng, "bf16", 32, 32),
+            "b": operand(rng, "bf16", 32, 32),
+            "out": poisoned(32, 32),
+            "n": 300,
+        },
+        lambda a, b, n, **_: {
+            "out": numbers(a).reshape(32, 32)
+            @ np.where(np.arange(1024) > n, numbers(b).ravel(), 1).reshape(32, 32)
+        },
+        {"N": 32},
+        num_warps=1,
+    ),
+    Case(
+        "dot_and_sum_specialized",
+        "products.py",
+        "dot_and_sum_specialized",
+        lambda rng: {
+            "a": operand(rng, "float16", 64, 320),
+            "b": operand(rng, "float16", 320, 64),
+            "c": poisoned(64, 64, dtype=np.float16),
+            "sums": poisoned(64),
+            "M": 64,
+            "N": 64,
+            "K": 320,
+        },
+        lambda a, b, **_: {"c": numbers(a) @ numbers(b), "sums": numbers(a).sum(axis=1)},
+        {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64},
+    ),
     _attention_specialized(192, 64),
     _shift("descriptor_shift", "float32", 40, 50, 52, -3, 5, 16),
     _shift("descriptor_shift_fp16", "float16", 21, 37, 40, 2, -8, 16),
     _shift("descriptor_shift_int8", "int8", 33, 45, 48, 0, -16, 32),
-    _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)), _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
-    _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)), _matmul("matmul_ragged", "float16", 77, 50, 83, (64, 32, 32)),
+    _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)),
+    _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
+    _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)),
+    _matmul("matmul_ragged", "float16", 77, 50, 83, (64, 32, 32)),
     _matmul("matmul_transposed", "float16", 128, 128, 128, (64, 64, 64), True),
     _matmul("matmul_transposed_tf32", "float32", 70, 64, 48, (64, 64, 16), True, stages=4),
     _matmul("matmul_large_tile", "float16", 256, 256, 192, (128, 128, 64), warps=8),
@@ -348,11 +650,14 @@ CASES = [
     _matmul("matmul_deep_steps", "float16", 128, 128, 512, (64, 64, 128), True, stages=4),
     _matmul("matmul_shallow_steps", "float16", 128, 128, 160, (128, 64, 16), stages=4),
     _matmul("matmul_a_transposed", "float16", 256, 128, 192, (128, 64, 32), a_transposed=True),
-    _matmul("matmul_both_transposed", "bf16", 256, 256, 256, (256, 128, 64), True, warps=8, a_transposed=True),
+    _matmul(
+        "matmul_both_transposed", "bf16", 256, 256, 256, (256, 128, 64), True, warps=8, a_transposed=True
+    ),
     _matmul("matmul_few_rows", "float16", 5, 112, 400, (16, 64, 128), stages=4),
     _matmul("matmul_few_rows_transposed", "bf16", 16, 64, 320, (16, 64, 64), True, stages=4),
     _matmul("matmul_tf32_deep", "float32", 120, 272, 208, (128, 256, 32), warps=8, stages=4),
-    _clustered("matmul_cluster", 4, 2, False, False), _clustered("matmul_cluster_transposed", 4, 4, True, False),
+    _clustered("matmul_cluster", 4, 2, False, False),
+    _clustered("matmul_cluster_transposed", 4, 4, True, False),
     _clustered("matmul_cluster_persistent", 6, 2, True, True),
     _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2),
     _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
@@ -360,6 +665,8 @@ CASES = [
     _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
     _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),
     _attention("attention_persistent", 330, 64, True, "bf16", 128, 64, 8, 2, PERSISTENT=True),
-    _attention_infinite("attention_infinite", False), _attention_infinite("attention_infinite_persistent", True, PERSISTENT=True),
-    _attention_steep("attention_steep", False), _attention_steep("attention_causal_steep", True),
-]  # fmt: skip
+    _attention_infinite("attention_infinite", False),
+    _attention_infinite("attention_infinite_persistent", True, PERSISTENT=True),
+    _attention_steep("attention_steep", False),
+    _attention_steep("attention_causal_steep", True),
+]

@@ -1,4 +1,5 @@
-"""The zoo without a GPU: every case means the right thing as written, after the passes, and assembles for each target."""
+"""The zoo without a GPU: every case means the right thing as written, after the passes, and assembles for
+each target."""
 
 from __future__ import annotations
 
@@ -21,10 +22,16 @@ from kbuild.options import CompileOptions
 def interpret_case(case: Case, passes: Sequence[str], arch: str = "sm_90") -> None:
     """Run a case in the interpreter after some passes, and check what it did."""
     arguments = case.make(np.random.default_rng(2))
-    module = build_module(case.source, case.signature(arguments), case.constexprs, CompileOptions(**case.options(arch)))
+    module = build_module(
+        case.source, case.signature(arguments), case.constexprs, CompileOptions(**case.options(arch))
+    )
     run_pipeline(module, find_target(arch), passes)
     memory: dict[str, Any] = {
-        name: value.data.copy() if isinstance(value, Bits) else value.copy() if isinstance(value, np.ndarray) else value
+        name: value.data.copy()
+        if isinstance(value, Bits)
+        else value.copy()
+        if isinstance(value, np.ndarray)
+        else value
         for name, value in arguments.items()
     }
     run(module, memory, case.grid)
@@ -52,8 +59,11 @@ def test_case_assembles_without_spills(name: str, arch: str) -> None:
     case = CASES[name]
     arguments = case.make(np.random.default_rng(0))
     artifact = kbuild.compile(
-        case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch,
+        case.source,
+        signature=case.signature(arguments),
+        constexprs=case.constexprs,
+        target=arch,
         **case.options(arch),
-    )  # fmt: skip
+    )
     assert artifact.metadata.spill_stores == 0
     assert artifact.asm["cubin"].startswith(b"\x7fELF")

@@ -1,1 +1,2 @@
-"""What is installed: tables of variants, the launcher and the Python module made of them, archives of cubins, and the wheel."""
+"""What is installed: tables of variants, the launcher and the Python module made of them, archives of cubins,
+and the wheel."""

@@ -7,14 +7,14 @@
     40      ...     index: canonical JSON {"entries": [...]}, sorted by key
     ...     ...     blobs; offsets in the index count from here
 
-An entry of the index has `key`, `kind` ("cubin" or "ptx"), `kernel`, `variant`, `arch`, `entry` (the symbol), `shared`
-(bytes), `num_warps` (of a launch), `registers`, and of its blob `offset`, `stored` and `size` (bytes), `compression`, `sha256`
-(of the raw bytes).  The digest of the index, which `write_archive` gives and the package's table repeats, so binds every cubin to
-what it may be launched as.  Equal blobs are stored once.
+An entry of the index has `key`, `kind` ("cubin" or "ptx"), `kernel`, `variant`, `arch`, `entry` (the symbol),
+`shared` (bytes), `num_warps` (of a launch), `registers`, and of its blob `offset`, `stored` and `size`
+(bytes), `compression`, `sha256` (of the raw bytes).  The digest of the index, which `write_archive` gives and
+the package's table repeats, so binds every cubin to what it may be launched as.  Equal blobs are stored once.
 
-Blobs are zlib streams where that makes them smaller, because every Python can read those: zstandard is no part of it
-before 3.14, and some are built without lzma, which would be a third smaller and three times as slow to unpack (1.1 ms
-against 0.35 ms for a cubin of 63 kB, at the first launch of a kernel).
+Blobs are zlib streams where that makes them smaller, because every Python can read those: zstandard is no
+part of it before 3.14, and some are built without lzma, which would be a third smaller and three times as
+slow to unpack (1.1 ms against 0.35 ms for a cubin of 63 kB, at the first launch of a kernel).
 """
 
 from __future__ import annotations
@@ -76,7 +76,13 @@ def encode(entries: Iterable[Entry]) -> bytes:
             blobs += stored
         offset, length, compression = places[sha256]
         facts = {name: value for name, value in asdict(entry).items() if name != "data"}
-        place = {"offset": offset, "stored": length, "size": len(entry.data), "compression": compression, "sha256": sha256}
+        place = {
+            "offset": offset,
+            "stored": length,
+            "size": len(entry.data),
+            "compression": compression,
+            "sha256": sha256,
+        }
         index.append(facts | place)
     text = canonical_json({"entries": index})
     return _PREFIX.pack(MAGIC, len(text), bytes.fromhex(bytes_digest(text))) + text + bytes(blobs)

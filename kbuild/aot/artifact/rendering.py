@@ -1,7 +1,8 @@
-"""How the sources of a package look: the templates, and the filters that put names, literals and expressions into them.
+"""How the sources of a package look: the templates, and the filters that put names, literals and expressions
+into them.
 
-Whatever comes from a manifest enters a file through a filter: identifiers have been checked, everything else is written
-as a literal of the language in question.
+Whatever comes from a manifest enters a file through a filter: identifiers have been checked, everything else
+is written as a literal of the language in question.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from typing import Any
 import jinja2
 
 from kbuild.aot.artifact import selection
-from kbuild.aot.artifact.selection import HINT_1, HINT_16, TENSOR_MAP, TYPE_MASK, TYPES, KernelTable, Parameter, Target
+from kbuild.aot.artifact.selection import (
+    HINT_1,
+    HINT_16,
+    TENSOR_MAP,
+    TYPE_MASK,
+    TYPES,
+    KernelTable,
+    Parameter,
+    Target,
+)
 from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type, fill_of
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
@@ -33,10 +43,24 @@ FILES = {
 """Sources of a package, and what they are rendered from."""
 
 TORCH_DTYPES = {
-    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1", "int8": "i8", "int16": "i16",
-    "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
-    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
-}  # fmt: skip
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+}
 """Attributes of the module torch, and the element types that they stand for."""
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
@@ -64,7 +88,8 @@ class Table:
 
 
 def render(package_dir: Path, table: Table) -> list[Path]:
-    """Writes all sources of the package; files that have the right bytes stay untouched.  Gives all their paths."""
+    """Writes all sources of the package; files that have the right bytes stay untouched.  Gives all their
+    paths."""
     context = _context(table)
     texts = {name: template.render(context) for name, template in templates().items()}
     texts["_selection.py"] = Path(selection.__file__).read_text(encoding="utf-8")
@@ -107,7 +132,9 @@ def _context(table: Table) -> dict[str, Any]:
     """What the templates name."""
     passed_lists: dict[tuple[tuple[int, str], ...], int] = {}
     kernels = [_kernel_context(kernel, passed_lists) for kernel in table.kernels]
-    maps = list(dict.fromkeys(type_ for passed in passed_lists for _, type_ in passed if type_.startswith(TENSOR_MAP)))
+    maps = list(
+        dict.fromkeys(type_ for passed in passed_lists for _, type_ in passed if type_.startswith(TENSOR_MAP))
+    )
     return {
         "package": table.package,
         "version": table.version,
@@ -124,9 +151,14 @@ def _context(table: Table) -> dict[str, Any]:
         "max_passed": max(map(len, passed_lists), default=0) or 1,
         "max_slots": max(len(kernel.parameters) + len(kernel.options) + 2 for kernel in table.kernels),
         "max_facts": max(kernel.fact_count for kernel in table.kernels),
-        "passed_lists": [[_passed_context(place, type_, maps) for place, type_ in passed] for passed in passed_lists],
+        "passed_lists": [
+            [_passed_context(place, type_, maps) for place, type_ in passed] for passed in passed_lists
+        ],
         "maps": [_map_context(text) for text in maps],
-        "max_maps": max((sum(type_.startswith(TENSOR_MAP) for _, type_ in passed) for passed in passed_lists), default=0) or 1,
+        "max_maps": max(
+            (sum(type_.startswith(TENSOR_MAP) for _, type_ in passed) for passed in passed_lists), default=0
+        )
+        or 1,
         "types": list(TYPES.items()),
         "torch_dtypes": [(name, TYPES[type_]) for name, type_ in TORCH_DTYPES.items()],
         "type_mask": TYPE_MASK,
@@ -165,11 +197,16 @@ class _KernelContext:
         return repr(self.table)
 
 
-def _kernel_context(kernel: KernelTable, passed_lists: dict[tuple[tuple[int, str], ...], int]) -> _KernelContext:
+def _kernel_context(
+    kernel: KernelTable, passed_lists: dict[tuple[tuple[int, str], ...], int]
+) -> _KernelContext:
     rows = []
     for row in kernel.rows:
         number = passed_lists.setdefault(row.passed, len(passed_lists))
-        counts = {"passed_count": len(row.passed), "map_count": sum(type_.startswith(TENSOR_MAP) for _, type_ in row.passed)}
+        counts = {
+            "passed_count": len(row.passed),
+            "map_count": sum(type_.startswith(TENSOR_MAP) for _, type_ in row.passed),
+        }
         rows.append({**vars(row), "threads": 32 * row.num_warps, "passed_list": number, **counts})
     return _KernelContext(kernel, rows)
 
@@ -185,20 +222,40 @@ def _map_context(text: str) -> dict[str, Any]:
     element, box, swizzle, *sources = text.removeprefix(TENSOR_MAP).split()
     type_, size = element_type(element)
     # Axes innermost first, as the driver has them; -1 - p for parameter p.
-    base, sizes, strides = ([-1 - int(w[1:]) if w[0] == "#" else int(w) for w in part.split(",")[::-1]] for part in sources)
-    named = {"base": -1 - base[0], "sizes": sizes, "strides": strides, "box": [int(item) for item in box.split("x")[::-1]]}
-    return {**named, "type": type_, "element_bytes": size, "swizzle": SWIZZLES[swizzle], "fill": fill_of(element)}
+    base, sizes, strides = (
+        [-1 - int(w[1:]) if w[0] == "#" else int(w) for w in part.split(",")[::-1]] for part in sources
+    )
+    named = {
+        "base": -1 - base[0],
+        "sizes": sizes,
+        "strides": strides,
+        "box": [int(item) for item in box.split("x")[::-1]],
+    }
+    return {
+        **named,
+        "type": type_,
+        "element_bytes": size,
+        "swizzle": SWIZZLES[swizzle],
+        "fill": fill_of(element),
+    }
 
 
 def c_string(text: str) -> str:
-    """A C string literal: everything but plain ASCII is written as octal escapes, as are `?` (trigraphs), quotes, backslashes."""
+    """A C string literal: everything but plain ASCII is written as octal escapes, as are `?` (trigraphs),
+    quotes, backslashes."""
     plain = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
     return f'"{plain}"'
 
 
 def c_doc(kernel: _KernelContext) -> str:
-    """The doc string of a function in C: a signature that `inspect` reads, and the text, one literal for each line."""
-    text = kernel.table.name + selection.signature(kernel.table).replace("(", "($module, ", 1) + "\n--\n\n" + kernel.doc
+    """The doc string of a function in C: a signature that `inspect` reads, and the text, one literal for each
+    line."""
+    text = (
+        kernel.table.name
+        + selection.signature(kernel.table).replace("(", "($module, ", 1)
+        + "\n--\n\n"
+        + kernel.doc
+    )
     return "\n".join("      " + c_string(line) for line in text.splitlines(keepends=True))
 
 
@@ -231,7 +288,8 @@ def c_grid(text: str, kernel: _KernelContext) -> str:
 
 
 def option_value(value: bool | int | float | str) -> str:
-    """The fields of an OptionValue: text, integer, number, is_float, and the bit of the type that a text names."""
+    """The fields of an OptionValue: text, integer, number, is_float, and the bit of the type that a text
+    names."""
     if isinstance(value, str):
         return f"{c_string(value)}, 0, 0, 0, UINT64_C({TYPES.get(value, 0)})"
     if isinstance(value, float):
@@ -240,14 +298,17 @@ def option_value(value: bool | int | float | str) -> str:
 
 
 def python_doc(text: str, indent: int = 0) -> str:
-    """A doc string literal: on its own lines where the text has none that could end it, an ordinary literal otherwise."""
+    """A doc string literal: on its own lines where the text has none that could end it, an ordinary literal
+    otherwise."""
     if '"""' in text or "\\" in text or text.endswith('"') or not text.replace("\n", "").isprintable():
         return repr(text)
     lines = text.strip().splitlines()
     if len(lines) == 1:
         return f'"""{lines[0]}"""'
     margin = " " * indent
-    return '"""' + "\n".join([lines[0], *(margin + line if line else "" for line in lines[1:]), f'{margin}"""'])
+    return '"""' + "\n".join(
+        [lines[0], *(margin + line if line else "" for line in lines[1:]), f'{margin}"""']
+    )
 
 
 def pyi_parameters(kernel: _KernelContext) -> list[str]:
@@ -256,8 +317,12 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
     annotations = {"stream": "_Stream", "grid": "_Grid"}
     for option in kernel.options:
         names = sorted({type(value).__name__ for value in option.values})
-        annotations[option.name] = " | ".join(names if option.required or option.default >= 0 else ["object", "None"])
-    positional = [f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.table.given]
+        annotations[option.name] = " | ".join(
+            names if option.required or option.default >= 0 else ["object", "None"]
+        )
+    positional = [
+        f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.table.given
+    ]
     return [*positional, *selection.keyword_texts(kernel.table, annotations)]
 
 
@@ -270,7 +335,9 @@ def c_parameter(parameter: Parameter) -> str:
 def kernel_doc(kernel: KernelTable) -> str:
     """The doc string of a function: the author's text, then what the arguments and options take."""
     lines = [kernel.doc.strip() or f"Launch the kernel {kernel.name}.", ""]
-    shapes = {extent[0]: extent[2] for parameter in kernel.parameters if (extent := parameter.extent) is not None}
+    shapes = {
+        extent[0]: extent[2] for parameter in kernel.parameters if (extent := parameter.extent) is not None
+    }
     for index, parameter in enumerate(kernel.given):
         rank = f", {shapes[index]} dimensions, the last one contiguous" if index in shapes else ""
         lines.append(f"{parameter.name}: {_parameter_doc(parameter)}{rank}")
@@ -279,7 +346,9 @@ def kernel_doc(kernel: KernelTable) -> str:
         default = f", by default {option.values[option.default]!r}" if option.default >= 0 else default
         choices = _choices([repr(value) if value == "" else str(value) for value in option.values])
         lines.append(f"{option.name}: {choices}{default}")
-    lines.append("stream: a torch.cuda.Stream or address of a CUstream, by default torch's current one, else the legacy stream")
+    lines.append(
+        "stream: a torch.cuda.Stream or address of a CUstream, by default torch's current one, else the legacy stream"
+    )
     default = f", by default ({', '.join(kernel.grid)})" if kernel.grid else ""
     lines.append(f"grid: programs along each axis{default}")
     return "\n".join(lines) + "\n"

@@ -1,10 +1,10 @@
 """Choosing the row of a kernel's table that a call is launched with, and saying why.
 
-This module is copied as it stands into every package that kbuild makes (as `_selection.py`), so it knows the standard
-library alone.  The launcher does the same in C; the tests hold the two against each other.
+This module is copied as it stands into every package that kbuild makes (as `_selection.py`), so it knows the
+standard library alone.  The launcher does the same in C; the tests hold the two against each other.
 
-A call is reduced to facts: one 64-bit word each for the device's targets, its shared memory, every parameter, option and
-condition.  A row requires bits of each word.  The first row whose bits are all there is taken:
+A call is reduced to facts: one 64-bit word each for the device's targets, its shared memory, every parameter,
+option and condition.  A row requires bits of each word.  The first row whose bits are all there is taken:
 
     fact        bits                                            a row requires
     target      one for each target that runs on the device     its own target's
@@ -22,9 +22,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _TYPE_NAMES = (
-    "i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
-    "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e4b15", "fp8e5b16",
-)  # fmt: skip
+    "i1",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "fp16",
+    "bf16",
+    "fp32",
+    "fp64",
+    "fp8e4nv",
+    "fp8e5",
+    "fp8e4b8",
+    "fp8e4b15",
+    "fp8e5b16",
+)
 TYPES = {name: 1 << bit for bit, name in enumerate(_TYPE_NAMES)}
 """The bit of each element type, by the name Triton's signatures use."""
 TYPE_MASK = (1 << 32) - 1
@@ -35,8 +51,9 @@ HINT_1 = 1 << 61
 HINT_8 = 1 << 60
 """Divisible by 8; what 16 divides has both bits."""
 TENSOR_MAP = "tensormap "
-"""What the type of a passed tensor map begins with; then come element, sizes of the box, bytes of the swizzle, the tensor's
-base, its sizes, and its strides but the last; each is the number of an argument (`#3`) or a number."""
+"""What the type of a passed tensor map begins with; then come element, sizes of the box, bytes of the
+swizzle, the tensor's base, its sizes, and its strides but the last; each is the number of an argument (`#3`)
+or a number."""
 FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
 NO_ROW, AMBIGUOUS = -1, -2
 
@@ -69,8 +86,8 @@ class Parameter:
     grid_only: bool = False
     """Whether the grid alone needs it, so that a call that gives its grid may leave it out."""
     extent: tuple[int, int, int, int] | None = None
-    """Of what is not given but read off a tensor: the tensor's index, the axis, how many there are, and for a stride the bytes
-    of an element, 0 for a size.  Such parameters come last."""
+    """Of what is not given but read off a tensor: the tensor's index, the axis, how many there are, and for a
+    stride the bytes of an element, 0 for a size.  Such parameters come last."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +187,8 @@ def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
     AMBIGUOUS when a later one matches too and differs in the type of an argument whose type is unknown.
     """
     trace = tuple(
-        tuple(i for i, (have, need) in enumerate(zip(facts, row.required)) if have & need != need) for row in kernel.rows
+        tuple(i for i, (have, need) in enumerate(zip(facts, row.required)) if have & need != need)
+        for row in kernel.rows
     )
     matching = [index for index, failed in enumerate(trace) if not failed]
     if not matching:
@@ -197,8 +215,11 @@ def runs_on(target: Target, capability: int) -> bool:
     return capability // 10 == target.capability // 10 and capability >= target.capability
 
 
-def device_facts(kernel: KernelTable, targets: Sequence[Target], capability: int, shared_limit: int) -> tuple[int, int]:
-    """The first two facts: bits of the targets that run on the device, and of the levels of shared memory it has."""
+def device_facts(
+    kernel: KernelTable, targets: Sequence[Target], capability: int, shared_limit: int
+) -> tuple[int, int]:
+    """The first two facts: bits of the targets that run on the device, and of the levels of shared memory it
+    has."""
     runnable = sum(1 << i for i, target in enumerate(targets) if runs_on(target, capability))
     return runnable, sum(1 << i for i, level in enumerate(kernel.levels) if shared_limit >= level)
 
@@ -217,13 +238,15 @@ class Call:
 def explain(kernel: KernelTable, targets: Sequence[Target], call: Call, limit: int | None = None) -> str:
     """Why a row is taken, and which facts fail for the others.
 
-    Rows that are for another device, type or option stand together in one line; the rest have a line each, the nearest
-    `limit` of them where there are more.
+    Rows that are for another device, type or option stand together in one line; the rest have a line each,
+    the nearest `limit` of them where there are more.
     """
     selection = select(kernel, call.facts)
     groups: dict[str, list[int]] = {}
     for index, failed in enumerate(selection.trace):
-        groups.setdefault(_coarse_failure(kernel, targets, call, kernel.rows[index], failed), []).append(index)
+        groups.setdefault(_coarse_failure(kernel, targets, call, kernel.rows[index], failed), []).append(
+            index
+        )
     near = sorted(groups.pop("", []), key=lambda index: len(selection.trace[index]))
     shown = sorted(near if limit is None else near[:limit])
     lines = [f"  {kernel.rows[index].name}: {_verdict(kernel, call, selection, index)}" for index in shown]
@@ -243,7 +266,9 @@ def _verdict(kernel: KernelTable, call: Call, selection: Selection, index: int) 
     return "matches too" if selection.row == AMBIGUOUS else "matches, behind the one taken"
 
 
-def _coarse_failure(kernel: KernelTable, targets: Sequence[Target], call: Call, row: Row, failed: tuple[int, ...]) -> str:
+def _coarse_failure(
+    kernel: KernelTable, targets: Sequence[Target], call: Call, row: Row, failed: tuple[int, ...]
+) -> str:
     """Why a row is out of the question: device, shared memory, options, types; empty if it is not."""
     if FACT_TARGET in failed:
         return f"{targets[row.target].name} does not run on {call.device}"
@@ -254,7 +279,9 @@ def _coarse_failure(kernel: KernelTable, targets: Sequence[Target], call: Call, 
         position = fact - DEVICE_FACTS
         missing = row.required[fact] & ~call.facts[fact]
         if position < len(kernel.parameters):
-            words += _type_failures(kernel.parameters[position], call.arguments[position], missing, call.facts[fact])
+            words += _type_failures(
+                kernel.parameters[position], call.arguments[position], missing, call.facts[fact]
+            )
         elif position - len(kernel.parameters) < len(kernel.options):
             option = kernel.options[position - len(kernel.parameters)]
             wanted = option.values[row.required[fact].bit_length() - 1]
@@ -271,13 +298,21 @@ def _fine_failures(kernel: KernelTable, call: Call, row: Row, failed: tuple[int,
         if position < len(kernel.parameters):
             parameter, argument = kernel.parameters[position], call.arguments[position]
             missing = row.required[fact] & ~call.facts[fact]
-            text = f"the address of {parameter.name}" if parameter.kind == "pointer" else f"{parameter.name} = {argument!s:.30}"
+            text = (
+                f"the address of {parameter.name}"
+                if parameter.kind == "pointer"
+                else f"{parameter.name} = {argument!s:.30}"
+            )
             for hint, names in subjects.items():
                 names += [text] * bool(missing & hint)
         else:
             condition = kernel.conditions[position - len(kernel.parameters) - len(kernel.options)]
-            given = {parameter.name: argument for parameter, argument in zip(kernel.parameters, call.arguments)}
-            values = ", ".join(f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name))
+            given = {
+                parameter.name: argument for parameter, argument in zip(kernel.parameters, call.arguments)
+            }
+            values = ", ".join(
+                f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name)
+            )
             words.append(f"{condition} does not hold ({values})")
     for names, predicate in zip(subjects.values(), ("not divisible by 16", "not divisible by 8", "not 1")):
         words += [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {predicate}"] * bool(names)
@@ -312,7 +347,9 @@ def _type_failures(parameter: Parameter, argument: object, missing: int, fact: i
     if parameter.kind != "pointer":
         return [f"{parameter.name} = {argument!s:.30} does not fit {wanted[0]}"]
     found = [name for name, bit in TYPES.items() if fact & bit]
-    given = found[0] if len(found) == 1 else _type_name(str(getattr(argument, "dtype", type(argument).__name__)))
+    given = (
+        found[0] if len(found) == 1 else _type_name(str(getattr(argument, "dtype", type(argument).__name__)))
+    )
     return [f"{parameter.name} holds {given}, not {wanted[0]}"]
 
 
@@ -343,7 +380,11 @@ def keyword_texts(kernel: KernelTable, annotations: Mapping[str, str]) -> list[s
     def text(name: str, default: str) -> str:
         annotation = annotations.get(name)
         equals = f" = {default}" if annotation else f"={default}"
-        return f"{name}: {annotation}{equals if default else ''}" if annotation else f"{name}{equals if default else ''}"
+        return (
+            f"{name}: {annotation}{equals if default else ''}"
+            if annotation
+            else f"{name}{equals if default else ''}"
+        )
 
     options = [text(option.name, _default_text(option)) for option in kernel.options]
     return ["*", *options, text("stream", "None"), text("grid", "" if not kernel.grid else "None")]

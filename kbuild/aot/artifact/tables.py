@@ -1,4 +1,5 @@
-"""From built variants to the table of a package: every function, its facts, and the rows that dispatch chooses from.
+"""From built variants to the table of a package: every function, its facts, and the rows that dispatch
+chooses from.
 
 `make_table` is pure; rendering.py writes the package's sources around the table.
 """
@@ -24,7 +25,7 @@ from kbuild.aot.artifact.selection import (
     Parameter,
     Row,
     Target,
-)  # fmt: skip
+)
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.descriptors import Extent, expanded
 from kbuild.aot.manifest.expand import Variant
@@ -39,9 +40,23 @@ _MOST_BITS = 60
 """Values of an option, targets of a package, or levels of shared memory: one bit each of a 64-bit fact."""
 _RESERVED_ARGUMENTS = ("stream", "grid", "arch")
 _RESERVED_FUNCTIONS = (
-    "dispatch", "explain", "preload", "is_loaded", "os", "threading", "Path", "annotations", "BUILD_ID", "KERNELS", "ARCHIVES",
-    "MIN_DRIVER",    "LaunchError", "NoVariantError", "ArchiveError", "DriverError",
-)  # fmt: skip
+    "dispatch",
+    "explain",
+    "preload",
+    "is_loaded",
+    "os",
+    "threading",
+    "Path",
+    "annotations",
+    "BUILD_ID",
+    "KERNELS",
+    "ARCHIVES",
+    "MIN_DRIVER",
+    "LaunchError",
+    "NoVariantError",
+    "ArchiveError",
+    "DriverError",
+)
 
 
 @dataclass(frozen=True)
@@ -55,12 +70,18 @@ class Code:
     @property
     def args(self) -> tuple[tuple[str, str], ...]:
         """Run-time arguments with their types and hints; of a tensor descriptor its base."""
-        return tuple((name, type_) for name, type_, extent in expanded(self.variant.signature) if extent is None)
+        return tuple(
+            (name, type_) for name, type_, extent in expanded(self.variant.signature) if extent is None
+        )
 
     @property
     def extents(self) -> tuple[tuple[str, str, Extent], ...]:
         """What the launcher reads off tensors besides: name, type, and which extent it is."""
-        return tuple((name, type_, extent) for name, type_, extent in expanded(self.variant.signature) if extent is not None)
+        return tuple(
+            (name, type_, extent)
+            for name, type_, extent in expanded(self.variant.signature)
+            if extent is not None
+        )
 
     def passed(self, grid_args: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
         """Names and types of the launcher's parameters: arguments, those that the grid alone needs, extents."""
@@ -80,20 +101,25 @@ class Code:
         return tuple(guard.expression for guard in self.variant.guards)
 
 
-def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, Any]]], driver: int = OLDEST_DRIVER) -> Table:
+def make_table(
+    manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, Any]]], driver: int = OLDEST_DRIVER
+) -> Table:
     """The table of a manifest's package.
 
-    `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params` (pairs of name
-    and type that the cubin takes), `shared`, `num_warps`, `warps` (of a launch), `registers`, `sha256`, and where the cubin
-    is: `archive`, `archive_sha256` (of its index), `key`, and `ptx_key` if its PTX is there too; `driver` is the branch of
-    drivers from which on they run.  ManifestError where an expression or a name cannot be said in C and Python.
+    `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params`
+    (pairs of name and type that the cubin takes), `shared`, `num_warps`, `warps` (of a launch), `registers`,
+    `sha256`, and where the cubin is: `archive`, `archive_sha256` (of its index), `key`, and `ptx_key` if its
+    PTX is there too; `driver` is the branch of drivers from which on they run.  ManifestError where an
+    expression or a name cannot be said in C and Python.
     """
     codes: dict[str, list[Code]] = {}
     archives: dict[str, str] = {}
     for variant, facts in rows:
         archives[facts["archive"]] = facts["archive_sha256"]
         forms = [Code(variant, facts, False)] + [Code(variant, facts, True)] * ("ptx_key" in facts)
-        codes.setdefault(variant.kernel, []).extend(code for code in forms if not (code.is_ptx and code.target.exact))
+        codes.setdefault(variant.kernel, []).extend(
+            code for code in forms if not (code.is_ptx and code.target.exact)
+        )
     _check_identifier(manifest.package.name, "package.name")
     targets = tuple(sorted({code.target for own in codes.values() for code in own}, key=_target_order))
     if len(targets) > _MOST_BITS:
@@ -105,7 +131,15 @@ def make_table(manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, An
             kernels.append(replace(_make_kernel(kernel, own, targets), first_row=first_row))
             first_row += len(own)
     package = manifest.package
-    return Table(package.name, package.version, package.summary, targets, tuple(kernels), tuple(sorted(archives.items())), driver)
+    return Table(
+        package.name,
+        package.version,
+        package.summary,
+        targets,
+        tuple(kernels),
+        tuple(sorted(archives.items())),
+        driver,
+    )
 
 
 def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...]) -> KernelTable:
@@ -119,7 +153,9 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...])
         doc=kernel.doc,
         parameters=parameters,
         options=_options(codes, parameters, {axis.name: axis.default for axis in kernel.matrix}, where),
-        conditions=tuple(dict.fromkeys(text for code in codes for text in _conditions(code, parameters, where))),
+        conditions=tuple(
+            dict.fromkeys(text for code in codes for text in _conditions(code, parameters, where))
+        ),
         levels=_levels([code.facts["shared"] for code in codes]),
         grid=tuple(axis.text for axis in grid),
         constants=constants,
@@ -128,14 +164,18 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...])
     )
     rows = tuple(_make_row(table, targets, code, grid_args) for code in _sorted_codes(codes))
     masks = [_union(row.required[DEVICE_FACTS + i] for row in rows) for i in range(len(parameters))]
-    return replace(table, rows=rows, parameters=tuple(replace(p, mask=mask) for p, mask in zip(parameters, masks)))
+    return replace(
+        table, rows=rows, parameters=tuple(replace(p, mask=mask) for p, mask in zip(parameters, masks))
+    )
 
 
 def _sorted_codes(codes: list[Code]) -> list[Code]:
-    """The best code for the device first; for each point of the matrix the most specialised, then configurations as written.
+    """The best code for the device first; for each point of the matrix the most specialised, then
+    configurations as written.
 
-    A configuration may be for weak specialisations alone: standing first, it must not take the calls that a stronger one fits.
-    Whether a variant came out as sm_90 or sm_90a says nothing about which is meant for a call.
+    A configuration may be for weak specialisations alone: standing first, it must not take the calls that a
+    stronger one fits. Whether a variant came out as sm_90 or sm_90a says nothing about which is meant for a
+    call.
     """
     points: dict[object, int] = {}
 
@@ -148,7 +188,9 @@ def _sorted_codes(codes: list[Code]) -> list[Code]:
     return [code for _, code in sorted(enumerate(codes), key=order)]
 
 
-def _parameters(codes: list[Code], grid_args: tuple[tuple[str, str], ...], where: str) -> tuple[Parameter, ...]:
+def _parameters(
+    codes: list[Code], grid_args: tuple[tuple[str, str], ...], where: str
+) -> tuple[Parameter, ...]:
     """The run-time arguments, which all variants of a kernel have in common; masks follow from the rows."""
     rows = [code.passed(grid_args) for code in codes]
     names = [name for name, _ in rows[0]]
@@ -162,7 +204,9 @@ def _parameters(codes: list[Code], grid_args: tuple[tuple[str, str], ...], where
         found = [_split_type(text, f"{where}: args.{name}") for text in column]
         kinds = sorted({kind for kind, _, _ in found})
         if len(kinds) > 1:
-            raise ManifestError(f"{where}: args.{name}: is a {kinds[0]} in one variant and a {kinds[1]} in another")
+            raise ManifestError(
+                f"{where}: args.{name}: is a {kinds[0]} in one variant and a {kinds[1]} in another"
+            )
         types = tuple(dict.fromkeys(type_ for _, type_, _ in found))
         parameters.append(Parameter(name, kinds[0], types, 0, name in dict(grid_args), extents.get(name)))
     return tuple(parameters)
@@ -182,17 +226,22 @@ def _split_type(text: str, where: str) -> tuple[str, str, int]:
 def _options(
     codes: list[Code], parameters: tuple[Parameter, ...], defaults: Mapping[str, Value], where: str
 ) -> tuple[Option, ...]:
-    """The axes of the matrix, as keywords; those with a default, or of types which the arguments imply, may be left out."""
+    """The axes of the matrix, as keywords; those with a default, or of types which the arguments imply, may
+    be left out."""
     options = []
     for name in dict.fromkeys(name for code in codes for name, _ in code.variant.matrix):
         _check_identifier(name, f"{where}: matrix.{name}", _RESERVED_ARGUMENTS)
         if any(parameter.name == name for parameter in parameters):
             raise ManifestError(f"{where}: matrix.{name}: is the name of an argument too")
         given = [dict(code.variant.matrix)[name] for code in codes]
-        values = tuple(value for _, value in dict.fromkeys((type(value), value) for value in given) if value is not None)
+        values = tuple(
+            value for _, value in dict.fromkeys((type(value), value) for value in given) if value is not None
+        )
         if len(values) > _MOST_BITS:
             raise ManifestError(f"{where}: matrix.{name}: has {len(values)} values; {_MOST_BITS} are allowed")
-        default = next((index for index, value in enumerate(values) if is_same(value, defaults.get(name))), -1)
+        default = next(
+            (index for index, value in enumerate(values) if is_same(value, defaults.get(name))), -1
+        )
         options.append(Option(name, values, default < 0 and not _is_implied(name, codes), default))
     return tuple(options)
 
@@ -222,14 +271,18 @@ def _grid(
         raise ManifestError(f"{where}: grid: has {len(texts)} axes; three are allowed")
     known = set.intersection(*(set(_constants(code.variant)) for code in codes))
     names = [*integers, *sorted(known), expressions.NUM_SMS]
-    grid = tuple(expressions.parse(text, names, f"{where}: grid[{index}]") for index, text in enumerate(texts))
+    grid = tuple(
+        expressions.parse(text, names, f"{where}: grid[{index}]") for index, text in enumerate(texts)
+    )
     used = {name for axis in grid for name in axis.names}
     return grid, tuple(sorted((used - set(integers)) & known))
 
 
 def _conditions(code: Code, parameters: tuple[Parameter, ...], where: str) -> tuple[str, ...]:
     """The variant's conditions in their normal form; they name what every call has."""
-    names = [parameter.name for parameter in parameters if _is_countable(parameter) and not parameter.grid_only]
+    names = [
+        parameter.name for parameter in parameters if _is_countable(parameter) and not parameter.grid_only
+    ]
     return tuple(expressions.parse(text, names, f"{where}: when").text for text in code.conditions)
 
 
@@ -249,11 +302,15 @@ def _target_order(target: Target) -> tuple[int, bool, bool]:
     return target.capability, target.exact, target.ptx
 
 
-def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_args: tuple[tuple[str, str], ...]) -> Row:
+def _make_row(
+    table: KernelTable, targets: tuple[Target, ...], code: Code, grid_args: tuple[tuple[str, str], ...]
+) -> Row:
     """One row; the bits that it requires of every fact."""
     variant, facts = code.variant, code.facts
     if facts["num_warps"] != variant.options.num_warps:
-        raise ValueError(f"{variant.name}: compiled for {facts['num_warps']} warps, not {variant.options.num_warps}")
+        raise ValueError(
+            f"{variant.name}: compiled for {facts['num_warps']} warps, not {variant.options.num_warps}"
+        )
     target = targets.index(code.target)
     constants = _constants(variant)
     return Row(
@@ -266,7 +323,11 @@ def _make_row(table: KernelTable, targets: tuple[Target, ...], code: Code, grid_
         shared=facts["shared"],
         num_warps=facts["warps"],
         registers=facts["registers"],
-        required=(1 << target, _required_level(table, facts["shared"]), *_required_of_call(table, code, grid_args)),
+        required=(
+            1 << target,
+            _required_level(table, facts["shared"]),
+            *_required_of_call(table, code, grid_args),
+        ),
         passed=_passed(code, grid_args),
         constants=tuple(constants[name] for name in table.constants),
         cluster_size=variant.options.cluster_size,
@@ -281,7 +342,9 @@ def _required_level(table: KernelTable, shared: int) -> int:
     return 1 << next(i for i, level in enumerate(table.levels) if level >= shared)
 
 
-def _required_of_call(table: KernelTable, code: Code, grid_args: tuple[tuple[str, str], ...]) -> Iterator[int]:
+def _required_of_call(
+    table: KernelTable, code: Code, grid_args: tuple[tuple[str, str], ...]
+) -> Iterator[int]:
     """The bits required of parameters, options and conditions."""
     for name, text in code.passed(grid_args):
         _, type_, hints = _split_type(text, name)
@@ -289,7 +352,9 @@ def _required_of_call(table: KernelTable, code: Code, grid_args: tuple[tuple[str
     matrix = dict(code.variant.matrix)
     for option in table.options:
         value = matrix[option.name]
-        yield sum(1 << i for i, other in enumerate(option.values) if type(other) is type(value) and other == value)
+        yield sum(
+            1 << i for i, other in enumerate(option.values) if type(other) is type(value) and other == value
+        )
     own = _conditions(code, table.parameters, table.name)
     for condition in table.conditions:
         yield int(condition in own)
@@ -299,14 +364,17 @@ def _row_name(code: Code) -> str:
     """What tells the row from others, for people."""
     variant = code.variant
     values = [f"{name}={value}" for name, value in variant.values.items() if value is not None]
-    hinted = {hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")}
+    hinted = {
+        hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")
+    }
     hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]
     return " ".join([code.target.name, *values, *variant.options.words, *hints, *conditions])
 
 
 def _passed(code: Code, grid_args: tuple[tuple[str, str], ...]) -> tuple[tuple[int, str], ...]:
-    """What the cubin takes, by its own account; for what is no argument of the kernel's it gets a null pointer."""
+    """What the cubin takes, by its own account; for what is no argument of the kernel's it gets a null
+    pointer."""
     places = {name: index for index, (name, _) in enumerate(code.passed(grid_args))}
     return tuple((places.get(name, -1), _passed_type(type_, places)) for name, type_ in code.facts["params"])
 
@@ -327,7 +395,9 @@ def _check_identifier(name: str, where: str, reserved: tuple[str, ...] = ()) -> 
     if not IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or name.startswith("__"):
         raise ManifestError(f'{where}: "{name[:140]}" is not a name that Python and C allow')
     if name in reserved:
-        raise ManifestError(f'{where}: "{name}" is a name that the package needs itself', hint="choose another name")
+        raise ManifestError(
+            f'{where}: "{name}" is a name that the package needs itself', hint="choose another name"
+        )
 
 
 def _union(words: Iterable[int]) -> int:

@@ -1,7 +1,7 @@
 """Writes wheels: the same bytes for the same files, whatever the day, the user and the directory.
 
-A wheel is a zip archive in the one form that all installers read alike: sorted names, fixed times and modes, no data
-descriptors, no duplicate names, RECORD last.
+A wheel is a zip archive in the one form that all installers read alike: sorted names, fixed times and modes,
+no data descriptors, no duplicate names, RECORD last.
 """
 
 from __future__ import annotations
@@ -35,18 +35,23 @@ def make_wheel(
 ) -> tuple[str, bytes]:
     """The name and the bytes of the wheel with these files (paths with /, contents).
 
-    `epoch` is SOURCE_DATE_EPOCH, seconds since 1970, for the times in the archive; 1980 when None.  `driver` is the branch of
-    drivers from which on the cubins run; the wheel says so unless it is 0.
+    `epoch` is SOURCE_DATE_EPOCH, seconds since 1970, for the times in the archive; 1980 when None.  `driver`
+    is the branch of drivers from which on the cubins run; the wheel says so unless it is 0.
     """
     distribution = canonicalize_name(package.name).replace("-", "_")
     tag = f"cp310-abi3-{platform}"
     info = f"{distribution}-{package.version}.dist-info"
     wheel = f"Wheel-Version: 1.0\nGenerator: kbuild\nRoot-Is-Purelib: false\nTag: {tag}\n"
-    entries = dict(files) | {f"{info}/METADATA": _metadata(package, driver).encode(), f"{info}/WHEEL": wheel.encode()}
+    entries = dict(files) | {
+        f"{info}/METADATA": _metadata(package, driver).encode(),
+        f"{info}/WHEEL": wheel.encode(),
+    }
     for name in entries:
         if name.startswith("/") or "\\" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} is no name for a file in a wheel")
-    record = "".join(f"{name},sha256={_record_digest(data)},{len(data)}\n" for name, data in sorted(entries.items()))
+    record = "".join(
+        f"{name},sha256={_record_digest(data)},{len(data)}\n" for name, data in sorted(entries.items())
+    )
     ordered = [*sorted(entries.items()), (f"{info}/RECORD", (record + f"{info}/RECORD,,\n").encode())]
     return f"{distribution}-{package.version}-{tag}.whl", _zip(ordered, epoch)
 
@@ -56,13 +61,19 @@ def _metadata(package: Package, driver: int) -> str:
     lines += [f"Summary: {package.summary}"] if package.summary else []
     lines += [f"License-Expression: {package.license}"] if package.license else []
     lines += ["Requires-Python: >=3.10"]
-    lines += [f"Requires-External: nvidia-driver (>={driver})", "Description-Content-Type: text/plain"] if driver else []
+    lines += (
+        [f"Requires-External: nvidia-driver (>={driver})", "Description-Content-Type: text/plain"]
+        if driver
+        else []
+    )
     return "\n".join(lines) + "\n" + (f"\n{requirements(package, driver)}\n" if driver else "")
 
 
 def requirements(package: Package, driver: int) -> str:
     """What the users of a package need, in a sentence."""
-    archs = " or ".join(f"{arch}, and newer GPUs" if arch in package.ptx_archs else arch for arch in package.archs)
+    archs = " or ".join(
+        f"{arch}, and newer GPUs" if arch in package.ptx_archs else arch for arch in package.archs
+    )
     cuda = ptxas_wheels.cuda_of(driver)
     shown = f" (CUDA {cuda // 1000}.{cuda % 1000 // 10})" if cuda else ""
     return f"Needs an NVIDIA GPU ({archs}) with a driver {driver} or newer{shown}, and neither CUDA's toolkit nor a compiler."
@@ -87,7 +98,8 @@ def _zip(entries: Iterable[tuple[str, bytes]], epoch: int | None) -> bytes:
 
 
 def platform_tag(launcher: bytes) -> str:
-    """The platform tag of a wheel with this shared object: manylinux if nothing in it asks for more, linux otherwise."""
+    """The platform tag of a wheel with this shared object: manylinux if nothing in it asks for more, linux
+    otherwise."""
     tags = list(platform_tags())
     plain = next(tag for tag in tags if tag.startswith("linux_"))
     minor = max([_OLDEST_GLIBC] + [int(found) for found in re.findall(rb"GLIBC_2\.(\d+)", launcher)])
@@ -114,6 +126,7 @@ def needed_libraries(data: bytes) -> set[bytes]:
 
 
 def read_tree(root: Path, patterns: Iterable[str], base: Path | None = None) -> dict[str, bytes]:
-    """The files under a directory that match one of the patterns, by their path from `base`, or the directory's parent."""
+    """The files under a directory that match one of the patterns, by their path from `base`, or the
+    directory's parent."""
     found = {file for pattern in patterns for file in root.rglob(pattern) if file.is_file()}
     return {file.relative_to(base or root.parent).as_posix(): file.read_bytes() for file in sorted(found)}

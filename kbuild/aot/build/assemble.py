@@ -13,7 +13,15 @@ from kbuild.aot.artifact import rendering, tables, wheel
 from kbuild.aot.artifact.archive import Entry, write_archive
 from kbuild.aot.build import records
 from kbuild.aot.build.launcher import build_launcher
-from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_JOB, LAUNCHER_RECORD, WHEEL, Job, made_of, manifest_digest
+from kbuild.aot.build.plan import (
+    LAUNCHER,
+    LAUNCHER_JOB,
+    LAUNCHER_RECORD,
+    WHEEL,
+    Job,
+    made_of,
+    manifest_digest,
+)
 from kbuild.aot.identity import bytes_digest
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import Variant
@@ -63,11 +71,14 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     return path
 
 
-def write_archives(directory: Path, manifest: Manifest, built: Sequence[Built]) -> list[tuple[Variant, dict[str, Any]]]:
-    """Writes `<arch>.kbz` for each architecture; gives the variants with their facts, which say where the code is.
+def write_archives(
+    directory: Path, manifest: Manifest, built: Sequence[Built]
+) -> list[tuple[Variant, dict[str, Any]]]:
+    """Writes `<arch>.kbz` for each architecture; gives the variants with their facts, which say where the
+    code is.
 
-    Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index), `key`, and
-    `ptx_key` where the PTX is shipped too; `params` have the types of the signature.
+    Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index),
+    `key`, and `ptx_key` where the PTX is shipped too; `params` have the types of the signature.
     """
     places: dict[str, dict[str, Any]] = {}
     for arch in manifest.package.archs:
@@ -75,7 +86,10 @@ def write_archives(directory: Path, manifest: Manifest, built: Sequence[Built]) 
         if chosen:
             with_ptx = arch in manifest.package.ptx_archs
             entries = [entry for one in chosen for entry in _entries(one, with_ptx)]
-            places[arch] = {"archive": arch, "archive_sha256": write_archive(directory / f"{arch}.kbz", entries)}
+            places[arch] = {
+                "archive": arch,
+                "archive_sha256": write_archive(directory / f"{arch}.kbz", entries),
+            }
     rows: list[tuple[Variant, dict[str, Any]]] = []
     for one in built:
         variant = one.job.variant
@@ -113,9 +127,13 @@ def _entries(built: Built, with_ptx: bool) -> list[Entry]:
 
     def entry(name: str, kind: str, data: bytes) -> Entry:
         launch = {"shared": facts["shared"], "num_warps": facts["warps"], "registers": facts["registers"]}
-        return Entry(name, kind, variant.kernel, str(variant), facts["arch"], facts["entry"], **launch, data=data)
+        return Entry(
+            name, kind, variant.kernel, str(variant), facts["arch"], facts["entry"], **launch, data=data
+        )
 
-    return [entry(key(built), "cubin", built.cubin)] + [entry(f"{key(built)}.ptx", "ptx", built.ptx)] * with_ptx
+    return [entry(key(built), "cubin", built.cubin)] + [
+        entry(f"{key(built)}.ptx", "ptx", built.ptx)
+    ] * with_ptx
 
 
 def _records(build: Path, jobs: Sequence[str]) -> list[bytes]:
@@ -128,7 +146,10 @@ def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str,
     """The record of a job, and its files; ToolError unless they are what it made."""
     found = records.read(build, record, bytes_digest((build / job).read_bytes()))
     if found is None:
-        raise ToolError(f"build/{record}: this, or what it is the record of, is not what was made", hint="run kbuild build again")
+        raise ToolError(
+            f"build/{record}: this, or what it is the record of, is not what was made",
+            hint="run kbuild build again",
+        )
     return found
 
 

@@ -3,8 +3,9 @@
     <root>/entries/ab/abcdef...   one file per entry: magic, sha256 of the rest, JSON header with the key, parts
     <root>/tmp/                   entries being written; they move to their place in one step
 
-Every read checks the digest and the key, so a truncated, swapped or flipped entry counts as absent; that is why writing
-needs no fsync.  Nothing here raises on a broken, full or read-only directory: the build then goes on uncached.
+Every read checks the digest and the key, so a truncated, swapped or flipped entry counts as absent; that is
+why writing needs no fsync.  Nothing here raises on a broken, full or read-only directory: the build then goes
+on uncached.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One step of a build: hands the job on standard input to the build's server and waits for the exit code.
 
-Run as `python -S -I client.py < job` in the build directory, a hundred times per build, so it imports nothing that Python
-has not loaded already: `_socket` is the part of `socket` that is built in, and loads in a twentieth of its time.
-`client.c` does the same where there is a C compiler and much to do.
+Run as `python -S -I client.py < job` in the build directory, a hundred times per build, so it imports nothing
+that Python has not loaded already: `_socket` is the part of `socket` that is built in, and loads in a
+twentieth of its time. `client.c` does the same where there is a C compiler and much to do.
 """
 
 import os

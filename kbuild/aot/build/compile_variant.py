@@ -1,5 +1,6 @@
-"""Compiles one variant: writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, which is their record
-(`records.py`), from the cache if they are there.  Nothing is imported here that a cache hit does without.
+"""Compiles one variant: writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, which is
+their record (`records.py`), from the cache if they are there.  Nothing is imported here that a cache hit does
+without.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _CUBIN_MAGIC = b"\x7fELF\x02\x01"
 def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     """Makes the files of one job in the build directory; says whether they came from the cache.
 
-    The current directory has to be the project's, so that its files are called in messages, and in line information, as
-    the manifest calls them.
+    The current directory has to be the project's, so that its files are called in messages, and in line
+    information, as the manifest calls them.
     """
     cache = Cache(Path(settings["cache"]) if settings.get("cache") else None)
     parts = cache.get(job.identity)
@@ -33,8 +34,11 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
         parts = _compile(job, settings)
         cache.put(job.identity, parts)
     facts = json.loads(parts["facts"])
-    if settings.get("strict") and facts["serialized"]:  # From the cache, for the compiler makes no such thing then.
-        raise ErrorGroup(CompileError(text, hint="without --strict this is a warning") for text in facts["serialized"])
+    # From the cache, for the compiler makes no such thing then.
+    if settings.get("strict") and facts["serialized"]:
+        raise ErrorGroup(
+            CompileError(text, hint="without --strict this is a warning") for text in facts["serialized"]
+        )
     if job.variant.options.launch_pdl and not facts["waits_for_launches"]:
         raise CompileError(
             f"{job.variant.kernel}: launch_pdl, but {job.function} never waits for the launch before it, whose results it would "

@@ -1,8 +1,9 @@
 """Compiling a package's launcher to one shared library that any CPython from 3.10 on loads.
 
-The launcher proper, `launcher.c` among the templates, is the same for all packages: a build compiles it beside the kernels.
-What a package adds, `launcher_tables.c`, needs the facts of all cubins, and so comes last; it is short.
-The library is linked against the C library alone: Python's functions come from the process, the driver's by dlopen.
+The launcher proper, `launcher.c` among the templates, is the same for all packages: a build compiles it
+beside the kernels. What a package adds, `launcher_tables.c`, needs the facts of all cubins, and so comes
+last; it is short. The library is linked against the C library alone: Python's functions come from the
+process, the driver's by dlopen.
 """
 
 from __future__ import annotations
@@ -23,11 +24,19 @@ from kbuild.errors import ToolError
 LIBRARY = "_launcher.abi3.so"
 TABLES = "launcher_tables.c"
 
-# At -O2 the launcher takes 0.25 s more to compile, and a launch with ten parameters 0.01 of 3.2 microseconds less.
+# At -O2 the launcher takes 0.25 s more to compile, and a launch with ten parameters 0.01 of 3.2 microseconds
+# less.
 _FLAGS = (
-    "-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra",
-    "-fvisibility=hidden", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2",
-)  # fmt: skip
+    "-std=gnu11",
+    "-O1",
+    "-fPIC",
+    "-Wall",
+    "-Wextra",
+    "-fvisibility=hidden",
+    "-fstack-protector-strong",
+    "-U_FORTIFY_SOURCE",
+    "-D_FORTIFY_SOURCE=2",
+)
 _LINK_FLAGS = ("-shared", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--build-id=none", "-s")
 
 
@@ -35,17 +44,30 @@ def python_headers() -> str:
     """The directory with Python.h; ToolError where there is none."""
     include = sysconfig.get_path("include")
     if not Path(include, "Python.h").exists():
-        raise ToolError(f"Python.h is not in {include}", hint="install Python's headers (python3-dev on Debian and Ubuntu)")
+        raise ToolError(
+            f"Python.h is not in {include}",
+            hint="install Python's headers (python3-dev on Debian and Ubuntu)",
+        )
     return include
 
 
 def core_command(cc: Sequence[str], output: str) -> list[str]:
-    """The command that compiles the launcher proper, its output last; ToolError where Python's headers are missing."""
-    return [*cc, *_FLAGS, f"-I{python_headers()}", "-c", str(templates_directory() / "launcher.c"), "-o", output]
+    """The command that compiles the launcher proper, its output last; ToolError where Python's headers are
+    missing."""
+    return [
+        *cc,
+        *_FLAGS,
+        f"-I{python_headers()}",
+        "-c",
+        str(templates_directory() / "launcher.c"),
+        "-o",
+        output,
+    ]
 
 
 def compile_launcher(job: bytes, command: Sequence[str]) -> None:
-    """The step of a build, in its directory, that compiles the launcher proper by a command of `core_command`."""
+    """The step of a build, in its directory, that compiles the launcher proper by a command of
+    `core_command`."""
     with tempfile.TemporaryDirectory(prefix=".launcher-", dir=Path(LAUNCHER).parent) as folder:
         made = Path(folder, "launcher.o")
         toolchain.run([*command[:-1], str(made)], Path())
@@ -57,14 +79,27 @@ def link_command(cc: Sequence[str], core: str, output: str) -> list[str]:
 
     Relative names keep the library the same everywhere; `core` is the launcher's object file.
     """
-    return [*cc, *_FLAGS, *_LINK_FLAGS, f"-I{templates_directory()}", TABLES, core, "-o", output, "-ldl", "-lpthread"]
+    return [
+        *cc,
+        *_FLAGS,
+        *_LINK_FLAGS,
+        f"-I{templates_directory()}",
+        TABLES,
+        core,
+        "-o",
+        output,
+        "-ldl",
+        "-lpthread",
+    ]
 
 
 def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",), core: Path | None = None) -> Path:
-    """Make `_launcher.abi3.so` in a package's directory from the `launcher_tables.c` there, and give its path.
+    """Make `_launcher.abi3.so` in a package's directory from the `launcher_tables.c` there, and give its
+    path.
 
-    `cc` is the compiler with arguments that come before all others, `core` the launcher's object file, which is compiled
-    first if there is none.  ToolError where the compiler or Python's headers are missing, or the compiler fails.
+    `cc` is the compiler with arguments that come before all others, `core` the launcher's object file, which
+    is compiled first if there is none.  ToolError where the compiler or Python's headers are missing, or the
+    compiler fails.
     """
     library = package_dir / LIBRARY
     with tempfile.TemporaryDirectory(prefix=".launcher-", dir=package_dir) as folder:

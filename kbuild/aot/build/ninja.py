@@ -91,8 +91,8 @@ def run(
 ) -> Outcome:
     """Runs ninja in the build directory until all targets are made or a step fails.
 
-    `jobs` 0 leaves the number to ninja.  `inherit` are file descriptors that ninja keeps open: a lock is so held until
-    the last process of the build ends.  If this one is killed, ninja ends its steps and itself.
+    `jobs` 0 leaves the number to ninja.  `inherit` are file descriptors that ninja keeps open: a lock is so
+    held until the last process of the build ends.  If this one is killed, ninja ends its steps and itself.
     """
     command = [
         ninja,
@@ -131,7 +131,8 @@ def run(
 
 @contextmanager
 def _life() -> Iterator[int]:
-    """The end for reading of a pipe into which only this process could write: it closes when this process ends in any way."""
+    """The end for reading of a pipe into which only this process could write: it closes when this process
+    ends in any way."""
     reading, writing = os.pipe()
     try:
         yield reading
@@ -142,7 +143,9 @@ def _life() -> Iterator[int]:
 
 def _bind(process: int, life: int) -> None:
     """Has the kernel interrupt ninja, which has the pipe open too, when the pipe closes at its other end."""
-    with suppress(OSError):  # Where that cannot be had, the steps of a build that was killed work on to their end.
+    with suppress(
+        OSError
+    ):  # Where that cannot be had, the steps of a build that was killed work on to their end.
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGTERM)
         fcntl.fcntl(life, fcntl.F_SETOWN, process)
         fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC)
@@ -197,4 +200,6 @@ class _Reader:
 
     def outcome(self, code: int) -> Outcome:
         self._end_failure()
-        return Outcome(code, tuple(self._steps), tuple(self._printed), tuple(self._failures), "\n".join(self._own))
+        return Outcome(
+            code, tuple(self._steps), tuple(self._printed), tuple(self._failures), "\n".join(self._own)
+        )

@@ -1,7 +1,7 @@
 """What a build does, as values: jobs for the variants, and the edges of the graph that ninja runs.
 
-Planning is pure.  A job's file carries the identity of its cubin, and is the only input of its edge: what does not change
-the identity, a comment for one, leaves the file as it is, and ninja has nothing to do.
+Planning is pure.  A job's file carries the identity of its cubin, and is the only input of its edge: what
+does not change the identity, a comment for one, leaves the file as it is, and ninja has nothing to do.
 """
 
 from __future__ import annotations
@@ -64,8 +64,17 @@ class Job:
 
     def encode(self) -> bytes:
         """The job as canonical JSON."""
-        fields = {"variant": str(self.variant), "source": self.source, "function": self.function, "identity": self.identity}
-        rest = {"constexprs": self.constexprs, "source_digest": self.source_digest, "options": self.variant.options.requested()}
+        fields = {
+            "variant": str(self.variant),
+            "source": self.source,
+            "function": self.function,
+            "identity": self.identity,
+        }
+        rest = {
+            "constexprs": self.constexprs,
+            "source_digest": self.source_digest,
+            "options": self.variant.options.requested(),
+        }
         return canonical_json(fields | rest)
 
     @staticmethod
@@ -88,8 +97,13 @@ class Job:
 
 
 def _word(value: Value) -> str:
-    """A compile-time value on the command line; in quotes where it would be read as something else than a word."""
-    return repr(value) if isinstance(value, str) and value.lower() in ("", "true", "false", "none") else str(value)
+    """A compile-time value on the command line; in quotes where it would be read as something else than a
+    word."""
+    return (
+        repr(value)
+        if isinstance(value, str) and value.lower() in ("", "true", "false", "none")
+        else str(value)
+    )
 
 
 @dataclass(frozen=True)
@@ -135,10 +149,11 @@ def plan(
 ) -> Plan:
     """The build of an expansion.
 
-    `sources` maps kernels to digests of their source closures, and `places` those whose cubins name source lines to digests that
-    know these; `compiler` and `tools` are digests as well.  `package`,
-    if given, is whatever the package depends on besides manifest and cubins; without it no package is made.  Its entry
-    `launcher` is the command that compiles the launcher, whose sources and compiler have the digests `templates` and `cc_digest`.
+    `sources` maps kernels to digests of their source closures, and `places` those whose cubins name source
+    lines to digests that know these; `compiler` and `tools` are digests as well.  `package`, if given, is
+    whatever the package depends on besides manifest and cubins; without it no package is made.  Its entry
+    `launcher` is the command that compiles the launcher, whose sources and compiler have the digests
+    `templates` and `cc_digest`.
     """
     jobs = tuple(
         job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, places)
@@ -147,10 +162,14 @@ def plan(
     edges = [_compile_edge(job) for job in jobs]
     files = [(job.file, job.encode()) for job in jobs]
     if package is not None:
-        everything = canonical_json({"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package})
+        everything = canonical_json(
+            {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
+        )
         launcher = canonical_json({name: package[name] for name in ("templates", "cc_digest", "launcher")})
         files.append((PACKAGE, everything))
-        files.append((f"{STATE}/assemble.json", canonical_json({"package": PACKAGE})))  # Short, as all jobs are.
+        files.append(
+            (f"{STATE}/assemble.json", canonical_json({"package": PACKAGE}))
+        )  # Short, as all jobs are.
         files.append((LAUNCHER_JOB, launcher))
         # First, for the last steps to have nothing left but what needs the cubins.
         edges.insert(0, _launcher_edge(launcher))
@@ -174,9 +193,13 @@ def manifest_digest(manifest: Manifest) -> str:
 
 
 def job_of(
-    kernel: Kernel, variant: Variant, sources: Mapping[str, str], compiler: str, tools: Mapping[str, str],
+    kernel: Kernel,
+    variant: Variant,
+    sources: Mapping[str, str],
+    compiler: str,
+    tools: Mapping[str, str],
     places: Mapping[str, str] | None = None,
-) -> Job:  # fmt: skip
+) -> Job:
     """The job that compiles a variant; arguments as for `plan`."""
     constexprs = constexprs_of(kernel, variant)
     request: dict[str, object] = {
@@ -200,7 +223,9 @@ def constexprs_of(kernel: Kernel, variant: Variant) -> tuple[tuple[str, Value], 
 
 
 def _launcher_edge(job: bytes) -> Edge:
-    return Edge(LAUNCHER_JOB, (LAUNCHER, LAUNCHER_RECORD), LAUNCHER_RECORD, bytes_digest(job), "compile the launcher")
+    return Edge(
+        LAUNCHER_JOB, (LAUNCHER, LAUNCHER_RECORD), LAUNCHER_RECORD, bytes_digest(job), "compile the launcher"
+    )
 
 
 def _compile_edge(job: Job) -> Edge:

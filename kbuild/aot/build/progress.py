@@ -1,4 +1,5 @@
-"""How a build shows that it goes on: a bar on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+"""How a build shows that it goes on: a bar on a terminal, plain lines elsewhere, nothing when asked to be
+quiet."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ class Bar(Progress):
         self._drawn = now
         columns = shutil.get_terminal_size().columns - 1
         filled = 24 * done // max(total, 1)
-        text = f"[{'=' * filled}{' ' * (24 - filled)}] {done}/{total} {now - self._start:.1f} s  {description}"
+        text = (
+            f"[{'=' * filled}{' ' * (24 - filled)}] {done}/{total} {now - self._start:.1f} s  {description}"
+        )
         self.stream.write("\r" + text[:columns].ljust(columns))
         self.stream.flush()
         self._shown = True

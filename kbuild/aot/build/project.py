@@ -111,10 +111,13 @@ class Result:
 
 
 def build(options: Options, progress: Progress) -> Result:
-    """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the result."""
+    """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the
+    result."""
     manifest = load(options.project / MANIFEST, options.display)
     # The table only says which variants there are: all else of the manifest stays as it is written.
-    tuned, warnings = with_table(manifest, options.project, lambda *source: resolve(options.source_digest)(*source))
+    tuned, warnings = with_table(
+        manifest, options.project, lambda *source: resolve(options.source_digest)(*source)
+    )
     for warning in warnings:
         progress.message(f"warning: {warning}")
     expansion = expand_known(tuned, options.archs, options.kernels, options.compile)
@@ -124,7 +127,9 @@ def build(options: Options, progress: Progress) -> Result:
     return build_variants(options, manifest, expansion, options.project / BUILD, progress)
 
 
-def build_variants(options: Options, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress) -> Result:
+def build_variants(
+    options: Options, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress
+) -> Result:
     """Builds some variants of a manifest in a directory; as `build`."""
     with _lock(directory, progress) as lock, _service(options, directory, lock) as service:
         ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
@@ -138,10 +143,15 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
         made = _prepare(options, planned, directory)
         service.expect(len(planned.edges) - len(made))
         service.get_ready()
-        program, environment = toolchain.find_ninja(options.environment).path, _environment(options.environment)
+        program, environment = (
+            toolchain.find_ninja(options.environment).path,
+            _environment(options.environment),
+        )
 
         def run_ninja() -> ninja.Outcome:
-            return ninja.run(program, directory, (), environment, progress, options.jobs, options.keep_going, lock)
+            return ninja.run(
+                program, directory, (), environment, progress, options.jobs, options.keep_going, lock
+            )
 
         run = run_ninja()
         if run.code != 0 and not run.failures and ".ninja_log" in run.text:
@@ -150,7 +160,8 @@ def build_variants(options: Options, manifest: Manifest, expansion: Expansion, d
         if run.steps or len(made) < len(planned.edges):
             made = _made(planned, directory)
         if _is_missing(planned, made, run):
-            # Steps ended well and left nothing, or something was damaged since: once more, with as little in between as can be.
+            # Steps ended well and left nothing, or something was damaged since: once more, with as little in
+            # between as can be.
             service.drop_client()
             run = run_ninja().after(run)
             made = _made(planned, directory)
@@ -185,17 +196,22 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def load_variants(
     project: Path, archs: Iterable[str], kernels: Iterable[str], options: CompileOptions
-) -> tuple[Manifest, Expansion]:  # fmt: skip
+) -> tuple[Manifest, Expansion]:
     """A project's manifest, and its variants as `build` makes them with these options."""
     manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
     tuned, _ = with_table(manifest, project, resolve(SOURCE_DIGEST))
     return manifest, expand_known(tuned, archs, kernels, options)
 
 
-def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str], options: CompileOptions) -> Expansion:
-    """The variants of architectures and kernels named on the command line, with the options given there; UsageError if the
-    manifest has no such ones."""
-    known = {"architecture": manifest.package.archs, "kernel": tuple(kernel.name for kernel in manifest.kernels)}
+def expand_known(
+    manifest: Manifest, archs: Iterable[str], kernels: Iterable[str], options: CompileOptions
+) -> Expansion:
+    """The variants of architectures and kernels named on the command line, with the options given there;
+    UsageError if the manifest has no such ones."""
+    known = {
+        "architecture": manifest.package.archs,
+        "kernel": tuple(kernel.name for kernel in manifest.kernels),
+    }
     for what, names in (("architecture", archs), ("kernel", kernels)):
         for name in names:
             if name not in known[what]:
@@ -206,7 +222,9 @@ def expand_known(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str
     return expansion.requested(options)
 
 
-def _plan(options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path) -> Plan:
+def _plan(
+    options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path
+) -> Plan:
     digests = FileDigests(directory / STATE / "digests.json")
     tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
     package = None
@@ -233,8 +251,11 @@ def _archs(options: Options, manifest: Manifest) -> list[str]:
     return sorted(set(options.archs)) or list(manifest.package.archs)
 
 
-def _source_digests(options: Options, manifest: Manifest, wanted: Collection[str], places: bool = False) -> dict[str, str]:
-    """The digest of each wanted kernel's source closure, by kernel; with the places of its statements if asked for."""
+def _source_digests(
+    options: Options, manifest: Manifest, wanted: Collection[str], places: bool = False
+) -> dict[str, str]:
+    """The digest of each wanted kernel's source closure, by kernel; with the places of its statements if
+    asked for."""
     function = resolve(options.source_digest)
     found: dict[str, str] = {}
     errors: list[KbuildError] = []
@@ -267,8 +288,8 @@ def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) ->
 
 
 def _prepare(options: Options, planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
-    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none wants now, or
-    what is not as it was made.  Gives the records of what need not be made.
+    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none
+    wants now, or what is not as it was made.  Gives the records of what need not be made.
     """
     for name, data in planned.files:
         write_if_changed(directory / name, data)
@@ -284,12 +305,15 @@ def _prepare(options: Options, planned: Plan, directory: Path) -> dict[str, dict
 
 
 def _made(planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
-    """The records of the steps that need not be done: what they made is there, as it was made, and from what it should be."""
+    """The records of the steps that need not be done: what they made is there, as it was made, and from what
+    it should be."""
     made: dict[str, dict[str, Any]] = {}
     for edge in planned.edges:
         if all(name in made for name in edge.reads):
             read = [(directory / name).read_bytes() for name in edge.reads]
-            found = records.read(directory, edge.record, made_of(edge.identity, read) if read else edge.identity)
+            found = records.read(
+                directory, edge.record, made_of(edge.identity, read) if read else edge.identity
+            )
             if found is not None:
                 made[edge.record] = found[0]
     return made
@@ -321,8 +345,8 @@ def _sweep(planned: Plan, directory: Path, is_whole: bool) -> None:
 def _lock(directory: Path, progress: Progress) -> Iterator[tuple[int, ...]]:
     """Holds the build directory for one build at a time; waits for the one before.
 
-    Yields the descriptor that holds it, none on file systems that know no locks: there builds run side by side, which
-    their own writes in one step and the cache survive, at the cost of work done twice.
+    Yields the descriptor that holds it, none on file systems that know no locks: there builds run side by
+    side, which their own writes in one step and the cache survive, at the cost of work done twice.
     """
     (directory / STATE).mkdir(parents=True, exist_ok=True)
     handle = os.open(directory / STATE / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -352,10 +376,17 @@ def _result(
     by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
     places = {output: place for place, output in enumerate(by_output)}
     in_order = sorted(run.failures, key=lambda failure: places.get(failure.output, len(places)))
-    failures = tuple(_failure(failure, by_output.get(failure.output), manifest, options.compile.strict) for failure in in_order)
+    failures = tuple(
+        _failure(failure, by_output.get(failure.output), manifest, options.compile.strict)
+        for failure in in_order
+    )
     failed = {failure.output for failure in run.failures}
     steps = {step.removeprefix("compile ") for step in run.steps if step.startswith("compile ")}
-    compiled = tuple(job.variant.name for output, job in by_output.items() if job.variant.name in steps and output not in failed)
+    compiled = tuple(
+        job.variant.name
+        for output, job in by_output.items()
+        if job.variant.name in steps and output not in failed
+    )
     cached = run.printed.count(CACHED)
     if compiled and options.cache:
         Cache(options.cache).trim()
@@ -399,12 +430,15 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
             first, more = variants[0], len(variants) - 1
             names = "\n".join(f"  {one.variant}" for one in variants[1 : 1 + _MOST_NAMES])
             names += f"\n  and {more - _MOST_NAMES} more" if more > _MOST_NAMES else ""
-            told[told.index(first)] = ToolError(f"{first.variant} failed\n{text}\nlikewise:\n{names}", hint=first.hint)
+            told[told.index(first)] = ToolError(
+                f"{first.variant} failed\n{text}\nlikewise:\n{names}", hint=first.hint
+            )
     return told
 
 
 def _publish(source: Path, dist: Path) -> Path:
-    """Puts the wheel where people look for it, instead of those with other tags; the same bytes are left alone."""
+    """Puts the wheel where people look for it, instead of those with other tags; the same bytes are left
+    alone."""
     target = dist / source.name
     name, version, _ = source.name.split("-", 2)
     write_files({target: source.read_bytes()})

@@ -1,16 +1,17 @@
 """Compiles variants in a few processes that have loaded the compiler already.
 
-A process of its own for each variant keeps a crash of LLVM to it, but Python and the compiler's modules would take a tenth
-of a second to load every time.  So a build starts one server, which loads them once; ninja's steps are tiny clients
-(`client.py`), for each of which the server has a worker compile, with the client's own output:
+A process of its own for each variant keeps a crash of LLVM to it, but Python and the compiler's modules would
+take a tenth of a second to load every time.  So a build starts one server, which loads them once; ninja's
+steps are tiny clients (`client.py`), for each of which the server has a worker compile, with the client's own
+output:
 
     client ── job, its stdout and stderr ──▶ server ──▶ worker: step, one job after another
     client ◀── exit code ── server ◀── exit code, or the end of the worker's connection
 
-Workers are forked when a job finds none idle; one more is forked at once, and loads what the last step takes while the others
-compile, for that step runs alone.  One that crashes costs the variant it was at, and is not replaced before
-another is needed.  The server ends with the build: when the pipe that is its standard input closes.  A client that goes
-away, because ninja was interrupted, takes its worker along.
+Workers are forked when a job finds none idle; one more is forked at once, and loads what the last step takes
+while the others compile, for that step runs alone.  One that crashes costs the variant it was at, and is not
+replaced before another is needed.  The server ends with the build: when the pipe that is its standard input
+closes.  A client that goes away, because ninja was interrupted, takes its worker along.
 """
 
 from __future__ import annotations
@@ -58,9 +59,13 @@ class Server:
     """One listening socket, and the workers that compile."""
 
     def __init__(
-        self, listening: socket.socket, run_job: Callable[[bytes], int], prepare: Callable[[], None] | None = None
+        self,
+        listening: socket.socket,
+        run_job: Callable[[bytes], int],
+        prepare: Callable[[], None] | None = None,
     ) -> None:
-        """`run_job` gives the exit code of a job; `prepare`, if given, is called in the worker that is for the last one."""
+        """`run_job` gives the exit code of a job; `prepare`, if given, is called in the worker that is for
+        the last one."""
         self._run_job = run_job
         self._prepare = prepare
         self._for_last: Worker | None = None
@@ -129,7 +134,8 @@ class Server:
         try:
             os.setsid()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            # What the server holds is not for workers: the end of a connection is how each hears of the other's death.
+            # What the server holds is not for workers: the end of a connection is how each hears of the
+            # other's death.
             for key in list(self._selector.get_map().values()):
                 os.close(key.fd)
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -174,7 +180,9 @@ class Server:
         self._workers.remove(worker)
         _, status = os.waitpid(worker.process, 0)
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(worker.process, signal.SIGKILL)  # Whatever it started and left behind, such as a ptxas that hangs.
+            os.killpg(
+                worker.process, signal.SIGKILL
+            )  # Whatever it started and left behind, such as a ptxas that hangs.
         code = os.waitstatus_to_exitcode(status)
         return bytes([code if code >= 0 else 128 - code])
 
@@ -197,7 +205,11 @@ class Server:
 
 def main(arguments: list[str]) -> int:
     """Serves on the socket whose descriptor is named, in the build directory; the exit code."""
-    from kbuild.aot.build import compile_variant, step  # Here, for `service.py` to know the socket's name without their start.
+    # Here, for `service.py` to know the socket's name without their start.
+    from kbuild.aot.build import (
+        compile_variant,
+        step,
+    )
 
     settings = json.loads(Path(STATE, "settings.json").read_bytes())
     sys.path.extend(settings.get("path", []))

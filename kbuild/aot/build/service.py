@@ -1,4 +1,5 @@
-"""The processes that a build starts beside ninja: the server of its steps, and before that the C compiler, for their client.
+"""The processes that a build starts beside ninja: the server of its steps, and before that the C compiler,
+for their client.
 
 Both take as long to be ready as planning takes, so they start as soon as it is known that they pay.
 """
@@ -30,19 +31,26 @@ class Service:
     """What does the steps of one build; ends with its context."""
 
     def __init__(
-        self, build: Path, python: str, environment: Mapping[str, str], cc: Sequence[str], inherit: Sequence[int] = ()
+        self,
+        build: Path,
+        python: str,
+        environment: Mapping[str, str],
+        cc: Sequence[str],
+        inherit: Sequence[int] = (),
     ) -> None:
         """`cc` is the C compiler with its first arguments, empty where there is none.
 
-        `inherit` are file descriptors that these processes keep open: what still writes in the directory when the build has
-        been killed so holds its lock, and the next build waits for it.
+        `inherit` are file descriptors that these processes keep open: what still writes in the directory when
+        the build has been killed so holds its lock, and the next build waits for it.
         """
         self._inherit = tuple(inherit)
         self._build, self._python, self._environment, self._cc = build, python, environment, cc
         self._server: subprocess.Popen[bytes] | None = None
         self._compiling: subprocess.Popen[bytes] | None = None
         self._directory = os.open(build, os.O_RDONLY)
-        self._socket = f"/proc/self/fd/{self._directory}/{SOCKET}"  # However long the directory's own path is.
+        self._socket = (
+            f"/proc/self/fd/{self._directory}/{SOCKET}"  # However long the directory's own path is.
+        )
 
     def __enter__(self) -> Service:
         return self
@@ -56,13 +64,19 @@ class Service:
             nothing = subprocess.DEVNULL
             with suppress(OSError):
                 self._compiling = subprocess.Popen(
-                    command, cwd=self._build, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=self._inherit
+                    command,
+                    cwd=self._build,
+                    stdin=nothing,
+                    stdout=nothing,
+                    stderr=nothing,
+                    pass_fds=self._inherit,
                 )
 
     def get_ready(self) -> None:
         """Has the steps run their client: that in C, which starts ten times as fast, where there is one.
 
-        Steps run whatever is written here, so that their own command, by which ninja knows them, always stays the same.
+        Steps run whatever is written here, so that their own command, by which ninja knows them, always stays
+        the same.
         """
         program = self._build / _CLIENT
         if self._compiling is not None and self._compiling.wait() == 0:
@@ -70,7 +84,9 @@ class Service:
                 os.replace(f"{program}.part", program)
                 records.write(self._build, f"{_CLIENT}.json", {_CLIENT: program.read_bytes()}, self._stamp())
         words = [self._python, "-S", "-I", str(_source("client.py"))]
-        if self._old_client() is not None and os.access(program, os.X_OK):  # Programs may not run from every directory.
+        if self._old_client() is not None and os.access(
+            program, os.X_OK
+        ):  # Programs may not run from every directory.
             words = [f"./{_CLIENT}", self._python]
         write_if_changed(self._build / STEP, f"exec {shlex.join(words)}\n".encode())
 
@@ -83,7 +99,11 @@ class Service:
 
     def _old_client(self) -> Path | None:
         """The client in C, if it is there as it was compiled, from this source and by this compiler."""
-        return self._build / _CLIENT if records.read(self._build, f"{_CLIENT}.json", self._stamp()) is not None else None
+        return (
+            self._build / _CLIENT
+            if records.read(self._build, f"{_CLIENT}.json", self._stamp()) is not None
+            else None
+        )
 
     def _stamp(self) -> str:
         return digest([list(self._cc), _source("client.c").read_text()])
@@ -103,7 +123,9 @@ class Service:
                 pass_fds=(listening.fileno(), *self._inherit),
             )
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._compiling is not None:
             self._compiling.wait()
         if self._server is not None:

@@ -2,8 +2,8 @@
 
     python -m kbuild @step < .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
 
-or, where there is more to do than one, a worker of `serve.py`, which does one after another.  It is a process other than the
-build's, so that a crash of LLVM costs one variant alone.
+or, where there is more to do than one, a worker of `serve.py`, which does one after another.  It is a process
+other than the build's, so that a crash of LLVM costs one variant alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def prepare() -> None:
 
 
 def run(job: bytes) -> int:
-    """Does an encoded job with the build directory as the current one, and prints what went wrong; the exit code."""
+    """Does an encoded job with the build directory as the current one, and prints what went wrong; the exit
+    code."""
     build = Path.cwd()
     settings = json.loads(Path(STATE, "settings.json").read_bytes())
     sys.path.extend(entry for entry in settings.get("path", []) if entry not in sys.path)

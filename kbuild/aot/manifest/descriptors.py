@@ -1,9 +1,10 @@
-"""Tensor descriptors as arguments: one in the manifest, a tensor in a call, and to the cubin its address, sizes and strides.
+"""Tensor descriptors as arguments: one in the manifest, a tensor in a call, and to the cubin its address,
+sizes and strides.
 
-    x = "tensordesc<{dtype}[BLOCK, 64]>"        in a manifest
-    x = "tensordesc<{dtype}[BLOCK, 64]:nan>"    the same, with NaN beyond the tensor instead of zero
-    tensordesc<fp16[128x64]>                    of a variant: no commas, which separate arguments there
-    x: *fp16:16,  x_shape_0: i32, x_shape_1: i32, x_stride_0: i64        what the cubin takes
+x = "tensordesc<{dtype}[BLOCK, 64]>"        in a manifest
+x = "tensordesc<{dtype}[BLOCK, 64]:nan>"    the same, with NaN beyond the tensor instead of zero
+tensordesc<fp16[128x64]>                    of a variant: no commas, which separate arguments there
+x: *fp16:16,  x_shape_0: i32, x_shape_1: i32, x_stride_0: i64        what the cubin takes
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def resolved(type_: str, values: Mapping[str, object]) -> str:
 
 
 def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, Extent | None]]:
-    """What a cubin takes for the arguments of a variant: name, type, and of what it is an extent; those come last."""
+    """What a cubin takes for the arguments of a variant: name, type, and of what it is an extent; those come
+    last."""
     extents: list[tuple[str, str, Extent | None]] = []
     for name, type_ in signature:
         found = parts(type_)
@@ -58,5 +60,7 @@ def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, E
         rank, bits = len(sizes), _ELEMENT_BYTES.match(element)
         size = int(bits[1]) // 8 if bits else 1
         extents += [(f"{name}_shape_{axis}", "i32", Extent(name, axis, rank, 0)) for axis in range(rank)]
-        extents += [(f"{name}_stride_{axis}", "i64", Extent(name, axis, rank, size)) for axis in range(rank - 1)]
+        extents += [
+            (f"{name}_stride_{axis}", "i64", Extent(name, axis, rank, size)) for axis in range(rank - 1)
+        ]
     yield from extents

@@ -1,7 +1,7 @@
 """From a manifest to its variants: pure, ordered, and every exclusion with its reason.
 
-Within one kernel and architecture the configurations stand as written, and within one the specialisations; the order in
-which dispatch tries them is that of `tables.py`.
+Within one kernel and architecture the configurations stand as written, and within one the specialisations;
+the order in which dispatch tries them is that of `tables.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from kbuild.aot.manifest.model import (
 )
 from kbuild.options import DEFAULTS, CompileOptions
 
-_GUARD = re.compile(rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)")
+_GUARD = re.compile(
+    rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)"
+)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
 _LONGEST_FILE_NAME = 180
 """Characters; file systems allow 255 bytes, and suffixes come on top."""
@@ -38,7 +40,8 @@ _LONGEST_FILE_NAME = 180
 class Variant:
     """One cubin, with nothing left open.
 
-    `str()` is the whole variant as text, `parse` reads it back; `name` is for people and `file_name` for files.
+    `str()` is the whole variant as text, `parse` reads it back; `name` is for people and `file_name` for
+    files.
     """
 
     kernel: str
@@ -50,7 +53,8 @@ class Variant:
     signature: tuple[tuple[str, str], ...]
     """Run-time arguments in the kernel's order: name, and type with hint, such as `*fp16:16` or `i32`."""
     constexprs: tuple[tuple[str, Value], ...]
-    """Meta-parameters of the configuration and defaults of the source; axes that are parameters stand in `matrix`."""
+    """Meta-parameters of the configuration and defaults of the source; axes that are parameters stand in
+    `matrix`."""
     options: CompileOptions = DEFAULTS
     """How it is compiled."""
     guards: tuple[Guard, ...] = ()
@@ -92,16 +96,20 @@ class Variant:
 
     @cached_property
     def file_name(self) -> str:
-        """A readable name made of `[A-Za-z0-9_.,=+-]`, unlike that of any other variant of its kernel and arch.
+        """A readable name made of `[A-Za-z0-9_.,=+-]`, unlike that of any other variant of its kernel and
+        arch.
 
-        Argument types follow from the matrix, so their specialisations alone are named, where they are not the usual
-        ones: `n=d16` divisible by 16, `n=d8` by 8, `n=one` equal to one, `x=any` a pointer of any alignment.
+        Argument types follow from the matrix, so their specialisations alone are named, where they are not
+        the usual ones: `n=d16` divisible by 16, `n=d8` by 8, `n=one` equal to one, `x=any` a pointer of any
+        alignment.
         """
         words = [str(value) for _, value in self.matrix if isinstance(value, str)]
         axes = [f"{name}={_short(value)}" for name, value in self.matrix if not isinstance(value, str)]
         hinted = [f"{name}={word}" for name, type_ in self.signature if (word := _hint_word(type_))]
         meta = [f"{name}={_short(value)}" for name, value in self.constexprs if value is not None]
-        facts = [f"{_factors_word(guard)}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards]
+        facts = [
+            f"{_factors_word(guard)}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards
+        ]
         parts = ["+".join(words), ",".join(axes), ",".join(hinted), ",".join(meta), ",".join(facts)]
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
         if len(name) > _LONGEST_FILE_NAME:
@@ -142,7 +150,9 @@ class Expansion:
     def requested(self, options: CompileOptions) -> Expansion:
         """The same variants with what a request asks for besides the manifest: options that change the code."""
         asked = options.requested()
-        return replace(self, variants=tuple(replace(each, options=each.options.changed(asked)) for each in self.variants))
+        return replace(
+            self, variants=tuple(replace(each, options=each.options.changed(asked)) for each in self.variants)
+        )
 
     @cached_property
     def kernels_left_out(self) -> tuple[str, ...]:
@@ -197,7 +207,9 @@ def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config,
         chosen = []
         for one, earlier in zip(kernel.specializations, before):
             # Dispatch would never look beyond a configuration that asks for these facts or for fewer.
-            if config.when.holds(facts | {"specialize": one.name}) and not any(known <= guards for known in earlier):
+            if config.when.holds(facts | {"specialize": one.name}) and not any(
+                known <= guards for known in earlier
+            ):
                 earlier.append(guards)
                 chosen.append(one)
         if chosen:
@@ -205,7 +217,11 @@ def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config,
 
 
 def expand_config(
-    kernel: Kernel, arch: str, point: tuple[tuple[str, Value], ...], config: Config, specializations: list[Specialization]
+    kernel: Kernel,
+    arch: str,
+    point: tuple[tuple[str, Value], ...],
+    config: Config,
+    specializations: list[Specialization],
 ) -> Iterator[Variant]:
     given = {name for name, _ in (*point, *config.constexprs)}
     defaults = tuple((name, value) for name, value in kernel.defaults if name not in given)
@@ -228,7 +244,10 @@ def _hint_choices(kernel: Kernel, specializations: list[Specialization]) -> Iter
     """The hints of all arguments, for every variant of one configuration."""
     for specialization in specializations:
         pinned = dict(specialization.hints)
-        choices = [(pinned[argument.name],) if argument.name in pinned else argument.hints for argument in kernel.args]
+        choices = [
+            (pinned[argument.name],) if argument.name in pinned else argument.hints
+            for argument in kernel.args
+        ]
         yield from itertools.product(*choices)
 
 
@@ -240,7 +259,16 @@ def argument_type(argument: Argument, point: dict[str, Value], hint: str = "") -
     return f"{text}:{hint}" if hint else text
 
 
-_OPERATOR_WORDS = {"<=": "le", ">=": "ge", "==": "eq", "!=": "ne", "<": "lt", ">": "gt", "%": "mod", "!%": "nomod"}
+_OPERATOR_WORDS = {
+    "<=": "le",
+    ">=": "ge",
+    "==": "eq",
+    "!=": "ne",
+    "<": "lt",
+    ">": "gt",
+    "%": "mod",
+    "!%": "nomod",
+}
 
 
 def _hint_word(type_: str) -> str:

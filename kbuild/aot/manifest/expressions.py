@@ -1,8 +1,9 @@
 """Integer expressions of the manifest: launch grids and run-time conditions.
 
-One text, three uses: `parse` checks it, `evaluate` computes it in Python, `to_c` prints it for the launcher.  The
-meaning is Python's on 64-bit signed integers (`//` and `%` round towards minus infinity, truth is 0 or 1); where an
-intermediate result leaves that range, or something is divided by zero, both forms report a fault and no value.
+One text, three uses: `parse` checks it, `evaluate` computes it in Python, `to_c` prints it for the launcher.
+The meaning is Python's on 64-bit signed integers (`//` and `%` round towards minus infinity, truth is 0 or
+1); where an intermediate result leaves that range, or something is divided by zero, both forms report a fault
+and no value.
 
     cdiv(N_CTX, BLOCK_M)      1024 < n_cols <= 2048      M <= 64 and K % 8 == 0      max(1, n // 2)
 """
@@ -21,7 +22,13 @@ _MAX_LENGTH = 1000
 NUM_SMS = "num_sms"
 """A name that grids may use besides arguments and constants: the multiprocessors of the device."""
 _FUNCTIONS = {"cdiv": (2, 2), "min": (2, 8), "max": (2, 8), "abs": (1, 1), "next_power_of_2": (1, 1)}
-_BINARY = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.FloorDiv: "floor_divide", ast.Mod: "floor_modulo"}
+_BINARY = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "floor_modulo",
+}
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
 
@@ -53,16 +60,20 @@ def parse(text: str, names: Collection[str], where: str) -> Expression:
         found = _check(tree, text, names, where)
         return Expression(ast.unparse(tree), tuple(sorted(found)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ManifestError(f'{where}: "{text}" is not an expression', hint="write for example cdiv(n, BLOCK)") from error
+        raise ManifestError(
+            f'{where}: "{text}" is not an expression', hint="write for example cdiv(n, BLOCK)"
+        ) from error
 
 
 def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
-    """The value of the expression; truth is 0 or 1.  ExpressionFault outside of 64 bits and on division by zero."""
+    """The value of the expression; truth is 0 or 1.  ExpressionFault outside of 64 bits and on division by
+    zero."""
     return _evaluate(expression.tree, values)
 
 
 def to_c(expression: Expression, reference: Callable[[str], str]) -> str:
-    """The expression in C: `reference` prints a name as an int64_t; faults are added to an `int *fault` in scope."""
+    """The expression in C: `reference` prints a name as an int64_t; faults are added to an `int *fault` in
+    scope."""
     return _to_c(expression.tree, reference)
 
 
@@ -95,22 +106,34 @@ def _check(node: ast.expr, text: str, names: Collection[str], where: str) -> set
             return below(*values)
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             if any(type(op) not in _COMPARE for op in ops):
-                raise fail(f'unknown comparison in "{ast.unparse(node)}"', "the comparisons are < <= > >= == !=")
+                raise fail(
+                    f'unknown comparison in "{ast.unparse(node)}"', "the comparisons are < <= > >= == !="
+                )
             if any(not isinstance(middle, ast.Constant | ast.Name) for middle in comparators[:-1]):
-                raise fail("a chain of comparisons goes through a name or a number", "join two comparisons by and")
+                raise fail(
+                    "a chain of comparisons goes through a name or a number", "join two comparisons by and"
+                )
             return below(left, *comparators)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return below(test, body, orelse)
         case ast.Call(func=function, args=arguments, keywords=[]):
             name = _function_name(function)
             if name not in _FUNCTIONS:
-                raise fail(f'unknown function "{ast.unparse(function)}"', f"the functions are {', '.join(_FUNCTIONS)}")
+                raise fail(
+                    f'unknown function "{ast.unparse(function)}"',
+                    f"the functions are {', '.join(_FUNCTIONS)}",
+                )
             least, most = _FUNCTIONS[name]
             if not least <= len(arguments) <= most:
-                raise fail(f"{name} takes {least if least == most else f'{least} to {most}'} arguments, not {len(arguments)}")
+                raise fail(
+                    f"{name} takes {least if least == most else f'{least} to {most}'} arguments, not {len(arguments)}"
+                )
             return below(*arguments)
         case _:
-            raise fail(f'"{ast.unparse(node)}" is no integer expression', "write integers, names, operators, cdiv, min, max")
+            raise fail(
+                f'"{ast.unparse(node)}" is no integer expression',
+                "write integers, names, operators, cdiv, min, max",
+            )
 
 
 def _function_name(node: ast.expr) -> str:
@@ -179,7 +202,9 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> int:
         case ast.BoolOp(values=parts):
             return int(any(of(part) for part in parts))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
-            return int(all(_compare(op, of(a), of(b)) for op, a, b in zip(ops, [left, *comparators], comparators)))
+            return int(
+                all(_compare(op, of(a), of(b)) for op, a, b in zip(ops, [left, *comparators], comparators))
+            )
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return of(body) if of(test) else of(orelse)
         case ast.Call(func=function, args=arguments):
@@ -226,7 +251,9 @@ def _to_c(node: ast.expr, reference: Callable[[str], str]) -> str:
             return f"(int64_t)({operator.join(f'({of(part)} != 0)' for part in parts)})"
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             pairs = zip(ops, [left, *comparators], comparators)
-            return f"(int64_t)({' && '.join(f'({of(a)} {_COMPARE[type(op)]} {of(b)})' for op, a, b in pairs)})"
+            return (
+                f"(int64_t)({' && '.join(f'({of(a)} {_COMPARE[type(op)]} {of(b)})' for op, a, b in pairs)})"
+            )
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return f"({of(test)} != 0 ? {of(body)} : {of(orelse)})"
         case ast.Call(func=function, args=arguments):

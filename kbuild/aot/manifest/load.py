@@ -43,7 +43,11 @@ def load(file: Path, display: str = "") -> Manifest:
     if schema != 1:
         reader.error(("schema",), f"schema {schema} is not known", "this kbuild reads schema = 1")
     package = _package(reader)
-    kernels = [kernel for path, table in reader.tables(("kernel",), reader.table) if (kernel := load_kernel(reader, path, table))]
+    kernels = [
+        kernel
+        for path, table in reader.tables(("kernel",), reader.table)
+        if (kernel := load_kernel(reader, path, table))
+    ]
     if not reader.table.get("kernel"):
         reader.error((), "no kernel: add a [[kernel]] table")
     _check_together(reader, package, kernels)
@@ -90,7 +94,11 @@ def _package(reader: Reader) -> Package:
     try:
         version = str(Version(version))
     except InvalidVersion:
-        reader.error((*path, "version"), f"{described(version)} is not a version", 'write it as PEP 440 does, such as "0.1.0"')
+        reader.error(
+            (*path, "version"),
+            f"{described(version)} is not a version",
+            'write it as PEP 440 does, such as "0.1.0"',
+        )
     archs, ptx_archs = _archs(reader, (*path, "archs"), table)
     texts = {key: reader.get((*path, key), table, str, "") for key in ("summary", "license")}
     for key, text in texts.items():
@@ -102,20 +110,35 @@ def _package(reader: Reader) -> Package:
 
 def _ptxas(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> dict[str, Any]:
     """The version of ptxas and the oldest driver, which have to fit each other."""
-    series, min_driver = reader.get((*path, "ptxas"), table, str, ""), reader.get((*path, "min_driver"), table, int, 0)
+    series, min_driver = (
+        reader.get((*path, "ptxas"), table, str, ""),
+        reader.get((*path, "min_driver"), table, int, 0),
+    )
     is_given = type(table.get("min_driver")) is int
     if "ptxas" in table and not re.fullmatch(r"\d{1,3}\.\d{1,3}(\.\d{1,4})?", series):
-        reader.error((*path, "ptxas"), f"{described(series)} is no version of ptxas", 'write it as "12.9" or "12.9.86"')
+        reader.error(
+            (*path, "ptxas"), f"{described(series)} is no version of ptxas", 'write it as "12.9" or "12.9.86"'
+        )
         series = ""
     elif series and ptxas_wheels.parsed(series) < ptxas_wheels.OLDEST:
         oldest = ".".join(map(str, ptxas_wheels.OLDEST))
-        reader.error((*path, "ptxas"), f"ptxas {series} does not know the PTX that kbuild writes", f"it takes {oldest} or later")
+        reader.error(
+            (*path, "ptxas"),
+            f"ptxas {series} does not know the PTX that kbuild writes",
+            f"it takes {oldest} or later",
+        )
     elif is_given and not ptxas_wheels.OLDEST_DRIVER <= min_driver <= ptxas_wheels.LAST_DRIVER:
         advice = f"write {ptxas_wheels.OLDEST_DRIVER} to {ptxas_wheels.LAST_DRIVER}"
-        reader.error((*path, "min_driver"), f"no ptxas makes code for drivers of {described(min_driver)}", advice)
+        reader.error(
+            (*path, "min_driver"), f"no ptxas makes code for drivers of {described(min_driver)}", advice
+        )
     elif series and is_given and (needed := ptxas_wheels.driver_of(series)) > min_driver:
         advice = f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(min_driver)}"'
-        reader.error((*path, "min_driver"), f"ptxas {series} makes code for drivers from {needed} on, not {min_driver}", advice)
+        reader.error(
+            (*path, "min_driver"),
+            f"ptxas {series} makes code for drivers from {needed} on, not {min_driver}",
+            advice,
+        )
     return {"ptxas": series, "min_driver": min_driver}
 
 
@@ -123,17 +146,25 @@ def _license(reader: Reader, path: KeyPath, text: str) -> str:
     """An SPDX expression as it is normally written: package indexes refuse wheels with anything else."""
     if not text:
         return ""
-    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # A twentieth of a second.
+    # A twentieth of a second.
+    from packaging.licenses import (
+        InvalidLicenseExpression,
+        canonicalize_license_expression,
+    )
 
     try:
         return canonicalize_license_expression(text)
     except InvalidLicenseExpression:
-        advice = 'write it as SPDX does, such as "Apache-2.0", or "LicenseRef-Proprietary" for one of your own'
+        advice = (
+            'write it as SPDX does, such as "Apache-2.0", or "LicenseRef-Proprietary" for one of your own'
+        )
         reader.error(path, f"{described(text)} is no licence expression", advice)
         return ""
 
 
-def _archs(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _archs(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     archs: list[str] = []
     ptx_archs: list[str] = []
     entries = reader.get(path, table, list, None)
@@ -172,6 +203,10 @@ def _check_together(reader: Reader, package: Package, kernels: Sequence[Kernel])
     forgotten = {point.kernel for point in expansion.excluded if not point.is_meant or not expansion.variants}
     for index, kernel in enumerate(kernels):
         if kernel.name in expansion.kernels_left_out and kernel.name in forgotten:
-            reader.error(("kernel", index), "has no variant: every point of its matrix is excluded or has no config")
+            reader.error(
+                ("kernel", index), "has no variant: every point of its matrix is excluded or has no config"
+            )
     if len(expansion.variants) > MOST_VARIANTS:
-        reader.error(("kernel",), f"{len(expansion.variants):,} variants in all, at most {MOST_VARIANTS:,} are built")
+        reader.error(
+            ("kernel",), f"{len(expansion.variants):,} variants in all, at most {MOST_VARIANTS:,} are built"
+        )

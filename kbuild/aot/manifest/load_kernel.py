@@ -14,10 +14,29 @@ from kbuild.aot.manifest.expand import points
 from kbuild.aot.manifest.load_tune import load_tune
 from kbuild.aot.manifest.load_verify import check_expression, check_expressions, load_verify
 from kbuild.aot.manifest.load_when import condition, guards
-from kbuild.aot.manifest.model import ARCHS, DTYPES, HINTS, Argument, Axis, Config, Kernel, Specialization, Value, is_same
+from kbuild.aot.manifest.model import (
+    ARCHS,
+    DTYPES,
+    HINTS,
+    Argument,
+    Axis,
+    Config,
+    Kernel,
+    Specialization,
+    Value,
+    is_same,
+)
 from kbuild.aot.manifest.parameters import Function, Parameter, functions
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader, described, is_value, names_of, one_line, suggestion, with_defaults
+from kbuild.aot.manifest.reader import (
+    Reader,
+    described,
+    is_value,
+    names_of,
+    one_line,
+    suggestion,
+    with_defaults,
+)
 from kbuild.errors import ManifestError
 from kbuild.options import CompileOptions, options
 
@@ -39,10 +58,14 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     parameters = {parameter.name: parameter for parameter in function.parameters}
     matrix = _matrix(reader, (*path, "matrix"), reader.get((*path, "matrix"), table, dict, {}), parameters)
     args = _arguments(reader, path, table, matrix, function)
-    grid_args = _grid_arguments(reader, (*path, "grid_args"), table, {*parameters, *(axis.name for axis in matrix)})
+    grid_args = _grid_arguments(
+        reader, (*path, "grid_args"), table, {*parameters, *(axis.name for axis in matrix)}
+    )
     specializations = _specializations(reader, path, table, args, matrix)
     _check_size(reader, path, args, matrix, len(specializations))
-    excludes = tuple(condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table))
+    excludes = tuple(
+        condition(reader, key, entry, matrix) for key, entry in reader.tables((*path, "exclude"), table)
+    )
     configs = _configs(reader, path, table, args, matrix, specializations, function)
     verify = load_verify(reader, path, table, args, grid_args)
     unverified = _unverified(reader, (*path, "unverified"), table)
@@ -60,18 +83,23 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
         grid_args=grid_args,
         configs=configs,
         excludes=excludes,
-        defaults=tuple((p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given),
+        defaults=tuple(
+            (p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given
+        ),
         doc=reader.get((*path, "doc"), table, str, "") or function.doc,
         op=tuple(sorted(reader.get((*path, "op"), table, dict, {}).items())),
         verify=verify,
         unverified=unverified,
         tune=tune,
     )
-    # Where something is wrong already, an expression may name whatever the kernel has: the mistake is not there.
+    # Where something is wrong already, an expression may name whatever the kernel has: the mistake is not
+    # there.
     constants = _constants(found) if was_right else {*parameters, *(axis.name for axis in matrix)}
     integers = sorted(_integers(found) | constants)
     check_expressions(reader, path, verify, integers, {argument.name for argument in args + grid_args})
-    for name, text in tune.sizes if tune and isinstance(table["tune"], Mapping) and "sizes" in table["tune"] else ():
+    for name, text in (
+        tune.sizes if tune and isinstance(table["tune"], Mapping) and "sizes" in table["tune"] else ()
+    ):
         check_expression(reader, (*path, "tune", "sizes", name), text, integers)
     _check_grid(reader, (*path, "grid"), found, integers)
     _check_descriptors(reader, (*path, "args"), found, constants)
@@ -81,13 +109,23 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
 
 
 def _presumed(table: Mapping[str, Any]) -> Function:
-    """A function with the parameters that the tables name, so that one which cannot be found hides no other mistake."""
+    """A function with the parameters that the tables name, so that one which cannot be found hides no other
+    mistake."""
     configs = table.get("config")
-    tables = [table.get("args"), table.get("matrix"), table.get("defaults"), *(configs if isinstance(configs, list) else ())]
+    tables = [
+        table.get("args"),
+        table.get("matrix"),
+        table.get("defaults"),
+        *(configs if isinstance(configs, list) else ()),
+    ]
     run_time, *compile_time = ([*entry] if isinstance(entry, Mapping) else [] for entry in tables)
     run_time = [name for key in run_time for name in names_of(key)]
-    names = dict.fromkeys(run_time, False) | {name: True for entry in compile_time for name in entry if name not in run_time}
-    return Function(tuple(Parameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()), "")
+    names = dict.fromkeys(run_time, False) | {
+        name: True for entry in compile_time for name in entry if name not in run_time
+    }
+    return Function(
+        tuple(Parameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()), ""
+    )
 
 
 def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, str, Function | None]:
@@ -98,7 +136,11 @@ def _function(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[
         return "", "", None
     parts = source.split("/")
     if source.startswith("/") or ".." in parts or "\\" in source or not source.isprintable():
-        reader.error(key, f"{described(source)} is not a path within the project", "write it relative to the manifest, with /")
+        reader.error(
+            key,
+            f"{described(source)} is not a path within the project",
+            "write it relative to the manifest, with /",
+        )
         return source, "", None
     file = reader.root / source
     if not source.endswith(".py") or not file.is_file():
@@ -144,13 +186,19 @@ def _matrix(
         if not reader.name(key, name):
             continue
         if not isinstance(values, list) or not values:
-            reader.error(key, f"expected a list of values, found {'an empty list' if values == [] else described(values)}")
+            reader.error(
+                key,
+                f"expected a list of values, found {'an empty list' if values == [] else described(values)}",
+            )
             continue
         for index, value in enumerate(values):
             if not is_value(value):
                 reader.error((*key, index), _value_message(value))
             elif type(value) is not type(values[0]):
-                reader.error((*key, index), f"{one_line(value)} is of another type than {described(values[0])} before it")
+                reader.error(
+                    (*key, index),
+                    f"{one_line(value)} is of another type than {described(values[0])} before it",
+                )
             elif value in values[:index]:
                 reader.error((*key, index), f"{one_line(value)} is named twice")
         default = parameters[name].default if name in parameters else None
@@ -189,25 +237,33 @@ def _arguments(
     for axis in matrix:
         if axis.name not in parameters and axis.name not in referenced:
             reader.error(
-                (*path[:-1], "matrix", axis.name), "is neither a parameter of the kernel nor used in an argument's type",
+                (*path[:-1], "matrix", axis.name),
+                "is neither a parameter of the kernel nor used in an argument's type",
                 suggestion(axis.name, [p.name for p in function.parameters if p.is_constexpr]),
-            )  # fmt: skip
+            )
     for parameter in function.parameters:
         missing = not parameter.has_default and not parameter.is_constexpr
         if missing and parameter.name not in given and parameter.name not in axes:
             reader.error(path, f'missing argument "{parameter.name}"')
     order = list(parameters)
-    return tuple(sorted(found.values(), key=lambda argument: order.index(argument.name) if argument.name in order else 0))
+    return tuple(
+        sorted(
+            found.values(), key=lambda argument: order.index(argument.name) if argument.name in order else 0
+        )
+    )
 
 
 def _argument(
     reader: Reader, key: KeyPath, name: str, text: object, axes: Mapping[str, Axis], referenced: set[str]
 ) -> Argument:
-    """The argument of a type; of one that is wrong a pointer or an integer, so that what else names it is no mistake as well."""
+    """The argument of a type; of one that is wrong a pointer or an integer, so that what else names it is no
+    mistake as well."""
     match = _TYPE.fullmatch(text) if isinstance(text, str) else None
     if match is None and isinstance(text, str) and (match := _DESCRIPTOR.fullmatch(text)):
         _element_types(reader, key, match[1], match[2], axes, referenced)
-        return Argument(name, text)  # The compile-time values that its block names are known when a variant is made.
+        return Argument(
+            name, text
+        )  # The compile-time values that its block names are known when a variant is made.
     if match is None or not isinstance(text, str):
         written = '"*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
         reader.error(key, f"{described(text)} is not a type", f"write it as {written}")
@@ -218,7 +274,11 @@ def _argument(
     type_ = text.partition(":")[0]
     if values is None:
         type_ = "*i8" if type_.startswith("*") else "i32"
-    elif marks and not type_.startswith("*") and any(str(value)[0] not in "iu" or value == "i1" for value in values):
+    elif (
+        marks
+        and not type_.startswith("*")
+        and any(str(value)[0] not in "iu" or value == "i1" for value in values)
+    ):
         reader.error(key, "only pointers and integers can be divisible by 8 or 16 or equal to one")
     if "1" in [mark.rstrip("?") for mark in marks] and type_.startswith("*"):
         reader.error(key, "a pointer cannot be equal to one")
@@ -249,13 +309,17 @@ def _hints(marks: list[str]) -> tuple[str, ...]:
     return tuple(hint for hint in reversed(HINTS) if hint in named) + general
 
 
-def _grid_arguments(reader: Reader, path: KeyPath, table: Mapping[str, Any], taken: set[str]) -> tuple[Argument, ...]:
+def _grid_arguments(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], taken: set[str]
+) -> tuple[Argument, ...]:
     """Arguments of the launch that the kernel itself does not take."""
     found: list[Argument] = []
     for name, text in reader.spread(path, reader.get(path, table, dict, {})).items():
         key = (*path, name)
         if name in taken:
-            reader.error(key, "is a parameter of the kernel or an axis already", "the grid may name those as they are")
+            reader.error(
+                key, "is a parameter of the kernel or an axis already", "the grid may name those as they are"
+            )
         elif reader.name(key, name) and text not in ("i32", "i64"):
             reader.error(key, f'expected "i32" or "i64", found {described(text)}')
         else:
@@ -264,7 +328,11 @@ def _grid_arguments(reader: Reader, path: KeyPath, table: Mapping[str, Any], tak
 
 
 def _specializations(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...], matrix: tuple[Axis, ...]
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...],
 ) -> tuple[Specialization, ...]:
     """The sets of hints of `[[kernel.specialize]]`, such as `{ name = "aligned", K = 16, stride_bn = 1 }`."""
     arguments = {argument.name: argument for argument in args}
@@ -284,12 +352,21 @@ def _specializations(
             type_ = arguments[name].type
             types = [str(item) for item in axes.get(type_[1:-1], ())] if type_.startswith("{") else [type_]
             can_hold = all(item[:1] in "*iu" and item != "i1" for item in types)
-            if type(value) is not int or str(value) not in HINTS or not can_hold or (value == 1 and type_[0] == "*"):
+            if (
+                type(value) is not int
+                or str(value) not in HINTS
+                or not can_hold
+                or (value == 1 and type_[0] == "*")
+            ):
                 reader.error(
-                    (*key, name), f"{described(value)} is no specialisation of {type_}", "16, 8: divisible by it; 1: equal to it"
+                    (*key, name),
+                    f"{described(value)} is no specialisation of {type_}",
+                    "16, 8: divisible by it; 1: equal to it",
                 )
             hints.append((name, str(value)))
-        hints.sort(key=lambda hint: order.index(hint[0]))  # A key may name several that do not follow each other.
+        hints.sort(
+            key=lambda hint: order.index(hint[0])
+        )  # A key may name several that do not follow each other.
         found.append(Specialization(tuple(hints), called))
     return tuple(found) or (Specialization(),)
 
@@ -297,14 +374,22 @@ def _specializations(
 def _check_size(
     reader: Reader, path: KeyPath, args: tuple[Argument, ...], matrix: tuple[Axis, ...], specializations: int
 ) -> None:
-    archs = reader.table.get("package", {}).get("archs", ()) if isinstance(reader.table.get("package"), Mapping) else ()
+    archs = (
+        reader.table.get("package", {}).get("archs", ())
+        if isinstance(reader.table.get("package"), Mapping)
+        else ()
+    )
     count = math.prod(
         [len(archs) if isinstance(archs, list) else 1, specializations]
         + [len(axis.values) for axis in matrix]
         + [len(argument.hints) for argument in args]
     )
     if count > MOST_POINTS:
-        reader.error((*path, "matrix"), f"{count:,} variants, at most {MOST_POINTS:,} are built", "shorten an axis or drop a `?`")
+        reader.error(
+            (*path, "matrix"),
+            f"{count:,} variants, at most {MOST_POINTS:,} are built",
+            "shorten an axis or drop a `?`",
+        )
 
 
 def _configs(
@@ -318,7 +403,9 @@ def _configs(
 ) -> tuple[Config, ...]:
     parameters = {parameter.name: parameter for parameter in function.parameters}
     taken = {argument.name for argument in args} | {axis.name for axis in matrix}
-    needed = [p.name for p in function.parameters if p.is_constexpr and not p.has_default and p.name not in taken]
+    needed = [
+        p.name for p in function.parameters if p.is_constexpr and not p.has_default and p.name not in taken
+    ]
     entries = reader.tables((*path, "config"), table) or [(path, {})]
     shared_path = (*path, "defaults")
     shared = reader.get(shared_path, table, dict, {})
@@ -333,11 +420,17 @@ def _configs(
         facts = guards(reader, (*key, "when"), when, args)
         chosen = CompileOptions(**{**shared_options, **_options(reader, key, entry)})
         values = with_defaults(_meta_parameters(reader, key, entry, parameters, taken), shared_values)
-        given = {name: value for name, value in chosen.values("variant").items() if value is not None and name not in taken}
+        given = {
+            name: value
+            for name, value in chosen.values("variant").items()
+            if value is not None and name not in taken
+        }
         values |= {name: value for name, value in given.items() if name in parameters}
         for name in needed:
             if name not in values and name not in entry and name not in shared:
-                reader.error(key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix")
+                reader.error(
+                    key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix"
+                )
         found.append(Config(where, facts, tuple(values.items()), chosen))
     return tuple(found)
 
@@ -358,7 +451,11 @@ def _options(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> dict[st
 
 
 def _meta_parameters(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters: Mapping[str, Parameter], taken: set[str]
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    parameters: Mapping[str, Parameter],
+    taken: set[str],
 ) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for name, value in table.items():
@@ -366,7 +463,9 @@ def _meta_parameters(
         if name in schema.CONFIG.names:
             continue
         if name not in parameters:
-            reader.error(key, "the kernel has no such parameter", suggestion(name, [*parameters, *schema.CONFIG.names]))
+            reader.error(
+                key, "the kernel has no such parameter", suggestion(name, [*parameters, *schema.CONFIG.names])
+            )
         elif name in taken:
             reader.error(key, "is given in args or matrix already")
         elif not is_value(value):
@@ -379,14 +478,20 @@ def _meta_parameters(
 def _integers(kernel: Kernel) -> set[str]:
     """The run-time integers that the kernel's expressions may name."""
     names = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
-    return names | {name for name, _, extent in expanded((argument.name, argument.type) for argument in kernel.args) if extent}
+    return names | {
+        name
+        for name, _, extent in expanded((argument.name, argument.type) for argument in kernel.args)
+        if extent
+    }
 
 
 def _constants(kernel: Kernel) -> set[str]:
     """The compile-time integers of every variant."""
     names = {axis.name for axis in kernel.matrix if isinstance(axis.values[0], int)}
     names |= {name for name, value in kernel.defaults if isinstance(value, int)}
-    by_config = [{name for name, value in config.constexprs if isinstance(value, int)} for config in kernel.configs]
+    by_config = [
+        {name for name, value in config.constexprs if isinstance(value, int)} for config in kernel.configs
+    ]
     return names | (set.intersection(*by_config) if by_config else set())
 
 
@@ -438,5 +543,7 @@ def _check_reach(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
     for index, is_reached in applied.items():
         if not is_reached:
             reader.error(
-                (*path, "config", index), f"is never used: config[{blocker[index]}] applies wherever it does", "give it a `when`"
+                (*path, "config", index),
+                f"is never used: config[{blocker[index]}] applies wherever it does",
+                "give it a `when`",
             )

@@ -24,9 +24,16 @@ Candidates = Mapping[str, tuple[Value, ...]]
 
 
 def load_tune(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...], grid_args: tuple[Argument, ...],
-    matrix: tuple[Axis, ...], specializations: tuple[Specialization, ...], configs: tuple[Config, ...], verify: Verify | None,
-) -> Tune | None:  # fmt: skip
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    args: tuple[Argument, ...],
+    grid_args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...],
+    specializations: tuple[Specialization, ...],
+    configs: tuple[Config, ...],
+    verify: Verify | None,
+) -> Tune | None:
     """What to tune; None where the kernel has no such table."""
     if "tune" not in table:
         return None
@@ -49,13 +56,17 @@ def load_tune(
         when = reader.get((*key, "when"), entry, dict, {})
         where = condition(reader, (*key, "when"), when, matrix, args, specializations)
         facts = guards(reader, (*key, "when"), when, args)
-        values = read_values(reader, (*key, "values"), reader.get((*key, "values"), entry, dict, {}), scalars, defaults)
+        values = read_values(
+            reader, (*key, "values"), reader.get((*key, "values"), entry, dict, {}), scalars, defaults
+        )
         numbers = {name: value for name, value in values if isinstance(value, int)}
         for guard in facts:
             if numbers.keys() >= set(guard.arguments):
                 fact = expressions.parse(guard.expression, numbers, "")
                 if not expressions.evaluate(fact, numbers):
-                    reader.error((*key, "values", guard.arguments[0]), f"the bucket is for {guard.expression}")
+                    reader.error(
+                        (*key, "values", guard.arguments[0]), f"the bucket is for {guard.expression}"
+                    )
         candidates = {**common, **_candidates(reader, key, entry, known)}
         if not candidates:
             reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
@@ -67,7 +78,9 @@ def load_tune(
     return Tune(sizes, tuple(buckets))
 
 
-def _require(reader: Reader, path: KeyPath, table: Mapping[str, Any], names: list[str]) -> tuple[Expression, ...]:
+def _require(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], names: list[str]
+) -> tuple[Expression, ...]:
     """The expression of `require`, checked; none where there is no such key."""
     text = reader.get((*path, "require"), table, str, "")
     if not text:
@@ -87,7 +100,10 @@ def _candidates(reader: Reader, path: KeyPath, table: Mapping[str, Any], known: 
         if name not in known and name not in _OPTIONS:
             reader.error(key, "no configuration gives it", suggestion(name, [*sorted(known), *_OPTIONS]))
         elif not isinstance(values, list) or not values:
-            reader.error(key, f"expected a list of values, found {'an empty list' if values == [] else described(values)}")
+            reader.error(
+                key,
+                f"expected a list of values, found {'an empty list' if values == [] else described(values)}",
+            )
         else:
             for index, value in enumerate(values):
                 if not _fits(name, value):

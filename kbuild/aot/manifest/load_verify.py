@@ -14,7 +14,11 @@ from kbuild.errors import ManifestError
 
 
 def load_verify(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...], grid_args: tuple[Argument, ...]
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    args: tuple[Argument, ...],
+    grid_args: tuple[Argument, ...],
 ) -> Verify | None:
     """The launches to verify with; None where the kernel has no such table."""
     if "verify" not in table:
@@ -24,12 +28,17 @@ def load_verify(
     reader.keys(path, given, schema.VERIFY.names, schema.VERIFY.required)
     pointers = [argument.name for argument in args if argument.is_pointer]
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
-    scalars += [Argument(name, type_) for name, type_, extent in expanded((a.name, a.type) for a in args) if extent]
+    scalars += [
+        Argument(name, type_) for name, type_, extent in expanded((a.name, a.type) for a in args) if extent
+    ]
     integers = [argument.name for argument in scalars if _is_integer(argument.type)]
     sizes = read_texts(reader, (*path, "sizes"), given, pointers, pointers)
     loops = read_texts(reader, (*path, "loops"), given, integers, ())
     defaults = read_defaults(reader, path, given, scalars)
-    values = [read_values(reader, key, entry, scalars, defaults) for key, entry in reader.tables((*path, "values"), given)]
+    values = [
+        read_values(reader, key, entry, scalars, defaults)
+        for key, entry in reader.tables((*path, "values"), given)
+    ]
     zeros, ready = (_arrays(reader, (*path, key), given, pointers) for key in ("zeros", "ready"))
     return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given), zeros, ready)
 
@@ -43,7 +52,9 @@ def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str,
     return tuple(given)
 
 
-def _arrays(reader: Reader, path: KeyPath, table: Mapping[str, Any], pointers: Sequence[str]) -> tuple[str, ...]:
+def _arrays(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], pointers: Sequence[str]
+) -> tuple[str, ...]:
     """A list of arguments that are arrays."""
     given = reader.get(path, table, list, [])
     for number, name in enumerate(given):
@@ -68,7 +79,9 @@ def read_texts(
     return tuple((name, str(text)) for name, text in given.items())
 
 
-def read_defaults(reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument]) -> Mapping[str, Any]:
+def read_defaults(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument]
+) -> Mapping[str, Any]:
     """The scalars of `defaults`, which launches need not give."""
     path = (*path, "defaults")
     given = reader.spread(path, reader.get(path, table, dict, {}))
@@ -77,22 +90,34 @@ def read_defaults(reader: Reader, path: KeyPath, table: Mapping[str, Any], scala
 
 
 def read_values(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument], defaults: Mapping[str, Any]
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    scalars: Sequence[Argument],
+    defaults: Mapping[str, Any],
 ) -> tuple[tuple[str, int | float | str], ...]:
     """One launch's scalars, with the defaults that it does not give itself."""
     table = reader.spread(path, table)
-    _check_values(reader, path, table, scalars, [argument.name for argument in scalars if argument.name not in defaults])
+    _check_values(
+        reader, path, table, scalars, [argument.name for argument in scalars if argument.name not in defaults]
+    )
     return tuple(with_defaults(table, defaults).items())
 
 
 def _check_values(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument], required: Collection[str]
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    scalars: Sequence[Argument],
+    required: Collection[str],
 ) -> None:
     types = {argument.name: argument.type for argument in scalars}
     reader.keys(path, table, types, required)
     for name, value in table.items():
         is_integer = _is_integer(types.get(name, ""))
-        if name in types and (isinstance(value, bool) or not isinstance(value, int | str if is_integer else int | float)):
+        if name in types and (
+            isinstance(value, bool) or not isinstance(value, int | str if is_integer else int | float)
+        ):
             expected = "an integer or an expression" if is_integer else "a number"
             reader.error((*path, name), f"expected {expected}, found {described(value)}")
         elif is_integer and isinstance(value, int) and not _holds(types[name], value):
@@ -100,17 +125,23 @@ def _check_values(
 
 
 def _holds(type_: str, value: int) -> bool:
-    """Whether an integer type, such as `i32`, has this value; what names an axis is not known to have a size here."""
+    """Whether an integer type, such as `i32`, has this value; what names an axis is not known to have a size
+    here."""
     if not type_[1:].isdigit():
         return True
     bits = int(type_[1:])
-    return 0 <= value < 2**bits if type_[0] == "u" or bits == 1 else -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+    return (
+        0 <= value < 2**bits
+        if type_[0] == "u" or bits == 1
+        else -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+    )
 
 
 def check_expressions(
     reader: Reader, path: KeyPath, verify: Verify | None, names: Collection[str], scalars: Collection[str]
 ) -> None:
-    """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also over each other."""
+    """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also
+    over each other."""
     if verify is None:
         return
     path = (*path, "verify")

@@ -1,7 +1,7 @@
 """What a manifest says, as frozen values.
 
-`load.py` makes these from `kernels.toml` and has checked everything said here; `matrix.py` expands them to variants.
-docs/manifest.md explains it all to authors.
+`load.py` makes these from `kernels.toml` and has checked everything said here; `matrix.py` expands them to
+variants. docs/manifest.md explains it all to authors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,29 @@ Value = bool | int | float | str | None
 ARCHS = ("sm_80", "sm_90")
 """Architectures that the compiler makes cubins for."""
 
-ARCH_FEATURES: dict[str, frozenset[str]] = {"sm_80": frozenset(), "sm_90": frozenset({"clusters", "griddepcontrol"})}
+ARCH_FEATURES: dict[str, frozenset[str]] = {
+    "sm_80": frozenset(),
+    "sm_90": frozenset({"clusters", "griddepcontrol"}),
+}
 """What they have of that which options need (`Option.feature`)."""
 
 DTYPES = (
-    "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5",
-    "i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
-)  # fmt: skip
+    "fp16",
+    "bf16",
+    "fp32",
+    "fp64",
+    "fp8e4nv",
+    "fp8e5",
+    "i1",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+)
 """Element types, by the names that Triton's signatures use."""
 
 HINTS = ("8", "16", "1")
@@ -37,9 +53,16 @@ GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "!%", "%")
 """Comparisons a run-time fact may make with an integer; `%` means divisible by it, `!%` not divisible."""
 
 RESERVED_NAMES = (
-    "dispatch", "explain", "preload", "is_loaded", "cubins", "arch", "stream", "specialize",
+    "dispatch",
+    "explain",
+    "preload",
+    "is_loaded",
+    "cubins",
+    "arch",
+    "stream",
+    "specialize",
     *(option.name for option in options("variant") if not option.may_be_parameter),
-)  # fmt: skip
+)
 """Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
 
 
@@ -52,7 +75,8 @@ class Package:
     version: str
     """Version of the wheel, as PEP 440 writes it."""
     archs: tuple[str, ...]
-    """Architectures to compile for, of `sm_80` and `sm_90`; with `+ptx` the PTX is shipped too, for newer GPUs."""
+    """Architectures to compile for, of `sm_80` and `sm_90`; with `+ptx` the PTX is shipped too, for newer
+    GPUs."""
     ptx_archs: tuple[str, ...] = ()
     """Those of `archs` that were written with `+ptx`."""
     summary: str = ""
@@ -60,11 +84,12 @@ class Package:
     license: str = ""
     """Licence as an SPDX expression."""
     ptxas: str = ""
-    """Version of ptxas that assembles the cubins: `12.9` for any of that series, or a whole one; unless it is given, the one that
-    kbuild was tested with, if that is installed."""
+    """Version of ptxas that assembles the cubins: `12.9` for any of that series, or a whole one; unless it is
+    given, the one that kbuild was tested with, if that is installed."""
     min_driver: int = 0
-    """The oldest driver that the cubins have to run on, by its branch: 525 is the first of CUDA 12, 580 that of CUDA 13. It
-    chooses the ptxas; unless it is given, the package needs the driver that its ptxas makes code for, and says so."""
+    """The oldest driver that the cubins have to run on, by its branch: 525 is the first of CUDA 12, 580 that
+    of CUDA 13. It chooses the ptxas; unless it is given, the package needs the driver that its ptxas makes
+    code for, and says so."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +101,8 @@ class Argument:
     type: str
     """Type as Triton's signatures write it (`*fp16`, `i32`); `{axis}` stands for a value of a matrix axis."""
     hints: tuple[str, ...] = ("",)
-    """Specialisations to build, strongest first: `1` equal to one, `16` and `8` divisible by it, empty for none."""
+    """Specialisations to build, strongest first: `1` equal to one, `16` and `8` divisible by it, empty for
+    none."""
 
     @property
     def is_pointer(self) -> bool:
@@ -98,17 +124,21 @@ class Axis:
     values: tuple[Value, ...]
     """Values to build, in the order written."""
     is_parameter: bool = True
-    """Whether the kernel has a constexpr parameter of that name; otherwise the axis stands in argument types alone."""
+    """Whether the kernel has a constexpr parameter of that name; otherwise the axis stands in argument types
+    alone."""
     default: Value = None
-    """The one of `values` that the kernel's parameter has by default, and calls need not give; None if there is none."""
+    """The one of `values` that the kernel's parameter has by default, and calls need not give; None if there
+    is none."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A fact about a run-time argument or a product of some, such as `M <= 64`, that holds where a configuration may be used."""
+    """A fact about a run-time argument or a product of some, such as `M <= 64`, that holds where a
+    configuration may be used."""
 
     argument: str
-    """Integer argument of the kernel, or several with `*` between them; `M:64` is how many blocks of 64 it takes to cover M."""
+    """Integer argument of the kernel, or several with `*` between them; `M:64` is how many blocks of 64 it
+    takes to cover M."""
     operator: str
     """One of `GUARD_OPERATORS`."""
     value: int
@@ -120,7 +150,9 @@ class Guard:
     @property
     def factors(self) -> tuple[tuple[str, str], ...]:
         """The arguments that it is about, each with the size of the blocks that are counted, if any."""
-        return tuple((name, size) for name, _, size in (factor.partition(":") for factor in self.argument.split("*")))
+        return tuple(
+            (name, size) for name, _, size in (factor.partition(":") for factor in self.argument.split("*"))
+        )
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -148,7 +180,9 @@ class Condition:
         return all(any(is_same(point[name], value) for value in values) for name, values in self.choices)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} = {' or '.join(str(value) for value in values)}" for name, values in self.choices)
+        return ", ".join(
+            f"{name} = {' or '.join(str(value) for value in values)}" for name, values in self.choices
+        )
 
 
 @dataclass(frozen=True)
@@ -156,7 +190,8 @@ class Specialization:
     """Hints that are promised together: one `[[kernel.specialize]]`."""
 
     hints: tuple[tuple[str, str], ...] = ()
-    """What is promised of which argument, besides the hints in `args`: 16 or 8 divisible by it, 1 equal to it."""
+    """What is promised of which argument, besides the hints in `args`: 16 or 8 divisible by it, 1 equal to
+    it."""
     name: str = ""
     """What `when = { specialize = … }` of a configuration calls it."""
 
@@ -166,10 +201,11 @@ class Config:
     """Meta-parameters for some points of the matrix: one `[[kernel.config]]`."""
 
     when: Condition = Condition()
-    """Where the configuration is for: points of architecture, matrix and `specialize`, and facts of run-time arguments."""
+    """Where the configuration is for: points of architecture, matrix and `specialize`, and facts of run-time
+    arguments."""
     guards: tuple[Guard, ...] = ()
-    """What has to hold of an integer argument, as `"<= 64"` or `"> 16, <= 64"`, for dispatch to take the configuration; or of a
-    product of arguments and numbers of blocks, as `"cdiv(M, 64) * cdiv(N, 128)"`."""
+    """What has to hold of an integer argument, as `"<= 64"` or `"> 16, <= 64"`, for dispatch to take the
+    configuration; or of a product of arguments and numbers of blocks, as `"cdiv(M, 64) * cdiv(N, 128)"`."""
     constexprs: tuple[tuple[str, Value], ...] = ()
     """Values of constexpr parameters, such as BLOCK_M."""
     options: CompileOptions = DEFAULTS
@@ -183,18 +219,18 @@ class Verify:
     sizes: tuple[tuple[str, str], ...]
     """Elements that each pointer points to: expressions over integer arguments and constexprs."""
     values: tuple[tuple[tuple[str, int | float | str], ...], ...]
-    """The launches, each with the values of all arguments that are no pointers: numbers, or, of integers, expressions over
-    constexprs and each other.  A variant takes those that fit its hints and facts."""
+    """The launches, each with the values of all arguments that are no pointers: numbers, or, of integers,
+    expressions over constexprs and each other.  A variant takes those that fit its hints and facts."""
     loops: tuple[tuple[str, str], ...] = ()
-    """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first launch is made
-    for 0 to 2 · (num_stages + 1) rounds as well, ragged and full."""
+    """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first
+    launch is made for 0 to 2 · (num_stages + 1) rounds as well, ragged and full."""
     grid: tuple[str, ...] = ()
     """Programs along each axis, where a kernel is right for fewer than its own grid has; empty for that."""
     zeros: tuple[str, ...] = ()
     """Pointers to arrays of zeros, such as counters: all others point to numbers of many kinds."""
     ready: tuple[str, ...] = ()
-    """Pointers to arrays that no launch just before writes or still reads, such as weights: a kernel of `launch_pdl` may touch
-    them before `tl.extra.cuda.gdc_wait()`, and no others."""
+    """Pointers to arrays that no launch just before writes or still reads, such as weights: a kernel of
+    `launch_pdl` may touch them before `tl.extra.cuda.gdc_wait()`, and no others."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +246,9 @@ class Bucket:
     candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     """Values to try of meta-parameters and options such as `num_warps`; they multiply."""
     require: tuple[Expression, ...] = ()
-    """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over meta-parameters of
-    whole numbers, options such as `num_warps`, and integer arguments; that of the bucket beside that of `[kernel.tune]`."""
+    """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over
+    meta-parameters of whole numbers, options such as `num_warps`, and integer arguments; that of the bucket
+    beside that of `[kernel.tune]`."""
 
 
 @dataclass(frozen=True)
@@ -235,8 +272,8 @@ class Kernel:
     function: str
     """Function in the file; `<file>_kernel` unless the key `function` says otherwise."""
     grid: tuple[str, ...]
-    """One to three integer expressions over arguments, constexprs and `num_sms`, the multiprocessors of the device: programs
-    along each axis of the launch."""
+    """One to three integer expressions over arguments, constexprs and `num_sms`, the multiprocessors of the
+    device: programs along each axis of the launch."""
     args: tuple[Argument, ...]
     """Run-time arguments, in the order of the kernel's parameters."""
     matrix: tuple[Axis, ...] = ()
@@ -244,13 +281,15 @@ class Kernel:
     specializations: tuple[Specialization, ...] = (Specialization(),)
     """Sets of hints that are promised together; dispatch takes the strongest that a call keeps."""
     grid_args: tuple[Argument, ...] = ()
-    """Integers that the grid needs and the kernel does not take; in the function of the package they follow its arguments."""
+    """Integers that the grid needs and the kernel does not take; in the function of the package they follow
+    its arguments."""
     configs: tuple[Config, ...] = (Config(),)
     """Meta-parameters by architecture, matrix values and run-time facts, first match first."""
     excludes: tuple[Condition, ...] = ()
     """Points of the matrix that are left out."""
     defaults: tuple[tuple[str, Value], ...] = ()
-    """Constexpr parameters that the manifest does not mention, with the literal defaults of the kernel's source."""
+    """Constexpr parameters that the manifest does not mention, with the literal defaults of the kernel's
+    source."""
     doc: str = ""
     """Doc string of the function in the package; the kernel's own when empty."""
     op: tuple[tuple[str, object], ...] = ()
@@ -258,7 +297,8 @@ class Kernel:
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
     """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
     unverified: str = field(default="", repr=False)
-    """Why `kbuild verify` leaves the kernel out, and says so: the CPU cannot make its arguments, such as arrays of addresses."""
+    """Why `kbuild verify` leaves the kernel out, and says so: the CPU cannot make its arguments, such as
+    arrays of addresses."""
     tune: Tune | None = field(default=None, repr=False)
     """What `kbuild tune` tries on a GPU; without the table nothing."""
 

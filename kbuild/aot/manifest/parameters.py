@@ -1,4 +1,5 @@
-"""The parameters of a kernel function, read from its file's syntax tree: no module is imported to check a manifest."""
+"""The parameters of a kernel function, read from its file's syntax tree: no module is imported to check a
+manifest."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Function:
 
 @lru_cache(maxsize=256)
 def functions(path: Path) -> dict[str, Function]:
-    """The top-level functions of a Python file by name; SyntaxError, UnicodeDecodeError or OSError as reading it raises."""
+    """The top-level functions of a Python file by name; SyntaxError, UnicodeDecodeError or OSError as reading
+    it raises."""
     try:
         module = ast.parse(path.read_bytes(), filename=str(path))
     except (ValueError, RecursionError, MemoryError) as error:
@@ -48,14 +50,24 @@ def functions(path: Path) -> dict[str, Function]:
 
 def _function(node: ast.FunctionDef) -> Function:
     positional = node.args.posonlyargs + node.args.args
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(node.args.defaults)
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(
+        node.args.defaults
+    )
     pairs = [*zip(positional, defaults), *zip(node.args.kwonlyargs, node.args.kw_defaults)]
-    return Function(tuple(_parameter(argument, default) for argument, default in pairs), ast.get_docstring(node) or "")
+    return Function(
+        tuple(_parameter(argument, default) for argument, default in pairs), ast.get_docstring(node) or ""
+    )
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
     annotation = argument.annotation
-    text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation) if annotation else ""
+    text = (
+        annotation.value
+        if isinstance(annotation, ast.Constant)
+        else ast.unparse(annotation)
+        if annotation
+        else ""
+    )
     is_constexpr = str(text).rpartition(".")[2] == "constexpr"
     if default is None:
         return Parameter(argument.arg, is_constexpr, has_default=False)

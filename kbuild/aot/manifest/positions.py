@@ -1,7 +1,8 @@
 """On which line of a TOML text each key and array element stands.
 
-The TOML reader gives values without places.  This walks the text once, knowing only what decides where a key begins:
-comments, strings, brackets and table headers.  The text has been read by the real reader before, so it is well formed.
+The TOML reader gives values without places.  This walks the text once, knowing only what decides where a key
+begins: comments, strings, brackets and table headers.  The text has been read by the real reader before, so
+it is well formed.
 """
 
 from __future__ import annotations

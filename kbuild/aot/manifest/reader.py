@@ -19,7 +19,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 class Reader:
     """The values of one manifest, their lines, and the mistakes found so far."""
 
-    def __init__(self, file: Path, display: str, table: Mapping[str, Any], lines: Mapping[KeyPath, int]) -> None:
+    def __init__(
+        self, file: Path, display: str, table: Mapping[str, Any], lines: Mapping[KeyPath, int]
+    ) -> None:
         self.root = file.resolve().parent
         self.display = display
         self.table = table
@@ -47,7 +49,9 @@ class Reader:
             key += f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" if key else shown_key(part)
         return ": ".join(text for text in (prefix, key) if text)
 
-    def keys(self, path: KeyPath, table: Mapping[str, Any], known: Iterable[str], required: Iterable[str] = ()) -> None:
+    def keys(
+        self, path: KeyPath, table: Mapping[str, Any], known: Iterable[str], required: Iterable[str] = ()
+    ) -> None:
         """Checks that a table has known keys only, and all the required ones."""
         known = tuple(known)
         for key in table:
@@ -58,7 +62,8 @@ class Reader:
                 self.error(path, f'missing key "{key}"')
 
     def get(self, path: KeyPath, table: Mapping[str, Any], kind: type, default: Any = None) -> Any:
-        """The value under the path's last part if it is of that type; otherwise the default, and a mistake noted."""
+        """The value under the path's last part if it is of that type; otherwise the default, and a mistake
+        noted."""
         key = path[-1]
         if key not in table:
             return default
@@ -79,7 +84,8 @@ class Reader:
         return found
 
     def spread(self, path: KeyPath, table: Mapping[str, Any]) -> dict[str, Any]:
-        """A table whose keys may name several arguments each, as `"M, N, K" = "i32"`, with a key for every one of them."""
+        """A table whose keys may name several arguments each, as `"M, N, K" = "i32"`, with a key for every
+        one of them."""
         found: dict[str, Any] = {}
         for key, value in table.items():
             for name in names_of(key):
@@ -95,7 +101,9 @@ class Reader:
         if not isinstance(value, str):
             self.error(path, f"expected a name, found {described(value)}")
         elif not _NAME.fullmatch(value):
-            self.error(path, f"{described(value)} is not a name", "a name has up to 128 letters, digits and _")
+            self.error(
+                path, f"{described(value)} is not a name", "a name has up to 128 letters, digits and _"
+            )
         elif keyword.iskeyword(value) or (value.startswith("__") and value.endswith("__")):
             self.error(path, f'"{value}" is a word of Python')
         elif value in reserved:
@@ -113,8 +121,8 @@ def names_of(key: str) -> list[str]:
 def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """A table with the defaults that it does not give itself.
 
-    Its own keys stay in their order, which names of variants show.  A default stands in front of the next key of `defaults` that
-    the table gives, or behind all: where both have one order, so has the whole.
+    Its own keys stay in their order, which names of variants show.  A default stands in front of the next key
+    of `defaults` that the table gives, or behind all: where both have one order, so has the whole.
     """
     names, order = list(defaults), list(given)
     for index, name in enumerate(names):
@@ -124,7 +132,14 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     return {name: given[name] if name in given else defaults[name] for name in order}
 
 
-_TYPE_NAMES = {str: "a string", list: "a list", dict: "a table", int: "an integer", bool: "true or false", float: "a number"}
+_TYPE_NAMES = {
+    str: "a string",
+    list: "a list",
+    dict: "a table",
+    int: "an integer",
+    bool: "true or false",
+    float: "a number",
+}
 
 
 def described(value: object) -> str:
@@ -154,7 +169,8 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
 
 def is_value(value: object) -> bool:
-    """Whether a TOML value may be a compile-time value: a flag, a finite number, or a string that is a plain word or empty."""
+    """Whether a TOML value may be a compile-time value: a flag, a finite number, or a string that is a plain
+    word or empty."""
     if isinstance(value, str):
         return bool(_NAME.fullmatch(value) or not value) and value not in ("True", "False", "None")
     if isinstance(value, float):
@@ -164,4 +180,10 @@ def is_value(value: object) -> bool:
 
 def one_line(value: Value) -> str:
     """A compile-time value as the manifest writes it."""
-    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f'"{value}"'
+        if isinstance(value, str)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )

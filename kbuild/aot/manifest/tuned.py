@@ -1,8 +1,9 @@
 """The table that `kbuild tune` writes and builds read: `kernels.tune.toml`, beside the manifest.
 
-Each entry says, for one device and one kind of calls, which configuration was fastest.  A build puts it before the configuration
-of the manifest that those calls would take, so that dispatch finds it first; where several devices of one architecture differ,
-the one that gains the most decides.  An entry holds for the kernel's source that was timed; after a change it is left out.
+Each entry says, for one device and one kind of calls, which configuration was fastest.  A build puts it
+before the configuration of the manifest that those calls would take, so that dispatch finds it first; where
+several devices of one architecture differ, the one that gains the most decides.  An entry holds for the
+kernel's source that was timed; after a change it is left out.
 """
 
 from __future__ import annotations
@@ -26,8 +27,17 @@ _HEADER = """\
 # Made by `kbuild tune`, read by `kbuild build`: docs/tune.md.  Entries may be deleted.
 schema = 1
 """
-_KEYS = {"kernel": str, "device": str, "capability": int, "digest": str, "when": dict, "facts": list, "config": dict,
-         "us": float, "default_us": float}  # fmt: skip
+_KEYS = {
+    "kernel": str,
+    "device": str,
+    "capability": int,
+    "digest": str,
+    "when": dict,
+    "facts": list,
+    "config": dict,
+    "us": float,
+    "default_us": float,
+}
 
 
 @dataclass(frozen=True)
@@ -80,11 +90,15 @@ def read(file: Path) -> tuple[Entry, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{file.name}: {getattr(error, 'strerror', '') or 'the text is not UTF-8'}") from None
+        raise ManifestError(
+            f"{file.name}: {getattr(error, 'strerror', '') or 'the text is not UTF-8'}"
+        ) from None
     try:
         table = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
-        raise ManifestError(f"{file.name}: {error}", hint="kbuild tune writes it anew once it is deleted") from None
+        raise ManifestError(
+            f"{file.name}: {error}", hint="kbuild tune writes it anew once it is deleted"
+        ) from None
     entries = table.get("entry", [])
     if table.get("schema") != 1 or not isinstance(entries, list):
         raise ManifestError(f"{file.name}: no table of kbuild tune's: expected schema = 1 and [[entry]]")
@@ -102,7 +116,9 @@ def _entry(where: str, table: Any) -> Entry:
         if option.is_shown and option.name not in values["config"]:
             raise ManifestError(f"{where}: config: {option.name} is missing")
         if option.name in values["config"] and not option.is_legal(found := values["config"][option.name]):
-            raise ManifestError(f"{where}: config: {option.name}: expected {option.expected}, found {found!r}")
+            raise ManifestError(
+                f"{where}: config: {option.name}: expected {option.expected}, found {found!r}"
+            )
     for name in ("when", "config"):
         values[name] = tuple(values[name].items())
     try:
@@ -120,9 +136,13 @@ def write(file: Path, entries: Iterable[Entry]) -> None:
 
 def _text(entry: Entry) -> str:
     facts = ", ".join(_word(f"{fact.argument} {fact.operator} {fact.value}") for fact in entry.facts)
-    lines = [f"{name} = {_word(getattr(entry, name))}" for name in ("kernel", "device", "capability", "digest")]
+    lines = [
+        f"{name} = {_word(getattr(entry, name))}" for name in ("kernel", "device", "capability", "digest")
+    ]
     lines += [f"when = {_inline(entry.when)}", f"facts = [{facts}]", f"config = {_inline(entry.config)}"]
-    return "\n".join(["[[entry]]", *lines, f"us = {entry.us:.3f}", f"default_us = {entry.default_us:.3f}", ""])
+    return "\n".join(
+        ["[[entry]]", *lines, f"us = {entry.us:.3f}", f"default_us = {entry.default_us:.3f}", ""]
+    )
 
 
 def _inline(values: Iterable[tuple[str, Value]]) -> str:
@@ -142,7 +162,9 @@ def merged(old: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(together.values())
 
 
-def with_table(manifest: Manifest, root: Path, digest: Callable[[str, str], str]) -> tuple[Manifest, tuple[str, ...]]:
+def with_table(
+    manifest: Manifest, root: Path, digest: Callable[[str, str], str]
+) -> tuple[Manifest, tuple[str, ...]]:
     """A project's manifest with its tuned configurations, and warnings about entries that are left out.
 
     `digest` gives the digest of a kernel's source closure, from its file and function.
@@ -160,8 +182,11 @@ def with_table(manifest: Manifest, root: Path, digest: Callable[[str, str], str]
     return applied(manifest, entries, digests)
 
 
-def applied(manifest: Manifest, entries: Iterable[Entry], digests: Mapping[str, str]) -> tuple[Manifest, tuple[str, ...]]:
-    """The manifest with each entry that holds before the configuration it replaces, and warnings about the others."""
+def applied(
+    manifest: Manifest, entries: Iterable[Entry], digests: Mapping[str, str]
+) -> tuple[Manifest, tuple[str, ...]]:
+    """The manifest with each entry that holds before the configuration it replaces, and warnings about the
+    others."""
     warnings: dict[str, None] = {}
     best: dict[tuple[object, ...], Entry] = {}
     kernels = {kernel.name: kernel for kernel in manifest.kernels}
@@ -172,13 +197,18 @@ def applied(manifest: Manifest, entries: Iterable[Entry], digests: Mapping[str, 
             warnings[f"{FILE}: {entry.kernel}: {why}; run kbuild tune again"] = None
         elif known is None or entry.default_us * known.us > known.default_us * entry.us:
             best[entry.place] = entry
-    chosen = [[entry for entry in best.values() if entry.kernel == kernel.name] for kernel in manifest.kernels]
-    changed = tuple(replace(kernel, configs=_with(kernel, own)) for kernel, own in zip(manifest.kernels, chosen))
+    chosen = [
+        [entry for entry in best.values() if entry.kernel == kernel.name] for kernel in manifest.kernels
+    ]
+    changed = tuple(
+        replace(kernel, configs=_with(kernel, own)) for kernel, own in zip(manifest.kernels, chosen)
+    )
     return replace(manifest, kernels=changed), tuple(warnings)
 
 
 def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
-    """The kernel's configurations with those of the entries, in the order of the buckets where one could take another's calls."""
+    """The kernel's configurations with those of the entries, in the order of the buckets where one could take
+    another's calls."""
     before: dict[int, list[Entry]] = {}
     for entry in entries:
         before.setdefault(_replaced(kernel, entry), []).append(entry)
@@ -186,7 +216,9 @@ def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
     for index, config in enumerate(kernel.configs):
         buckets = [{*config.guards, *bucket.guards} for bucket in kernel.tune.buckets] if kernel.tune else []
         places = {frozenset(facts): place for place, facts in reversed(list(enumerate(buckets)))}
-        own = sorted(before.get(index, []), key=lambda entry: places.get(frozenset(entry.facts), len(buckets)))
+        own = sorted(
+            before.get(index, []), key=lambda entry: places.get(frozenset(entry.facts), len(buckets))
+        )
         found += [*(entry.as_config(config) for entry in own), config]
     return tuple(found)
 

@@ -1,4 +1,5 @@
-"""A GPU for `kbuild tune`, by the driver's own functions: loads cubins, launches them on random arrays, and times them.
+"""A GPU for `kbuild tune`, by the driver's own functions: loads cubins, launches them on random arrays, and
+times them.
 
 It needs the driver's library alone, neither torch nor the toolkit.  numpy makes the arrays and compares results.
 """
@@ -23,8 +24,8 @@ from kbuild.errors import ToolError, UsageError
 
 LIBRARY = "libcuda.so.1"
 BOUNDS = {"fp64": 1e-10, "fp32": 2e-3, "fp16": 1e-2, "bf16": 4e-2}
-"""How far results of two configurations may be apart, relative to the root mean square of the array: sums are added up in
-another order, and products of fp32 may be of tf32."""
+"""How far results of two configurations may be apart, relative to the root mean square of the array: sums are
+added up in another order, and products of fp32 may be of tf32."""
 _COARSEST = 0.3
 """That of the 8-bit types."""
 _MOST_COMPARED = 1 << 20
@@ -39,9 +40,19 @@ _ALIGNMENT = 256
 _TRIAL = 3
 """Launches by which a candidate is judged at first."""
 _NOT_READY = 600
-SCALARS = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
-           "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
-           "fp32": ctypes.c_float, "fp64": ctypes.c_double}  # fmt: skip
+SCALARS = {
+    "i1": ctypes.c_int8,
+    "i8": ctypes.c_int8,
+    "i16": ctypes.c_int16,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "u8": ctypes.c_uint8,
+    "u16": ctypes.c_uint16,
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+    "fp32": ctypes.c_float,
+    "fp64": ctypes.c_double,
+}
 """How a number of each type is handed to a kernel."""
 
 
@@ -65,7 +76,8 @@ class Gpu:
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)
         major, minor, shared, num_sms = (
-            self._attribute(number, device) for number in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS)
+            self._attribute(number, device)
+            for number in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS)
         )
         self.device = Device(name.value.decode(errors="replace"), 10 * major + minor, shared, num_sms)
         self._cache = self._allocated(_CACHE_BYTES)
@@ -87,40 +99,67 @@ class Gpu:
             for arrays in (self._fresh, self._used):
                 arrays[name] = self._allocated(values.nbytes), values.nbytes
             address, size = self._fresh[name]
-            self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), values.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(size))
+            self._call(
+                "cuMemcpyHtoD_v2",
+                ctypes.c_uint64(address),
+                values.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_size_t(size),
+            )
 
     def results(self, program: Program) -> dict[str, np.ndarray]:
         """Launch once on fresh arrays, and give back those that changed."""
         for name, (address, size) in self._fresh.items():
-            self._call("cuMemcpyDtoD_v2", ctypes.c_uint64(self._used[name][0]), ctypes.c_uint64(address), ctypes.c_size_t(size))
+            self._call(
+                "cuMemcpyDtoD_v2",
+                ctypes.c_uint64(self._used[name][0]),
+                ctypes.c_uint64(address),
+                ctypes.c_size_t(size),
+            )
         self._launch(program)
         self.wait()
         found: dict[str, np.ndarray] = {}
         for name, (address, size) in self._used.items():
             values = np.empty_like(self._values[name])
-            self._call("cuMemcpyDtoH_v2", values.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(address), ctypes.c_size_t(size))
+            self._call(
+                "cuMemcpyDtoH_v2",
+                values.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_uint64(address),
+                ctypes.c_size_t(size),
+            )
             if not np.array_equal(values.view(np.uint8), self._values[name].view(np.uint8)):
                 found[name] = values
         return found
 
-    def difference(self, variant: Variant, expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> str:
+    def difference(
+        self, variant: Variant, expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
+    ) -> str:
         """What is wrong with results, in words; empty if nothing is."""
         types = dict(variant.signature)
         for name in expected.keys() | found.keys():
-            problem = _difference(types[name], expected.get(name, self._values[name]), found.get(name, self._values[name]))
+            problem = _difference(
+                types[name], expected.get(name, self._values[name]), found.get(name, self._values[name])
+            )
             if problem:
                 return f"wrong: {name}: {problem}"
         return ""
 
     def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
-        """The median time of a launch of each in microseconds, in random order with a cold cache, over about so many seconds of
-        the device's; a few launches of each where they are 0."""
-        calls = {number: lambda program=program: self._launch(program) for number, program in enumerate(programs)}
+        """The median time of a launch of each in microseconds, in random order with a cold cache, over about
+        so many seconds of the device's; a few launches of each where they are 0."""
+        calls = {
+            number: lambda program=program: self._launch(program) for number, program in enumerate(programs)
+        }
         return list(in_turns(calls, self, seconds, 0 if seconds else _TRIAL).values())
 
     def flush(self) -> None:
         """Write over the L2 cache: this and the following make a `Clock`."""
-        self._call("cuMemsetD8Async", ctypes.c_uint64(self._cache), ctypes.c_ubyte(0), ctypes.c_size_t(_CACHE_BYTES), None)
+        self._call(
+            "cuMemsetD8Async",
+            ctypes.c_uint64(self._cache),
+            ctypes.c_ubyte(0),
+            ctypes.c_size_t(_CACHE_BYTES),
+            None,
+        )
 
     def mark(self) -> _Event:
         event = _Event(self._library)
@@ -143,7 +182,20 @@ class Gpu:
         facts, loaded = program.facts, self._loaded.get(program.cubin) or self._load(program)
         x, y, z = (*program.case.grid, 1, 1)[:3]
         threads = 32 * facts.get("warps", facts["num_warps"])
-        self._call("cuLaunchKernel", loaded.function, x, y, z, threads, 1, 1, facts["shared"], None, loaded.pointers, None)
+        self._call(
+            "cuLaunchKernel",
+            loaded.function,
+            x,
+            y,
+            z,
+            threads,
+            1,
+            1,
+            facts["shared"],
+            None,
+            loaded.pointers,
+            None,
+        )
 
     def _load(self, program: Program) -> _Loaded:
         """The program's kernel with its parameters; it stays loaded until the arrays go."""
@@ -153,7 +205,9 @@ class Gpu:
         if program.facts["shared"] > _SHARED_WITHOUT_OPTIN:
             self._call("cuFuncSetAttribute", function, _FUNCTION_SHARED, program.facts["shared"])
         values = self._parameters(program)
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values))
+        pointers = (ctypes.c_void_p * len(values))(
+            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
+        )
         self._loaded[program.cubin] = loaded = _Loaded(module, function, pointers, tuple(values))
         return loaded
 
@@ -180,7 +234,9 @@ class Gpu:
         _, element, box_text, swizzle, base, *parts = text.split()
         kind, size = element_type(element)
         # The driver names the fastest dimension first.
-        extents, strides = ([int(w) if w.isdigit() else int(given[w]) for w in reversed(part.split(","))] for part in parts)
+        extents, strides = (
+            [int(w) if w.isdigit() else int(given[w]) for w in reversed(part.split(","))] for part in parts
+        )
         rank = len(extents)
         memory = (ctypes.c_uint8 * 192)()
         place = (ctypes.c_uint8 * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
@@ -188,8 +244,21 @@ class Gpu:
         pitches = (ctypes.c_uint64 * (rank - 1))(*(stride * size for stride in strides))
         box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
         steps = (ctypes.c_uint32 * rank)(*[1] * rank)
-        self._call("cuTensorMapEncodeTiled", place, kind, rank, ctypes.c_void_p(given[base]), sizes, pitches, box, steps,
-                   0, SWIZZLES[swizzle], 2, fill_of(element))  # fmt: skip
+        self._call(
+            "cuTensorMapEncodeTiled",
+            place,
+            kind,
+            rank,
+            ctypes.c_void_p(given[base]),
+            sizes,
+            pitches,
+            box,
+            steps,
+            0,
+            SWIZZLES[swizzle],
+            2,
+            fill_of(element),
+        )
         return place
 
     def _allocated(self, size: int) -> int:
@@ -245,7 +314,11 @@ def _random(element: Type, count: int, random: np.random.Generator) -> np.ndarra
     if not count:
         return np.zeros(1, memory_dtype(element))
     some = min(count, _RANDOM)
-    values = random.standard_normal(some) if is_float(element) else random.integers(0, 2 if str(element) == "i1" else 4, some)
+    values = (
+        random.standard_normal(some)
+        if is_float(element)
+        else random.integers(0, 2 if str(element) == "i1" else 4, some)
+    )
     return np.resize(encode(np.asarray(values, np.float32), element), count)
 
 
@@ -265,4 +338,6 @@ def _difference(type_: str, expected: np.ndarray, found: np.ndarray) -> str:
         with np.errstate(all="ignore"):
             errors = np.where(same, 0.0, np.abs(left - right)) / max(scale, 1e-30)
         wrong = ~(errors <= BOUNDS.get(name, _COARSEST))
-    return f"{int(wrong.sum())} of {wrong.size} elements differ from those of the default" if wrong.any() else ""
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements differ from those of the default" if wrong.any() else ""
+    )

@@ -1,8 +1,9 @@
 """Times several calls against each other, launch by launch in random order.
 
-A GPU under load runs into its power limit: a launch that follows one of many products finds a lower clock than one that follows
-a slow kernel.  So nobody has a place of its own here: in each round everyone is launched once, in an order that is drawn anew,
-and medians are over all rounds.  Before each launch the L2 cache is written over, as `triton.testing.do_bench` does.
+A GPU under load runs into its power limit: a launch that follows one of many products finds a lower clock
+than one that follows a slow kernel.  So nobody has a place of its own here: in each round everyone is
+launched once, in an order that is drawn anew, and medians are over all rounds.  Before each launch the L2
+cache is written over, as `triton.testing.do_bench` does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ SECONDS = 0.8
 """Of device time for each comparison."""
 MOST_ROUNDS, LEAST_ROUNDS = 1000, 16
 BATCH = 96
-"""Launches that are enqueued, with a flush and two marks each, before any is waited for: a stream takes about 1,000 commands."""
+"""Launches that are enqueued, with a flush and two marks each, before any is waited for: a stream takes about
+1,000 commands."""
 MOST_AHEAD = 256
 _SEED = 20
 _PROBE = 3
@@ -51,10 +53,13 @@ class Clock(Protocol):
         ...
 
 
-def in_turns(calls: Mapping[Key, Call], clock: Clock, seconds: float = SECONDS, rounds: int = 0) -> dict[Key, float]:
+def in_turns(
+    calls: Mapping[Key, Call], clock: Clock, seconds: float = SECONDS, rounds: int = 0
+) -> dict[Key, float]:
     """The median time of each call in microseconds, over so many rounds or so many seconds of them.
 
-    ToolError where the device is always faster than the process that asks it, so that the process would be measured.
+    ToolError where the device is always faster than the process that asks it, so that the process would be
+    measured.
     """
     for call in calls.values():
         call()
@@ -75,9 +80,11 @@ def in_turns(calls: Mapping[Key, Call], clock: Clock, seconds: float = SECONDS, 
 def _batch(
     calls: Mapping[Key, Call], clock: Clock, order: random.Random, rounds: int, ahead: int
 ) -> tuple[dict[Key, list[float]], float, int]:
-    """All times of some rounds, microseconds of device time for a round, and how many flushes it took to stay ahead.
+    """All times of some rounds, microseconds of device time for a round, and how many flushes it took to stay
+    ahead.
 
-    The device starts with `ahead` flushes, while the launches are enqueued; where it has caught up, all is done again with more.
+    The device starts with `ahead` flushes, while the launches are enqueued; where it has caught up, all is
+    done again with more.
     """
     names = list(calls)
     while ahead <= MOST_AHEAD:
@@ -101,7 +108,9 @@ def _batch(
             # The first flush is not in it: one too few among many.
             return times, clock.microseconds(marks[0][1], marks[-1][2]) / rounds, ahead
         ahead *= 2
-    raise ToolError(f"launches of {', '.join(map(str, calls))} take longer to ask for than to run, and cannot be timed")
+    raise ToolError(
+        f"launches of {', '.join(map(str, calls))} take longer to ask for than to run, and cannot be timed"
+    )
 
 
 def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Key]:
@@ -112,5 +121,9 @@ def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Ke
     left = list(calls)
     for rounds, bound in ((2, 1.5), (15, 1.04)):
         times = in_turns({name: calls[name] for name in left}, clock, rounds=rounds)
-        left = [name for name in sorted(left, key=lambda name: times[name]) if times[name] <= bound * min(times.values())]
+        left = [
+            name
+            for name in sorted(left, key=lambda name: times[name])
+            if times[name] <= bound * min(times.values())
+        ]
     return left[:most]

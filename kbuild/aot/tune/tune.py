@@ -1,10 +1,13 @@
-"""`kbuild tune`: times the configurations that a manifest lists, for each kind of calls, and keeps the fastest.
+"""`kbuild tune`: times the configurations that a manifest lists, for each kind of calls, and keeps the
+fastest.
 
-    [kernel.tune] ─tasks─▶ variants ─build─▶ cubins ─facts─▶ those that can pay ─time, compare, time─▶ kernels.tune.toml
-                                                                                └──▶ journal, for a run that goes on
+    [kernel.tune] ─tasks─▶ variants ─build─▶ cubins ─facts─▶ those that can pay ─time, compare, time─▶
+    kernels.tune.toml
+                                                                                └──▶ journal, for a run that
+                                                                                goes on
 
-A task is one bucket at one point of architecture, matrix and specialisation.  Everything here knows the device only through
-`Machine`; `gpu.py` has the real one.
+A task is one bucket at one point of architecture, matrix and specialisation.  Everything here knows the
+device only through `Machine`; `gpu.py` has the real one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,16 @@ from typing import Any, Protocol
 
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.expand import Variant, expand_config, points
-from kbuild.aot.manifest.model import ARCH_FEATURES, HINT_WEIGHTS, Bucket, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.manifest.model import (
+    ARCH_FEATURES,
+    HINT_WEIGHTS,
+    Bucket,
+    Config,
+    Guard,
+    Kernel,
+    Manifest,
+    Value,
+)
 from kbuild.aot.manifest.tuned import Entry
 from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
 from kbuild.errors import KbuildError, ManifestError
@@ -27,7 +39,8 @@ from kbuild.options import by_name
 FINALISTS = 4
 """Candidates that are checked, and timed again with the default, launch by launch."""
 NEAR = 1.1
-"""How much longer than the fastest right one of a short trial a finalist may take: more is beyond what noise explains."""
+"""How much longer than the fastest right one of a short trial a finalist may take: more is beyond what noise
+explains."""
 SECONDS = 0.3
 """Of device time for the finalists."""
 WORTH = 0.98
@@ -70,7 +83,8 @@ class Machine(Protocol):
         ...
 
     def results(self, program: Program) -> dict[str, Any]:
-        """Launch once on fresh arrays, and give back those that changed.  ToolError if the device refuses or is lost."""
+        """Launch once on fresh arrays, and give back those that changed.  ToolError if the device refuses or
+        is lost."""
         ...
 
     def difference(self, variant: Variant, expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -78,8 +92,8 @@ class Machine(Protocol):
         ...
 
     def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
-        """The median time of a launch of each in microseconds, in random order with a cold cache, over about so many seconds of
-        the device's; a few launches of each where they are 0."""
+        """The median time of a launch of each in microseconds, in random order with a cold cache, over about
+        so many seconds of the device's; a few launches of each where they are 0."""
         ...
 
 
@@ -119,7 +133,9 @@ def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> I
 def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Value], ...]) -> Task | None:
     """One point's task; None where the bucket is not for it, or no configuration would take its launch."""
     # Dispatch takes the strongest promises that a call keeps.
-    strongest = sorted(kernel.specializations, key=lambda one: -sum(HINT_WEIGHTS[hint] for _, hint in one.hints))
+    strongest = sorted(
+        kernel.specializations, key=lambda one: -sum(HINT_WEIGHTS[hint] for _, hint in one.hints)
+    )
     for specialization in strongest:
         facts = dict(point) | {"arch": arch, "specialize": specialization.name}
         for config in kernel.configs:
@@ -135,13 +151,23 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
                 when = (("arch", arch), *point, ("specialize", specialization.name))
                 # Its code does not depend on the facts that it is guarded by.
                 guards = tuple(dict.fromkeys((*config.guards, *bucket.guards)))
-                return Task(kernel.name, when, bucket, guards, replace(default, guards=()), tuple(dict.fromkeys(found)))
+                return Task(
+                    kernel.name,
+                    when,
+                    bucket,
+                    guards,
+                    replace(default, guards=()),
+                    tuple(dict.fromkeys(found)),
+                )
     return None
 
 
 def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket, num_sms: int = FEW_SMS) -> Case | None:
-    """The bucket's launch of a variant on so many multiprocessors; None if it does not keep the variant's promises."""
-    return sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid, num_sms)
+    """The bucket's launch of a variant on so many multiprocessors; None if it does not keep the variant's
+    promises."""
+    return sized_case(
+        kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid, num_sms
+    )
 
 
 def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
@@ -155,7 +181,9 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
     named = {name: value for name, value in chosen.items() if by_name(name, "variant") is None}
     options = config.options.changed({name: value for name, value in chosen.items() if name not in named})
     values = dict(default.constexprs) | dict(config.constexprs) | named
-    values |= {name: getattr(options, name) for name in values if by_name(name, "variant")}  # What the kernel takes as well.
+    values |= {
+        name: getattr(options, name) for name in values if by_name(name, "variant")
+    }  # What the kernel takes as well.
     # In one order, whichever configuration is the default: buckets share the code of their candidates.
     own = tuple(sorted(values.items())) if values != dict(default.constexprs) else default.constexprs
     return Variant(
@@ -172,10 +200,16 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
     """Whether a candidate is as the bucket requires it to be; it is not where an expression divides by zero."""
     numbers = {name: value for name, value in bucket.values if isinstance(value, int)}
     numbers |= {name: int(value) for name, value in variant.constexprs if isinstance(value, int)}
-    numbers |= {name: int(value) for name, value in variant.options.values("variant").items() if isinstance(value, int)}
+    numbers |= {
+        name: int(value)
+        for name, value in variant.options.values("variant").items()
+        if isinstance(value, int)
+    }
     for name in (name for expression in bucket.require for name in expression.names):
         if name not in numbers:
-            raise ManifestError(f"{variant.kernel}: tune.require names {name}, which is no whole number in {short(variant)}")
+            raise ManifestError(
+                f"{variant.kernel}: tune.require names {name}, which is no whole number in {short(variant)}"
+            )
     try:
         return all(expressions.evaluate(expression, numbers) for expression in bucket.require)
     except expressions.ExpressionFault:
@@ -183,7 +217,8 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
 
 
 def obstacle(facts: Mapping[str, Any], device: Device, most: int = 0) -> str:
-    """Why a candidate is not worth running, by its facts; empty if it is.  It may spill `most` bytes: the default's."""
+    """Why a candidate is not worth running, by its facts; empty if it is.  It may spill `most` bytes: the
+    default's."""
     if spilled(facts) > most:
         return f"spills {spilled(facts)} bytes"
     if facts["shared"] > device.shared_bytes:
@@ -204,11 +239,13 @@ def most_spilled(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], by
 
 
 def programs_at_once(facts: Mapping[str, Any], device: Device) -> int:
-    """Programs that one multiprocessor holds: registers come 8 per thread and 256 per warp at a time, and every program takes
-    1 KB of shared memory for itself."""
+    """Programs that one multiprocessor holds: registers come 8 per thread and 256 per warp at a time, and
+    every program takes 1 KB of shared memory for itself."""
     registers = -(-facts["registers"] // 8) * 8 * 32 * facts["warps"]
     return min(
-        _REGISTERS // max(registers, 1), (device.shared_bytes + 1024) // (facts["shared"] + 1024), 64 // facts["warps"]
+        _REGISTERS // max(registers, 1),
+        (device.shared_bytes + 1024) // (facts["shared"] + 1024),
+        64 // facts["warps"],
     )
 
 
@@ -241,14 +278,20 @@ class Journal:
 
 
 def tune(
-    task: Task, kernel: Kernel, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], digest: str, machine: Machine,
-    journal: Journal, tell: Callable[[str], None],
-) -> Entry | None:  # fmt: skip
+    task: Task,
+    kernel: Kernel,
+    programs: Mapping[Variant, tuple[dict[str, Any], bytes]],
+    digest: str,
+    machine: Machine,
+    journal: Journal,
+    tell: Callable[[str], None],
+) -> Entry | None:
     """The fastest configuration of a task; None where the manifest's own is.
 
-    `programs` are the facts and cubins of all variants that compiled, `digest` is that of the kernel's source.  ToolError where
-    the default does not run, or the device is lost.
+    `programs` are the facts and cubins of all variants that compiled, `digest` is that of the kernel's
+    source.  ToolError where the default does not run, or the device is lost.
     """
+
     def program(variant: Variant) -> Program:
         facts, cubin = programs[variant]
         case = launch_of(kernel, variant, task.bucket, machine.device.num_sms)
@@ -277,18 +320,35 @@ def tune(
     tell(f"  best: {short(best.variant)}: {us:.2f} us; default {short(task.default)}: {default_us:.2f} us")
     if us > WORTH * default_us:
         return None
-    meta = {name for config in kernel.configs for name, _ in config.constexprs if by_name(name, "variant") is None}
+    meta = {
+        name for config in kernel.configs for name, _ in config.constexprs if by_name(name, "variant") is None
+    }
     config = [(name, value) for name, value in best.variant.constexprs if name in meta]
     config += best.variant.options.attributes().items()
     device = machine.device
-    return Entry(task.kernel, device.name, device.capability, digest, task.when, task.facts, tuple(config),
-                 round(us, 3), round(default_us, 3))  # fmt: skip
+    return Entry(
+        task.kernel,
+        device.name,
+        device.capability,
+        digest,
+        task.when,
+        task.facts,
+        tuple(config),
+        round(us, 3),
+        round(default_us, 3),
+    )
 
 
 def tried(
-    task: Task, default: Program, chosen: Sequence[Program], machine: Machine, journal: Journal, tell: Callable[[str], None]
+    task: Task,
+    default: Program,
+    chosen: Sequence[Program],
+    machine: Machine,
+    journal: Journal,
+    tell: Callable[[str], None],
 ) -> dict[Program, float]:
-    """Microseconds of the programs that run, by a few launches of each; those that the journal knows are not launched again."""
+    """Microseconds of the programs that run, by a few launches of each; those that the journal knows are not
+    launched again."""
     [default_us] = machine.times([default], 0)
     times: dict[Program, float] = {}
     for number, program in enumerate(chosen, 1):
@@ -303,15 +363,23 @@ def tried(
                 result = error.message
             journal.note(task, identity, result)
             if isinstance(result, str):
-                machine.times([default], 0)  # ToolError if it has taken the device along: then nothing more is learnt here.
+                machine.times(
+                    [default], 0
+                )  # ToolError if it has taken the device along: then nothing more is learnt here.
         if isinstance(result, float):
             times[program] = result
-        shown = f"{result:.2f} us, {default_us / result:.2f} of the default's speed" if isinstance(result, float) else result
+        shown = (
+            f"{result:.2f} us, {default_us / result:.2f} of the default's speed"
+            if isinstance(result, float)
+            else result
+        )
         tell(f"  [{number}/{len(chosen)}] {short(program.variant)}: {shown}")
     return times
 
 
-def worth_running(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: Device) -> Iterator[Variant]:
+def worth_running(
+    task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: Device
+) -> Iterator[Variant]:
     """The candidates that compiled and whose facts allow them, each code once."""
     seen: set[str] = set()
     most = most_spilled(task, programs)

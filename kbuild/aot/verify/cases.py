@@ -1,7 +1,8 @@
-"""The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, or one that is guessed.
+"""The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, or one
+that is guessed.
 
-    values = [{ M = 5, K = 80, stride = "K" }]      M=5, K=80, stride=80
-    loops = { K = "BLOCK_K" }   BLOCK_K = 64        K=0, K=1, K=128, K=129, K=256, …       up to 2 · (num_stages + 1)
+values = [{ M = 5, K = 80, stride = "K" }]      M=5, K=80, stride=80
+loops = { K = "BLOCK_K" }   BLOCK_K = 64        K=0, K=1, K=128, K=129, K=256, …       up to 2 · (num_stages + 1)
 """
 
 from __future__ import annotations
@@ -45,17 +46,22 @@ class Case:
 
 
 def cases(kernel: Kernel, variant: Variant) -> list[Case]:
-    """The launches for a variant, those of the manifest first; none where the kernel's integers cannot be guessed.
+    """The launches for a variant, those of the manifest first; none where the kernel's integers cannot be
+    guessed.
 
-    Raises UsageError where an expression of the manifest has no value, ManifestError where it names what there is not.
+    Raises UsageError where an expression of the manifest has no value, ManifestError where it names what
+    there is not.
     """
     launches = _launches(kernel, variant)
-    found = [case_of(kernel, variant, launch) for launch in (*launches, *_loops(kernel, variant, launches[:1]))]
+    found = [
+        case_of(kernel, variant, launch) for launch in (*launches, *_loops(kernel, variant, launches[:1]))
+    ]
     return list(dict.fromkeys(case for case in found if case is not None))
 
 
 def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
-    """The launches of the manifest that dispatch could give to the variant; if there are none, one that is made to fit."""
+    """The launches of the manifest that dispatch could give to the variant; if there are none, one that is
+    made to fit."""
     given: list[Launch] = [_guessed(kernel)]
     if kernel.verify is not None:
         given = [dict(launch) for launch in kernel.verify.values]
@@ -67,8 +73,13 @@ def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
 
 
 def _guessed(kernel: Kernel) -> Launch:
-    """A launch that nobody described: sizes are alike, and the rows of descriptors lie one after the other, with gaps."""
-    launch = {argument.name: _guess(argument.type) for argument in kernel.args + kernel.grid_args if not argument.is_pointer}
+    """A launch that nobody described: sizes are alike, and the rows of descriptors lie one after the other,
+    with gaps."""
+    launch = {
+        argument.name: _guess(argument.type)
+        for argument in kernel.args + kernel.grid_args
+        if not argument.is_pointer
+    }
     for name, _, extent in expanded((argument.name, argument.type) for argument in kernel.args):
         if extent is not None:
             rows = _GUESS_INTEGER ** (extent.rank - 2 - extent.axis) if extent.stride_bytes else 1
@@ -88,7 +99,9 @@ def _loops(kernel: Kernel, variant: Variant, base: list[Launch]) -> Iterator[Lau
         if hint == "1" or step < 1:
             continue
         ragged = 16 if hint else 1
-        for rounds in range(2 * variant.options.num_stages + 3):  # A ring of buffers may have one more than there are stages.
+        for rounds in range(
+            2 * variant.options.num_stages + 3
+        ):  # A ring of buffers may have one more than there are stages.
             full = rounds % 2 == 0 or ragged >= step
             yield {**base[0], name: rounds * step if full else (rounds - 1) * step + ragged}
 
@@ -102,14 +115,19 @@ def _integers(variant: Variant) -> dict[str, int]:
 
 
 def _fitted(variant: Variant, launch: Launch) -> Launch:
-    """A launch whose numbers are changed to what the variant's types and guards promise, as far as that is plain."""
+    """A launch whose numbers are changed to what the variant's types and guards promise, as far as that is
+    plain."""
     hints, changed = _hints(variant), dict(launch)
     for name, value in launch.items():
         if isinstance(value, int):
             step = int(hints.get(name) or 1)
             low, high = _range([guard for guard in variant.guards if guard.argument == name])
             least = -(-low // step) * step
-            changed[name] = 1 if hints.get(name) == "1" else max(least, min(-(-value // step) * step, high // step * step))
+            changed[name] = (
+                1
+                if hints.get(name) == "1"
+                else max(least, min(-(-value // step) * step, high // step * step))
+            )
     return changed
 
 
@@ -124,7 +142,8 @@ def _range(guards: list[Guard]) -> tuple[int, int]:
 
 
 def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
-    """The case of a launch of the manifest; None where the variant is not for it, or the launcher starts nothing."""
+    """The case of a launch of the manifest; None where the variant is not for it, or the launcher starts
+    nothing."""
     if kernel.verify is None:
         return sized_case(kernel, variant, launch, None, kernel.grid)
     case = sized_case(kernel, variant, launch, kernel.verify.sizes, kernel.verify.grid or kernel.grid)
@@ -132,10 +151,15 @@ def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
 
 
 def sized_case(
-    kernel: Kernel, variant: Variant, launch: Launch, extents: Sequence[tuple[str, str]] | None, programs: Sequence[str],
+    kernel: Kernel,
+    variant: Variant,
+    launch: Launch,
+    extents: Sequence[tuple[str, str]] | None,
+    programs: Sequence[str],
     num_sms: int = FEW_SMS,
-) -> Case | None:  # fmt: skip
-    """A launch with arrays of `extents` and a grid of `programs`, expressions both, on a device of `num_sms` multiprocessors.
+) -> Case | None:
+    """A launch with arrays of `extents` and a grid of `programs`, expressions both, on a device of `num_sms`
+    multiprocessors.
 
     None where the variant's promises are not for it, or the grid is empty; raises as `cases`.
     """
@@ -148,7 +172,9 @@ def sized_case(
     sizes = None
     if extents is not None:
         # Extents such as (K - 1) * stride + 1 are below zero where there is nothing.
-        sizes = tuple((name, max(0, _computed(kernel, f"size of {name}", text, known))) for name, text in extents)
+        sizes = tuple(
+            (name, max(0, _computed(kernel, f"size of {name}", text, known))) for name, text in extents
+        )
     return Case(tuple(scalars.items()), sizes, grid) if all(size > 0 for size in grid) else None
 
 
@@ -158,14 +184,22 @@ def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int 
     known = _integers(variant) | {name: value for name, value in given.items() if isinstance(value, int)}
     texts = {name: value for name, value in launch.items() if isinstance(value, str)}
     while texts:  # One may name any other, in whichever order they stand.
-        ready = [name for name, text in texts.items() if not _names(kernel, name, text, {*known, *texts}) & texts.keys()]
+        ready = [
+            name
+            for name, text in texts.items()
+            if not _names(kernel, name, text, {*known, *texts}) & texts.keys()
+        ]
         if not ready:
             raise UsageError(f'kernel "{kernel.name}": the values of {", ".join(texts)} depend on each other')
         for name in ready:
             known[name] = given[name] = _computed(kernel, f"value of {name}", texts.pop(name), known)
     scalars = {name: given[name] for name in launch}
     for name, hint in _hints(variant).items():
-        if name in scalars and hint and not (scalars[name] == 1 if hint == "1" else scalars[name] % int(hint) == 0):
+        if (
+            name in scalars
+            and hint
+            and not (scalars[name] == 1 if hint == "1" else scalars[name] % int(hint) == 0)
+        ):
             return None
     return scalars if all(_holds(guard, scalars) for guard in variant.guards) else None
 
@@ -187,5 +221,7 @@ def _computed(kernel: Kernel, what: str, text: str, known: Mapping[str, int]) ->
     except ExpressionFault as fault:
         raise UsageError(f'kernel "{kernel.name}": {what}: {text}: {fault}') from None
     if not -(2**31) <= value < 2**31:
-        raise UsageError(f'kernel "{kernel.name}": {what}: {text} is {value}', hint="expected a number of 32 bits")
+        raise UsageError(
+            f'kernel "{kernel.name}": {what}: {text} is {value}', hint="expected a number of 32 bits"
+        )
     return value

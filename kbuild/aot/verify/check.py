@@ -1,4 +1,5 @@
-"""Verifies one variant, in a worker: compiles it to PTX, and runs every launch by the interpreter and by the emulator."""
+"""Verifies one variant, in a worker: compiles it to PTX, and runs every launch by the interpreter and by the
+emulator."""
 
 from __future__ import annotations
 
@@ -57,28 +58,41 @@ def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
         cached = found is not None
         checks = found if found is not None else _checked(task, artifact)
         if resolve(SOURCE_DIGEST)(*task.source.rsplit(":", 1)) != task.source_digest:
-            raise CompileError(f"{task.source} changed while it was being verified", hint="run kbuild verify again")
+            raise CompileError(
+                f"{task.source} changed while it was being verified", hint="run kbuild verify again"
+            )
         if not cached and not any(check.problems for check in checks):
             remember(cache, key, checks)
             _recent[key] = checks
     except UsageError as error:
-        problem, unguessed = _with_advice(task, error) if task.guessed else str(error), isinstance(error, UnguessedError)
+        problem, unguessed = (
+            _with_advice(task, error) if task.guessed else str(error),
+            isinstance(error, UnguessedError),
+        )
     except KbuildError as error:
         problem = str(error)
-    return Verdict(task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed)
+    return Verdict(
+        task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed
+    )
 
 
 def _compile(task: Task) -> driver.Artifact:
     return driver.compile(
-        task.source, signature=dict(task.signature), constexprs=dict(task.constexprs), target=task.arch,
-        options=task.options, stop="ptx",
-    )  # fmt: skip
+        task.source,
+        signature=dict(task.signature),
+        constexprs=dict(task.constexprs),
+        target=task.arch,
+        options=task.options,
+        stop="ptx",
+    )
 
 
 def _identity(artifact: driver.Artifact) -> str:
     """The digest of what a kernel means and what its code does; variants that differ in neither share it."""
     facts = artifact.metadata
-    ptx = "\n".join(line for line in artifact.asm["ptx"].splitlines() if not line.lstrip().startswith(_PLACES))
+    ptx = "\n".join(
+        line for line in artifact.asm["ptx"].splitlines() if not line.lstrip().startswith(_PLACES)
+    )
     ttir = re.sub(r" loc\([^\n]*\)$", "", artifact.asm["ttir"], flags=re.MULTILINE)
     texts = [bytes_digest(text.encode()) for text in (ptx, ttir)]
     return digest([facts.warps, facts.shared, facts.params, texts])
@@ -91,7 +105,9 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
 
     @lru_cache(maxsize=2)
     def right(case: int, data: str) -> Reference:
-        return reference(module, task.cases[case - 1], data, zlib.crc32(f"{task.kernel} {task.cases[case - 1]}".encode()))
+        return reference(
+            module, task.cases[case - 1], data, zlib.crc32(f"{task.kernel} {task.cases[case - 1]}".encode())
+        )
 
     checks = []
     for number, run in enumerate(sorted(task.runs, key=lambda run: (run.case, run.data)), 1):
@@ -103,7 +119,9 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
             raise  # The launch itself could not be made, nor can the others.
         except DeadlockError as error:
             arrays = ", ".join(f'"{name}"' for name in error.arrays if name not in case.zeros)
-            advice = f"where locks, flags and counters begin as zeros, [kernel.verify] says so: zeros = [{arrays}]"
+            advice = (
+                f"where locks, flags and counters begin as zeros, [kernel.verify] says so: zeros = [{arrays}]"
+            )
             found = InterpretError(error.message, error.loc, advice if arrays else "")
             return (*checks, Check(run, str(case), (str(found),)))
         except KbuildError as error:
@@ -115,12 +133,14 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
 
 def check(
     artifact: driver.Artifact, program: Program, module: Module, right: Reference, task: Task, run: Run
-) -> Check:  # fmt: skip
+) -> Check:
     """Run the PTX once and compare its arrays with what they should be."""
     types, case = types_of(module), task.cases[run.case - 1]
 
     def launched(observers: Sequence[Any], budget: int) -> Report:
-        return run_ptx(artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget)
+        return run_ptx(
+            artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget
+        )
 
     report = launched(_observers(types, right, task, run), STEP_BUDGET)
     problems, largest = [str(finding) for finding in once(report.findings)], 0.0
@@ -130,7 +150,9 @@ def check(
         problems = [f"{problem}\n{looks}" if problem.startswith(ENDLESS) else problem for problem in problems]
     for name, output in zip(types, report.outputs):
         if output is not None and not report.findings:
-            found = compare(pointee_of(types[name]), right.expected[name], output, right.written[name], right.exact)
+            found = compare(
+                pointee_of(types[name]), right.expected[name], output, right.written[name], right.exact
+            )
             largest = max(largest, found.error)
             problems += [f"{name}: {found.problem}"] if found.problem else []
     return Check(run, str(case), tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
@@ -140,26 +162,49 @@ def _observers(types: Mapping[str, Type], right: Reference, task: Task, run: Run
     """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
     if run.schedule == "lockstep":
         return []
-    unread, early = ([place for place, name in enumerate(types) if name in names] for names in (right.unread, task.early))
+    unread, early = (
+        [place for place, name in enumerate(types) if name in names] for names in (right.unread, task.early)
+    )
     return [RaceDetector(LENIENT if task.lenient else (), unread, early)]
 
 
 def run_ptx(
-    artifact: driver.Artifact, program: Program, types: Mapping[str, Type], arguments: Mapping[str, Any], grid: Sequence[int],
-    schedule: str, timing: str, observers: Sequence[Any] = (), budget: int | None = None,
-) -> Report:  # fmt: skip
+    artifact: driver.Artifact,
+    program: Program,
+    types: Mapping[str, Type],
+    arguments: Mapping[str, Any],
+    grid: Sequence[int],
+    schedule: str,
+    timing: str,
+    observers: Sequence[Any] = (),
+    budget: int | None = None,
+) -> Report:
     """The emulator's report on one launch."""
     facts = artifact.metadata
     given = parameters_of(artifact, types, arguments)
     return emulate(
-        program, None, grid, facts.warps, facts.shared, given, schedule=schedule, timing=timing, observers=observers,
-        step_budget=STEP_BUDGET if budget is None else budget, names=[name for name, _ in facts.params],
-    )  # fmt: skip
+        program,
+        None,
+        grid,
+        facts.warps,
+        facts.shared,
+        given,
+        schedule=schedule,
+        timing=timing,
+        observers=observers,
+        step_budget=STEP_BUDGET if budget is None else budget,
+        names=[name for name, _ in facts.params],
+    )
 
 
-def parameters_of(artifact: driver.Artifact, types: Mapping[str, Type], arguments: Mapping[str, Any]) -> list[Any]:
+def parameters_of(
+    artifact: driver.Artifact, types: Mapping[str, Type], arguments: Mapping[str, Any]
+) -> list[Any]:
     """A launch's arguments as the kernel takes them."""
-    return arguments_of(artifact.metadata.params, {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()})
+    return arguments_of(
+        artifact.metadata.params,
+        {name: _as_parameter(type_, arguments[name]) for name, type_ in types.items()},
+    )
 
 
 def _as_parameter(type_: Type, value: Any) -> Any:

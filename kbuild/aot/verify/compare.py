@@ -16,12 +16,15 @@ class Difference:
     """How two arrays differ."""
 
     error: float = 0.0
-    """The largest difference as a share of what is allowed; infinite where a number is missing or must be equal and is not."""
+    """The largest difference as a share of what is allowed; infinite where a number is missing or must be
+    equal and is not."""
     problem: str = ""
     """What is wrong in words; empty if nothing is."""
 
 
-def compare(element: Type, expected: np.ndarray, found: np.ndarray, written: np.ndarray, exact: bool) -> Difference:
+def compare(
+    element: Type, expected: np.ndarray, found: np.ndarray, written: np.ndarray, exact: bool
+) -> Difference:
     """Compare two arrays in memory.  Elements that are not `written` have to have kept their bits."""
     bound = BOUNDS.get(str(element), COARSEST)
     kept = _bits(expected) == _bits(found)
@@ -33,7 +36,10 @@ def compare(element: Type, expected: np.ndarray, found: np.ndarray, written: np.
     if not is_float(element):
         wrong, errors = expected != found, np.where(expected != found, np.inf, 0.0)
     else:
-        expected, found = decode(expected, element).astype(np.float64), decode(found, element).astype(np.float64)
+        expected, found = (
+            decode(expected, element).astype(np.float64),
+            decode(found, element).astype(np.float64),
+        )
         errors = _errors(expected, found, 0.0 if exact else bound)
         wrong = errors > 1
     if not wrong.any():

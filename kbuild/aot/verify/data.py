@@ -1,7 +1,8 @@
 """What arrays hold before a launch.
 
-Numbers are small enough for sums and products to be exact in most kernels.  Memory that the kernel does not read, as the
-interpreter finds out, is poisoned: what masked lanes would touch, gaps between rows, and arrays that are only written.
+Numbers are small enough for sums and products to be exact in most kernels.  Memory that the kernel does not
+read, as the interpreter finds out, is poisoned: what masked lanes would touch, gaps between rows, and arrays
+that are only written.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from kbuild.compiler.interp import encode, memory_dtype
 from kbuild.compiler.interp.loaded import Type, is_float
 
 KINDS = ("whole", "real", "special")
-"""Whole numbers from -3 to 3; normally distributed ones of 8 bits; the same with numbers among them that few kernels expect."""
+"""Whole numbers from -3 to 3; normally distributed ones of 8 bits; the same with numbers among them that few
+kernels expect."""
 WIDE = "wide"
-"""The second, spread out, so that exponentials are often too large: what mutants of kernels are tried on besides."""
+"""The second, spread out, so that exponentials are often too large: what mutants of kernels are tried on
+besides."""
 
 _SPECIAL = (np.inf, -np.inf, np.nan, -0.0, 0.0, 6e-8)
 """The last one is subnormal in f16."""
@@ -23,7 +26,8 @@ _EVERY = 61
 
 
 def numbers(kind: str, element: Type, count: int, random: np.random.Generator) -> np.ndarray:
-    """An array in memory of one of `KINDS`, or `WIDE`; integers are from 0 to 3, for they may be positions in other arrays."""
+    """An array in memory of one of `KINDS`, or `WIDE`; integers are from 0 to 3, for they may be positions in
+    other arrays."""
     if not is_float(element):
         return np.atleast_1d(encode(random.integers(0, 4, count), element))
     if kind == "whole":

@@ -39,7 +39,14 @@ class Looks:
         self._module: Module = launch.program.module
 
     def accessed(
-        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+        self,
+        kind: str,
+        space: Space,
+        offsets: np.ndarray,
+        size: int,
+        lanes: np.ndarray,
+        data: np.ndarray | None,
+        site: Any,
     ) -> None:
         convoy, instruction = site[0], site[1]
         if space.name == "global" and kind != "store" and looks(instruction):

@@ -1,7 +1,8 @@
-"""Mutants of a manifest's variants: their PTX with one instruction changed, run on the launches of `kbuild verify`.
+"""Mutants of a manifest's variants: their PTX with one instruction changed, run on the launches of `kbuild
+verify`.
 
-Mutants that these do not find are tried on further launches, that they may show themselves in: other data, each integer at the
-eighths of what it is, and the edges of comparisons.
+Mutants that these do not find are tried on further launches, that they may show themselves in: other data,
+each integer at the eighths of what it is, and the edges of comparisons.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class _Judge:
         for name, output in zip(self.types, outputs):
             if output is not None:
                 element = pointee_of(self.types[name])
-                found = compare(element, self.right.expected[name], output, self.right.written[name], self.right.exact)
+                found = compare(
+                    element, self.right.expected[name], output, self.right.written[name], self.right.exact
+                )
                 if found.problem:
                     return f"{name}: {found.problem}"
         return ""
@@ -78,7 +81,12 @@ class _Subject(Subject):
     at: list[str] = field(default_factory=lambda: [""])
 
     def launch(
-        self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000, observers: Sequence[Any] = ()
+        self,
+        program: Program,
+        case: Case,
+        adversary: Adversary,
+        step_budget: int = 10_000_000,
+        observers: Sequence[Any] = (),
     ) -> Report:
         say(self.at[0])
         return super().launch(program, case, adversary, step_budget, observers)
@@ -109,10 +117,17 @@ class Outcome:
     def encode(self) -> list[dict[str, str]]:
         """The results as JSON has them."""
         return [
-            {"variant": result.subject, "group": result.mutant.group, "kind": result.mutant.kind, "state": result.state,
-             "mutant": str(result.mutant), "place": result.place, "reason": result.reason}
+            {
+                "variant": result.subject,
+                "group": result.mutant.group,
+                "kind": result.mutant.kind,
+                "state": result.state,
+                "mutant": str(result.mutant),
+                "place": result.place,
+                "reason": result.reason,
+            }
             for result in self.results
-        ]  # fmt: skip
+        ]
 
 
 @dataclass(frozen=True)
@@ -130,11 +145,16 @@ NEEDED = {"sync": 0.95, "logic": 0.90}
 
 
 def tried(
-    project: Path, manifest: Manifest, variant: Variant, limit: int | None, group: str, marks: Sequence[Mark],
+    project: Path,
+    manifest: Manifest,
+    variant: Variant,
+    limit: int | None,
+    group: str,
+    marks: Sequence[Mark],
     ptxas: str | None = None,
-) -> Outcome:  # fmt: skip
-    """Try the mutants of a variant, at most `limit` of each kind; those of `sync`, of `logic` or of `all`.  The PTX is that for
-    a ptxas, or for the version that is preferred."""
+) -> Outcome:
+    """Try the mutants of a variant, at most `limit` of each kind; those of `sync`, of `logic` or of `all`.
+    The PTX is that for a ptxas, or for the version that is preferred."""
     started = time.monotonic()
     operators = [operator for operator in OPERATORS if group in ("all", operator.group)]
     results: list[Result] = []
@@ -169,21 +189,27 @@ def verdict(outcomes: Sequence[Outcome], marks: Sequence[Mark]) -> Findings:
     for group, needed in NEEDED.items():
         caught = share([result for result in results if result.mutant.group == group])
         if caught < needed:
-            problems.append(f"{100 * caught:.1f} % of the mutants of {group} are caught; {100 * needed:.0f} % have to be")
+            problems.append(
+                f"{100 * caught:.1f} % of the mutants of {group} are caught; {100 * needed:.0f} % have to be"
+            )
     return Findings("\n".join([*lines, table(results)]), tuple(problems))
 
 
 def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | None = None) -> _Subject:
-    """A variant with the launches that verify it.  Raises UsageError where there are none, KbuildError as the compiler does."""
+    """A variant with the launches that verify it.  Raises UsageError where there are none, KbuildError as the
+    compiler does."""
     kernel = manifest.kernel(variant.kernel)
     launches = cases(kernel, variant)
     if not launches:
         raise UsageError(f"{variant.name} has no launches", hint="add one to [kernel.verify]")
     artifact = driver.compile(
-        str(project / kernel.source) + f":{kernel.function}", signature=dict(variant.signature),
-        constexprs=dict(constexprs_of(kernel, variant)), target=variant.arch,
-        options=replace(variant.options, lineinfo=True, ptxas=ptxas), stop="ptx",
-    )  # fmt: skip
+        str(project / kernel.source) + f":{kernel.function}",
+        signature=dict(variant.signature),
+        constexprs=dict(constexprs_of(kernel, variant)),
+        target=variant.arch,
+        options=replace(variant.options, lineinfo=True, ptxas=ptxas),
+        stop="ptx",
+    )
     module = module_of(artifact.asm["ttir"])
     types = types_of(module)
 
@@ -210,7 +236,9 @@ def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | No
             yield from made_if_possible(smaller, DATA[:1])
 
     def vary(old: int, new: int) -> Iterator[Case]:
-        changed = dict.fromkeys(found for launch in launches for found in _changed(kernel, variant, launch, old, new))
+        changed = dict.fromkeys(
+            found for launch in launches for found in _changed(kernel, variant, launch, old, new)
+        )
         for launch in islice(changed, MOST_VARIED):
             yield from made_if_possible(launch, DATA[1:])
 

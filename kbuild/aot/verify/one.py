@@ -19,11 +19,17 @@ from kbuild.errors import UsageError
 
 
 def run_one(
-    artifact: driver.Artifact, texts: Mapping[str, str], grid: Sequence[int], schedule: str, timing: str, races: bool
+    artifact: driver.Artifact,
+    texts: Mapping[str, str],
+    grid: Sequence[int],
+    schedule: str,
+    timing: str,
+    races: bool,
 ) -> tuple[list[str], list[str]]:
     """Run a kernel's PTX on arguments given as text; a line for each array afterwards, and what was found.
 
-    A number is itself; `random:N`, `range:N`, `zeros:N` and `poison:N` are arrays of N elements.  UsageError for other texts.
+    A number is itself; `random:N`, `range:N`, `zeros:N` and `poison:N` are arrays of N elements.  UsageError
+    for other texts.
     """
     types = types_of(module_of(artifact.asm["ttir"]))
     for name in texts:
@@ -36,7 +42,9 @@ def run_one(
     random = np.random.default_rng(0)
     arguments = {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
-    report = run_ptx(artifact, program, types, arguments, grid, schedule, timing, [RaceDetector()] if races else [])
+    report = run_ptx(
+        artifact, program, types, arguments, grid, schedule, timing, [RaceDetector()] if races else []
+    )
     lines = [
         f"{name}: {_summary(pointee_of(types[name]), arguments[name], output)}"
         for name, output in zip(types, report.outputs)
@@ -51,13 +59,21 @@ def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> A
         try:
             value = float(text) if is_float(type_) else int(text, 0)
         except ValueError:
-            raise UsageError(f"--arg {name}={text}: {type_} wants a {'number' if is_float(type_) else 'whole number'}") from None
+            raise UsageError(
+                f"--arg {name}={text}: {type_} wants a {'number' if is_float(type_) else 'whole number'}"
+            ) from None
         if isinstance(value, int) and not -1 << bit_width(type_) - 1 <= value < 1 << bit_width(type_):
-            raise UsageError(f"--arg {name}={text}: {type_} has {bit_width(type_)} bits, which do not hold it")
+            raise UsageError(
+                f"--arg {name}={text}: {type_} has {bit_width(type_)} bits, which do not hold it"
+            )
         return value
     element = pointee_of(type_)
     kind, _, count = text.partition(":")
-    if kind not in ("random", "range", "zeros", "poison") or not (count.isascii() and count.isdigit()) or int(count) >= 2**31:
+    if (
+        kind not in ("random", "range", "zeros", "poison")
+        or not (count.isascii() and count.isdigit())
+        or int(count) >= 2**31
+    ):
         raise UsageError(
             f"--arg {name}={text}: {type_} wants an array",
             hint="write random:N, range:N, zeros:N or poison:N; N is a number of elements below 2^31",
@@ -65,7 +81,10 @@ def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> A
     size = int(count)
     if kind == "poison":
         return poisoned(element, size)
-    made = {"random": lambda: random.integers(-3 if is_float(element) else 0, 4, size), "range": lambda: np.arange(size)}
+    made = {
+        "random": lambda: random.integers(-3 if is_float(element) else 0, 4, size),
+        "range": lambda: np.arange(size),
+    }
     values = made.get(kind, lambda: np.zeros(size))()
     return np.atleast_1d(encode(values.astype(np.float64), element))
 
@@ -73,8 +92,16 @@ def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> A
 def _summary(element: Type, before: np.ndarray, after: np.ndarray) -> str:
     """An array in a line: its first elements, its range, and how many elements were changed."""
     values = decode(after, element)
-    changed = int((before.view(np.uint8) != after.view(np.uint8)).reshape(after.size, -1).any(axis=1).sum()) if after.size else 0
+    changed = (
+        int((before.view(np.uint8) != after.view(np.uint8)).reshape(after.size, -1).any(axis=1).sum())
+        if after.size
+        else 0
+    )
     first = ", ".join(str(value) for value in values[:6].tolist())
     known = values[~np.isnan(values.astype(np.float64))]
-    extent = f"; from {known.min()} to {known.max()}, mean {known.astype(np.float64).mean():.6g}" if known.size else ""
+    extent = (
+        f"; from {known.min()} to {known.max()}, mean {known.astype(np.float64).mean():.6g}"
+        if known.size
+        else ""
+    )
     return f"{after.size} elements of {element}, {changed} changed: {first}{', …' if after.size > 6 else ''}{extent}"

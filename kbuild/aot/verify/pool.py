@@ -2,7 +2,8 @@
 
     jobs: groups of members    worker ── one message for each member that is done, then None ──▶ results, as they come
 
-A worker that dies, or that is at one member for too long, is replaced; the members of its job that are left are tried again.
+A worker that dies, or that is at one member for too long, is replaced; the members of its job that are left
+are tried again.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ _speaking: list[tuple[Connection, float]] = []
 
 
 def say(text: str) -> None:
-    """What the work on a member has come to, for those who wait for it; nothing where nobody does, or has just heard."""
+    """What the work on a member has come to, for those who wait for it; nothing where nobody does, or has
+    just heard."""
     if _speaking and time.monotonic() - _speaking[0][1] > _SECONDS_BETWEEN_NOTES:
         connection, _ = _speaking[0]
         connection.send(_Note(text))
@@ -104,11 +106,17 @@ class _Worker(Generic[Member]):
 def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> NoReturn:
     """The life of a worker: jobs in, results out, until the connection ends, or the process at its other end."""
     try:
-        with suppress(AttributeError):  # Elsewhere than on Linux it works on, to the end of its job, for no one.
+        with suppress(
+            AttributeError
+        ):  # Elsewhere than on Linux it works on, to the end of its job, for no one.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent hears of the keyboard, and ends its workers.
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # The parent hears of the keyboard, and ends its workers.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.putenv("OPENBLAS_NUM_THREADS", "1")  # numpy is imported after this; there are as many workers as processors.
+        os.putenv(
+            "OPENBLAS_NUM_THREADS", "1"
+        )  # numpy is imported after this; there are as many workers as processors.
         for standard in (1, 2):
             os.dup2(output, standard)
         _speaking[:] = [(connection, 0.0)]
@@ -127,13 +135,17 @@ def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> N
 
 
 def run_jobs(
-    jobs: Sequence[Sequence[Member]], work: Callable[[Member], Result], count: int, limit: float,
+    jobs: Sequence[Sequence[Member]],
+    work: Callable[[Member], Result],
+    count: int,
+    limit: float,
     note: Callable[[str], None] = lambda text: None,
-) -> Generator[tuple[Member, Result | Crash], None, None]:  # fmt: skip
-    """`work` of every member of every job, by up to `count` processes, as it comes; members of a job go to one process in order.
+) -> Generator[tuple[Member, Result | Crash], None, None]:
+    """`work` of every member of every job, by up to `count` processes, as it comes; members of a job go to
+    one process in order.
 
-    `limit` is the longest time in seconds that a member may take; `note` hears what work says by `say`.  Processes end with the
-    iterator.
+    `limit` is the longest time in seconds that a member may take; `note` hears what work says by `say`.
+    Processes end with the iterator.
     """
     todo = deque([list(enumerate(job)) for job in jobs])
     workers: list[_Worker[Member]] = []
@@ -160,9 +172,12 @@ def run_jobs(
 
 
 def _receive(
-    worker: _Worker[Member], workers: list[_Worker[Member]], todo: deque[list[tuple[int, Member]]], limit: float,
+    worker: _Worker[Member],
+    workers: list[_Worker[Member]],
+    todo: deque[list[tuple[int, Member]]],
+    limit: float,
     note: Callable[[str], None],
-) -> Iterator[tuple[Member, Any]]:  # fmt: skip
+) -> Iterator[tuple[Member, Any]]:
     """One message of a worker."""
     try:
         result = worker.connection.recv()
@@ -186,11 +201,16 @@ def _receive(
 def _lost(
     worker: _Worker[Member], workers: list[_Worker[Member]], todo: deque[list[tuple[int, Member]]], why: str
 ) -> Iterator[tuple[Member, Crash]]:
-    """A worker that has died or is to be killed: the member it was at has no result, the others are for another worker."""
+    """A worker that has died or is to be killed: the member it was at has no result, the others are for
+    another worker."""
     workers.remove(worker)
     code, is_late = worker.end(), bool(why)
     if not why:
-        why = f"the process was ended by signal {-code}" if code < 0 else f"the process ended with exit code {code}"
+        why = (
+            f"the process was ended by signal {-code}"
+            if code < 0
+            else f"the process ended with exit code {code}"
+        )
     if worker.members:
         _, member = worker.members.popleft()
         if worker.members:

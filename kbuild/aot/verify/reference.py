@@ -1,7 +1,8 @@
 """What a launch has to give: the interpreter runs the kernel's ttir, with f32 computed in float64.
 
-The run also shows which bytes the kernel reads and writes, so that everything else can be poisoned, and whether any result
-needed rounding: where none did, the order of sums is of no consequence, and the code has to give the very same numbers.
+The run also shows which bytes the kernel reads and writes, so that everything else can be poisoned, and
+whether any result needed rounding: where none did, the order of sums is of no consequence, and the code has
+to give the very same numbers.
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ def reference(module: Module, case: Case, kind: str, seed: int) -> Reference:
     sizes = dict(case.sizes) if case.sizes is not None else _sizes(module, types, case)
     random = np.random.default_rng(seed)
     given: dict[str, Any] = {
-        name: numbers(kind, pointee_of(type_), sizes[name], random) if is_pointer(type_) else dict(case.scalars)[name]
+        name: numbers(kind, pointee_of(type_), sizes[name], random)
+        if is_pointer(type_)
+        else dict(case.scalars)[name]
         for name, type_ in types.items()
-    }  # fmt: skip
+    }
     for name in case.zeros:
         given[name][...] = 0
     try:
@@ -74,12 +77,18 @@ def reference(module: Module, case: Case, kind: str, seed: int) -> Reference:
     if rounded and any(is_pointer(type_) and not is_float(pointee_of(type_)) for type_ in types.values()):
         narrow = _copied(given)
         run(module, narrow, case.grid)  # Integers that come of f32 numbers are to be those of f32.
-        computed |= {name: narrow[name] for name, type_ in types.items() if is_pointer(type_) and not is_float(pointee_of(type_))}
+        computed |= {
+            name: narrow[name]
+            for name, type_ in types.items()
+            if is_pointer(type_) and not is_float(pointee_of(type_))
+        }
     arguments, expected, written = dict(given), {}, {}
     for name in trace.read:
         element = pointee_of(types[name])
         shape = sizes[name], given[name].itemsize
-        read, was_written = (marks.reshape(shape).any(axis=1) for marks in (trace.read[name], trace.written[name]))
+        read, was_written = (
+            marks.reshape(shape).any(axis=1) for marks in (trace.read[name], trace.written[name])
+        )
         poison = poisoned(element, sizes[name])
         arguments[name] = np.where(read, given[name], poison)
         expected[name] = np.where(was_written, computed[name], arguments[name])
@@ -93,7 +102,8 @@ def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _interpreted(module: Module, given: Mapping[str, Any], case: Case) -> tuple[dict[str, Any], Trace, bool]:
-    """The arguments after the launch, what it did to memory, and whether there were results that f32 cannot hold."""
+    """The arguments after the launch, what it did to memory, and whether there were results that f32 cannot
+    hold."""
     computed, trace = _copied(given), Trace()
     with wide_f32() as wide:
         run(module, computed, case.grid, trace)
@@ -104,9 +114,11 @@ def _sizes(module: Module, types: Mapping[str, Type], case: Case) -> dict[str, i
     """The elements of each array that a launch touches, as the interpreter finds with arrays that are larger."""
     random = np.random.default_rng(0)
     given: dict[str, Any] = {
-        name: numbers("whole", pointee_of(type_), _LARGE, random) if is_pointer(type_) else dict(case.scalars)[name]
+        name: numbers("whole", pointee_of(type_), _LARGE, random)
+        if is_pointer(type_)
+        else dict(case.scalars)[name]
         for name, type_ in types.items()
-    }  # fmt: skip
+    }
     try:
         _, trace, _ = _interpreted(module, given, case)
     except InterpretError as error:

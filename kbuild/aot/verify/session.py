@@ -46,7 +46,8 @@ class Options:
     lenient: bool = False
     """Whether to leave out races that hardware is known to forgive."""
     ptxas: str | None = None
-    """The program that assembles what ships, to whose version the PTX is fitted; None for the version that is preferred."""
+    """The program that assembles what ships, to whose version the PTX is fitted; None for the version that is
+    preferred."""
     note: Callable[[str], None] = lambda text: None
     """Hears what is under way."""
 
@@ -59,16 +60,22 @@ class _Known:
     key: str
 
 
-def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], options: Options) -> Generator[Verdict, None, None]:
+def verify(
+    project: Path, manifest: Manifest, variants: Sequence[Variant], options: Options
+) -> Generator[Verdict, None, None]:
     """The verdicts on variants, as they come: first those that the cache has.
 
-    Raises KbuildError for sources that cannot be read; a variant that cannot be verified has a verdict that says so.
+    Raises KbuildError for sources that cannot be read; a variant that cannot be verified has a verdict that
+    says so.
     """
     _check_orders(options.wanted)
     cache = Cache(options.cache)
     tools = tools_digest(options.cache)
-    sources = {kernel.name: resolve(SOURCE_DIGEST)(str(project / kernel.source), kernel.function) for kernel in manifest.kernels
-               if any(variant.kernel == kernel.name for variant in variants)}  # fmt: skip
+    sources = {
+        kernel.name: resolve(SOURCE_DIGEST)(str(project / kernel.source), kernel.function)
+        for kernel in manifest.kernels
+        if any(variant.kernel == kernel.name for variant in variants)
+    }
     groups: dict[tuple[str, str], list[_Known]] = {}
     for variant in variants:
         try:
@@ -79,7 +86,9 @@ def verify(project: Path, manifest: Manifest, variants: Sequence[Variant], optio
         checks = recall(cache, known.key)
         if checks is not None:
             yield Verdict(variant.name, variant.kernel, variant.arch, checks, cached=True)
-        else:  # Variants for several architectures often have the same PTX: one process takes them, and finds it done.
+        # Variants for several architectures often have the same PTX: one process takes them, and finds it
+        # done.
+        else:
             groups.setdefault((variant.kernel, variant.file_name), []).append(known)
     yield from _worked(list(groups.values()), tools, cache, options)
 
@@ -99,7 +108,9 @@ def _check_orders(wanted: Wanted) -> None:
             raise UsageError(error.message, hint=error.hint) from None
 
 
-def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, options: Options) -> Iterator[Verdict]:
+def _worked(
+    groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, options: Options
+) -> Iterator[Verdict]:
     """The verdicts of workers."""
 
     def work(known: _Known) -> Verdict:
@@ -121,10 +132,18 @@ def _worked(groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, option
 
     if options.jobs > 1:  # What takes long begins early, lest one process is left with it at the end.
         groups = sorted(groups, key=_size, reverse=True)
-    # Where launches are guessed, one variant says whether they can be: what is in vain is not done for all of them.
-    guessed = {group[0].task.kernel: place for place, group in reversed(list(enumerate(groups))) if group[0].task.guessed}
+    # Where launches are guessed, one variant says whether they can be: what is in vain is not done for all of
+    # them.
+    guessed = {
+        group[0].task.kernel: place
+        for place, group in reversed(list(enumerate(groups)))
+        if group[0].task.guessed
+    }
     first = [groups[place][:1] for place in guessed.values()]
-    rest = [group[1:] if guessed.get(group[0].task.kernel) == place else group for place, group in enumerate(groups)]
+    rest = [
+        group[1:] if guessed.get(group[0].task.kernel) == place else group
+        for place, group in enumerate(groups)
+    ]
     in_vain: dict[str, str] = {}
     for verdict in results([*first, *(group for group in rest if group and not group[0].task.guessed)]):
         if verdict.unguessed:
@@ -144,7 +163,9 @@ def _size(group: Sequence[_Known]) -> int:
     return sum(sizes[run.case - 1] for run in task.runs)
 
 
-def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], options: Options) -> _Known:
+def _known(
+    project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], options: Options
+) -> _Known:
     """What to do for a variant."""
     kernel = manifest.kernel(variant.kernel)
     job = job_of(kernel, variant, sources, tools, {"ptxas": _fitted_to(options.ptxas)})
@@ -152,17 +173,35 @@ def _known(project: Path, manifest: Manifest, variant: Variant, tools: str, sour
     runs = tuple(options.wanted.of(runs_of(launches)))
     if not launches:
         what = "values of [kernel.verify] give" if kernel.verify else "guess gives"
-        raise UsageError(f"no launch that the {what} fits this variant's types and facts", hint="add one to [kernel.verify]")
+        raise UsageError(
+            f"no launch that the {what} fits this variant's types and facts",
+            hint="add one to [kernel.verify]",
+        )
     if not runs:
-        raise UsageError(f"{variant.name} has {len(launches)} launches, and no such run", hint="leave some of the options out")
+        raise UsageError(
+            f"{variant.name} has {len(launches)} launches, and no such run",
+            hint="leave some of the options out",
+        )
     ready = kernel.verify.ready if kernel.verify else ()
-    pointers = [argument.name for argument in kernel.args if argument.is_pointer and argument.name not in ready]
+    pointers = [
+        argument.name for argument in kernel.args if argument.is_pointer and argument.name not in ready
+    ]
     early = tuple(pointers) if variant.options.launch_pdl else ()
     task = Task(
-        f"{project / kernel.source}:{kernel.function}", variant.name, variant.kernel, variant.arch, variant.signature,
-        job.constexprs, replace(variant.options, lineinfo=True, ptxas=options.ptxas), launches, runs, kernel.verify is None,
-        job.source_digest, options.lenient, early,
-    )  # fmt: skip
+        f"{project / kernel.source}:{kernel.function}",
+        variant.name,
+        variant.kernel,
+        variant.arch,
+        variant.signature,
+        job.constexprs,
+        replace(variant.options, lineinfo=True, ptxas=options.ptxas),
+        launches,
+        runs,
+        kernel.verify is None,
+        job.source_digest,
+        options.lenient,
+        early,
+    )
     made = [repr(launch) for launch in launches], [repr(run) for run in runs]
     return _Known(task, digest([job.identity, *made, options.lenient, early]))
 
@@ -175,7 +214,8 @@ def _fitted_to(ptxas: str | None) -> str:
 
 
 def tools_digest(directory: Path | None) -> str:
-    """The digest of everything that makes and judges PTX: compiler, interpreter, emulator, LLVM, numpy and this package.
+    """The digest of everything that makes and judges PTX: compiler, interpreter, emulator, LLVM, numpy and
+    this package.
 
     `directory` is where digests of large files are remembered.
     """

@@ -12,14 +12,20 @@ from kbuild.aot.verify.cases import Case
 from kbuild.options import CompileOptions
 
 BOUNDS = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
-"""How far a floating-point result may be off, relative to the greater of its size and the mean size of the array."""
+"""How far a floating-point result may be off, relative to the greater of its size and the mean size of the
+array."""
 COARSEST = 0.13
 """That of the 8-bit types: one step of three bits."""
 
 ADVERSE = (
-    ("reverse", "late"), ("random(1)", "random(1)"), ("starve(0)", "late"), ("round-robin", "early"), ("random(2)", "random(2)"),
-)  # fmt: skip
-"""Orders of warps, and when asynchronous operations take effect, that the launches of a variant go through in turn."""
+    ("reverse", "late"),
+    ("random(1)", "random(1)"),
+    ("starve(0)", "late"),
+    ("round-robin", "early"),
+    ("random(2)", "random(2)"),
+)
+"""Orders of warps, and when asynchronous operations take effect, that the launches of a variant go through in
+turn."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,24 @@ class Run:
 
     def options(self) -> str:
         """The options of `kbuild verify` that choose this run."""
-        words = ["--case", str(self.case), "--data", self.data, "--schedule", self.schedule, "--timing", self.timing]
+        words = [
+            "--case",
+            str(self.case),
+            "--data",
+            self.data,
+            "--schedule",
+            self.schedule,
+            "--timing",
+            self.timing,
+        ]
         return shlex.join(words)
 
 
 def runs_of(cases: Sequence[Case]) -> list[Run]:
     """Every launch under one of the adverse schedules; the first in lockstep, too, with all kinds of numbers."""
-    planned = [Run(number, "whole", *ADVERSE[(number - 1) % len(ADVERSE)]) for number in range(1, len(cases) + 1)]
+    planned = [
+        Run(number, "whole", *ADVERSE[(number - 1) % len(ADVERSE)]) for number in range(1, len(cases) + 1)
+    ]
     if planned:
         planned += [Run(1), Run(1, "real", "lockstep", "early"), Run(1, "special", "lockstep", "random(1)")]
     return planned
@@ -67,10 +84,13 @@ class Check:
 
 
 def cause_of(problem: str) -> str:
-    """What is the same of problems that have one cause: the kind with its lines of the kernel, or the array that is wrong."""
+    """What is the same of problems that have one cause: the kind with its lines of the kernel, or the array
+    that is wrong."""
     first, *lines = problem.splitlines()
     places = [line.strip() for line in lines if line.strip().startswith("from ")]
-    return "\n".join([first.partition(":")[0], *places]) if places else re.sub(r"[\d.e+-]+|nan|inf", "#", first)
+    return (
+        "\n".join([first.partition(":")[0], *places]) if places else re.sub(r"[\d.e+-]+|nan|inf", "#", first)
+    )
 
 
 @dataclass(frozen=True)
@@ -107,8 +127,9 @@ class Verdict:
 def decode_checks(values: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
     """The checks of an encoded verdict.  Raises KeyError or TypeError for other values."""
     return tuple(
-        Check(**{**value, "run": Run(**value["run"]), "problems": tuple(value["problems"])}) for value in values
-    )  # fmt: skip
+        Check(**{**value, "run": Run(**value["run"]), "problems": tuple(value["problems"])})
+        for value in values
+    )
 
 
 @dataclass(frozen=True)
@@ -126,12 +147,15 @@ class Wanted:
         chosen = [run for run in planned if self.case in (0, run.case) and self.data in ("", run.data)]
         if not chosen and self.case and any(run.case == self.case for run in planned):
             chosen = [Run(self.case, self.data)]  # Not planned, but possible.
-        exactly = [run for run in chosen if self.schedule in ("", run.schedule) and self.timing in ("", run.timing)]
+        exactly = [
+            run for run in chosen if self.schedule in ("", run.schedule) and self.timing in ("", run.timing)
+        ]
         if exactly or not (self.schedule or self.timing):
             return exactly
         changed = [
-            Run(run.case, run.data, self.schedule or run.schedule, self.timing or run.timing) for run in chosen
-        ]  # fmt: skip
+            Run(run.case, run.data, self.schedule or run.schedule, self.timing or run.timing)
+            for run in chosen
+        ]
         return list(dict.fromkeys(changed))
 
 
@@ -151,7 +175,8 @@ class Task:
     signature: tuple[tuple[str, str], ...]
     constexprs: tuple[tuple[str, Any], ...]
     options: CompileOptions
-    """Those of the variant, with lines of the source, and the ptxas that assembles what ships: None for the preferred version."""
+    """Those of the variant, with lines of the source, and the ptxas that assembles what ships: None for the
+    preferred version."""
     cases: tuple[Case, ...]
     runs: tuple[Run, ...]
     guessed: bool

@@ -38,9 +38,16 @@ def run(options: argparse.Namespace) -> int:
     for arch in options.archs or ["sm_90"]:
         try:
             artifact = driver.compile(
-                source, signature=signature, constexprs=constexprs, target=arch, options=compile_options(options), ptxas=ptxas,
-                dump=dump, stop=stop, texts=emitted,
-            )  # fmt: skip
+                source,
+                signature=signature,
+                constexprs=constexprs,
+                target=arch,
+                options=compile_options(options),
+                ptxas=ptxas,
+                dump=dump,
+                stop=stop,
+                texts=emitted,
+            )
         except KbuildError as error:
             errors.append(error)
             continue
@@ -78,7 +85,9 @@ def pairs(text: str, flag: str) -> list[tuple[str, str]]:
     for item in re.split(r",(?=[^,=]*=)", text.strip(", ")) if text else ():
         name, equals, value = (part.strip() for part in item.partition("="))
         if not (equals and value and name.isidentifier()):
-            raise UsageError(f"{flag} {item!r}: expected NAME={'TYPE' if flag == '-s' else 'VALUE'}", hint=_EXAMPLES[flag])
+            raise UsageError(
+                f"{flag} {item!r}: expected NAME={'TYPE' if flag == '-s' else 'VALUE'}", hint=_EXAMPLES[flag]
+            )
         if name in dict(found):
             raise UsageError(f"{flag} {text!r}: {name} is given twice")
         found.append((name, value))
@@ -96,8 +105,11 @@ def _value(text: str) -> object:
         return text
 
 
-def _write_stages(options: argparse.Namespace, artifact: driver.Artifact, arch: str, emitted: list[str]) -> dict[str, str]:
-    """Writes the stages asked for: to files in `-o`; without it texts are printed, and the cubin lies in this directory."""
+def _write_stages(
+    options: argparse.Namespace, artifact: driver.Artifact, arch: str, emitted: list[str]
+) -> dict[str, str]:
+    """Writes the stages asked for: to files in `-o`; without it texts are printed, and the cubin lies in this
+    directory."""
     files: dict[str, str] = {}
     for stage in driver.STAGES:
         if stage not in emitted:
@@ -114,10 +126,17 @@ def _write_stages(options: argparse.Namespace, artifact: driver.Artifact, arch: 
 
 
 def _artifact_json(artifact: driver.Artifact, arch: str, files: dict[str, str]) -> dict[str, object]:
-    from kbuild.aot.build.compile_variant import compile_facts  # Here, for it brings the cache and all that a build needs.
+    # Here, for it brings the cache and all that a build needs.
+    from kbuild.aot.build.compile_variant import (
+        compile_facts,
+    )
 
     facts = compile_facts(artifact.metadata) | {"target": arch, "files": files}
-    return facts | {"stage_seconds": {stage: round(seconds, 4) for stage, seconds in artifact.metadata.stage_seconds.items()}}
+    return facts | {
+        "stage_seconds": {
+            stage: round(seconds, 4) for stage, seconds in artifact.metadata.stage_seconds.items()
+        }
+    }
 
 
 def _artifact_line(artifact: driver.Artifact, files: dict[str, str]) -> str:

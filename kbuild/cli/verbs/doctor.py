@@ -32,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
         _cache(cache_directory(options.environment)),
     ]
     if options.json:
-        print(json.dumps([{"name": name, "found": text, "good": good} for name, text, good in rows], indent=1))
+        print(
+            json.dumps([{"name": name, "found": text, "good": good} for name, text, good in rows], indent=1)
+        )
     else:
         for name, text, good in rows:
             print(f"{'ok     ' if good else 'missing'}  {name:9} {text}")

@@ -23,13 +23,16 @@ def run(options: argparse.Namespace) -> int:
         rows.append({"name": variant.name, "variant": str(variant), "built": known})
     if options.json:
         excluded = [
-            {"kernel": e.kernel, "arch": e.arch, "matrix": dict(e.matrix), "reason": e.reason} for e in expansion.excluded
+            {"kernel": e.kernel, "arch": e.arch, "matrix": dict(e.matrix), "reason": e.reason}
+            for e in expansion.excluded
         ]
         print(json.dumps({"variants": rows, "excluded": excluded}, indent=1))
         return 0
     for row in rows:
         built = row["built"]
-        facts = [size_of(built["size"]), f"{built['registers']} registers", *warnings_of(built)] if built else []
+        facts = (
+            [size_of(built["size"]), f"{built['registers']} registers", *warnings_of(built)] if built else []
+        )
         print("  ".join([row["name"], ", ".join(facts)]).rstrip() if options.verbose else row["name"])
     for excluded in expansion.excluded if options.verbose else ():
         values = ", ".join(f"{name} = {value}" for name, value in excluded.matrix)

@@ -24,7 +24,9 @@ LONGEST_VARIANT = 3600.0
 
 
 def run(options: argparse.Namespace) -> int:
-    os.putenv("OPENBLAS_NUM_THREADS", "1")  # numpy is imported after this; there are as many workers as processors.
+    os.putenv(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # numpy is imported after this; there are as many workers as processors.
     from kbuild.aot.verify.mutants import Outcome, marks_of, tried, verdict
 
     started = time.monotonic()
@@ -44,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     progress = progress_of(options)
     outcomes: list[Outcome] = []
     progress.step(0, len(variants), f"{len(variants)} variants")
-    for variant, outcome in run_jobs([[variant] for variant in variants], work, jobs, LONGEST_VARIANT, progress.busy):
+    for variant, outcome in run_jobs(
+        [[variant] for variant in variants], work, jobs, LONGEST_VARIANT, progress.busy
+    ):
         outcome = Outcome(variant.name, problem=outcome.why) if isinstance(outcome, Crash) else outcome
         outcomes.append(outcome)
         progress.finish()
@@ -56,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps([result for outcome in outcomes for result in outcome.encode()], indent=1))
     elif not options.quiet:
         print(found.text)
-        print(f"{sum(outcome.clean for outcome in outcomes)} runs of unchanged kernels, {time.monotonic() - started:.0f} s")
+        print(
+            f"{sum(outcome.clean for outcome in outcomes)} runs of unchanged kernels, {time.monotonic() - started:.0f} s"
+        )
     for problem in found.problems:
         print(problem, file=sys.stderr)
     return 1 if found.problems else 0

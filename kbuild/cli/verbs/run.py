@@ -18,17 +18,31 @@ def run(options: argparse.Namespace) -> int:
     if len(options.archs) > 1:
         raise UsageError("--arch: one architecture at a time")
     parts = options.grid.split(",")
-    if len(parts) > 3 or not all(part.isascii() and part.isdigit() and 0 < int(part) < 2**31 for part in parts):
-        raise UsageError(f"--grid {options.grid}: expected one to three numbers from 1 on", hint="write, for example, --grid 4,2")
+    if len(parts) > 3 or not all(
+        part.isascii() and part.isdigit() and 0 < int(part) < 2**31 for part in parts
+    ):
+        raise UsageError(
+            f"--grid {options.grid}: expected one to three numbers from 1 on",
+            hint="write, for example, --grid 4,2",
+        )
     if options.races and options.schedule == "lockstep":
-        raise UsageError("--races: warps that run in lockstep have none", hint="give another order: --schedule reverse")
+        raise UsageError(
+            "--races: warps that run in lockstep have none", hint="give another order: --schedule reverse"
+        )
     texts = dict(item for text in options.arg for item in pairs(text, "--arg"))
     artifact = driver.compile(
-        str(Path(options.directory, options.source)), signature=signature_of(options), constexprs=constexprs_of(options),
-        target=(options.archs or ["sm_90"])[0], options=compile_options(options), lineinfo=True, stop="ptx",
+        str(Path(options.directory, options.source)),
+        signature=signature_of(options),
+        constexprs=constexprs_of(options),
+        target=(options.archs or ["sm_90"])[0],
+        options=compile_options(options),
+        lineinfo=True,
+        stop="ptx",
         ptxas=ptxas_of_code(options.environment),
-    )  # fmt: skip
-    outputs, findings = run_one(artifact, texts, [int(part) for part in parts], options.schedule, options.timing, options.races)
+    )
+    outputs, findings = run_one(
+        artifact, texts, [int(part) for part in parts], options.schedule, options.timing, options.races
+    )
     if options.json:
         print(json.dumps({"outputs": outputs, "findings": findings}, indent=1))
     else:

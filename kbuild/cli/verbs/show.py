@@ -13,16 +13,29 @@ from kbuild.options import options as known_options
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
-    """The compile options that flags and the environment give: TRITON_DEBUG is as `--debug`, KBUILD_STRICT as `--strict`."""
-    given = {option.name: getattr(options, option.name) for option in known_options() if hasattr(options, option.name)}
+    """The compile options that flags and the environment give: TRITON_DEBUG is as `--debug`, KBUILD_STRICT as
+    `--strict`."""
+    given = {
+        option.name: getattr(options, option.name)
+        for option in known_options()
+        if hasattr(options, option.name)
+    }
     by_environment = {"debug": "TRITON_DEBUG", "strict": STRICT}
-    given |= {name: True for name, variable in by_environment.items() if name in given and flag(options.environment, variable)}
+    given |= {
+        name: True
+        for name, variable in by_environment.items()
+        if name in given and flag(options.environment, variable)
+    }
     return DEFAULTS.changed(given)
 
 
 def warnings_of(fact: dict[str, Any]) -> list[str]:
     """What is not as it should be with a cubin."""
-    spills = [f"spills {fact['spill_stores']} bytes of registers"] if fact["spill_stores"] or fact["spill_loads"] else []
+    spills = (
+        [f"spills {fact['spill_stores']} bytes of registers"]
+        if fact["spill_stores"] or fact["spill_loads"]
+        else []
+    )
     # ptxas tells of spills in words of its own, with the same numbers.
     return spills + [text for text in fact["warnings"] if not (spills and "spilled" in text)]
 
@@ -33,7 +46,8 @@ def size_of(count: int) -> str:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes a file that the user asked for, in directories made as needed; UsageError where that is not possible."""
+    """Writes a file that the user asked for, in directories made as needed; UsageError where that is not
+    possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

@@ -55,9 +55,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def tune_all(
-    options: argparse.Namespace, manifest: Manifest, found: list[Task], programs: Programs, machine: Machine,
-    journal: tuner.Journal, file: Path,
-) -> int:  # fmt: skip
+    options: argparse.Namespace,
+    manifest: Manifest,
+    found: list[Task],
+    programs: Programs,
+    machine: Machine,
+    journal: tuner.Journal,
+    file: Path,
+) -> int:
     """Tunes task after task; each result is in the table as soon as it is known."""
     digest = resolve(builder.SOURCE_DIGEST)
     for number_, task in enumerate(found, 1):
@@ -88,10 +93,16 @@ def chosen_archs(manifest: Manifest, asked: tuple[str, ...], device: Device | No
             raise UsageError(f"no architecture {arch} in the manifest")
     if device is None:
         return asked or manifest.package.archs
-    runs = [arch for arch in manifest.package.archs if runs_on(arch, device.capability) and arch in (asked or (arch,))]
+    runs = [
+        arch
+        for arch in manifest.package.archs
+        if runs_on(arch, device.capability) and arch in (asked or (arch,))
+    ]
     if not runs:
         names = ", ".join(asked or manifest.package.archs)
-        raise UsageError(f"{device.name} has capability {device.capability / 10}, and runs no cubins for {names}")
+        raise UsageError(
+            f"{device.name} has capability {device.capability / 10}, and runs no cubins for {names}"
+        )
     return (max(runs, key=capability),)
 
 
@@ -118,7 +129,8 @@ def existing(file: Path) -> Path:
 
 
 def compiled(options: argparse.Namespace, manifest: Manifest, found: list[Task], display: str) -> Programs:
-    """Facts and cubins of all variants of the tasks that compile; most that do not ask for too much shared memory."""
+    """Facts and cubins of all variants of the tasks that compile; most that do not ask for too much shared
+    memory."""
     project = Path(options.directory)
     directory = project / builder.BUILD / DIRECTORY
     asked = builder.Options(

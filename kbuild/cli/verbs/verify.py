@@ -62,10 +62,16 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps([verdict.encode() for verdict in verdicts], indent=1))
     elif not options.quiet:
         print(_table(verdicts))
-        print("bounds: " + ", ".join(f"{name} {bound:g}" for name, bound in BOUNDS.items()) + f", 8 bits {COARSEST:g}")
+        print(
+            "bounds: "
+            + ", ".join(f"{name} {bound:g}" for name, bound in BOUNDS.items())
+            + f", 8 bits {COARSEST:g}"
+        )
     failed = sum(verdict.state == "failed" for verdict in verdicts)
     if not options.quiet:
-        for name in dict.fromkeys(verdict.kernel for verdict in verdicts if manifest.kernel(verdict.kernel).verify is None):
+        for name in dict.fromkeys(
+            verdict.kernel for verdict in verdicts if manifest.kernel(verdict.kernel).verify is None
+        ):
             print(f"note: {name} has no [kernel.verify]: {_GUESSED}", file=sys.stderr)
         print(_summary(verdicts, len(variants) - len(verdicts), time.monotonic() - started), file=sys.stderr)
     return 1 if failed else 0
@@ -79,7 +85,10 @@ def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
     chosen = [variant for variant in variants if options.variant in (variant.name, variant.file_name)]
     if not chosen:
         names = [variant.name for variant in variants]
-        raise UsageError(f"no variant {options.variant}", hint=suggestion(options.variant, names) or "kbuild list shows them")
+        raise UsageError(
+            f"no variant {options.variant}",
+            hint=suggestion(options.variant, names) or "kbuild list shows them",
+        )
     return chosen
 
 
@@ -90,7 +99,9 @@ def _how(options: argparse.Namespace, progress: Progress, ptxas: str | None) -> 
         print(f"warning: verifying without a cache: {why}", file=sys.stderr)
         cache = None
     wanted = Wanted(options.case, options.data, options.schedule, options.timing)
-    return Options(jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient, ptxas, progress.busy)
+    return Options(
+        jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient, ptxas, progress.busy
+    )
 
 
 def progress_of(options: argparse.Namespace) -> Progress:
@@ -113,16 +124,23 @@ class _Shown:
         lines = [f"{verdict.state:6}  {verdict.variant}"]
         lines += [f"    {line}" for line in verdict.problem.splitlines()]
         wrong = [check for check in verdict.checks if check.problems]
-        new = {check: [problem for problem in check.problems if self._is_new(verdict, problem)] for check in wrong}
+        new = {
+            check: [problem for problem in check.problems if self._is_new(verdict, problem)]
+            for check in wrong
+        }
         shown = verdict.checks if self.verbose else [check for check in wrong if new[check]][:MOST_PROBLEMS]
         for check in shown:
             lines += self._run(verdict, check, check.problems if self.verbose else new[check])
         left = [check for check in wrong if check not in shown]
-        elsewhere = {self._first[verdict.kernel, cause_of(problem)] for check in left for problem in check.problems}
+        elsewhere = {
+            self._first[verdict.kernel, cause_of(problem)] for check in left for problem in check.problems
+        }
         if left:
             as_in = sorted(elsewhere - {verdict.variant})
             where = f"as shown for {as_in[0]}" if as_in else "by the same causes"
-            lines.append(f"    {len(left)} runs{' more' if shown else ''} of {len(verdict.checks)} are wrong, {where}")
+            lines.append(
+                f"    {len(left)} runs{' more' if shown else ''} of {len(verdict.checks)} are wrong, {where}"
+            )
         return "\n".join(lines)
 
     def _is_new(self, verdict: Verdict, problem: str) -> bool:
@@ -135,11 +153,15 @@ class _Shown:
         """One run, and some of what is wrong with it."""
         how = "exactly" if check.exact else f"at {check.error:.3f} of the bounds"
         came = "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
-        lines = [f"    {check.run.case}: {check.launch} ({check.run.data}, {check.run.schedule}, {check.run.timing}): {came}"]
+        lines = [
+            f"    {check.run.case}: {check.launch} ({check.run.data}, {check.run.schedule}, {check.run.timing}): {came}"
+        ]
         for problem in problems:
             lines += [f"      {line}" for line in problem.splitlines()]
         if check.problems:
-            words = f"{shlex.quote(verdict.variant)} {check.run.options()}{' --lenient' if self.lenient else ''}"
+            words = (
+                f"{shlex.quote(verdict.variant)} {check.run.options()}{' --lenient' if self.lenient else ''}"
+            )
             lines.append(f"      repeat it with: kbuild verify --variant {words}")
         return lines
 
@@ -152,17 +174,29 @@ def _table(verdicts: Sequence[Verdict]) -> str:
         checks = [check for verdict in here for check in verdict.checks]
         launches = sum(len({check.run.case for check in verdict.checks}) for verdict in here)
         worst = max((check.error for check in checks), default=0.0)
-        rows.append((
-            kernel, arch, str(len(here)), str(sum(verdict.state == "ok" for verdict in here)), str(launches), str(len(checks)),
-            str(sum(check.exact for check in checks)), f"{worst:.2f} of bound", f"{sum(verdict.seconds for verdict in here):.1f}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                kernel,
+                arch,
+                str(len(here)),
+                str(sum(verdict.state == "ok" for verdict in here)),
+                str(launches),
+                str(len(checks)),
+                str(sum(check.exact for check in checks)),
+                f"{worst:.2f} of bound",
+                f"{sum(verdict.seconds for verdict in here):.1f}",
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(_aligned(row, widths)).rstrip() for row in rows)
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Names to the left, numbers to the right."""
-    return [text.ljust(width) if place < 2 else text.rjust(width) for place, (text, width) in enumerate(zip(row, widths))]
+    return [
+        text.ljust(width) if place < 2 else text.rjust(width)
+        for place, (text, width) in enumerate(zip(row, widths))
+    ]
 
 
 def _summary(verdicts: Sequence[Verdict], left: int, seconds: float) -> str:

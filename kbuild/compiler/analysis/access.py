@@ -8,16 +8,21 @@ from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 
 
 def neighbours(pointers: Info, mask: Info | None, axis: int, bits: int, cut: bool = False) -> int:
-    """How many elements of `bits` along an axis are neighbours in memory, aligned, and share a mask, up to 128 bits of them;
-    or with `cut` have one that lets through the first ones only."""
+    """How many elements of `bits` along an axis are neighbours in memory, aligned, and share a mask, up to
+    128 bits of them; or with `cut` have one that lets through the first ones only."""
     aligned = pointers.divisibility[axis] * 8 // bits
     width = max(1, min(pointers.contiguity[axis], aligned, MAX_VECTOR_BITS // bits))
     return width if mask is None else min(width, (mask.prefixes if cut else mask.constancy)[axis])
 
 
-def access_width(layout: LinearLayout, pointers: Info, mask: Info | None, bits: int, cut: bool = False) -> int:
+def access_width(
+    layout: LinearLayout, pointers: Info, mask: Info | None, bits: int, cut: bool = False
+) -> int:
     """How many consecutive registers of a layout are such neighbours."""
     return max(
-        (min(layout.contiguous_per_thread(axis), neighbours(pointers, mask, axis, bits, cut)) for axis in range(layout.rank)),
+        (
+            min(layout.contiguous_per_thread(axis), neighbours(pointers, mask, axis, bits, cut))
+            for axis in range(layout.rank)
+        ),
         default=1,
     )

@@ -18,7 +18,8 @@ SWIZZLE_ALIGNMENT = 1024
 
 
 APART = 1024
-"""Bytes: where all areas together take no more, each has its own, for memory that is used again costs a barrier."""
+"""Bytes: where all areas together take no more, each has its own, for memory that is used again costs a
+barrier."""
 
 
 class Demand(NamedTuple):
@@ -56,8 +57,8 @@ def alignment_of(type_: MemDescType) -> int:
 def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
     """The offset of each demand and the total, in bytes.
 
-    The largest go first, each to the lowest place where it meets none that is alive at the same time, or where all are small
-    none at all.
+    The largest go first, each to the lowest place where it meets none that is alive at the same time, or
+    where all are small none at all.
     """
     apart = sum(-(-demand.bytes // demand.alignment) * demand.alignment for demand in wanted) <= APART
     placed: list[tuple[int, Demand]] = []
@@ -70,4 +71,6 @@ def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
             end = taken + other.bytes
             offset = max(offset, -(-end // demand.alignment) * demand.alignment)
         placed.append((offset, demand))
-    return {demand.op: offset for offset, demand in placed}, max((at + d.bytes for at, d in placed), default=0)
+    return {demand.op: offset for offset, demand in placed}, max(
+        (at + d.bytes for at, d in placed), default=0
+    )

@@ -1,4 +1,5 @@
-"""What threads may not have seen yet of each other's accesses, at one point of a program: the state that `barriers` follows."""
+"""What threads may not have seen yet of each other's accesses, at one point of a program: the state that
+`barriers` follows."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Access(NamedTuple):
     slot: Slot | None
     """The buffer; None when unknown, or when there is one only."""
     division: object = None
-    """What says how these bytes are divided among warps, each of which touches its own alone; None where they are not."""
+    """What says how these bytes are divided among warps, each of which touches its own alone; None where they
+    are not."""
 
 
 def may_conflict(first: Access, second: Access) -> bool:
@@ -50,7 +52,8 @@ class State:
     products: dict[Access, int] = field(default_factory=dict)
     """What asynchronous products read that were not waited for: how many were issued after them."""
     unfenced: dict[Access, frozenset[Op]] = field(default_factory=dict)
-    """All writes that asynchronous products may read, with the operations at which the first barrier after them is."""
+    """All writes that asynchronous products may read, with the operations at which the first barrier after
+    them is."""
     loaded: dict[Access, frozenset[Op]] = field(default_factory=dict)
     """The same for what threads have read and copies by the copy engine may write over."""
     outgoing: set[Access] = field(default_factory=set)
@@ -64,9 +67,17 @@ class State:
 
     def copy(self) -> State:
         return State(
-            set(self.reads), set(self.writes), dict(self.flight), dict(self.products), dict(self.unfenced), dict(self.loaded),
-            set(self.outgoing), set(self.unshown), self.has_accessed, self.has_acquired,
-        )  # fmt: skip
+            set(self.reads),
+            set(self.writes),
+            dict(self.flight),
+            dict(self.products),
+            dict(self.unfenced),
+            dict(self.loaded),
+            set(self.outgoing),
+            set(self.unshown),
+            self.has_accessed,
+            self.has_acquired,
+        )
 
     def clear(self, barrier: Op) -> None:
         """A barrier: what was done before it is seen by all; copies and products stay in flight."""
@@ -109,7 +120,16 @@ class State:
         return before != self._size()
 
     def _size(self) -> tuple[int, ...]:
-        counted = (self.reads, self.writes, self.flight, self.products, self.unfenced, self.loaded, self.outgoing, self.unshown)
+        counted = (
+            self.reads,
+            self.writes,
+            self.flight,
+            self.products,
+            self.unfenced,
+            self.loaded,
+            self.outgoing,
+            self.unshown,
+        )
         places = (sum(map(len, known.values())) for known in (self.unfenced, self.loaded))
         ages = sum(self.flight.values()), sum(self.products.values())
         return (*map(len, counted), *ages, *places, self.has_accessed, self.has_acquired)
@@ -128,4 +148,6 @@ class State:
                 fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
         sets = [set(map(change, accesses)) for accesses in (self.reads, self.writes, self.outgoing)]
         flags = self.has_accessed, self.has_acquired
-        return State(sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2], set(self.unshown), *flags)
+        return State(
+            sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2], set(self.unshown), *flags
+        )

@@ -1,20 +1,25 @@
-"""Where the threads of a program must wait for each other, so that shared memory is read as the program's order says.
+"""Where the threads of a program must wait for each other, so that shared memory is read as the program's
+order says.
 
-A walk over the structured control flow keeps what has been read and written since the last barrier.  An access that
-conflicts with it needs a barrier before; so barriers come as late as possible, and one serves many conflicts.  Loops
-are walked until what comes around the back edge adds nothing new; only then do the decisions count.
+A walk over the structured control flow keeps what has been read and written since the last barrier.  An
+access that conflicts with it needs a barrier before; so barriers come as late as possible, and one serves
+many conflicts.  Loops are walked until what comes around the back edge adds nothing new; only then do the
+decisions count.
 
-Asynchronous copies are in flight until a wait that covers their group (each thread waits for its own copies), and from
-then on are writes that other threads see after a barrier.  Asynchronous products read until a wait that covers them.
-They see what threads wrote once each has passed a fence and then a barrier: `fenced` says which barriers need one.
+Asynchronous copies are in flight until a wait that covers their group (each thread waits for its own copies),
+and from then on are writes that other threads see after a barrier.  Asynchronous products read until a wait
+that covers them. They see what threads wrote once each has passed a fence and then a barrier: `fenced` says
+which barriers need one.
 
-Copies by the copy engine are in flight until the wait for the mbarrier that counts them, which names their tiles; every thread
-waits there, so that no barrier has to follow.  They write over what threads wrote or read only after a fence and a barrier.
+Copies by the copy engine are in flight until the wait for the mbarrier that counts them, which names their
+tiles; every thread waits there, so that no barrier has to follow.  They write over what threads wrote or read
+only after a fence and a barrier.
 
-Accesses to different buffers of one allocation do not conflict; `slots` says what is known of their numbers.  Single elements of
-global memory that are loaded and stored want barriers too: see `replicated`.  And atomics of one scalar are how programs wait for
-each other: one thread does them, so that all have to meet between an atomic that releases and what they accessed before it, and
-between one that acquires and what they access after it.
+Accesses to different buffers of one allocation do not conflict; `slots` says what is known of their numbers.
+Single elements of global memory that are loaded and stored want barriers too: see `replicated`.  And atomics
+of one scalar are how programs wait for each other: one thread does them, so that all have to meet between an
+atomic that releases and what they accessed before it, and between one that acquires and what they access
+after it.
 """
 
 from __future__ import annotations
@@ -70,13 +75,15 @@ EVERYTHING = 1 << 62
 
 
 class BarrierAnalysis:
-    """`needed` is the set of operations that want a barrier right before them; `fenced` those that want a fence there, before
-    that barrier or the one that they are or have inside; `shown` where barriers are made that a later fence shows in time."""
+    """`needed` is the set of operations that want a barrier right before them; `fenced` those that want a
+    fence there, before that barrier or the one that they are or have inside; `shown` where barriers are made
+    that a later fence shows in time."""
 
     def __init__(self, func: Func) -> None:
         self.needed: set[Op] = set()
         self.fences: dict[Op, set[Op]] = {}
-        """For each product or copy by the copy engine, the barriers that come between what it touches and the writing of it."""
+        """For each product or copy by the copy engine, the barriers that come between what it touches and the
+        writing of it."""
         self.slots = SlotNumbers()
         self.reads: dict[Op, list[Access]] = {}
         self.writes: dict[Op, list[Access]] = {}
@@ -93,7 +100,9 @@ class BarrierAnalysis:
         self._block(func.body, State())
         # The walk around loops has seen barriers that it then found not to be needed.
         between = {barrier for barriers in self.fences.values() for barrier in barriers}
-        self.fenced = between - {op for op in between - self.needed - self.scratch.keys() if not isinstance(op, Barrier)}
+        self.fenced = between - {
+            op for op in between - self.needed - self.scratch.keys() if not isinstance(op, Barrier)
+        }
         self.shown = {made for made, uses in self.first_uses.items() if uses <= self.fenced}
 
     # What each operation touches
@@ -111,7 +120,9 @@ class BarrierAnalysis:
             elif isinstance(op, Call):
                 self.reads[op] = self.writes[op] = [Access(0, EVERYTHING, op, None)]
             elif op in self.replicated:
-                (self.writes if isinstance(op, Store) else self.reads)[op] = [Access(*self.replicated[op], op, None)]
+                (self.writes if isinstance(op, Store) else self.reads)[op] = [
+                    Access(*self.replicated[op], op, None)
+                ]
             elif not isinstance(op, _MARKED) and op not in self.ordered:
                 continue
             self._mark(op)
@@ -122,12 +133,16 @@ class BarrierAnalysis:
         if allocation.offset is None:
             raise InternalError("barriers come after allocation", allocation.loc)
         start, end = allocation.offset, allocation.offset + type_.size_bytes
-        by_warp = any(isinstance(user, AsyncTmaCopyLocalToGlobal) and user.warp_bits for user in allocation.result.users)
+        by_warp = any(
+            isinstance(user, AsyncTmaCopyLocalToGlobal) and user.warp_bits for user in allocation.result.users
+        )
         divided = allocation if by_warp else None
         if allocation.src is not None:
             self.writes.setdefault(allocation, []).append(Access(start, end, allocation, None))
         for view in views(allocation):
-            access = Access(start, end, allocation, self._slot(view) if type_.buffers is not None else None, divided)
+            access = Access(
+                start, end, allocation, self._slot(view) if type_.buffers is not None else None, divided
+            )
             for user in view.users:
                 touched = self._touched(user, view)
                 if touched is not None:
@@ -278,13 +293,15 @@ class BarrierAnalysis:
                 self._fence(op, writes, (state.unfenced, state.loaded))
             if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal):
                 state.flight.update(dict.fromkeys(writes, -1))
-            elif not isinstance(op, BarrierExpect):  # the thread that writes the barrier then is the one that copies
+            elif not isinstance(
+                op, BarrierExpect
+            ):  # the thread that writes the barrier then is the one that copies
                 state.write(writes)
             if op in self.landing:
                 _land(state, self.landing[op], all_buffers=isinstance(op, InvalBarrier))
         if isinstance(op, InitBarrier):
-            # After its checks: a fence and a barrier right before it show nothing of it.  Its own fence shows those before it,
-            # too: the same thread makes them.
+            # After its checks: a fence and a barrier right before it show nothing of it.  Its own fence shows
+            # those before it, too: the same thread makes them.
             self.first_uses.setdefault(op, set())
             state.unshown.clear()
             state.unshown.add(op)
@@ -316,14 +333,20 @@ class BarrierAnalysis:
         self._fence(op, reads, (state.unfenced,))
 
     def _check(self, op: Op, reads: list[Access], writes: list[Access], state: State) -> None:
-        """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is on its way
-        into the same bytes, or a product reads them, and nothing has waited for it."""
+        """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is
+        on its way into the same bytes, or a product reads them, and nothing has waited for it."""
         for access in (*reads, *writes):
             for copy in state.flight:
-                if surely_same(access, copy) or (access.owner is not copy.owner and may_conflict(access, copy)):
-                    raise InternalError("shared memory is used while an asynchronous copy into it is unfinished", op.loc)
+                if surely_same(access, copy) or (
+                    access.owner is not copy.owner and may_conflict(access, copy)
+                ):
+                    raise InternalError(
+                        "shared memory is used while an asynchronous copy into it is unfinished", op.loc
+                    )
         if any(_any_conflict(access, state.products.keys() | state.outgoing) for access in writes):
-            raise InternalError("shared memory is written while a product or the copy engine reads it", op.loc)
+            raise InternalError(
+                "shared memory is written while a product or the copy engine reads it", op.loc
+            )
         conflict = any(_any_conflict(access, state.writes) for access in reads)
         conflict = conflict or any(_any_conflict(access, state.reads | state.writes) for access in writes)
         if conflict:

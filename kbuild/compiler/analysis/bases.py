@@ -14,7 +14,8 @@ _VIEWS = Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans
 
 
 def base_of(value: Value) -> Value | None:
-    """The argument of the function that an address is computed from; None when that cannot be seen, or may be one or another."""
+    """The argument of the function that an address is computed from; None when that cannot be seen, or may be
+    one or another."""
     bases: set[Value] = set()
     seen: set[Value] = set()
     work = [value]
@@ -50,6 +51,7 @@ def written_bases(inside: Func | For) -> set[Value] | None:
 
 
 def may_be_written(pointer: Value, inside: Func | For) -> bool:
-    """Whether a function or loop may write to the array of an address: it may where the base of either cannot be seen."""
+    """Whether a function or loop may write to the array of an address: it may where the base of either cannot
+    be seen."""
     written, base = written_bases(inside), base_of(pointer)
     return written is None or (base in written if base is not None else bool(written))

@@ -1,6 +1,6 @@
 """Masks as bounds of indices, and what a bound on stores says of the values stored.
 
-    %rows <s splat(%M)  and  %columns <s splat(%N)        {128·tile + i0 - M < 0,  128·tile' + i1 - N < 0}
+%rows <s splat(%M)  and  %columns <s splat(%N)        {128·tile + i0 - M < 0,  128·tile' + i1 - N < 0}
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ def _comparison(op: CmpI, forms: Polynomials) -> Bounds:
 
 
 def is_stored_only_where(value: Value, axis: int, negative: Polynomial, forms: Polynomials) -> bool:
-    """Whether of what is computed from the elements of a tensor, that reaches memory alone which comes from indices along
-    `axis` with `negative` below zero; a polynomial that varies along this axis alone.
+    """Whether of what is computed from the elements of a tensor, that reaches memory alone which comes from
+    indices along `axis` with `negative` below zero; a polynomial that varies along this axis alone.
 
-    Products keep rows of A and columns of B apart; what mixes elements along the axis ends the search, as does any use
-    that is not known.
+    Products keep rows of A and columns of B apart; what mixes elements along the axis ends the search, as
+    does any use that is not known.
     """
     seen, work = {(value, axis)}, [(value, axis)]
     while work:
@@ -111,8 +111,8 @@ def _along(form: Polynomial, axis: int) -> Polynomial:
 
 
 def _reached(user: Op, value: Value, axis: int) -> list[tuple[Value, int]] | None:
-    """The results of an operation that depend on an operand, and the axis along which they do so element by element; None
-    where they mix elements."""
+    """The results of an operation that depend on an operand, and the axis along which they do so element by
+    element; None where they mix elements."""
     match user:
         case Dot() if len(shape_of(user.result.type)) == 2 and user.operands.count(value) == 1:
             mixed = (value is user.a and axis == 1) or (value is user.b and axis == 0)
@@ -126,7 +126,11 @@ def _reached(user: Op, value: Value, axis: int) -> list[tuple[Value, int]] | Non
         case Reduce() if user.axis != axis:
             return [(result, axis - (axis > user.axis)) for result in user.results]
         case For() | Yield():
-            return [(target, axis) for target in handed_on(value, user)] if isinstance(value.type, TensorType) else None
+            return (
+                [(target, axis) for target in handed_on(value, user)]
+                if isinstance(value.type, TensorType)
+                else None
+            )
     if user.has(Trait.ELEMENTWISE):
         return [(result, axis) for result in user.results]
     return None

@@ -1,5 +1,5 @@
-"""Values that structured control flow hands on: which of them are one and the same to the code inside and outside, and which
-are of use.
+"""Values that structured control flow hands on: which of them are one and the same to the code inside and
+outside, and which are of use.
 
     %r = scf.for …, init=[%a] body(%i, %x) { … scf.yield %y }      targets: %x, %r      slots: the uses of %a and %y
 """
@@ -35,7 +35,9 @@ def carried_groups(op: Op) -> Iterator[CarriedGroup]:
             yield CarriedGroup((argument, result), ((op, index + 3), (end, index)))
     elif isinstance(op, If):
         for index, result in enumerate(op.results):
-            yield CarriedGroup((result,), ((op.then_body.terminator, index), (op.else_body.terminator, index)))
+            yield CarriedGroup(
+                (result,), ((op.then_body.terminator, index), (op.else_body.terminator, index))
+            )
     elif isinstance(op, While):
         for index, argument in enumerate(op.before.arguments):
             yield CarriedGroup((argument,), ((op, index), (op.after.terminator, index)))

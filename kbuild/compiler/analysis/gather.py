@@ -1,4 +1,5 @@
-"""Gathers within a warp: whether each lane finds all elements it may ask for in the registers of its own warp."""
+"""Gathers within a warp: whether each lane finds all elements it may ask for in the registers of its own
+warp."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ MOST_CANDIDATES = 4
 class GatherPlan(NamedTuple):
     """Where an element of the source lies: in lane and register number, each an XOR of parts.
 
-    One part comes from the bits of the index, one from each bit of the result's thread number, one from the register.
+    One part comes from the bits of the index, one from each bit of the result's thread number, one from the
+    register.
     """
 
     index_lanes: tuple[int, ...]
@@ -44,7 +46,9 @@ def gather_columns(op: Gather) -> LinearLayout:
         coordinates[op.axis] = 0
         return source.flatten(coordinates)
 
-    return LinearLayout(source.shape, tuple((dim, tuple(column(basis) for basis in bases)) for dim, bases in result.bases))
+    return LinearLayout(
+        source.shape, tuple((dim, tuple(column(basis) for basis in bases)) for dim, bases in result.bases)
+    )
 
 
 def plan_gather(op: Gather) -> GatherPlan | None:
@@ -53,7 +57,9 @@ def plan_gather(op: Gather) -> GatherPlan | None:
     owners = _owners(source)
     if owners is None:
         return None
-    lane, register, warp = (tuple(1 << bit if own == dim else 0 for own, bit in owners) for dim in ("lane", "register", "warp"))
+    lane, register, warp = (
+        tuple(1 << bit if own == dim else 0 for own, bit in owners) for dim in ("lane", "register", "warp")
+    )
     axis = axis_bits(source.shape, op.axis)
     thread = (*columns.bases_of("lane"), *columns.bases_of("warp"))
     if any(warp[bit] for bit in axis) or not _stays_within("warp", columns, warp):
@@ -79,7 +85,8 @@ def _layout(type_: object) -> LinearLayout:
 
 
 def _owners(layout: LinearLayout) -> list[tuple[str, int]] | None:
-    """For each bit of the flat coordinate, the hardware bit that it is; None when there is none or another moves too."""
+    """For each bit of the flat coordinate, the hardware bit that it is; None when there is none or another
+    moves too."""
     owners: dict[int, tuple[str, int]] = {}
     for dim, bases in layout.bases:
         for bit, basis in enumerate(bases):
@@ -91,7 +98,8 @@ def _owners(layout: LinearLayout) -> list[tuple[str, int]] | None:
 
 
 def _stays_within(dim: str, columns: LinearLayout, images: tuple[int, ...]) -> bool:
-    """Whether the columns of a warp's (or lane's, by `dim`) results lie in the same warp (or lane) of the source."""
+    """Whether the columns of a warp's (or lane's, by `dim`) results lie in the same warp (or lane) of the
+    source."""
     own = reduce(or_, images, 0)
     return all(
         apply(images, basis) == (1 << bit & own if name == dim else 0)

@@ -1,9 +1,10 @@
 """Which shared memory descriptors name which allocation, and from where to where each allocation is alive.
 
-Operations are numbered in the order of the text; a region's operations come between its operation and the next one.  An
-allocation lives from its definition to the last use of any view of it.  A use inside a loop that does not hold the
-definition may be repeated, so it counts as a use at the end of that loop.  An asynchronous copy still writes after it was
-issued, and an asynchronous product still reads: they count as uses up to the wait that covers them.
+Operations are numbered in the order of the text; a region's operations come between its operation and the
+next one.  An allocation lives from its definition to the last use of any view of it.  A use inside a loop
+that does not hold the definition may be repeated, so it counts as a use at the end of that loop.  An
+asynchronous copy still writes after it was issued, and an asynchronous product still reads: they count as
+uses up to the wait that covers them.
 """
 
 from __future__ import annotations
@@ -127,4 +128,8 @@ def views(allocation: LocalAlloc) -> list[Value]:
 
 def _derived(user: Op, value: Value) -> list[Value]:
     """The values through which a user passes a descriptor on."""
-    return [user.result] if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans) else handed_on(value, user)
+    return (
+        [user.result]
+        if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans)
+        else handed_on(value, user)
+    )

@@ -83,7 +83,9 @@ def _origin(op: Op) -> tuple[list[Value] | None, int]:
             return [op.ptr], 0 if is_uniform(op.offset) else bit_width(op.offset.type)
         case Broadcast() | ExpandDims() | Reshape() | Trans():
             return [op.src], 0
-        case Bitcast() if isinstance(op.src.type, TensorType) and isinstance(op.src.type.element, PointerType):
+        case Bitcast() if isinstance(op.src.type, TensorType) and isinstance(
+            op.src.type.element, PointerType
+        ):
             same = bit_width(pointee_of(op.src.type)) == bit_width(pointee_of(op.type))
             return [op.src] if same else None, 0
         case Select() if isinstance(op.condition.op, Splat):

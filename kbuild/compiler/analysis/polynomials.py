@@ -4,9 +4,9 @@
     %p     = splat(%a) + expand_dims(%rows) * splat(%stride) + range        a + 128·stride·tile + stride·i0 + i1
     loop from 0 by 64, %p carried, %p + 64 yielded              a + … + 64·trip
 
-i0, i1, … are the indices of an element along the axes of its tensor, `trip` counts the iterations of a loop.  Pointers count in
-elements.  Casts to wider types are looked through, and sums and products are taken not to overflow: an offset that did would
-lie outside of any array.
+i0, i1, … are the indices of an element along the axes of its tensor, `trip` counts the iterations of a loop.
+Pointers count in elements.  Casts to wider types are looked through, and sums and products are taken not to
+overflow: an offset that did would lie outside of any array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.types import IntType, PointerType, TensorType, bit_width, element_of
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, RemSI, ShLI, SubI, shift_factor
+from kbuild.compiler.ops.elementwise import (
+    AddI,
+    AddPtr,
+    Constant,
+    ExtSI,
+    MulI,
+    RemSI,
+    ShLI,
+    SubI,
+    shift_factor,
+)
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Splat, Trans
 
 MAX_TERMS = 32
@@ -112,11 +122,17 @@ class Polynomial:
         def renamed(symbol: Symbol) -> Symbol:
             if isinstance(symbol, Along):
                 return Along(new(symbol.axis))
-            return Wrapped(symbol.inner.with_axes(new), symbol.modulus) if isinstance(symbol, Wrapped) else symbol
+            return (
+                Wrapped(symbol.inner.with_axes(new), symbol.modulus)
+                if isinstance(symbol, Wrapped)
+                else symbol
+            )
 
         if not self.axes:
             return self
-        return Polynomial.of((frozenset((renamed(s), power) for s, power in m), factor) for m, factor in self.terms)
+        return Polynomial.of(
+            (frozenset((renamed(s), power) for s, power in m), factor) for m, factor in self.terms
+        )
 
 
 def multiplied(a: Monomial, b: Monomial) -> Monomial:
@@ -225,5 +241,7 @@ def _is_inside(symbol: Symbol, loop: For) -> bool:
     elif isinstance(symbol, Value):
         block = symbol.block
     else:
-        return isinstance(symbol, Wrapped) and any(_is_inside(s, loop) for s in symbol.inner.symbols | symbol.modulus.symbols)
+        return isinstance(symbol, Wrapped) and any(
+            _is_inside(s, loop) for s in symbol.inner.symbols | symbol.modulus.symbols
+        )
     return is_within(block, loop.body)

@@ -5,8 +5,9 @@
     %a = arith.truncf %p
     %d = ttng.warp_group_dot %a, %b, %c {is_async = true}
 
-ptxas may give each of these values the very registers that it keeps the operand in, around a loop those that the dot of the
-iteration before reads.  Predicates lie in registers of their own, so that masks are none of these.
+ptxas may give each of these values the very registers that it keeps the operand in, around a loop those that
+the dot of the iteration before reads.  Predicates lie in registers of their own, so that masks are none of
+these.
 """
 
 from __future__ import annotations
@@ -48,5 +49,7 @@ def _sources(value: Value) -> Iterator[Value]:
     group = group_of(value)
     if group is not None:
         yield from group.sources()
-    elif value.op is not None and not isinstance(value.op, Load | LocalLoad | WarpGroupDot | WarpGroupDotWait):
+    elif value.op is not None and not isinstance(
+        value.op, Load | LocalLoad | WarpGroupDot | WarpGroupDotWait
+    ):
         yield from value.op.operands

@@ -1,9 +1,11 @@
-"""Elements of global memory that several warps load although the program asks for them once, and that it also stores.
+"""Elements of global memory that several warps load although the program asks for them once, and that it also
+stores.
 
-Every thread loads a scalar, and where a tensor has fewer elements than there are threads, several warps load the same; one
-thread stores an element.  So the others must have loaded it before, and what is stored is there for their next load only after a
-barrier.  Elements are told apart by the kernel's argument that their pointers come from.  What one warp stores for another to
-load is the author's to order, with `tl.debug_barrier`.
+Every thread loads a scalar, and where a tensor has fewer elements than there are threads, several warps load
+the same; one thread stores an element.  So the others must have loaded it before, and what is stored is there
+for their next load only after a barrier.  Elements are told apart by the kernel's argument that their
+pointers come from.  What one warp stores for another to load is the author's to order, with
+`tl.debug_barrier`.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ EVERYWHERE = -(1 << 62), 0
 
 
 def replicated_ranges(func: Func) -> dict[Op, tuple[int, int]]:
-    """For each load by several warps, and each store, a range of numbers below zero: those of two overlap where they may touch
-    the same element.  Left out where a kernel has no such loads, or no stores."""
+    """For each load by several warps, and each store, a range of numbers below zero: those of two overlap
+    where they may touch the same element.  Left out where a kernel has no such loads, or no stores."""
     bases: dict[Value | None, int] = {}
     found: dict[Op, tuple[int, int]] = {}
     for op in func.body.walk():

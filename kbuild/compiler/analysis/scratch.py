@@ -1,11 +1,11 @@
 """How operations that move data between threads do it, and the shared memory that this takes.
 
-Pure functions of an operation: `allocate` asks for the bytes, the lowering emits code from the same plan.  An operation
-writes its scratch memory, has a barrier of its own, and reads it; nothing in there outlives the operation.  What moves within
-warps alone divides the memory among them, and asks no warp to wait for another.
+Pure functions of an operation: `allocate` asks for the bytes, the lowering emits code from the same plan.  An
+operation writes its scratch memory, has a barrier of its own, and reads it; nothing in there outlives the
+operation.  What moves within warps alone divides the memory among them, and asks no warp to wait for another.
 
-Reductions and scans see the bits of the axis through the layout: each is a bit of the register, lane or warp number, so
-combining along it means combining registers, shuffling lanes, or an `Exchange` between warps.
+Reductions and scans see the bits of the axis through the layout: each is a bit of the register, lane or warp
+number, so combining along it means combining registers, shuffling lanes, or an `Exchange` between warps.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ REGION_ALIGNMENT = 16
 
 
 class Exchange(NamedTuple):
-    """Partial values of all warps along an axis, published so that every thread can read those of its elements.
+    """Partial values of all warps along an axis, published so that every thread can read those of its
+    elements.
 
-    Partial p of warp w is kept for element `elements[p] ^ lane part ^ warp part`, slot s, where s collects `warp_bits`
-    of w; its value number k lies at byte `offsets[k] + (element * slots + s) * size of k`.  So the slots of an element
-    are neighbours in the order of the axis, and a thread reads them as one vector.
+    Partial p of warp w is kept for element `elements[p] ^ lane part ^ warp part`, slot s, where s collects
+    `warp_bits` of w; its value number k lies at byte `offsets[k] + (element * slots + s) * size of k`.  So
+    the slots of an element are neighbours in the order of the axis, and a thread reads them as one vector.
     """
 
     warp_bits: tuple[int, ...]
@@ -77,8 +78,8 @@ class ReducePlan(NamedTuple):
 class ScanStep(NamedTuple):
     """One or more bits of the axis: neighbouring segments of equal length become one.
 
-    Each chunk knows the total of its segment and what comes before it (`before`, nothing at first).  In the later
-    segment of a pair, `before = total of the earlier, then before`; the total becomes that of both.
+    Each chunk knows the total of its segment and what comes before it (`before`, nothing at first).  In the
+    later segment of a pair, `before = total of the earlier, then before`; the total becomes that of both.
     """
 
     dim: str
@@ -86,13 +87,15 @@ class ScanStep(NamedTuple):
     pairs: tuple[tuple[int, int], ...] = ()
     """register: chunks of the earlier and the later segment."""
     distance: int = 0
-    """lane: distance (XOR) to the other segment; the later one has this bit set (clear when scanning in reverse)."""
+    """lane: distance (XOR) to the other segment; the later one has this bit set (clear when scanning in
+    reverse)."""
     exchange: Exchange | None = None
     """warp: the totals of all segments; the slots are in the order of the axis, whatever the direction."""
 
 
 class ScanPlan(NamedTuple):
-    """Scan each chunk of registers serially, merge segments bit by bit, then put `before` in front of every register."""
+    """Scan each chunk of registers serially, merge segments bit by bit, then put `before` in front of every
+    register."""
 
     chunks: tuple[tuple[int, ...], ...]
     """Registers that follow each other along the axis, in the order of the scan, without copies."""
@@ -123,8 +126,8 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
 
 
 def division(op: Op) -> tuple[LinearLayout, LinearLayout, int] | None:
-    """What says how an operation divides its scratch memory among warps, each of which uses only its own part; None where they
-    share it."""
+    """What says how an operation divides its scratch memory among warps, each of which uses only its own
+    part; None where they share it."""
     if not isinstance(op, ConvertLayout):
         return None
     source, destination = _layout(op.src), _layout(op.result)
@@ -137,7 +140,8 @@ def storage_bytes(type_: Type) -> int:
 
 
 def plan_reduce(op: Reduce) -> ReducePlan:
-    """How a reduction is done.  Raises `InternalError` for a layout in which some hardware bit moves along two axes."""
+    """How a reduction is done.  Raises `InternalError` for a layout in which some hardware bit moves along
+    two axes."""
     layout, result = _layout(op.srcs[0]), op.results[0].type
     field = _check(op, layout, op.axis)
     kept = layout.drop(op.axis)
@@ -194,7 +198,8 @@ def _layout(value: Value) -> LinearLayout:
 
 
 def _atomic_bytes(op: Atomic, num_warps: int) -> int:
-    """One thread does the atomic of each element; if others hold the old value too, they get it through memory."""
+    """One thread does the atomic of each element; if others hold the old value too, they get it through
+    memory."""
     if not op.result.users:
         return 0
     if not isinstance(op.result.type, TensorType):
@@ -214,7 +219,10 @@ def _check(op: Op, layout: LinearLayout, axis: int) -> range:
     for _, bases in layout.bases:
         for basis in bases:
             if basis & (basis - 1) or basis & seen:
-                raise InternalError(f"{op.op_name}: a bit of the layout moves along several axes or bits: {layout.bases}", op.loc)
+                raise InternalError(
+                    f"{op.op_name}: a bit of the layout moves along several axes or bits: {layout.bases}",
+                    op.loc,
+                )
             seen |= basis
     return axis_bits(layout.shape, axis)
 
@@ -268,16 +276,21 @@ def _scan_exchange(
     mask = _mask(merged)
     numbered = _compressed(layout, mask)
     elements = tuple(numbered.flat(register=chunk[0]) for chunk in chunks)
-    exchange = _exchange(layout, merged, warp_bits, _moving(layout, "lane", merged), elements, numbered, values, start)
+    exchange = _exchange(
+        layout, merged, warp_bits, _moving(layout, "lane", merged), elements, numbered, values, start
+    )
     assert exchange is not None
     return exchange
 
 
 def _compressed(layout: LinearLayout, removed: int) -> LinearLayout:
-    """The layout onto what is left of the flat coordinates, as one dimension, when some of their bits are removed."""
+    """The layout onto what is left of the flat coordinates, as one dimension, when some of their bits are
+    removed."""
     left = [bit for bit in range(layout.numel.bit_length() - 1) if not removed >> bit & 1]
     number = {1 << bit: 1 << position for position, bit in enumerate(left)}
-    return LinearLayout((1 << len(left),), tuple((dim, tuple(number.get(b, 0) for b in bases)) for dim, bases in layout.bases))
+    return LinearLayout(
+        (1 << len(left),), tuple((dim, tuple(number.get(b, 0) for b in bases)) for dim, bases in layout.bases)
+    )
 
 
 def _exchange(
@@ -290,7 +303,8 @@ def _exchange(
     values: Sequence[Value],
     start: int,
 ) -> Exchange | None:
-    """Partials of `elements` exchanged among the warps that differ in `warp_bits`; None if there are no such bits.
+    """Partials of `elements` exchanged among the warps that differ in `warp_bits`; None if there are no such
+    bits.
 
     `numbered` maps places to elements; `lanes` are bits over which the partials have become equal already.
     """

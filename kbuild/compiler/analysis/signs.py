@@ -1,9 +1,9 @@
 """Which integers, and tensors of them, are never negative.
 
-    tt.get_program_id, tt.make_range from 0, sizes            are not
-    sums, products and remainders of such                     are not: sums and products are taken not to overflow
-    their quotients                                           are not: divisors that are no constants are taken to be counts
-    arguments, loaded numbers, differences                    may be
+tt.get_program_id, tt.make_range from 0, sizes            are not
+sums, products and remainders of such                     are not: sums and products are taken not to overflow
+their quotients                                           are not: divisors that are no constants are taken to be counts
+arguments, loaded numbers, differences                    may be
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ class Signs:
 
     def is_natural(self, form: Polynomial | None) -> bool:
         """Whether a polynomial is not negative, because no part of it is."""
-        return form is not None and all(factor >= 0 for _, factor in form.terms) and all(map(self._symbol, form.symbols))
+        return (
+            form is not None
+            and all(factor >= 0 for _, factor in form.terms)
+            and all(map(self._symbol, form.symbols))
+        )
 
     def is_natural_value(self, value: Value) -> bool:
         """Whether an integer, or all of a tensor, is not negative."""
@@ -88,7 +92,9 @@ class Signs:
             return self.is_natural(form) or (value.op is not None and self._result(value.op, value))
         if value.op is None:
             loop = value.block.parent
-            return value in self.known or (isinstance(loop, For) and value.index == 0 and self.is_natural_value(loop.lower))
+            return value in self.known or (
+                isinstance(loop, For) and value.index == 0 and self.is_natural_value(loop.lower)
+            )
         return self._result(value.op, value)
 
     def _result(self, op: Op, value: Value) -> bool:

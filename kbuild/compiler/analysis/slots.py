@@ -1,8 +1,8 @@
 """Which buffer of an allocation a value numbers.
 
-A buffer number is a constant, or a counter that a loop carries around from a constant start: `next = i + 1; next < n ? next : 0`.
-A counter's value in iteration t is (offset + t) mod n, so two of one loop differ whenever their offsets do, and going around the
-back edge lowers all offsets by one.
+A buffer number is a constant, or a counter that a loop carries around from a constant start: `next = i + 1;
+next < n ? next : 0`. A counter's value in iteration t is (offset + t) mod n, so two of one loop differ
+whenever their offsets do, and going around the back edge lowers all offsets by one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,12 @@ def _match_successor(value: Value) -> tuple[Value, int] | None:
         return None
     modulus = _constant(test.rhs)
     increment = following.op
-    if modulus is None or test.lhs is not following or _constant(zero) != 0 or not isinstance(increment, AddI):
+    if (
+        modulus is None
+        or test.lhs is not following
+        or _constant(zero) != 0
+        or not isinstance(increment, AddI)
+    ):
         return None
     if _constant(increment.rhs) == 1:
         return increment.lhs, modulus
@@ -96,7 +101,11 @@ def _match_successor(value: Value) -> tuple[Value, int] | None:
 def _match_predecessor(value: Value) -> tuple[Value, int] | None:
     """(x, n) when `value` is n - 1 if x is 0, and x - 1 otherwise."""
     op = value.op
-    if not isinstance(op, Select) or not isinstance(op.condition.op, CmpI) or op.condition.op.predicate != "eq":
+    if (
+        not isinstance(op, Select)
+        or not isinstance(op.condition.op, CmpI)
+        or op.condition.op.predicate != "eq"
+    ):
         return None
     test, last, decrement = op.condition.op, _constant(op.true_value), op.false_value.op
     if last is None or _constant(test.rhs) != 0 or not isinstance(decrement, AddI):

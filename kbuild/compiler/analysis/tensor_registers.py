@@ -23,5 +23,7 @@ def words(values: Iterable[Value]) -> float:
 
 def loop_words(loop: For) -> float:
     """Those for what a loop carries, and for its largest product besides."""
-    products = [op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded]
+    products = [
+        op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded
+    ]
     return words(loop.carried) + max((words([product]) for product in products), default=0)

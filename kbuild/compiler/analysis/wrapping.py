@@ -8,11 +8,12 @@
     differences with numbers from memory       are: key - start may be one
     sums and products of two such numbers      are: key + start may be as small
 
-Of the others a part may be added on its own, in 64 bits or as the immediate of an access; these are taken whole, and so is what
-is made of them, wherever loops, branches and operations that move elements hand it on.
+Of the others a part may be added on its own, in 64 bits or as the immediate of an access; these are taken
+whole, and so is what is made of them, wherever loops, branches and operations that move elements hand it on.
 
-Other sums with numbers from memory are not expected to wrap around where they are used.  But among those of masked elements there
-may be anything, such as -2^31 for an index that is none, and so two of them say nothing of their distance, or of their sum.
+Other sums with numbers from memory are not expected to wrap around where they are used.  But among those of
+masked elements there may be anything, such as -2^31 for an index that is none, and so two of them say nothing
+of their distance, or of their sum.
 """
 
 from __future__ import annotations
@@ -66,13 +67,27 @@ _LARGE = 1 << 28
 """Constants from which on a sum of 32 bits is expected to wrap around."""
 _LARGEST = 1 << 64
 """Larger ones are not told apart."""
-_MOVES = Splat | Unsplat | Hint | Broadcast | ExpandDims | Reshape | Trans | Join | Split | Cat | ConvertLayout | Again
+_MOVES = (
+    Splat
+    | Unsplat
+    | Hint
+    | Broadcast
+    | ExpandDims
+    | Reshape
+    | Trans
+    | Join
+    | Split
+    | Cat
+    | ConvertLayout
+    | Again
+)
 """Operations whose elements are those of their operands."""
 
 
 class _Facts(NamedTuple):
     size: int = 1
-    """How large the constants in it are, or what they make of numbers that are taken to be 1 because nothing is known of them."""
+    """How large the constants in it are, or what they make of numbers that are taken to be 1 because nothing
+    is known of them."""
     is_loaded: bool = False
     """Whether it is made of numbers from memory, or of others that may be anything."""
     is_sum_from_memory: bool = False
@@ -102,7 +117,8 @@ class WrappingOffsets:
         return self.known[offset]
 
     def _new_parts(self, offset: Value) -> list[Value]:
-        """An integer and all of which it is made, as far as they are not known: of what they are made comes first."""
+        """An integer and all of which it is made, as far as they are not known: of what they are made comes
+        first."""
         ordered: list[Value] = []
         left = [(offset, False)]
         while left:
@@ -122,7 +138,9 @@ class WrappingOffsets:
             return self.handed_on[value]
         if isinstance(op, Gather):
             return (op.src,)
-        return [part for part in op.operands if _bits(part) > 1] if isinstance(op, Elementwise | _MOVES) else ()
+        return (
+            [part for part in op.operands if _bits(part) > 1] if isinstance(op, Elementwise | _MOVES) else ()
+        )
 
     def _update(self, values: Sequence[Value]) -> bool:
         """Whether anything is found that was not known."""
@@ -139,20 +157,24 @@ class WrappingOffsets:
         parts = [self.known[part] for part in self._parts(value)]
         sizes = [part.size for part in parts]
         if value in self.handed_on:
-            # What a loop carries is as large as the first: a number that grows with each iteration would have no bound.
+            # What a loop carries is as large as the first: a number that grows with each iteration would have
+            # no bound.
             size = max(1, *(sizes if isinstance(op, If) else sizes[:1]))
         else:
             size = _size(op, sizes)
         is_loaded = any(part.is_loaded for part in parts) or (value not in self.handed_on and _is_unknown(op))
         is_sum = isinstance(op, Elementwise) and is_loaded and bits <= 32
-        wraps = bits < 32 or (element_of(value.type) == I32 and (size >= _LARGE or _is_made_to_wrap(op, parts)))
+        wraps = bits < 32 or (
+            element_of(value.type) == I32 and (size >= _LARGE or _is_made_to_wrap(op, parts))
+        )
         if not (isinstance(op, ExtUI) and _bits(op.src) < 32):
             wraps = wraps or isinstance(op, Scan | Reduce) or any(part.wraps for part in parts)
         return _Facts(size, is_loaded, is_sum or any(part.is_sum_from_memory for part in parts), wraps)
 
 
 def _handed_on(body: Block) -> dict[Value, Sequence[Value]]:
-    """Of block arguments and results of control flow, as what they begin (in loops the first) and what is handed on as them.
+    """Of block arguments and results of control flow, as what they begin (in loops the first) and what is
+    handed on as them.
 
     They are collected at once: a pass that asks may be changing them.
     """
@@ -193,11 +215,14 @@ def _is_unknown(op: Op | None) -> bool:
     """Whether a number may be anything: from memory, from a function, or made of what is no integer."""
     if op is None:
         return False
-    return not op.has(Trait.PURE) or isinstance(op, InlineAsm) or (isinstance(op, Cast) and _bits(op.src) == 0)
+    return (
+        not op.has(Trait.PURE) or isinstance(op, InlineAsm) or (isinstance(op, Cast) and _bits(op.src) == 0)
+    )
 
 
 def _is_made_to_wrap(op: Op | None, parts: Sequence[_Facts]) -> bool:
-    """Whether an operation on 32 bits puts numbers together of which nobody can say how far they are from each other."""
+    """Whether an operation on 32 bits puts numbers together of which nobody can say how far they are from
+    each other."""
     loaded = [part.is_loaded for part in parts]
     if isinstance(op, SubI):
         return any(loaded) and not isinstance(op.rhs.op, Constant)

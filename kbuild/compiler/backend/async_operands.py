@@ -4,8 +4,8 @@ A `wgmma` whose left operand is in registers reads them after the threads have g
 before 13.3 uses such registers anew too early, and the results are wrong.  PTX cannot show this, for it
 names no machine registers; so the machine code of sm_90 is followed along all its paths.
 
-What is decoded was found by experiment, as in sass.py: `HGMMA` and its like, with the group that one closes; the wait for
-groups; branches; and the instructions that write general registers.
+What is decoded was found by experiment, as in sass.py: `HGMMA` and its like, with the group that one closes;
+the wait for groups; branches; and the instructions that write general registers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _MOST_GROUPS = 8
 """Groups in flight that are told apart: `wgmma.wait_group` names at most 7."""
 
 _NOT_REGISTERS = {0x004, 0x006, 0x00B, 0x00C, 0x01C, 0x02A, 0x02F, 0x034, 0x044}
-"""Of the arithmetic ones, those that write predicates alone (R2P, VOTE, FSETP, ISETP, PLOP3, DSETP, ELECT, HSETP2) and STSM."""
+"""Of the arithmetic ones, those that write predicates alone (R2P, VOTE, FSETP, ISETP, PLOP3, DSETP, ELECT,
+HSETP2) and STSM."""
 _ARITHMETIC = {number for number in range(0x002, 0x050) if number not in _NOT_REGISTERS}
 _CONVERSIONS = {0x104, 0x105, 0x106, 0x108, 0x119}  # F2F, F2I, I2F, MUFU, S2R
 _LOADS = {0x180, 0x181, 0x182, 0x183, 0x184, 0x189}  # LD, LDG, LDC, LDL, LDS, SHFL
@@ -63,11 +64,13 @@ class _Step:
 
 
 _Flight = tuple[int, ...]
-"""Registers that are read in flight: by the open group, by the last one that was closed, by that before, and so on."""
+"""Registers that are read in flight: by the open group, by the last one that was closed, by that before, and
+so on."""
 
 
 def overwritten(code: bytes) -> list[Overwrite]:
-    """Every instruction of a section of machine code that may write what a product in flight reads; empty where none does."""
+    """Every instruction of a section of machine code that may write what a product in flight reads; empty
+    where none does."""
     words = [low | high << 64 for low, high in struct.iter_unpack("<QQ", code[: len(code) // BYTES * BYTES])]
     products = {index: step for index, word in enumerate(words) if (step := _product(word)) is not None}
     operands = 0
@@ -75,7 +78,9 @@ def overwritten(code: bytes) -> list[Overwrite]:
         operands |= step.reads
     if not operands:
         return []
-    steps = products | {index: step for index, word in enumerate(words) if (step := _other(word, operands)) is not None}
+    steps = products | {
+        index: step for index, word in enumerate(words) if (step := _other(word, operands)) is not None
+    }
     found: dict[int, Overwrite] = {}
     for index, step, flight in _reached(words, steps):
         for mask in flight:
@@ -117,7 +122,8 @@ def _mask(first: int, count: int) -> int:
 
 
 def _reached(words: list[int], steps: Mapping[int, _Step]) -> Iterator[tuple[int, _Step, _Flight]]:
-    """The steps that write, with what is in flight before them on some path; the same one again where more comes along."""
+    """The steps that write, with what is in flight before them on some path; the same one again where more
+    comes along."""
     known: dict[int, _Flight] = {}
     work: list[tuple[int, _Flight]] = [(0, (0,))]
     targets = {target for index, word in enumerate(words) if (target := _target(index, word)) is not None}
@@ -146,7 +152,8 @@ def _reached(words: list[int], steps: Mapping[int, _Step]) -> Iterator[tuple[int
 
 
 def _target(index: int, word: int) -> int | None:
-    """Where a branch goes: bits 16 to 23 and 34 to 81 are a quarter of the distance in bytes from the next instruction."""
+    """Where a branch goes: bits 16 to 23 and 34 to 81 are a quarter of the distance in bytes from the next
+    instruction."""
     if word & 0x1FF != _BRANCH:
         return None
     distance = word >> 16 & 0xFF | (word >> 34 & (1 << 48) - 1) << 8
@@ -173,4 +180,6 @@ def _shortened(flight: _Flight) -> _Flight:
 def _joined(one: _Flight, other: _Flight) -> _Flight:
     """What is in flight where two paths meet."""
     length = max(len(one), len(other))
-    return tuple(a | b for a, b in zip(one + (0,) * (length - len(one)), other + (0,) * (length - len(other))))
+    return tuple(
+        a | b for a, b in zip(one + (0,) * (length - len(one)), other + (0,) * (length - len(other)))
+    )

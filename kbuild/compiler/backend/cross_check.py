@@ -1,10 +1,11 @@
 """Holds a cubin against the PTX that it was made of: ptxas is not trusted.
 
-ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and ptxas before 13.3 to overwrite their operands; a
-program in the place of ptxas may give another kernel's cubin.  What is compared takes up to 3 ms: the kernel's name, its
-architecture, the bytes of its parameters, the threads of a program, and how many tensor-core instructions of each kind there are.
-Code whose asynchronous products read registers is followed along its paths besides (async_operands.py), products of fp8 must have
-no constant operands where ptxas widens them, and no upper halves of registers may be spilled (halves.py).
+ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and ptxas before 13.3 to overwrite
+their operands; a program in the place of ptxas may give another kernel's cubin.  What is compared takes up to
+3 ms: the kernel's name, its architecture, the bytes of its parameters, the threads of a program, and how many
+tensor-core instructions of each kind there are. Code whose asynchronous products read registers is followed
+along its paths besides (async_operands.py), products of fp8 must have no constant operands where ptxas widens
+them, and no upper halves of registers may be spilled (halves.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from collections.abc import Callable, Iterator
 from kbuild.compiler.backend.async_operands import overwritten
 from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
 from kbuild.compiler.backend.opaque_predicates import opaque
-from kbuild.compiler.backend.sass import CAPABILITIES, Product, expected, in_code, in_ptx, stores_upper_halves, widened_numbers
+from kbuild.compiler.backend.sass import (
+    CAPABILITIES,
+    Product,
+    expected,
+    in_code,
+    in_ptx,
+    stores_upper_halves,
+    widened_numbers,
+)
 from kbuild.compiler.backend.unused_mmas import unused
 from kbuild.errors import ToolError
 
@@ -31,8 +40,8 @@ _WITH_ASYNCHRONOUS_PRODUCTS = 90
 def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[[str], bytes]) -> None:
     """Raise `ToolError` unless a cubin is, as far as can be seen, the code of a PTX text for an architecture.
 
-    `ptxas` says which one made it: its version.  `again` has it assemble another text, which is asked for only where there are
-    fewer products of matrices than expected.
+    `ptxas` says which one made it: its version.  `again` has it assemble another text, which is asked for
+    only where there are fewer products of matrices than expected.
     """
     found = sections(cubin)
     differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin))]
@@ -62,7 +71,9 @@ def _of_kernels(ptx: str, found: list[Kernel]) -> Iterator[str]:
     for one, other in zip(sorted(wanted), sorted(found)):
         if one.parameters != other.parameters:
             yield f"{one.name}, bytes of its parameters: expected {_numbers(one.parameters)}, found {_numbers(other.parameters)}"
-        elif not sum(one.parameters) <= other.parameter_bytes <= sum(one.parameters) + 64 * len(one.parameters):
+        elif (
+            not sum(one.parameters) <= other.parameter_bytes <= sum(one.parameters) + 64 * len(one.parameters)
+        ):
             yield f"{one.name}, bytes of all parameters: expected about {sum(one.parameters)}, found {other.parameter_bytes}"
         if one.threads and one.threads != other.threads:
             yield f"{one.name}, threads of a program: expected {_numbers(one.threads)}, found {_numbers(other.threads)}"
@@ -76,7 +87,9 @@ def _kernel(name: str, parameters: str, directives: str) -> Kernel:
         if (found := _PARAMETER.search(parameter))
     )
     threads = _THREADS.search(directives)
-    return Kernel(name, sizes, sum(sizes), tuple(int(number or 1) for number in threads.groups()) if threads else ())
+    return Kernel(
+        name, sizes, sum(sizes), tuple(int(number or 1) for number in threads.groups()) if threads else ()
+    )
 
 
 def _of_products(ptx: str, arch: str, found: list[Section], again: Callable[[str], bytes]) -> Iterator[str]:
@@ -130,8 +143,9 @@ def _of_operands(found: list[Section]) -> Iterator[str]:
 
 
 def _of_constants(ptx: str, found: list[Section]) -> Iterator[str]:
-    """Of a constant operand of fp8 that ptxas finds late it widens the upper half wrongly; the lowering hides what may be one.
-    Conversions of constants look alike in the code: they are right, and what has some is not told apart."""
+    """Of a constant operand of fp8 that ptxas finds late it widens the upper half wrongly; the lowering hides
+    what may be one. Conversions of constants look alike in the code: they are right, and what has some is not
+    told apart."""
     products = any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx))
     if not products or _WIDENING.search(ptx):
         return
@@ -147,7 +161,11 @@ def _numbers(values: tuple[int, ...]) -> str:
 
 def _writer() -> str:
     """What made the PTX, with versions."""
-    from importlib.metadata import PackageNotFoundError, version  # Half of the time of a check; only for errors.
+    # Half of the time of a check; only for errors.
+    from importlib.metadata import (
+        PackageNotFoundError,
+        version,
+    )
 
     words: list[str] = []
     for name in ("kbuild", "llvmlite"):

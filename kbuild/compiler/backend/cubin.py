@@ -15,7 +15,13 @@ from kbuild.compiler.backend.elf import require_elf
 from kbuild.compiler.backend.halves import in_words
 from kbuild.compiler.backend.notes import Note, notes_of
 from kbuild.compiler.backend.pressure import live_registers
-from kbuild.compiler.backend.ptxas_wheels import TESTED, choose, does_keep_operands, installed, recorded_version
+from kbuild.compiler.backend.ptxas_wheels import (
+    TESTED,
+    choose,
+    does_keep_operands,
+    installed,
+    recorded_version,
+)
 from kbuild.compiler.targets import REGISTER_FILE
 from kbuild.errors import ToolError
 
@@ -72,8 +78,8 @@ def ptxas_version(ptxas: str) -> str:
 
 
 def keeps_operands(ptxas: str | None) -> bool:
-    """Whether a ptxas, or where none is named the version that is preferred, leaves operands in registers alone while an
-    asynchronous dot may read them."""
+    """Whether a ptxas, or where none is named the version that is preferred, leaves operands in registers
+    alone while an asynchronous dot may read them."""
     return does_keep_operands(ptxas_version(ptxas) if ptxas else TESTED[0])
 
 
@@ -82,14 +88,14 @@ def assemble(
 ) -> tuple[bytes, CubinFacts]:
     """The cubin of a PTX text for an architecture, and facts of its one kernel.
 
-    `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  Raises `ToolError` when
-    it fails, or writes no proper cubin, or one that is not of this PTX.
+    `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  Raises
+    `ToolError` when it fails, or writes no proper cubin, or one that is not of this PTX.
     """
     tool = ptxas or find_ptxas()
     flags = (*(("-lineinfo",) if lineinfo else ()), *options)
-    # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5 KB of
-    # spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.  Large kernels take it
-    # seconds: none is assembled twice without need.
+    # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5
+    # KB of spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.
+    # Large kernels take it seconds: none is assembled twice without need.
     is_bounded = ".minnctapersm" in ptx or ".maxnreg" in ptx
     roomy = ptx if is_bounded else _THREADS.sub(r".reqntid \1\n.minnctapersm 1", ptx)
     other = None
@@ -133,7 +139,9 @@ def _cubin_of(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple
         result = _run([tool, "-v", f"-arch={arch}", "--warn-on-spills", *options, paths[0], "-o", paths[1]])
         report = (result.stdout + result.stderr).replace(paths[0], "kernel.ptx")
         if result.returncode:
-            raise ToolError(f"ptxas failed with exit code {result.returncode} for {arch}:\n{_indented(report)}")
+            raise ToolError(
+                f"ptxas failed with exit code {result.returncode} for {arch}:\n{_indented(report)}"
+            )
         cubin = output.read()
     if not cubin:
         raise ToolError(f"ptxas wrote no cubin for {arch}")
@@ -150,7 +158,8 @@ def _facts(report: str, version: str, ptx: str) -> CubinFacts:
     registers = _REGISTERS.search(report)
     if registers is None:
         raise ToolError(f"ptxas -v tells no registers:\n{_indented(report)}")
-    # Device functions have property lines of their own, before or after those of the kernel: take the largest.
+    # Device functions have property lines of their own, before or after those of the kernel: take the
+    # largest.
     frames = [tuple(map(int, match)) for match in _STACK.findall(report)] or [(0, 0, 0)]
     stack, stores, loads = (max(column) for column in zip(*frames))
     barriers, shared = _BARRIERS.search(report), _SHARED.search(report)
@@ -172,11 +181,18 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         # Whatever the language and the encoding of the machine: what cannot be read is no reason to stop.
         return subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except OSError as error:
         name = os.path.basename(command[0])
-        raise ToolError(f"cannot run {name} ({command[0]}): {error.strerror}", hint="set KBUILD_PTXAS to a ptxas") from error
+        raise ToolError(
+            f"cannot run {name} ({command[0]}): {error.strerror}", hint="set KBUILD_PTXAS to a ptxas"
+        ) from error
 
 
 def _indented(text: str) -> str:

@@ -1,7 +1,8 @@
 """What a cubin says of itself: its sections, its architecture, its kernels and their parameters.
 
-A cubin is a 64-bit ELF file (System V ABI, chapters 4 and 5) for machine 190.  What NVIDIA puts in it is documented nowhere;
-the numbers below are those of ptxas 12.8 to 13.5, and tests hold them against PTX of known parameters.
+A cubin is a 64-bit ELF file (System V ABI, chapters 4 and 5) for machine 190.  What NVIDIA puts in it is
+documented nowhere; the numbers below are those of ptxas 12.8 to 13.5, and tests hold them against PTX of
+known parameters.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def capability(cubin: bytes) -> int:
 
 def kernels(found: list[Section]) -> list[Kernel]:
     """The kernels of a cubin with these sections.  Raises `ToolError` where they contradict themselves."""
-    attributes = {section.name.removeprefix(_INFO): section.data for section in found if section.name.startswith(_INFO)}
+    attributes = {
+        section.name.removeprefix(_INFO): section.data for section in found if section.name.startswith(_INFO)
+    }
     try:
         return [_kernel(name, attributes.get(name, b"")) for name in _entries(found)]
     except (struct.error, IndexError, ValueError) as error:

@@ -1,13 +1,15 @@
-"""A PTX text that holds every 16-bit value in a register of 32 bits, for ptxas spills halves of registers wrongly.
+"""A PTX text that holds every 16-bit value in a register of 32 bits, for ptxas spills halves of registers
+wrongly.
 
     add.f16 %rs3, %rs1, %rs2;          cvt.u16.u32 %half0, %word1;  cvt.u16.u32 %half1, %word2;
                                        add.f16 %rs3, %half0, %half1;
                                        cvt.u32.u16 %word3, %rs3;
 
-ptxas keeps two 16-bit values in the halves of one register.  Where it spills both, one by one, it writes the lower half for
-either of them (12.8 to 13.5, at all levels but 0; seen on an H200: of a kernel with 255 registers seven values in 128 were their
-neighbours').  Values that take a whole register each are spilled right.  The conversions cost instructions, and the registers
-that halves would have shared: the text is for kernels of which ptxas has spilled upper halves.
+ptxas keeps two 16-bit values in the halves of one register.  Where it spills both, one by one, it writes the
+lower half for either of them (12.8 to 13.5, at all levels but 0; seen on an H200: of a kernel with 255
+registers seven values in 128 were their neighbours').  Values that take a whole register each are spilled
+right.  The conversions cost instructions, and the registers that halves would have shared: the text is for
+kernels of which ptxas has spilled upper halves.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import re
 from itertools import count
 
 _DECLARED = re.compile(r"(?m)^[ \t]*\.reg \.b16[ \t]+%rs<(\d+)>;")
-_STATEMENT = re.compile(r"(?P<guard>@!?[%$\w]+[ \t]+)?(?P<name>\b[a-z][\w.:]*)[ \t]+(?P<operands>[^;/\n]*%rs\d[^;/\n]*);")
+_STATEMENT = re.compile(
+    r"(?P<guard>@!?[%$\w]+[ \t]+)?(?P<name>\b[a-z][\w.:]*)[ \t]+(?P<operands>[^;/\n]*%rs\d[^;/\n]*);"
+)
 _RESULT = re.compile(r"\{[^}]*\}|[^,{\[]+")
 """The first operand, where that is no address."""
 _HALF = re.compile(r"%rs(\d+)\b")
@@ -38,7 +42,9 @@ def in_words(ptx: str) -> str:
             return name
 
         sources = _HALF.sub(narrow, operands[place:])
-        kept = "".join(f" {guard}cvt.u32.u16 %word{half}, %rs{half};" for half in _HALF.findall(operands[:place]))
+        kept = "".join(
+            f" {guard}cvt.u32.u16 %word{half}, %rs{half};" for half in _HALF.findall(operands[:place])
+        )
         return f"{''.join(narrowed)}{guard}{found['name']} {operands[:place]}{sources};{kept}"
 
     text = _STATEMENT.sub(widened, ptx)

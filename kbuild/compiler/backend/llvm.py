@@ -1,7 +1,7 @@
 """LLVM text to PTX.
 
-LLVM gets little to do: the lowering folds and merges already, and ptxas optimises again.  What is left are inlining of
-helper functions, instruction combining, and dead code.
+LLVM gets little to do: the lowering folds and merges already, and ptxas optimises again.  What is left are
+inlining of helper functions, instruction combining, and dead code.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError
 
 _IDLE_PASSES = "nary-reassociate,load-store-vectorizer"
-"""Passes of LLVM's code generator that leave the PTX of all shipped kernels as it is, and take a twentieth of its time."""
+"""Passes of LLVM's code generator that leave the PTX of all shipped kernels as it is, and take a twentieth of
+its time."""
 OPTIONS = ("-nvptx-short-ptr", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}")
 """Pointers to shared memory have 32 bits; wide multiply-adds are used."""
 _FUSION = "-nvptx-fma-level"
-"""Whether products and sums contract to fma: 2, or 0 for `mul.rn` and `add.rn`, which ptxas does not contract either."""
+"""Whether products and sums contract to fma: 2, or 0 for `mul.rn` and `add.rn`, which ptxas does not contract
+either."""
 _GUARD = "-enable-poison-reuse-guard"
-"""Straight-line strength reduction asks of each pair of sums whether one of them may be poison before one is made of the other.
-Sums here carry no marks of the lowering's, only such as LLVM itself has proved, so the question is one of cost.  Not asked, all
-addresses of a tile become one chain of sums, which is the shortest code; but each waits for the one before, and the loop behind
-a long chain begins with copies of it.  Asked, it takes time that grows with the square of their number."""
+"""Straight-line strength reduction asks of each pair of sums whether one of them may be poison before one is
+made of the other. Sums here carry no marks of the lowering's, only such as LLVM itself has proved, so the
+question is one of cost.  Not asked, all addresses of a tile become one chain of sums, which is the shortest
+code; but each waits for the one before, and the loop behind a long chain begins with copies of it.  Asked, it
+takes time that grows with the square of their number."""
 _GUARDED = range(48, 129)
-"""Addresses in global memory for which it is asked: for 100 of them that takes a tenth of a second, for 400 three seconds."""
+"""Addresses in global memory for which it is asked: for 100 of them that takes a tenth of a second, for 400
+three seconds."""
 _ADDRESS = re.compile(r" = getelementptr [^,]+, ptr addrspace\(1\) ")
 
 _LOCK = threading.Lock()
@@ -64,11 +68,16 @@ def _machine(arch: str, feature: str) -> int:
     if not target:
         raise InternalError(f"LLVM has no target {TRIPLE}: {message.take()}")
     features = f"+{feature}".encode()
-    return llvm.LLVMPY_CreateTargetMachine(target, triple, arch.encode(), features, 2, b"default", b"default", 0, 0, b"")
+    return llvm.LLVMPY_CreateTargetMachine(
+        target, triple, arch.encode(), features, 2, b"default", b"default", 0, 0, b""
+    )
 
 
-def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | None = None, fuses: bool = True) -> str:
-    """The PTX of an LLVM module, for the target's architecture or a variant of it (`sm_90a`) and PTX version (`ptx80`).
+def to_ptx(
+    text: str, target: Target, arch: str | None = None, feature: str | None = None, fuses: bool = True
+) -> str:
+    """The PTX of an LLVM module, for the target's architecture or a variant of it (`sm_90a`) and PTX version
+    (`ptx80`).
 
     With `fuses` products and the sums that they enter are rounded once.
 
@@ -83,7 +92,9 @@ def to_ptx(text: str, target: Target, arch: str | None = None, feature: str | No
             ptx = _emit(module, machine)
     if ", llvm." in ptx:
         # An intrinsic that LLVM does not know becomes a call of an outside function.
-        raise InternalError(f"LLVM does not know {', '.join(sorted(set(re.findall(r'call.*?, (llvm[.a-z0-9]+)', ptx))))}")
+        raise InternalError(
+            f"LLVM does not know {', '.join(sorted(set(re.findall(r'call.*?, (llvm[.a-z0-9]+)', ptx))))}"
+        )
     return in_two_steps(ptx)
 
 

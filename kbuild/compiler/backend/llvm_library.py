@@ -1,8 +1,8 @@
 """LLVM's library in the llvmlite package, called without the Python around it.
 
-`import llvmlite.binding` takes 40 ms, longer than a small kernel takes to compile, nearly all of it for classes that
-nothing here uses.  Loading the library alone takes 8, and the functions needed from it are few: they are declared below,
-and a test holds the declarations against llvmlite's own.
+`import llvmlite.binding` takes 40 ms, longer than a small kernel takes to compile, nearly all of it for
+classes that nothing here uses.  Loading the library alone takes 8, and the functions needed from it are few:
+they are declared below, and a test holds the declarations against llvmlite's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "LLVMPY_GetTargetFromTriple": (c_void_p, (c_char_p, _OUT)),
     # Target, triple, processor, features, level, relocation model, code model, print, for a JIT, ABI.
     "LLVMPY_CreateTargetMachine": (
-        c_void_p, (c_void_p, c_char_p, c_char_p, c_char_p, c_int, c_char_p, c_char_p, c_int, c_int, c_char_p),
+        c_void_p,
+        (c_void_p, c_char_p, c_char_p, c_char_p, c_int, c_char_p, c_char_p, c_int, c_int, c_char_p),
     ),
     "LLVMPY_ContextCreate": (c_void_p, ()),
     "LLVMPY_ContextDispose": (None, (c_void_p,)),
@@ -52,7 +53,7 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "LLVMPY_GetBufferSize": (c_size_t, (c_void_p,)),
     "LLVMPY_DisposeMemoryBuffer": (None, (c_void_p,)),
     "LLVMPY_DisposeString": (None, (c_char_p,)),
-}  # fmt: skip
+}
 """Result and arguments of each function; everything that LLVM makes is a `void *` here."""
 
 

@@ -1,7 +1,8 @@
-"""Where ptxas does not run wgmma as the PTX has it: it then says so in a note, for the code is right, but slower.
+"""Where ptxas does not run wgmma as the PTX has it: it then says so in a note, for the code is right, but
+slower.
 
-    ptxas info : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to … in line 412
-    ptxas info : (C7517) wgmma.wait_group is injected in around line 499 by compiler to …
+    ptxas info : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to … in
+    line 412 ptxas info : (C7517) wgmma.wait_group is injected in around line 499 by compiler to …
 
 A line is one of the PTX, in which each dot begins with a mark that numbers it.
 """
@@ -47,6 +48,10 @@ def notes_of(report: str, ptx: str) -> tuple[Note, ...]:
 
 def _dot_at(lines: list[str], line: int) -> int | None:
     """The dot that a line of the PTX (1-based) belongs to: the last that begins before it, else the first."""
-    marks = [(number, int(text.rpartition(DOT_MARK)[2])) for number, text in enumerate(lines, 1) if DOT_MARK in text]
+    marks = [
+        (number, int(text.rpartition(DOT_MARK)[2]))
+        for number, text in enumerate(lines, 1)
+        if DOT_MARK in text
+    ]
     before = [dot for number, dot in marks if number <= line]
     return before[-1] if before else marks[0][1] if marks else None

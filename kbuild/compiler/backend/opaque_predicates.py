@@ -1,14 +1,15 @@
 """A PTX text about which ptxas can prove nothing: what it leaves out of this one, it drops without a reason.
 
     setp.lt.s32 %p1, %r1, 8;           setp.lt.s32 %p1, %r1, 8;  xor.pred %p1, %p1, %opaque;
-    @%p2 st.global.b32 [%rd1], %r2;    xor.pred %guarded1, %p2, %other;  @%guarded1 st.volatile.global.b32 [%rd1], %r2;
+    @%p2 st.global.b32 [%rd1], %r2;    xor.pred %guarded1, %p2, %other;  @%guarded1 st.volatile.global.b32
+    [%rd1], %r2;
     mov.u32 %r1, %tid.x;               mov.u32 %r1, %clock;
     mma.sync… {%r3, …}, {%r4, …}, …;   mov.u32 %read32_1, %clock;  xor.b32 %read32_1, %read32_1, %r4;
                                        mma.sync… {%r3, …}, {%read32_1, …}, …;
 
-Where ptxas proves that a store never happens, or is overwritten, it leaves out, rightly, the products that only this store has a
-use for; of equal `mma` (where one is made of several instructions: of equal parts of them) it keeps one.  The text made here is
-never run: it is assembled to count what comes of its products.
+Where ptxas proves that a store never happens, or is overwritten, it leaves out, rightly, the products that
+only this store has a use for; of equal `mma` (where one is made of several instructions: of equal parts of
+them) it keeps one.  The text made here is never run: it is assembled to count what comes of its products.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many registers a PTX text keeps at once, were its instructions to stay in their order.
 
-ptxas moves instructions, makes values anew and knows loops, so this is no forecast of its registers.  But where the text needs
-several times what a thread may have, it spills.
+ptxas moves instructions, makes values anew and knows loops, so this is no forecast of its registers.  But
+where the text needs several times what a thread may have, it spills.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ _VIRTUAL = re.compile(r"%(?:rd|rs|r)\d+")
 
 
 def live_registers(ptx: str) -> int:
-    """The most 32-bit registers whose first and last mention enclose one point of the text; one of 16 bits takes a whole one."""
+    """The most 32-bit registers whose first and last mention enclose one point of the text; one of 16 bits
+    takes a whole one."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for match in _VIRTUAL.finditer(ptx):

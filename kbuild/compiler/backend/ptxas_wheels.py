@@ -1,7 +1,8 @@
 """The versions of ptxas that are installed, which of them is taken, and the drivers that run what it makes.
 
-NVIDIA ships ptxas in a wheel for each major version of CUDA, with a place of its own: `nvidia/cuda_nvcc/bin/ptxas` of
-`nvidia-cuda-nvcc-cu12`, `nvidia/cu13/bin/ptxas` of `nvidia-cuda-nvcc` 13.  Both may be there.
+NVIDIA ships ptxas in a wheel for each major version of CUDA, with a place of its own:
+`nvidia/cuda_nvcc/bin/ptxas` of `nvidia-cuda-nvcc-cu12`, `nvidia/cu13/bin/ptxas` of `nvidia-cuda-nvcc` 13.
+Both may be there.
 """
 
 from __future__ import annotations
@@ -20,20 +21,38 @@ OLDEST = (12, 4)
 """The first version that knows the PTX that kbuild writes, 8.4."""
 
 _KEEPS_OPERANDS = (13, 3)
-"""The first version that leaves the registers of A alone while an asynchronous dot reads them (release notes of CUDA 13.3)."""
+"""The first version that leaves the registers of A alone while an asynchronous dot reads them (release notes
+of CUDA 13.3)."""
 _FIRST_DRIVERS = {12: 525, 13: 580}
-"""The oldest driver, by its branch, that loads the cubins of each major version of ptxas: those of CUDA's first minor version
-(CUDA Compatibility, "Minor version compatibility")."""
+"""The oldest driver, by its branch, that loads the cubins of each major version of ptxas: those of CUDA's
+first minor version (CUDA Compatibility, "Minor version compatibility")."""
 OLDEST_DRIVER = min(_FIRST_DRIVERS.values())
 """The first branch of drivers that any code of ptxas runs on."""
 LAST_DRIVER = 9999
 """The last number that is taken for a branch of drivers."""
 
 DRIVERS = {
-    11000: 450, 11010: 455, 11020: 460, 11030: 465, 11040: 470, 11050: 495, 11060: 510, 11070: 515, 11080: 520,
-    12000: 525, 12010: 530, 12020: 535, 12030: 545, 12040: 550, 12050: 555, 12060: 560, 12080: 570, 12090: 575,
-    13000: 580, 13010: 590,
-}  # fmt: skip
+    11000: 450,
+    11010: 455,
+    11020: 460,
+    11030: 465,
+    11040: 470,
+    11050: 495,
+    11060: 510,
+    11070: 515,
+    11080: 520,
+    12000: 525,
+    12010: 530,
+    12020: 535,
+    12030: 545,
+    12040: 550,
+    12050: 555,
+    12060: 560,
+    12080: 570,
+    12090: 575,
+    13000: 580,
+    13010: 590,
+}
 """The branch of drivers that came with a version of CUDA, by `cuDriverGetVersion`: 1000 * major + 10 * minor."""
 
 
@@ -67,7 +86,8 @@ def driver_of(version: str) -> int:
 
 
 def cuda_of(driver: int) -> int:
-    """The newest version of CUDA, as `cuDriverGetVersion` has it, that a branch of drivers came with; 0 for older ones."""
+    """The newest version of CUDA, as `cuDriverGetVersion` has it, that a branch of drivers came with; 0 for
+    older ones."""
     return max((cuda for cuda, branch in DRIVERS.items() if branch <= driver), default=0)
 
 
@@ -78,7 +98,8 @@ def is_of(version: tuple[int, ...], series: str) -> bool:
 
 
 def installed(ask: Callable[[str], str], entries: Iterable[str] | None = None) -> list[Installed]:
-    """Every ptxas in a wheel of Python's path, the newest first; `ask` tells the version of one that no wheel's RECORD names."""
+    """Every ptxas in a wheel of Python's path, the newest first; `ask` tells the version of one that no
+    wheel's RECORD names."""
     found: dict[str, Installed] = {}
     for entry in sys.path if entries is None else entries:
         root = Path(entry or ".")
@@ -86,7 +107,9 @@ def installed(ask: Callable[[str], str], entries: Iterable[str] | None = None) -
             if path.is_file() and os.access(path, os.X_OK):
                 resolved = str(path.resolve())
                 if resolved not in found:
-                    found[resolved] = Installed(parsed(recorded_version(str(path)) or ask(str(path))), str(path))
+                    found[resolved] = Installed(
+                        parsed(recorded_version(str(path)) or ask(str(path))), str(path)
+                    )
     return sorted(found.values(), key=lambda one: (one.version, one.path), reverse=True)
 
 
@@ -106,8 +129,8 @@ def recorded_version(path: str) -> str:
 def choose(found: Iterable[Installed], series: str = "", min_driver: int = 0) -> Installed:
     """The ptxas to use of those that are installed.
 
-    `series` asks for a version (`12.9`), `min_driver` for code that a branch of drivers loads; of what is left, those of `TESTED`
-    come first, then the newest.  Raises `ToolError` where none will do.
+    `series` asks for a version (`12.9`), `min_driver` for code that a branch of drivers loads; of what is
+    left, those of `TESTED` come first, then the newest.  Raises `ToolError` where none will do.
     """
     found = sorted(found, reverse=True)
     fit = [one for one in found if is_of(one.version, series)]

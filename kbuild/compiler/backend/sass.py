@@ -1,8 +1,8 @@
 """Tensor-core instructions, in PTX and in the machine code (SASS) that ptxas makes of it, as data.
 
-Instructions of sm_80 to sm_90 have 16 bytes, of which the low 9 bits name the operation.  NVIDIA documents the names alone; the
-numbers, and how many instructions become of one of PTX, were found by experiment with ptxas 12.8 to 13.5, and
-tests hold them against nvdisasm.
+Instructions of sm_80 to sm_90 have 16 bytes, of which the low 9 bits name the operation.  NVIDIA documents
+the names alone; the numbers, and how many instructions become of one of PTX, were found by experiment with
+ptxas 12.8 to 13.5, and tests hold them against nvdisasm.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ BYTES = 16
 """Bytes of an instruction of machine code."""
 
 OPERATIONS = {
-    "HMMA": 0x03C, "IMMA": 0x037, "BMMA": 0x03D, "DMMA": 0x03F, "QMMA": 0x07A,
-    "HGMMA": 0x1F0, "IGMMA": 0x1F1, "BGMMA": 0x1F2, "QGMMA": 0x1F3,
-}  # fmt: skip
+    "HMMA": 0x03C,
+    "IMMA": 0x037,
+    "BMMA": 0x03D,
+    "DMMA": 0x03F,
+    "QMMA": 0x07A,
+    "HGMMA": 0x1F0,
+    "IGMMA": 0x1F1,
+    "BGMMA": 0x1F2,
+    "QGMMA": 0x1F3,
+}
 """The operations that multiply matrices, and the low 9 bits of their code."""
 HAS_COLUMNS = ("HGMMA", "QGMMA")
 """Those whose bits 53 to 57 are the columns of the product over 8, less one."""
@@ -74,18 +81,24 @@ TABLE = (
     _row("wmma", "s8 u8", "IMMA"),
     _row("wmma", "f64", "DMMA"),
 )
-"""What is not here is not counted: sm_90 has neither 4-bit nor XOR products, and no architecture here those of 8×8×4 f16; ptxas
-makes a routine for them, which all of them call."""
+"""What is not here is not counted: sm_90 has neither 4-bit nor XOR products, and no architecture here those
+of 8×8×4 f16; ptxas makes a routine for them, which all of them call."""
 _ROUTINES = ("mma.sync.aligned.m8n8k4.row.", "mma.sync.aligned.m8n8k4.col.")
 
-_INSTRUCTION = re.compile(r"(?m)(?:^|[;{}:])[ \t]*(?:@!?[%$\w]+[ \t]+)?((?:wgmma\.mma_async|w?mma)\.[\w.:]+)[ \t\n]")
+_INSTRUCTION = re.compile(
+    r"(?m)(?:^|[;{}:])[ \t]*(?:@!?[%$\w]+[ \t]+)?((?:wgmma\.mma_async|w?mma)\.[\w.:]+)[ \t\n]"
+)
 _TYPE = re.compile(r"\.(f16|bf16|tf32|f32|f64|s32|s8|u8|s4|u4|b1|e4m3|e5m2)\b")
 _COLUMNS = re.compile(r"\.m\d+n(\d+)k\d+\b")
 
 
 def in_ptx(ptx: str) -> list[str]:
     """The name of every instruction of a PTX text that multiplies matrices, in order."""
-    return [found[1] for found in _INSTRUCTION.finditer(ptx) if not _is_comment(ptx, found.start(1))] if "mma" in ptx else []
+    return (
+        [found[1] for found in _INSTRUCTION.finditer(ptx) if not _is_comment(ptx, found.start(1))]
+        if "mma" in ptx
+        else []
+    )
 
 
 def _is_comment(ptx: str, place: int) -> bool:
@@ -134,7 +147,8 @@ def in_code(code: bytes) -> Counter[Product]:
 
 
 _WIDEN_A_NUMBER = 0x83E
-"""The low 12 bits of F2FP, which converts pairs, where what it converts stands in the instruction, in bits 32 to 63."""
+"""The low 12 bits of F2FP, which converts pairs, where what it converts stands in the instruction, in bits 32
+to 63."""
 _UNPACKS = 1 << 64 + 25
 """Set where it widens fp8."""
 
@@ -145,14 +159,17 @@ def widened_numbers(code: bytes) -> list[int]:
 
 
 _STORE_LOCAL = 0x387
-"""The low 12 bits of STL, whose bits 40 to 63 are its distance from the address, and bits 73 to 75 the size of what it stores."""
+"""The low 12 bits of STL, whose bits 40 to 63 are its distance from the address, and bits 73 to 75 the size
+of what it stores."""
 _SIZES_OF_HALVES = (2, 3)
 
 
 def stores_upper_halves(code: bytes) -> bool:
-    """Whether 16-bit values are written to the upper half of a word of local memory: where PTX has no such store, of a register
-    that was spilled."""
-    return any(found >> 73 & 7 in _SIZES_OF_HALVES and found >> 40 & 2 for found in _instructions(code, _STORE_LOCAL))
+    """Whether 16-bit values are written to the upper half of a word of local memory: where PTX has no such
+    store, of a register that was spilled."""
+    return any(
+        found >> 73 & 7 in _SIZES_OF_HALVES and found >> 40 & 2 for found in _instructions(code, _STORE_LOCAL)
+    )
 
 
 def _instructions(code: bytes, number: int) -> Iterator[int]:

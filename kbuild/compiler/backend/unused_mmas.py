@@ -4,10 +4,10 @@
     wgmma.mma_async… {%r9, …}, a, c, …;      unused: %r9 comes to nothing, as where a program uses half of a tile
     st.global.b32 [%rd1], %r1;
 
-LLVM keeps them, for they are asm with side effects.  A register is used where anything but arithmetic reads it, or arithmetic
-whose result is used, before it is written anew: a register that holds a sum of a loop which nothing reads may have held a
-constant that much reads.  (Faint variables: R. Giegerich, U. Möncke and R. Wilhelm, "Invariance of Approximative Semantics
-with Respect to Program Transformations", 1981.)
+LLVM keeps them, for they are asm with side effects.  A register is used where anything but arithmetic reads
+it, or arithmetic whose result is used, before it is written anew: a register that holds a sum of a loop which
+nothing reads may have held a constant that much reads.  (Faint variables: R. Giegerich, U. Möncke and R.
+Wilhelm, "Invariance of Approximative Semantics with Respect to Program Transformations", 1981.)
 """
 
 from __future__ import annotations
@@ -16,12 +16,68 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_ARITHMETIC = frozenset({
-    "abs", "add", "addc", "and", "bfe", "bfi", "bfind", "brev", "clz", "cnot", "copysign", "cos", "cvt", "cvta", "div", "dp2a",
-    "dp4a", "ex2", "fma", "fns", "ld", "ldmatrix", "lg2", "lop3", "mad", "madc", "max", "min", "mov", "mul", "mul24", "mad24",
-    "neg", "not", "or", "popc", "prmt", "rcp", "rem", "rsqrt", "sad", "selp", "set", "setp", "shf", "shl", "shr", "sin",
-    "slct", "sqrt", "sub", "subc", "tanh", "testp", "wgmma", "mma", "wmma", "xor",
-})  # fmt: skip
+_ARITHMETIC = frozenset(
+    {
+        "abs",
+        "add",
+        "addc",
+        "and",
+        "bfe",
+        "bfi",
+        "bfind",
+        "brev",
+        "clz",
+        "cnot",
+        "copysign",
+        "cos",
+        "cvt",
+        "cvta",
+        "div",
+        "dp2a",
+        "dp4a",
+        "ex2",
+        "fma",
+        "fns",
+        "ld",
+        "ldmatrix",
+        "lg2",
+        "lop3",
+        "mad",
+        "madc",
+        "max",
+        "min",
+        "mov",
+        "mul",
+        "mul24",
+        "mad24",
+        "neg",
+        "not",
+        "or",
+        "popc",
+        "prmt",
+        "rcp",
+        "rem",
+        "rsqrt",
+        "sad",
+        "selp",
+        "set",
+        "setp",
+        "shf",
+        "shl",
+        "shr",
+        "sin",
+        "slct",
+        "sqrt",
+        "sub",
+        "subc",
+        "tanh",
+        "testp",
+        "wgmma",
+        "mma",
+        "wmma",
+        "xor",
+    }
+)
 """Families of instructions that do nothing but give their results."""
 _EFFECTS = ("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "ld.volatile", "wmma.load", "wmma.store")
 _STATEMENT = re.compile(r"(?:@!?([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
@@ -60,16 +116,20 @@ def unused(ptx: str) -> list[str]:
 
 
 def _unused(instructions: list[_Instruction], at_label: dict[str, set[str]]) -> Iterator[str]:
-    """Those whose results nothing uses, the last one first, as far as is known which registers are used at labels: more are
-    entered there."""
+    """Those whose results nothing uses, the last one first, as far as is known which registers are used at
+    labels: more are entered there."""
     used: set[str] = set()
     for one in reversed(instructions):
         family = one.name.partition(".")[0]
         if family in _ENDS:
             targets = one.reads & at_label.keys()
             if family == "brx" or (family == "bra" and not targets):
-                targets = at_label.keys()  # A table of labels, or a label that is not in the text: any of them.
-            used = set().union(used if one.is_guarded else (), one.reads, *(at_label[target] for target in targets))
+                targets = (
+                    at_label.keys()
+                )  # A table of labels, or a label that is not in the text: any of them.
+            used = set().union(
+                used if one.is_guarded else (), one.reads, *(at_label[target] for target in targets)
+            )
         elif not one.writes:
             used |= one.reads
         elif one.writes & used:

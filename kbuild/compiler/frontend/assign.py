@@ -11,8 +11,8 @@ from kbuild.compiler.semantic.values import Tensor, describe
 
 
 def assign(visitor: Visitor, target: ast.expr, value: Any, node: ast.AST) -> None:
-    """Give a value to a name or to several.  A number becomes a value of run time, as it may change in a loop; what must
-    stay known while compiling is annotated with `tl.constexpr`."""
+    """Give a value to a name or to several.  A number becomes a value of run time, as it may change in a
+    loop; what must stay known while compiling is annotated with `tl.constexpr`."""
     if not visitor.frame.pure:
         visitor.locate(node)
         value = materialised(visitor.ctx, value)
@@ -28,7 +28,11 @@ def bind(visitor: Visitor, target: ast.expr, value: Any) -> None:
     elif isinstance(target, ast.Tuple | ast.List):
         _bind_items(visitor, target, value)
     elif isinstance(target, ast.Subscript):
-        visitor.fail(target, "an element of a tensor cannot be assigned", "use tl.where to replace elements, or tl.store")
+        visitor.fail(
+            target,
+            "an element of a tensor cannot be assigned",
+            "use tl.where to replace elements, or tl.store",
+        )
     elif isinstance(target, ast.Attribute):
         visitor.fail(target, "an attribute cannot be assigned in a kernel")
     else:

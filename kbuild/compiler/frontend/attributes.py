@@ -22,9 +22,24 @@ from kbuild.errors import CompileError, nearest
 
 _CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan
 _PYTHON_METHODS = frozenset(
-    ("bit_length", "count", "index", "is_integer", "lower", "upper", "startswith", "endswith", "replace", "strip", "split",
-     "format", "join", "removeprefix", "removesuffix")
-)  # fmt: skip
+    (
+        "bit_length",
+        "count",
+        "index",
+        "is_integer",
+        "lower",
+        "upper",
+        "startswith",
+        "endswith",
+        "replace",
+        "strip",
+        "split",
+        "format",
+        "join",
+        "removeprefix",
+        "removesuffix",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,11 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
         return value.numel
     if name == "T":
         if len(value.shape) != 2:
-            visitor.fail(node, f".T exchanges two dimensions, the value is {describe(value)}", "use .trans(...) or .permute(...)")
+            visitor.fail(
+                node,
+                f".T exchanges two dimensions, the value is {describe(value)}",
+                "use .trans(...) or .permute(...)",
+            )
         visitor.locate(node)
         return permuted(visitor.ctx, value, (1, 0))
     builtin = TABLES["tl"].get(name)
@@ -103,32 +122,49 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
     if name == "store" or name == "load":
         return Method(TABLES["tl"][name], value, owner)
     known = [key for key, entry in TABLES["tl"].items() if entry.method] + list(library.METHODS)
-    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*known, "dtype", "shape", "type", "T"]))
+    visitor.fail(
+        node,
+        f"{describe(value)} has no attribute `{name}`",
+        _close(name, [*known, "dtype", "shape", "type", "T"]),
+    )
 
 
-def _of_descriptor(visitor: Visitor, value: Descriptor, name: str, node: ast.AST, owner: ast.expr | None) -> Any:
+def _of_descriptor(
+    visitor: Visitor, value: Descriptor, name: str, node: ast.AST, owner: ast.expr | None
+) -> Any:
     facts = {
-        "dtype": value.block.element_ty, "shape": value.sizes, "strides": value.strides, "block_shape": value.block.shape,
-        "block_type": value.block, "type": value.block,
-    }  # fmt: skip
+        "dtype": value.block.element_ty,
+        "shape": value.sizes,
+        "strides": value.strides,
+        "block_shape": value.block.shape,
+        "block_type": value.block,
+        "type": value.block,
+    }
     if name in facts:
         return facts[name]
     if name in TABLES["descriptor"]:
         return Method(TABLES["descriptor"][name], value, owner)
-    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *TABLES["descriptor"]]))
+    visitor.fail(
+        node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *TABLES["descriptor"]])
+    )
 
 
 def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
     try:
-        found = live.member(value, name) if isinstance(value, live.LiveModule) else source_attribute(value, name)
+        found = (
+            live.member(value, name) if isinstance(value, live.LiveModule) else source_attribute(value, name)
+        )
     except Unresolved as error:
         known = modules.language_names() if isinstance(value, Module) and "language" in value.name else []
         visitor.fail(node, str(error), _close(name, known))
     if isinstance(found, Plain):
         if visitor.frame.pure:
             return found.value
-        visitor.fail(node, f"`{name}` is a variable of a module; a kernel can only use constants",
-                     f"declare it as a constant: {name} = tl.constexpr({found.value!r})")  # fmt: skip
+        visitor.fail(
+            node,
+            f"`{name}` is a variable of a module; a kernel can only use constants",
+            f"declare it as a constant: {name} = tl.constexpr({found.value!r})",
+        )
     return found
 
 

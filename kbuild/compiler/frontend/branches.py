@@ -1,7 +1,8 @@
 """`if`, the conditional expression, and returns before the end.
 
-The IR's control flow is structured, so an early return is an `if` whose other branch holds all that follows.  Where both
-branches may go on and one may return inside, a flag says which happened, and what follows stands under it.
+The IR's control flow is structured, so an early return is an `if` whose other branch holds all that follows.
+Where both branches may go on and one may return inside, a flag says which happened, and what follows stands
+under it.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ def truth(visitor: Visitor, node: ast.expr, value: Any) -> Tensor | bool:
         return bool(value)
     if value.numel != 1 or value.is_block_pointer:
         visitor.fail(
-            node, f"the condition is {describe(value)}; `if` and `while` need one truth value",
+            node,
+            f"the condition is {describe(value)}; `if` and `while` need one truth value",
             "choose element by element with tl.where(condition, a, b), or reduce it first: tl.max(condition.to(tl.int32))",
-        )  # fmt: skip
+        )
     visitor.locate(node)
     if value.shape:
         value = visitor.ctx.tensor(Unsplat(value.value), value.dtype)
@@ -140,8 +142,8 @@ def _merge(visitor: Visitor, node: ast.AST, condition: Tensor, then: _Side, othe
 
 
 def _merge_names(visitor: Visitor, node: ast.AST, sides: tuple[_Side, _Side]) -> dict[str, Any]:
-    """Yield the names that the branches left different; the templates of those.  A branch that returned yields
-    something of the right type that nobody reads."""
+    """Yield the names that the branches left different; the templates of those.  A branch that returned
+    yields something of the right type that nobody reads."""
     values = visitor.frame.values
     going = [side for side in sides if not isinstance(side.state, Returned)]
     if not going:
@@ -182,7 +184,9 @@ def _common(visitor: Visitor, node: ast.AST, name: str, found: list[Any]) -> Any
         return POISON
     line = getattr(node, "lineno", 0)
     if any(isinstance(value, Undefined) for value in found):
-        known = next((value for value in found if isinstance(value, Undefined) and value is not _ABSENT), None)
+        known = next(
+            (value for value in found if isinstance(value, Undefined) and value is not _ABSENT), None
+        )
         return known or Undefined(
             f"`{name}` has a value only in one branch of the `if` at line {line}",
             f"give {name} a value before the `if`, or in both branches",
@@ -203,8 +207,11 @@ def _common(visitor: Visitor, node: ast.AST, name: str, found: list[Any]) -> Any
     )
 
 
-def _merge_returns(visitor: Visitor, node: ast.AST, sides: tuple[_Side, _Side]) -> tuple[Returned | None, bool]:
-    """Yield what the branches returned, after a flag where they may go on: the template, and whether there is a flag."""
+def _merge_returns(
+    visitor: Visitor, node: ast.AST, sides: tuple[_Side, _Side]
+) -> tuple[Returned | None, bool]:
+    """Yield what the branches returned, after a flag where they may go on: the template, and whether there is
+    a flag."""
     states = [side.state for side in sides if side.state is not None]
     if not states:
         return None, False
@@ -233,9 +240,10 @@ def _check_returns(visitor: Visitor, node: ast.AST, states: Sequence[Returned | 
         texts = [type_text(state.value) for state in states]
         where = states[1].node or node
         raise CompileError(
-            f"one `return` gives {texts[0]}, another {texts[1]}", visitor.frame.loc(where),
+            f"one `return` gives {texts[0]}, another {texts[1]}",
+            visitor.frame.loc(where),
             "every return of a function must give the same types",
-        )  # fmt: skip
+        )
 
 
 def _placeholders(visitor: Visitor, template: Any) -> list[Value]:
@@ -251,8 +259,11 @@ def _placeholder(visitor: Visitor, type_: Type) -> Value:
     if is_pointer(type_) and isinstance(pointee, IntType | FloatType):
         zero = visitor.ctx.add(Constant.of(0, like(type_, I64)))
         return visitor.ctx.add(IntToPtr(zero.result, type_)).result
-    raise CompileError("a block pointer cannot be carried past an early `return`", visitor.builder.loc,
-                       "make it before the `return`")  # fmt: skip
+    raise CompileError(
+        "a block pointer cannot be carried past an early `return`",
+        visitor.builder.loc,
+        "make it before the `return`",
+    )
 
 
 @reads(ast.IfExp)
@@ -268,10 +279,11 @@ def read_conditional(visitor: Visitor, node: ast.IfExp) -> Any:
             values.append(materialised(visitor.ctx, value))
     if form(values[0]) != form(values[1]):
         visitor.fail(
-            node, f"`{ast.unparse(node.body)}` is {type_text(values[0])}, `{ast.unparse(node.orelse)}` is "
+            node,
+            f"`{ast.unparse(node.body)}` is {type_text(values[0])}, `{ast.unparse(node.orelse)}` is "
             f"{type_text(values[1])}; the condition is only known at run time, so both must have one type",
             "convert one of them with .to(...)",
-        )  # fmt: skip
+        )
     visitor.locate(node)
     return _choose(visitor, condition, blocks, values)
 

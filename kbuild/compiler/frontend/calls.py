@@ -46,12 +46,16 @@ def read_call(visitor: Visitor, node: ast.Call) -> Any:
     kwargs: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            visitor.fail(keyword.value, "`**` in a call is not possible in a kernel", "write the arguments by name")
+            visitor.fail(
+                keyword.value, "`**` in a call is not possible in a kernel", "write the arguments by name"
+            )
         kwargs[keyword.arg] = visitor.expression(keyword.value)
     return call_value(visitor, function, args, kwargs, node)
 
 
-def call_value(visitor: Visitor, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+def call_value(
+    visitor: Visitor, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST
+) -> Any:
     """The result of calling whatever may be called in a kernel."""
     owner = None
     if isinstance(function, Method):
@@ -69,13 +73,18 @@ def call_value(visitor: Visitor, function: Any, args: list[Any], kwargs: dict[st
     visitor.fail(node, f"{describe(function)} cannot be called")
 
 
-def _call_python(visitor: Visitor, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+def _call_python(
+    visitor: Visitor, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], node: ast.AST
+) -> Any:
     """A function of Python's, or a method of a constant: on values known while compiling."""
     for value in [*args, *kwargs.values()]:
         if isinstance(value, Tensor):
             name = getattr(function, "__name__", "the function")
-            visitor.fail(node, f"{name} takes values known while compiling, one argument is {describe(value)}",
-                         f"use tl.{name}" if name in TABLES["tl"] else "")  # fmt: skip
+            visitor.fail(
+                node,
+                f"{name} takes values known while compiling, one argument is {describe(value)}",
+                f"use tl.{name}" if name in TABLES["tl"] else "",
+            )
     try:
         result = function(*args, **kwargs)
     except (ArithmeticError, TypeError, ValueError, LookupError) as error:
@@ -83,7 +92,9 @@ def _call_python(visitor: Visitor, function: Callable[..., Any], args: list[Any]
     return tuple(result) if isinstance(result, list) else result
 
 
-def _call_class(visitor: Visitor, marker: ClassMarker, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+def _call_class(
+    visitor: Visitor, marker: ClassMarker, args: list[Any], kwargs: dict[str, Any], node: ast.AST
+) -> Any:
     if marker.name == "constexpr" and len(args) == 1 and not kwargs:
         if isinstance(args[0], Tensor):
             visitor.fail(node, f"tl.constexpr takes a value known while compiling, not {describe(args[0])}")
@@ -97,7 +108,9 @@ def _call_class(visitor: Visitor, marker: ClassMarker, args: list[Any], kwargs: 
     visitor.fail(node, f"{marker} cannot be called like this in a kernel")
 
 
-def _make_tuple(visitor: Visitor, cls: NamedTupleClass, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+def _make_tuple(
+    visitor: Visitor, cls: NamedTupleClass, args: list[Any], kwargs: dict[str, Any], node: ast.AST
+) -> Any:
     given = dict(zip(cls.fields, args))
     given.update(kwargs)
     if len(args) > len(cls.fields) or set(given) != set(cls.fields):
@@ -106,10 +119,17 @@ def _make_tuple(visitor: Visitor, cls: NamedTupleClass, args: list[Any], kwargs:
 
 
 def _call_builtin(
-    visitor: Visitor, builtin: Builtin, args: list[Any], kwargs: dict[str, Any], node: ast.AST, owner: ast.expr | None
+    visitor: Visitor,
+    builtin: Builtin,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    node: ast.AST,
+    owner: ast.expr | None,
 ) -> Any:
     if len(args) > len(builtin.parameters) and builtin.star is None:
-        visitor.fail(node, f"{builtin.name} takes at most {len(builtin.parameters)} arguments, {len(args)} are given")
+        visitor.fail(
+            node, f"{builtin.name} takes at most {len(builtin.parameters)} arguments, {len(args)} are given"
+        )
     given = builtin.parameters[: len(args)]
     for name in kwargs:
         if name in given:
@@ -134,23 +154,36 @@ def _call_builtin(
 def _unknown_keyword(visitor: Visitor, function: str, name: str, known: list[str], node: ast.AST) -> None:
     place = next((k for k in getattr(node, "keywords", ()) if k.arg == name), node)
     close = nearest(name, known, 0.5)
-    visitor.fail(place, f"{function} has no argument `{name}`",
-                 f"did you mean `{close}`?" if close else f"it has {', '.join(known)}")  # fmt: skip
+    visitor.fail(
+        place,
+        f"{function} has no argument `{name}`",
+        f"did you mean `{close}`?" if close else f"it has {', '.join(known)}",
+    )
 
 
 # Functions of the author's
 
 
 def call_function(
-    visitor: Visitor, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST, owner: ast.expr | None = None
+    visitor: Visitor,
+    function: Function,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    node: ast.AST,
+    owner: ast.expr | None = None,
 ) -> Any:
     """The body of a function, read in place of the call."""
     if function.kind == "plain" and not visitor.frame.pure:
-        visitor.fail(node, f"`{function.name}` is a Python function, which a kernel cannot call ({function.loc})",
-                     "decorate it with @triton.jit")  # fmt: skip
+        visitor.fail(
+            node,
+            f"`{function.name}` is a Python function, which a kernel cannot call ({function.loc})",
+            "decorate it with @triton.jit",
+        )
     if len(visitor.frames) > MAX_DEPTH:
-        raise CompileError(f"`{function.name}` calls itself without end, or more than {MAX_DEPTH} calls deep",
-                           replace(visitor.frame.loc(node), caller=None))  # fmt: skip
+        raise CompileError(
+            f"`{function.name}` calls itself without end, or more than {MAX_DEPTH} calls deep",
+            replace(visitor.frame.loc(node), caller=None),
+        )
     if any(isinstance(value, Undefined) for value in args):
         raise Poisoned
     values, expressions = _bind_arguments(visitor, function, args, kwargs, node, owner)
@@ -158,12 +191,17 @@ def call_function(
     if pure:
         for name, value in values.items():
             if isinstance(value, Tensor):
-                visitor.fail(node, f"`{function.name}` runs while compiling, its argument `{name}` is {describe(value)}")
+                visitor.fail(
+                    node,
+                    f"`{function.name}` runs while compiling, its argument `{name}` is {describe(value)}",
+                )
     if function.noinline and not pure:
         return _call_outlined(visitor, function, values, node)
     frame = Frame(function, values, visitor.frame.loc(node), pure)
     here = visitor.frame
-    frame.bound = {name: (expression, here) for name, expression in expressions.items() if expression is not None}
+    frame.bound = {
+        name: (expression, here) for name, expression in expressions.items() if expression is not None
+    }
     result = run_body(visitor, frame)
     visitor.locate(node)
     return result
@@ -187,7 +225,8 @@ def run_body(visitor: Visitor, frame: Frame) -> Any:
 
 
 def _fill_defaults(visitor: Visitor, frame: Frame) -> None:
-    """Defaults of parameters that were not given, read in the function's own module, where variables may be used."""
+    """Defaults of parameters that were not given, read in the function's own module, where variables may be
+    used."""
     for parameter in frame.function.parameters:
         if parameter.name not in frame.values:
             frame.values[parameter.name] = default_value(visitor, frame, parameter)
@@ -204,9 +243,15 @@ def default_value(visitor: Visitor, frame: Frame, parameter: Parameter) -> Any:
 
 
 def _bind_arguments(
-    visitor: Visitor, function: Function, args: list[Any], kwargs: dict[str, Any], node: ast.AST, owner: ast.expr | None
+    visitor: Visitor,
+    function: Function,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    node: ast.AST,
+    owner: ast.expr | None,
 ) -> tuple[dict[str, Any], Arguments]:
-    """Parameters with their values, and with the expressions that gave them, as far as they are written singly."""
+    """Parameters with their values, and with the expressions that gave them, as far as they are written
+    singly."""
     call = node if isinstance(node, ast.Call) else None
     written: list[ast.expr | None] = list(call.args) if call else []
     written = [owner, *written] if owner is not None else written
@@ -216,7 +261,10 @@ def _bind_arguments(
     values: dict[str, Any] = dict(zip(positional, args))
     expressions: Arguments = dict(zip(positional, written))
     if len(args) > len(positional) and function.variadic is None:
-        visitor.fail(node, f"`{function.name}` takes {len(positional)} arguments, {len(args)} are given ({function.loc})")
+        visitor.fail(
+            node,
+            f"`{function.name}` takes {len(positional)} arguments, {len(args)} are given ({function.loc})",
+        )
     if function.variadic is not None:
         values[function.variadic] = tuple(args[len(positional) :])
     known = [parameter.name for parameter in function.parameters]
@@ -231,7 +279,9 @@ def _bind_arguments(
             expressions[keyword.arg] = keyword.value
     for parameter in function.parameters:
         if parameter.name not in values and parameter.default is None:
-            visitor.fail(node, f"`{function.name}` is called without its argument `{parameter.name}` ({function.loc})")
+            visitor.fail(
+                node, f"`{function.name}` is called without its argument `{parameter.name}` ({function.loc})"
+            )
     return values, expressions
 
 

@@ -1,4 +1,5 @@
-"""The value of an expression outside of kernels: module constants, defaults of parameters, conditions of imports."""
+"""The value of an expression outside of kernels: module constants, defaults of parameters, conditions of
+imports."""
 
 from __future__ import annotations
 
@@ -13,10 +14,24 @@ from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import ClassMarker
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": abs, "bool": bool, "float": float, "int": int, "len": len, "list": tuple, "max": max, "min": min, "range": range,
-    "round": round, "str": str, "sum": sum, "tuple": tuple,
-}  # fmt: skip
-_HOST = {"triton.cdiv": lambda x, y: -(-x // y), "triton.next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length()}
+    "abs": abs,
+    "bool": bool,
+    "float": float,
+    "int": int,
+    "len": len,
+    "list": tuple,
+    "max": max,
+    "min": min,
+    "range": range,
+    "round": round,
+    "str": str,
+    "sum": sum,
+    "tuple": tuple,
+}
+_HOST = {
+    "triton.cdiv": lambda x, y: -(-x // y),
+    "triton.next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
+}
 
 
 class Evaluator:
@@ -64,7 +79,9 @@ class Evaluator:
 
     def _attribute(self, node: ast.Attribute) -> Any:
         owner = self.value(node.value)
-        if isinstance(owner, Function | Builtin) or (node.attr.startswith("_") and node.attr != "__version__"):
+        if isinstance(owner, Function | Builtin) or (
+            node.attr.startswith("_") and node.attr != "__version__"
+        ):
             raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
         return self.member(owner, node.attr)
 
@@ -104,7 +121,9 @@ class Evaluator:
         return self.value(node.body if self.value(node.test) else node.orelse)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        return self._operate(lambda _, owner, index: owner[index], None, self.value(node.value), self.value(node.slice))
+        return self._operate(
+            lambda _, owner, index: owner[index], None, self.value(node.value), self.value(node.slice)
+        )
 
     def _call(self, node: ast.Call) -> Any:
         function = self.value(node.func)

@@ -60,9 +60,10 @@ def _global(visitor: Visitor, node: ast.Name) -> Any:
             return value.value
         place = f" ({value.loc})" if value.loc else ""
         visitor.fail(
-            node, f"`{node.id}` is a variable of the module{place}; a kernel can only use constants",
+            node,
+            f"`{node.id}` is a variable of the module{place}; a kernel can only use constants",
             f"declare it as a constant: {node.id} = tl.constexpr({value.value!r})",
-        )  # fmt: skip
+        )
     return value
 
 
@@ -104,7 +105,9 @@ def static_items(value: Any) -> tuple[Any, ...] | None:
     """The items of a tuple, or of a range known while compiling; None for everything else."""
     if isinstance(value, tuple):
         return tuple(value)
-    if isinstance(value, Range) and all(isinstance(part, int) for part in (value.start, value.stop, value.step)):
+    if isinstance(value, Range) and all(
+        isinstance(part, int) for part in (value.start, value.stop, value.step)
+    ):
         return tuple(range(value.start, value.stop, value.step))
     return None
 
@@ -175,7 +178,10 @@ def _compare(visitor: Visitor, node: ast.Compare, op: ast.cmpop, left: Any, righ
         same = constexpr.compare(ast.Is(), left, right) if not at_run_time else left is right
         return same == (symbol == "is")
     if at_run_time:
-        if (left is None or right is None or isinstance(left, str) or isinstance(right, str)) and symbol in ("==", "!="):
+        if (left is None or right is None or isinstance(left, str) or isinstance(right, str)) and symbol in (
+            "==",
+            "!=",
+        ):
             return symbol == "!="
         if symbol in ("in", "not in"):
             hint = "write the values as a tuple: x in (1, 2)"
@@ -231,7 +237,9 @@ def read_walrus(visitor: Visitor, node: ast.NamedExpr) -> Any:
 
 @reads(ast.Slice)
 def read_slice(visitor: Visitor, node: ast.Slice) -> slice:
-    parts = [visitor.expression(part) if part is not None else None for part in (node.lower, node.upper, node.step)]
+    parts = [
+        visitor.expression(part) if part is not None else None for part in (node.lower, node.upper, node.step)
+    ]
     return slice(*parts)
 
 
@@ -243,8 +251,11 @@ def read_subscript(visitor: Visitor, node: ast.Subscript) -> Any:
         visitor.site = Site(node, visitor.frame)
         return subscript(visitor.ctx, value, index)
     if isinstance(index, Tensor):
-        visitor.fail(node.slice, f"the index is {describe(index)}, which is not known while compiling",
-                     "unroll the loop with tl.static_range")  # fmt: skip
+        visitor.fail(
+            node.slice,
+            f"the index is {describe(index)}, which is not known while compiling",
+            "unroll the loop with tl.static_range",
+        )
     try:
         return value[index]
     except (TypeError, LookupError, ValueError) as error:
@@ -260,10 +271,15 @@ def read_f_string(visitor: Visitor, node: ast.JoinedStr) -> str:
             continue
         value = visitor.expression(part.value)
         if isinstance(value, Tensor):
-            visitor.fail(part.value, f"`{ast.unparse(part.value)}` is {describe(value)}, an f-string is made while compiling",
-                         "print values of run time with tl.device_print")  # fmt: skip
+            visitor.fail(
+                part.value,
+                f"`{ast.unparse(part.value)}` is {describe(value)}, an f-string is made while compiling",
+                "print values of run time with tl.device_print",
+            )
         converted = {-1: lambda v: v, 115: str, 114: repr, 97: ascii}[part.conversion](value)
-        specification = read_f_string(visitor, part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
+        specification = (
+            read_f_string(visitor, part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
+        )
         try:
             text += format(converted, specification)
         except (TypeError, ValueError) as error:
@@ -283,4 +299,3 @@ def read_comprehension(visitor: Visitor, node: ast.ListComp) -> tuple[Any, ...]:
         if all(keep):
             results.append(visitor.expression(node.elt))
     return tuple(results)
-

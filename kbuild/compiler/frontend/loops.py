@@ -40,23 +40,33 @@ MAX_STATIC_ROUNDS = 1 << 16
 @reads(ast.For)
 def read_for(visitor: Visitor, node: ast.For, rest: Sequence[Item]) -> State:
     if node.orelse:
-        visitor.fail(node.orelse[0], "`else` after a loop is not possible in a kernel", "write its statements after the loop")
+        visitor.fail(
+            node.orelse[0],
+            "`else` after a loop is not possible in a kernel",
+            "write its statements after the loop",
+        )
     iterator = visitor.expression(node.iter)
     if isinstance(iterator, Range) and not iterator.static and not visitor.frame.pure:
         _read_range(visitor, node, iterator)
         return None
     items = static_items(iterator)
     if items is None:
-        visitor.fail(node.iter, f"a loop runs over range, tl.range, tl.static_range or a tuple, not over {describe(iterator)}")
+        visitor.fail(
+            node.iter,
+            f"a loop runs over range, tl.range, tl.static_range or a tuple, not over {describe(iterator)}",
+        )
     return _unrolled(visitor, node, items, rest)
 
 
 def _unrolled(visitor: Visitor, node: ast.For, items: tuple[Any, ...], rest: Sequence[Item]) -> State:
-    """A loop known while compiling: its body once for each item.  Where the body returns, all that follows must be known
-    to the reader of that `return`, so everything is read as one list."""
+    """A loop known while compiling: its body once for each item.  Where the body returns, all that follows
+    must be known to the reader of that `return`, so everything is read as one list."""
     if len(items) > MAX_STATIC_ROUNDS:
-        visitor.fail(node.iter, f"the loop would be unrolled {len(items)} times, at most {MAX_STATIC_ROUNDS} are possible",
-                     "use tl.range")  # fmt: skip
+        visitor.fail(
+            node.iter,
+            f"the loop would be unrolled {len(items)} times, at most {MAX_STATIC_ROUNDS} are possible",
+            "use tl.range",
+        )
     steps: list[Item] = []
     for item in items:
         steps.append(lambda item=item: bind(visitor, node.target, item))
@@ -94,8 +104,10 @@ def _bounds(visitor: Visitor, node: ast.For, iterator: Range) -> tuple[list[Tens
     values = []
     for value, name in ((start, "start"), (stop, "end"), (step, "step")):
         visitor.locate(node.iter)
-        if isinstance(value, float) or not isinstance(value, Tensor | int) or (
-            isinstance(value, Tensor) and (value.shape or not value.dtype.is_int())
+        if (
+            isinstance(value, float)
+            or not isinstance(value, Tensor | int)
+            or (isinstance(value, Tensor) and (value.shape or not value.dtype.is_int()))
         ):
             visitor.fail(node.iter, f"the {name} of the loop is {describe(value)}; it must be an integer")
         values.append(to_tensor(visitor.ctx, value))
@@ -105,10 +117,17 @@ def _bounds(visitor: Visitor, node: ast.For, iterator: Range) -> tuple[list[Tens
 
 
 def _try_range(
-    visitor: Visitor, node: ast.For, target: str, bounds: list[Tensor], falling: bool, dtype: DType, iterator: Range,
+    visitor: Visitor,
+    node: ast.For,
+    target: str,
+    bounds: list[Tensor],
+    falling: bool,
+    dtype: DType,
+    iterator: Range,
     names: Sequence[str],
-) -> bool:  # fmt: skip
-    """Read the loop once; False when a name that was a constant turned out to change, and has been made a value."""
+) -> bool:
+    """Read the loop once; False when a name that was a constant turned out to change, and has been made a
+    value."""
     frame, before = visitor.frame, visitor.frame.values
     carried = _names_carried(visitor, names)
     parts = [part for name in carried for part in flatten(before[name])]
@@ -143,7 +162,9 @@ def _last_index(visitor: Visitor, bounds: list[Tensor], falling: bool, dtype: DT
     return visitor.ctx.tensor(AddI(lower, rounds), dtype)
 
 
-def _with_arguments(before: dict[str, Any], carried: Sequence[str], arguments: Sequence[Value]) -> dict[str, Any]:
+def _with_arguments(
+    before: dict[str, Any], carried: Sequence[str], arguments: Sequence[Value]
+) -> dict[str, Any]:
     """The names inside a loop: the carried ones stand for the block's arguments."""
     values, left = dict(before), list(arguments)
     for name in carried:
@@ -170,10 +191,14 @@ def _check_poison(after: dict[str, Any], names: Sequence[str]) -> None:
 
 
 def _read_body(
-    visitor: Visitor, node: ast.For | ast.While, before: dict[str, Any], names: Sequence[str], carried: list[str]
+    visitor: Visitor,
+    node: ast.For | ast.While,
+    before: dict[str, Any],
+    names: Sequence[str],
+    carried: list[str],
 ) -> tuple[list[str], list[Value]]:
-    """Read the body into the current block, and end that with the carried values; the names that were constants and
-    change, and the values.  The names mean what they meant before the loop again."""
+    """Read the body into the current block, and end that with the carried values; the names that were
+    constants and change, and the values.  The names mean what they meant before the loop again."""
     frame = visitor.frame
     frame.loops += 1
     visitor.run_nested(node.body, False)
@@ -188,22 +213,31 @@ def _read_body(
 
 
 def _constants_changed(
-    visitor: Visitor, node: ast.AST, before: dict[str, Any], after: dict[str, Any], names: Sequence[str], carried: list[str]
+    visitor: Visitor,
+    node: ast.AST,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    names: Sequence[str],
+    carried: list[str],
 ) -> list[str]:
     """The names that are constants before the loop and something else at its end."""
     changed = [
         name
         for name in names
-        if name in before and name not in carried and not isinstance(before[name], Undefined)
-        and after[name] is not before[name] and form(after[name]) != form(before[name])
-    ]  # fmt: skip
+        if name in before
+        and name not in carried
+        and not isinstance(before[name], Undefined)
+        and after[name] is not before[name]
+        and form(after[name]) != form(before[name])
+    ]
     for name in changed:
         frame = visitor.frame
         if not isinstance(before[name], bool | int | float):
             raise CompileError(
                 f"`{name}` is {type_text(before[name])} before the loop and {type_text(after[name])} at its end",
-                frame.loc(frame.sites.get(name, node)), "give it a value of the final type before the loop",
-            )  # fmt: skip
+                frame.loc(frame.sites.get(name, node)),
+                "give it a value of the final type before the loop",
+            )
     return changed
 
 
@@ -234,8 +268,9 @@ def _yields(
             raise CompileError(
                 f"`{name}` is {type_text(before[name])} before the loop and {type_text(value)} at its end; a variable that a "
                 "loop changes must keep its type",
-                frame.loc(frame.sites.get(name, node)), _type_hint(name, before[name], value),
-            )  # fmt: skip
+                frame.loc(frame.sites.get(name, node)),
+                _type_hint(name, before[name], value),
+            )
         yields += [part.value for part in flatten(value)]
     return yields
 
@@ -299,7 +334,11 @@ def _set_results(
 @reads(ast.While)
 def read_while(visitor: Visitor, node: ast.While, rest: Sequence[Item]) -> State:
     if node.orelse:
-        visitor.fail(node.orelse[0], "`else` after a loop is not possible in a kernel", "write its statements after the loop")
+        visitor.fail(
+            node.orelse[0],
+            "`else` after a loop is not possible in a kernel",
+            "write its statements after the loop",
+        )
     if visitor.frame.pure:
         return _static_while(visitor, node)
     names = list(assigned_names(node.body))
@@ -319,7 +358,8 @@ def _static_while(visitor: Visitor, node: ast.While) -> State:
 
 
 def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:
-    """Read the loop once; False when a name that was a constant turned out to change, and has been made a value."""
+    """Read the loop once; False when a name that was a constant turned out to change, and has been made a
+    value."""
     frame, before = visitor.frame, visitor.frame.values
     carried = _names_carried(visitor, names)
     parts = [part for name in carried for part in flatten(before[name])]
@@ -328,14 +368,19 @@ def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:
     frame.values = _with_arguments(before, carried, test.arguments)
     with visitor.builder.inside(test):
         condition = visitor.expression(node.test)
-        condition = truth(visitor, node.test, condition.value if isinstance(condition, Condition) else condition)
+        condition = truth(
+            visitor, node.test, condition.value if isinstance(condition, Condition) else condition
+        )
     if not isinstance(condition, Tensor):
         frame.values = before
         _discard(test)
         if not condition:
             return True
-        visitor.fail(node.test, f"`while {ast.unparse(node.test)}` never ends: the condition is known while compiling",
-                     "let the condition depend on values of run time")  # fmt: skip
+        visitor.fail(
+            node.test,
+            f"`while {ast.unparse(node.test)}` never ends: the condition is known while compiling",
+            "let the condition depend on values of run time",
+        )
     frame.values = _with_arguments(before, carried, body.arguments)
     with visitor.builder.inside(body):
         changed, _ = _read_body(visitor, node, before, names, carried)

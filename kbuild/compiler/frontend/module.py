@@ -40,9 +40,10 @@ def build_module(
 ) -> Module:
     """The tensor IR of a kernel.
 
-    `source` is "path.py:function" or a function object; `signature` gives the types of its arguments, `constexprs` the
-    values of those known while compiling.  Options become attributes of the function; `debug` keeps the assertions, as
-    `debug=True` of the kernel's decorator does.  Raises `CompileError`, or `ErrorGroup` with all mistakes found.
+    `source` is "path.py:function" or a function object; `signature` gives the types of its arguments,
+    `constexprs` the values of those known while compiling.  Options become attributes of the function;
+    `debug` keeps the assertions, as `debug=True` of the kernel's decorator does.  Raises `CompileError`, or
+    `ErrorGroup` with all mistakes found.
     """
     options = options or DEFAULTS
     function = source if isinstance(source, Function) else load_source(source)

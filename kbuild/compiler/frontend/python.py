@@ -178,10 +178,20 @@ def print_(ctx: Context, *values, sep=" ", end="\n"):
 
 
 _CLASSES: dict[str, Any] = {
-    "tensor": Tensor, "dtype": TypeBase, "tuple": tuple, "int": int, "float": float, "bool": bool,
-    "str": str, "list": tuple, "tensor_descriptor": Descriptor, "block_type": BlockType, "pointer_type": PointerType,
-}  # fmt: skip
-"""What a kernel may ask `isinstance` for, by the last part of its name; `tl.constexpr` is everything known while compiling."""
+    "tensor": Tensor,
+    "dtype": TypeBase,
+    "tuple": tuple,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str": str,
+    "list": tuple,
+    "tensor_descriptor": Descriptor,
+    "block_type": BlockType,
+    "pointer_type": PointerType,
+}
+"""What a kernel may ask `isinstance` for, by the last part of its name; `tl.constexpr` is everything known
+while compiling."""
 
 
 def _is_instance(ctx: Context, value: Any, kind: Any) -> bool:

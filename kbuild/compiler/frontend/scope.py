@@ -22,7 +22,8 @@ class Poisoned(Exception):
 
 @dataclass(frozen=True)
 class Undefined:
-    """A name that has no value here although it is assigned somewhere; `reason` is the message for who uses it."""
+    """A name that has no value here although it is assigned somewhere; `reason` is the message for who uses
+    it."""
 
     reason: str
     hint: str = ""
@@ -66,7 +67,14 @@ class Frame:
         line = getattr(node, "lineno", self.function.node.lineno)
         column = getattr(node, "col_offset", 0) + 1
         end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", None) == line else None
-        return Loc(self.function.file, line, column, (end + 1) if end is not None else 0, self.function.name, self.caller)
+        return Loc(
+            self.function.file,
+            line,
+            column,
+            (end + 1) if end is not None else 0,
+            self.function.name,
+            self.caller,
+        )
 
 
 def assigned_names(nodes: list[ast.stmt] | ast.AST) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ MAX_DESCRIPTOR_RANK = 5
 
 @dataclass(frozen=True)
 class ArgumentType:
-    """An argument's type: `*fp16:16`, `i32:1`, `fp32`, `tensordesc<fp16[64, 64]>`, `tensordesc<fp16[64, 64]:nan>`."""
+    """An argument's type: `*fp16:16`, `i32:1`, `fp32`, `tensordesc<fp16[64, 64]>`, `tensordesc<fp16[64,
+    64]:nan>`."""
 
     dtype: ScalarType
     divisibility: int | None = None
@@ -40,8 +41,8 @@ class ArgumentType:
     one: bool = False
     """Equal to one, so that it is no parameter at all."""
     block: BlockType | None = None
-    """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last (i64).  The
-    promise is of the last size: of whole rows."""
+    """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last
+    (i64).  The promise is of the last size: of whole rows."""
     padding: str = "zero"
     """What a block of a tensor descriptor has beyond the tensor: `zero` or `nan`."""
 
@@ -52,7 +53,10 @@ class ArgumentType:
         if self.block is None:
             return [(name, self.dtype, self.divisibility)]
         rank = len(self.block.shape)
-        sizes = [(f"{name}_shape_{axis}", INT32, self.divisibility if axis == rank - 1 else None) for axis in range(rank)]
+        sizes = [
+            (f"{name}_shape_{axis}", INT32, self.divisibility if axis == rank - 1 else None)
+            for axis in range(rank)
+        ]
         step = DESCRIPTOR_ALIGNMENT // self.block.element_ty.itemsize  # type: ignore[union-attr]
         strides = [(f"{name}_stride_{axis}", INT64, step) for axis in range(rank - 1)]
         return [(name, self.dtype, DESCRIPTOR_ALIGNMENT), *sizes, *strides]
@@ -87,46 +91,65 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
     value = _promise(promise, text, argument, loc) or 0
     one = value == 1 and not pointer
     if value and not pointer and not dtype.is_int():
-        raise UsageError(f"argument {argument}: {text!r} has a promise, which only pointers and integers can have", loc)
+        raise UsageError(
+            f"argument {argument}: {text!r} has a promise, which only pointers and integers can have", loc
+        )
     return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value > 1 else None, one)
 
 
 def _promise(promise: str, text: str, argument: str, loc: Loc | None) -> int | None:
     if promise and not (promise.isascii() and promise.isdigit() and int(promise)):
-        raise UsageError(f"argument {argument}: {text!r} has a promise that is no number from 1 on", loc,
-                           'write, for example, "i32:16"')
+        raise UsageError(
+            f"argument {argument}: {text!r} has a promise that is no number from 1 on",
+            loc,
+            'write, for example, "i32:16"',
+        )
     return int(promise) if promise else None
 
 
 def _check_block(element: DType, shape: tuple[int, ...], text: str, argument: str, loc: Loc | None) -> None:
     """What the copy engine asks of a descriptor's block."""
     if any(size <= 0 or size & (size - 1) for size in shape) or len(shape) > MAX_DESCRIPTOR_RANK:
-        raise UsageError(f"argument {argument}: {text!r} has no possible block", loc,
-                           f"it has up to {MAX_DESCRIPTOR_RANK} dimensions, whose sizes are powers of two")
+        raise UsageError(
+            f"argument {argument}: {text!r} has no possible block",
+            loc,
+            f"it has up to {MAX_DESCRIPTOR_RANK} dimensions, whose sizes are powers of two",
+        )
     if shape[-1] * element.itemsize < DESCRIPTOR_ALIGNMENT or element == INT1:
-        raise UsageError(f"argument {argument}: a row of {text!r} has fewer than {DESCRIPTOR_ALIGNMENT} bytes", loc)
+        raise UsageError(
+            f"argument {argument}: a row of {text!r} has fewer than {DESCRIPTOR_ALIGNMENT} bytes", loc
+        )
 
 
 def _check_padding(padding: str, element: DType, text: str, argument: str, loc: Loc | None) -> None:
     if padding not in ("zero", "nan"):
-        raise UsageError(f"argument {argument}: {text!r} has the padding {padding!r}", loc, 'it is "zero" or "nan"')
+        raise UsageError(
+            f"argument {argument}: {text!r} has the padding {padding!r}", loc, 'it is "zero" or "nan"'
+        )
     if padding == "nan" and not element.is_floating():
-        raise UsageError(f"argument {argument}: {text!r} has no NaN to be padded with", loc, "NaN is for floating-point types")
+        raise UsageError(
+            f"argument {argument}: {text!r} has no NaN to be padded with",
+            loc,
+            "NaN is for floating-point types",
+        )
 
 
 def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
     dtype = BY_SIGNATURE_NAME.get(name)
     if dtype is None:
         close = nearest(name, BY_SIGNATURE_NAME, 0.4)
-        hint = f"did you mean {text.replace(name, close)!r}?" if close and name else (
-            'types are like "*fp16:16", "i32", "i32:1", "fp32"'
+        hint = (
+            f"did you mean {text.replace(name, close)!r}?"
+            if close and name
+            else ('types are like "*fp16:16", "i32", "i32:1", "fp32"')
         )
         raise UsageError(f"argument {argument}: {text!r} is no type", loc, hint)
     return dtype
 
 
 def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
-    """A constant given from outside as kernels see it: lists become tuples, "tl.float16" a dtype, functions are found."""
+    """A constant given from outside as kernels see it: lists become tuples, "tl.float16" a dtype, functions
+    are found."""
     if isinstance(value, str) and value.startswith("tl.") and value[3:] in BY_TL_NAME:
         return BY_TL_NAME[value[3:]]
     if isinstance(value, Function):
@@ -134,27 +157,38 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
     try:
         return convert_constant(value)
     except Unresolved as error:
-        raise UsageError(f"argument {name}: {error}", loc, "constants are numbers, strings, None, dtypes and tuples") from None
+        raise UsageError(
+            f"argument {name}: {error}", loc, "constants are numbers, strings, None, dtypes and tuples"
+        ) from None
 
 
 def argument_types(
     function: Function, signature: Mapping[str, str], constexprs: Mapping[str, Any]
 ) -> dict[str, ArgumentType]:
-    """The types of the parameters that are no constants, in order; raises `UsageError` for what is missing or unknown."""
+    """The types of the parameters that are no constants, in order; raises `UsageError` for what is missing or
+    unknown."""
     names = [parameter.name for parameter in function.parameters]
     for name in [*signature, *constexprs]:
         if name not in names:
             close = nearest(name, names, 0.5)
             raise UsageError(
-                f"kernel {function.name} has no argument {name}", function.loc,
+                f"kernel {function.name} has no argument {name}",
+                function.loc,
                 f"did you mean {close}?" if close else f"it has {', '.join(names)}",
-            )  # fmt: skip
+            )
         if name in signature and name in constexprs:
-            raise UsageError(f"argument {name} of kernel {function.name} has a type and a constant value", function.loc)
-    missing = [p.name for p in function.parameters if p.name not in signature and p.name not in constexprs and not p.default]
+            raise UsageError(
+                f"argument {name} of kernel {function.name} has a type and a constant value", function.loc
+            )
+    missing = [
+        p.name
+        for p in function.parameters
+        if p.name not in signature and p.name not in constexprs and not p.default
+    ]
     if missing:
         raise UsageError(
             f"kernel {function.name} is missing {'argument' if len(missing) == 1 else 'arguments'} {', '.join(missing)}",
-            function.loc, "give a tl.constexpr its value, another argument its type",
-        )  # fmt: skip
+            function.loc,
+            "give a tl.constexpr its value, another argument its type",
+        )
     return {name: parse_type(signature[name], name, function.loc) for name in names if name in signature}

@@ -34,8 +34,11 @@ def _check_used(visitor: Visitor, node: ast.expr) -> None:
         function = node.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if name == "advance":
-            visitor.fail(node, "the result of tl.advance is not used, and the block pointer itself does not move",
-                         "write pointer = tl.advance(pointer, offsets)")  # fmt: skip
+            visitor.fail(
+                node,
+                "the result of tl.advance is not used, and the block pointer itself does not move",
+                "write pointer = tl.advance(pointer, offsets)",
+            )
 
 
 @reads(ast.Assign)
@@ -53,8 +56,11 @@ def read_annotated_assign(visitor: Visitor, node: ast.AnnAssign, rest: Sequence[
     value = visitor.expression(node.value)
     if is_constexpr_annotation(node.annotation):
         if isinstance(value, Tensor):
-            visitor.fail(node.value, f"`{ast.unparse(node.target)}` is annotated as constexpr, its value is {value.type}, "
-                         "known at run time alone")  # fmt: skip
+            visitor.fail(
+                node.value,
+                f"`{ast.unparse(node.target)}` is annotated as constexpr, its value is {value.type}, "
+                "known at run time alone",
+            )
         bind(visitor, node.target, value)
     else:
         assign(visitor, node.target, value, node)
@@ -93,8 +99,11 @@ def read_assert(visitor: Visitor, node: ast.Assert, rest: Sequence[Item]) -> Sta
 def read_return(visitor: Visitor, node: ast.Return, rest: Sequence[Item]) -> State:
     frame = visitor.frame
     if frame.loops:
-        visitor.fail(node, "`return` inside a loop is not possible in a kernel",
-                     "compute a mask in the loop and act after it, or use tl.static_range")  # fmt: skip
+        visitor.fail(
+            node,
+            "`return` inside a loop is not possible in a kernel",
+            "compute a mask in the loop and act after it, or use tl.static_range",
+        )
     value = visitor.expression(node.value) if node.value is not None else None
     if frame.kernel and value is not None:
         visitor.fail(node, "a kernel returns nothing", "write the result with tl.store")

@@ -1,10 +1,10 @@
 """Reads a function statement by statement, and makes operations of it.
 
-`Visitor` holds what one compilation shares; how each kind of statement and expression is read stands in `statements`,
-`control`, `expressions` and `calls`, in tables by the class of the syntax node.
+`Visitor` holds what one compilation shares; how each kind of statement and expression is read stands in
+`statements`, `control`, `expressions` and `calls`, in tables by the class of the syntax node.
 
-A mistake ends its statement alone: it is recorded, the names that the statement would have assigned are poisoned, and
-reading goes on, so that all mistakes of a kernel are told at once.
+A mistake ends its statement alone: it is recorded, the names that the statement would have assigned are
+poisoned, and reading goes on, so that all mistakes of a kernel are told at once.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ EXPRESSIONS: dict[type[ast.expr], ExpressionHandler] = {}
 
 
 def reads(*classes: type[Any]) -> Callable[[Any], Any]:
-    """Put a function into the tables as the reader of some classes of syntax nodes.  Readers of statements also take the
-    statements that follow; returning a state other than None means that they have been dealt with."""
+    """Put a function into the tables as the reader of some classes of syntax nodes.  Readers of statements
+    also take the statements that follow; returning a state other than None means that they have been dealt
+    with."""
 
     def register(handler: Any) -> Any:
         for cls in classes:
@@ -203,7 +204,9 @@ class Visitor:
                 if state is not None:
                     return state
                 continue
-            if any(isinstance(part, ast.Return) for part in ast.walk(item)):  # What is returned depends on the mistake.
+            if any(
+                isinstance(part, ast.Return) for part in ast.walk(item)
+            ):  # What is returned depends on the mistake.
                 return Returned(POISON, item)
             for name in assigned_names(item):
                 self.frame.values[name] = POISON
@@ -236,12 +239,21 @@ class Visitor:
 _FOREIGN = "kernels see the project's modules, triton and math; write a type as tl.float16, a number as a constant of your own"
 
 NOT_IN_KERNELS: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Break: ("`break` is not possible in a kernel", "put the condition into a `while`, or mask what is too much"),
+    ast.Break: (
+        "`break` is not possible in a kernel",
+        "put the condition into a `while`, or mask what is too much",
+    ),
     ast.Continue: ("`continue` is not possible in a kernel", "put the rest of the loop's body into an `if`"),
-    ast.FunctionDef: ("a function inside a kernel is not possible", "move it to the module and decorate it with @triton.jit"),
+    ast.FunctionDef: (
+        "a function inside a kernel is not possible",
+        "move it to the module and decorate it with @triton.jit",
+    ),
     ast.AsyncFunctionDef: ("a function inside a kernel is not possible", "move it to the module"),
     ast.ClassDef: ("a class inside a kernel is not possible", ""),
-    ast.Lambda: ("`lambda` is not possible in a kernel", "write a function with def and decorate it with @triton.jit"),
+    ast.Lambda: (
+        "`lambda` is not possible in a kernel",
+        "write a function with def and decorate it with @triton.jit",
+    ),
     ast.Dict: ("a dict is not possible in a kernel", "use a tuple, or pass arguments by name"),
     ast.Set: ("a set is not possible in a kernel", "use a tuple"),
     ast.DictComp: ("a dict is not possible in a kernel", "use a tuple"),

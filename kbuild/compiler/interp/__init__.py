@@ -2,9 +2,9 @@
 
     run(module, [x, y, out, 1000], grid=(4,))
 
-Programs run one after the other; one that waits for another lets it run.  Memory is checked: an access outside the arrays raises
-`InterpretError` at its line.
-Masked-off lanes and shared memory nobody wrote hold NaN.  Arrays of bf16 are uint16, of f8 uint8: `encode` and `decode`.
+Programs run one after the other; one that waits for another lets it run.  Memory is checked: an access
+outside the arrays raises `InterpretError` at its line. Masked-off lanes and shared memory nobody wrote hold
+NaN.  Arrays of bf16 are uint16, of f8 uint8: `encode` and `decode`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,57 @@ from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory, Trace
 from kbuild.compiler.interp.nvidia import TensorMap
 from kbuild.compiler.ir.core import Func, Module, Value
-from kbuild.compiler.ir.types import DescriptorType, Type, bit_width, is_float, is_pointer, is_tensor, pointee_of, shape_of
+from kbuild.compiler.ir.types import (
+    DescriptorType,
+    Type,
+    bit_width,
+    is_float,
+    is_pointer,
+    is_tensor,
+    pointee_of,
+    shape_of,
+)
 from kbuild.errors import InterpretError
 from kbuild.options import CompileOptions
 
 __all__ = [
-    "MEANINGS", "Trace", "decode", "encode", "interpret", "meaning_of", "means", "memory_dtype", "run", "signature_of",
+    "MEANINGS",
+    "Trace",
+    "decode",
+    "encode",
+    "interpret",
+    "meaning_of",
+    "means",
+    "memory_dtype",
+    "run",
+    "signature_of",
     "wide_f32",
-]  # fmt: skip
+]
 
 _TYPE_NAMES = {
-    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
-    "uint32": "u32", "uint64": "u64", "float16": "fp16", "float32": "fp32", "float64": "fp64",
-}  # fmt: skip
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "fp16",
+    "float32": "fp32",
+    "float64": "fp64",
+}
 
 
 def run(
-    module: Module | Func, arguments: Sequence[Any] | Mapping[str, Any], grid: Sequence[int] = (1,), trace: Trace | None = None
+    module: Module | Func,
+    arguments: Sequence[Any] | Mapping[str, Any],
+    grid: Sequence[int] = (1,),
+    trace: Trace | None = None,
 ) -> None:
-    """Run a kernel over a grid of 1 to 3 axes.  `arguments` are numpy arrays, which it may write, and numbers; in order
-    or by name.  A `trace` is told what was read and written.
+    """Run a kernel over a grid of 1 to 3 axes.  `arguments` are numpy arrays, which it may write, and
+    numbers; in order or by name.  A `trace` is told what was read and written.
 
     Raises `InterpretError` when an argument does not fit, an access is out of bounds or an assertion fails.
     """
@@ -56,8 +87,13 @@ def run(
         raise InterpretError(f"{kernel.name} takes {len(parameters)} arguments, not {len(arguments)}")
     for parameter, given in zip(parameters, arguments):
         _check_argument(parameter, given)
-    pointed = [(p.hint, given) for p, given in zip(parameters, arguments) if is_pointer(p.type) and given is not None]
-    arrays, names = [given for _, given in pointed], [name or f"argument {place}" for place, (name, _) in enumerate(pointed)]
+    pointed = [
+        (p.hint, given) for p, given in zip(parameters, arguments) if is_pointer(p.type) and given is not None
+    ]
+    arrays, names = (
+        [given for _, given in pointed],
+        [name or f"argument {place}" for place, (name, _) in enumerate(pointed)],
+    )
     memory = GlobalMemory(arrays, trace, names)
     addresses = iter([memory.address_of(index) for index in range(len(arrays))])
     values = [_argument(parameter.type, given, addresses) for parameter, given in zip(parameters, arguments)]
@@ -76,9 +112,13 @@ def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]
     def number(word: str) -> int:
         return int(values[int(word[1:])]) if word.startswith("#") else int(word)
 
-    base, sizes, strides = ([number(word) for word in part.split(",")] for part in hints["tensor_map"].split())
+    base, sizes, strides = (
+        [number(word) for word in part.split(",")] for part in hints["tensor_map"].split()
+    )
     size = bit_width(argument.type.block) // 8
-    return TensorMap(base[0], tuple(sizes), (*(stride * size for stride in strides), size), float(hints.get("fill", 0)))
+    return TensorMap(
+        base[0], tuple(sizes), (*(stride * size for stride in strides), size), float(hints.get("fill", 0))
+    )
 
 
 def _check_argument(parameter: Value, given: Any) -> None:
@@ -88,7 +128,9 @@ def _check_argument(parameter: Value, given: Any) -> None:
             raise InterpretError(f"argument {parameter.hint} is {type_}, and wants an array, not {given!r}")
         expected = np.dtype(memory_dtype(pointee_of(type_)))
         if given.dtype.itemsize != expected.itemsize:
-            raise InterpretError(f"argument {parameter.hint} is {type_}, and wants an array of {expected}, not {given.dtype}")
+            raise InterpretError(
+                f"argument {parameter.hint} is {type_}, and wants an array of {expected}, not {given.dtype}"
+            )
     elif isinstance(given, np.ndarray) and not is_tensor(type_):
         raise InterpretError(f"argument {parameter.hint} is {type_}, and wants a number, not an array")
 
@@ -107,7 +149,8 @@ def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:
 
 
 def signature_of(arguments: Mapping[str, Any], types: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The signature (`"*fp32"`, `"i32"`, …) that arguments suggest; `types` says it where numpy has no such type."""
+    """The signature (`"*fp32"`, `"i32"`, …) that arguments suggest; `types` says it where numpy has no such
+    type."""
     signature: dict[str, str] = {}
     for name, given in arguments.items():
         if types is not None and name in types:

@@ -25,7 +25,8 @@ _TABLE: dict[str, Callable[..., Array]] = {}
 _ARITHMETIC = ("add", "subtract", "multiply", "divide", "fma")
 """Functions that are to be computed without rounding where values are wide."""
 _EXACT = (Bitcast, Select, TruncF)
-"""Operations whose function gives numbers of the result's type: to round those would make numbers of f8's infinities."""
+"""Operations whose function gives numbers of the result's type: to round those would make numbers of f8's
+infinities."""
 
 
 def _named(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -143,7 +144,9 @@ def mulhiui(op: Op, a: Array, b: Array) -> Array:
     a, b = _unsigned(a), _unsigned(b)
     wide = np.uint64 if _bits(a) <= 32 else object
     product = np.asarray(np.multiply(a.astype(wide), b.astype(wide)), wide)
-    return np.asarray(product // wide(1 << _bits(a)) if wide is np.uint64 else product // (1 << 64)).astype(a.dtype)
+    return np.asarray(product // wide(1 << _bits(a)) if wide is np.uint64 else product // (1 << 64)).astype(
+        a.dtype
+    )
 
 
 @_named
@@ -158,8 +161,13 @@ def ctlz(op: Op, a: Array) -> Array:
 
 
 _PREDICATES = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-}  # fmt: skip
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 
 
 @_named
@@ -180,10 +188,11 @@ def cmpf(op: Any, a: Array, b: Array) -> Array:
 
 @_named
 def fma(op: Op, a: Array, b: Array, c: Array) -> Array:
-    """One rounding: float64 holds the products of all narrower types exactly, and what sums lose is added to them.
+    """One rounding: float64 holds the products of all narrower types exactly, and what sums lose is added to
+    them.
 
-    Dekker, "A floating-point technique for extending the available precision" (1971); for narrower types the sum is rounded to
-    odd, with which rounding again is as good as rounding once (Boldo and Melquiond 2008).
+    Dekker, "A floating-point technique for extending the available precision" (1971); for narrower types the
+    sum is rounded to odd, with which rounding again is as good as rounding once (Boldo and Melquiond 2008).
     """
     a, b, c = (np.asarray(value, np.float64) for value in (a, b, c))
     is_double = bit_width(element_of(op.results[0].type)) == 64
@@ -278,18 +287,30 @@ def fptosi(op: Any, a: Array) -> Array:
 @_named
 def fptoui(op: Any, a: Array) -> Array:
     bits = max(bit_width(op.type), 16)
-    return _saturate(a, op, 0, (1 << bits) - 1).astype(f"u{bits // 8}").astype(f"u{max(bit_width(op.type), 8) // 8}")
+    return (
+        _saturate(a, op, 0, (1 << bits) - 1)
+        .astype(f"u{bits // 8}")
+        .astype(f"u{max(bit_width(op.type), 8) // 8}")
+    )
 
 
 def _saturate(values: Array, op: Any, low: int, high: int) -> Array:
-    """Whole numbers toward zero within bounds, as Python integers; NaN gives 0, or the top bit alone where source or result
-    have 64 bits (PTX ISA, cvt)."""
+    """Whole numbers toward zero within bounds, as Python integers; NaN gives 0, or the top bit alone where
+    source or result have 64 bits (PTX ISA, cvt)."""
     wide = np.trunc(np.asarray(values, np.float64))
     top_bit = low or (high + 1) // 2
     missing = top_bit if 64 in (bit_width(op.src.type), bit_width(op.type)) else 0
 
     def single(number: float) -> int:
-        return missing if math.isnan(number) else low if number <= low else high if number >= high else int(number)
+        return (
+            missing
+            if math.isnan(number)
+            else low
+            if number <= low
+            else high
+            if number >= high
+            else int(number)
+        )
 
     return np.vectorize(single, otypes=[object])(wide)
 
@@ -309,7 +330,9 @@ def bitcast(op: Any, a: Array) -> Array:
     source, destination = element_of(op.src.type), element_of(op.type)
     if isinstance(source, PointerType) or isinstance(destination, PointerType):
         return a
-    return decode(np.ascontiguousarray(encode(a, source)).view(memory_dtype(destination)), destination).reshape(np.shape(a))
+    return decode(
+        np.ascontiguousarray(encode(a, source)).view(memory_dtype(destination)), destination
+    ).reshape(np.shape(a))
 
 
 @_named

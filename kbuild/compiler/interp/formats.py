@@ -14,7 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, FloatType, IntType, PointerType, Type, element_of
+from kbuild.compiler.ir.types import (
+    BF16,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    element_of,
+)
 
 Array = Any
 """A numpy array or scalar."""
@@ -24,7 +36,14 @@ _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _FLOATS: dict[Type, Any] = {F16: np.float16, F32: np.float32, F64: np.float64}
 
 
-_SIGNATURE_FLOATS = {"fp16": F16, "bf16": BF16, "fp32": F32, "fp64": F64, "fp8e4nv": F8E4M3FN, "fp8e5": F8E5M2}
+_SIGNATURE_FLOATS = {
+    "fp16": F16,
+    "bf16": BF16,
+    "fp32": F32,
+    "fp64": F64,
+    "fp8e4nv": F8E4M3FN,
+    "fp8e5": F8E5M2,
+}
 
 
 def element_named(name: str) -> Type:
@@ -45,8 +64,8 @@ _wide: ContextVar[Wide | None] = ContextVar("wide", default=None)
 
 @contextmanager
 def wide_f32() -> Iterator[Wide]:
-    """Within it values of f32 are computed in float64, and rounded when they are stored or made narrower; those of smaller types
-    are computed in float64 too, and rounded at once."""
+    """Within it values of f32 are computed in float64, and rounded when they are stored or made narrower;
+    those of smaller types are computed in float64 too, and rounded at once."""
     token = _wide.set(Wide())
     try:
         found = _wide.get()
@@ -101,7 +120,11 @@ def decode(stored: Array, type_: Type) -> Array:
 
 def widened(values: Array) -> Array:
     """Operands of arithmetic, in float64 where that is asked for."""
-    return values.astype(np.float64) if _wide.get() is not None and np.asarray(values).dtype.kind == "f" else values
+    return (
+        values.astype(np.float64)
+        if _wide.get() is not None and np.asarray(values).dtype.kind == "f"
+        else values
+    )
 
 
 def round_to(values: Array, type_: Type, toward_zero: bool = False) -> Array:
@@ -125,7 +148,9 @@ def _rounded(values: Array, type_: Type, toward_zero: bool) -> Array:
     dtype = value_dtype(element)
     rounded = np.asarray(values).astype(dtype)
     if toward_zero and dtype is not np.float64:
-        rounded = np.where(np.abs(rounded.astype(np.float64)) > np.abs(values), np.nextafter(rounded, dtype(0)), rounded)
+        rounded = np.where(
+            np.abs(rounded.astype(np.float64)) > np.abs(values), np.nextafter(rounded, dtype(0)), rounded
+        )
     return rounded
 
 
@@ -152,7 +177,9 @@ def _small_table(type_: FloatType) -> Array:
     codes = np.arange(128)
     exponent, fraction = codes >> mantissa, codes & ((1 << mantissa) - 1)
     normal = (fraction + (1 << mantissa)) * np.exp2(_smallest_exponent(type_) + exponent - 1.0 - mantissa)
-    positive = np.where(exponent == 0, fraction * np.exp2(_smallest_exponent(type_) - float(mantissa)), normal)
+    positive = np.where(
+        exponent == 0, fraction * np.exp2(_smallest_exponent(type_) - float(mantissa)), normal
+    )
     if type_.name == "f8E4M3FN":
         positive[127] = np.nan
     else:

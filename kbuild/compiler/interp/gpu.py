@@ -1,7 +1,7 @@
 """What the operations of the GPU level mean to a program of one thread.
 
-Layouts say nothing here.  Asynchronous copies are as late as they may be: until a wait covers it, the destination of a
-copy shows NaN, so that a missing wait, or a buffer used too early, changes the results.
+Layouts say nothing here.  Asynchronous copies are as late as they may be: until a wait covers it, the
+destination of a copy shows NaN, so that a missing wait, or a buffer used too early, changes the results.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def local_alloc(machine: Machine, op: LocalAlloc) -> Tile:
         tile = Tile.allocate(type_, np.full(type_.size_bytes, 0xFF, np.uint8), 0)
     else:
         if op.offset + type_.size_bytes > len(machine.shared):
-            raise InterpretError(f"ttg.local_alloc ends beyond the {len(machine.shared)} bytes of shared memory", op.loc)
+            raise InterpretError(
+                f"ttg.local_alloc ends beyond the {len(machine.shared)} bytes of shared memory", op.loc
+            )
         tile = Tile.allocate(type_, machine.shared, op.offset)
     if op.src is not None:
         tile.write(machine[op.src])
@@ -106,7 +108,11 @@ def _view(tile: Tile, offsets: Array, type_: object) -> Tile:
 def async_copy_global_to_local(machine: Machine, op: AsyncCopyGlobalToLocal) -> None:
     tile: Tile = machine[op.dst]
     mask = machine[op.mask] if op.mask is not None else None
-    other = machine[op.other] if op.other is not None else np.zeros(op.src_type.shape, value_dtype(tile.type.element))
+    other = (
+        machine[op.other]
+        if op.other is not None
+        else np.zeros(op.src_type.shape, value_dtype(tile.type.element))
+    )
     values = masked_load(machine, machine[op.src], mask, other, like(op.src_type, tile.type.element), op.loc)
     tile.spoil()
     machine.copies.append((tile, values))

@@ -64,7 +64,13 @@ class Machine:
     """One program of the grid: the values defined so far, and the memory."""
 
     def __init__(
-        self, module: Module, memory: GlobalMemory, program: Index, grid: Index, shared: int, programs: Programs | None = None
+        self,
+        module: Module,
+        memory: GlobalMemory,
+        program: Index,
+        grid: Index,
+        shared: int,
+        programs: Programs | None = None,
     ) -> None:
         self.module = module
         self.memory = memory
@@ -124,7 +130,9 @@ class Machine:
         """The program ends, and its copies with it."""
         for copy in self.outgoing:
             if not copy.is_read:
-                raise InterpretError("a program ends while the copy engine reads its shared memory", copy.op.loc)
+                raise InterpretError(
+                    "a program ends while the copy engine reads its shared memory", copy.op.loc
+                )
         self.write_copies(len(self.outgoing))
 
 

@@ -28,7 +28,8 @@ class Trace:
         self.written: dict[str, np.ndarray] = {}
         """Which bytes were written."""
         self.conflict = ""
-        """The first place that two programs, or two elements of one store, wrote different values to; its order decides."""
+        """The first place that two programs, or two elements of one store, wrote different values to; its
+        order decides."""
         self.program = 0
         """The number of the program that runs."""
 
@@ -44,7 +45,9 @@ class _Marks:
     def load(self, places: Array, size: int) -> None:
         self.read.view(f"u{size}")[places] = _EVERY_BYTE[size]
 
-    def store(self, before: Array, after: Array, places: Array, given: Array, size: int, loc: Loc | None) -> None:
+    def store(
+        self, before: Array, after: Array, places: Array, given: Array, size: int, loc: Loc | None
+    ) -> None:
         """`before` and `after` are the elements of memory around a store of `given` to `places`."""
         first = np.atleast_1d(places) * size
         others = (self.writer[first] >= 0) & (self.writer[first] != self.trace.program)
@@ -67,12 +70,15 @@ _EVERY_BYTE = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 class GlobalMemory:
     """Arrays at addresses.  `address_of` takes an array in, `write_back` brings its contents out again."""
 
-    def __init__(self, arrays: Sequence[np.ndarray], trace: Trace | None = None, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, arrays: Sequence[np.ndarray], trace: Trace | None = None, names: Sequence[str] = ()
+    ) -> None:
         """`names` are those of the arrays, for messages."""
         self.arrays = arrays
         self.names = names or [f"array {number}" for number in range(len(arrays))]
         self.changes = self.changes_before = -1
-        """How often the bytes of memory have been changed, and had been when the round of a loop began; -1 while nobody asks."""
+        """How often the bytes of memory have been changed, and had been when the round of a loop began; -1
+        while nobody asks."""
         self.seen: Seen | None = None
         """What the loop that is watched has looked at in this round."""
         self.starts: list[int] = []
@@ -149,7 +155,9 @@ class GlobalMemory:
             self.marks.load(places, np.dtype(memory_dtype(type_)).itemsize)
         return decode(self.bytes.view(memory_dtype(type_))[places], type_)
 
-    def store(self, addresses: Array, values: Array, type_: Type, loc: Loc | None, atomic: bool = False) -> None:
+    def store(
+        self, addresses: Array, values: Array, type_: Type, loc: Loc | None, atomic: bool = False
+    ) -> None:
         """Write values of a type; of equal addresses the last wins."""
         places = self._places(addresses, memory_dtype(type_), "write", loc)
         memory, given = self.bytes.view(memory_dtype(type_)), encode(values, type_)
@@ -159,7 +167,9 @@ class GlobalMemory:
             self.changes += 1
         if self.marks is not None:
             given = before if atomic else np.broadcast_to(given, np.shape(places))
-            self.marks.store(before, before if atomic else memory[places], places, given, memory.dtype.itemsize, loc)
+            self.marks.store(
+                before, before if atomic else memory[places], places, given, memory.dtype.itemsize, loc
+            )
 
     def _places(self, addresses: Array, dtype: type, verb: str, loc: Loc | None) -> Array:
         """Indices of elements, after checking bounds and alignment."""
@@ -173,7 +183,9 @@ class GlobalMemory:
             raise InterpretError(f"{verb} of {size} bytes at an address that is no multiple of {size}", loc)
         return offsets // size
 
-    def _out_of_bounds(self, offsets: Array, owner: Array, wrong: Array, size: int, verb: str, loc: Loc | None) -> None:
+    def _out_of_bounds(
+        self, offsets: Array, owner: Array, wrong: Array, size: int, verb: str, loc: Loc | None
+    ) -> None:
         offsets, owner, wrong = (np.atleast_1d(item) for item in (offsets, owner, wrong))
         where = np.argwhere(wrong)[0]
         first, number = int(offsets[tuple(where)]), int(owner[tuple(where)])
@@ -188,8 +200,8 @@ class GlobalMemory:
 
 
 class Tile:
-    """A view of shared memory: bytes, the offset in bytes where the tile begins, and for each of its elements the
-    offset in elements from there.  Views share their bytes."""
+    """A view of shared memory: bytes, the offset in bytes where the tile begins, and for each of its elements
+    the offset in elements from there.  Views share their bytes."""
 
     def __init__(self, data: np.ndarray, start: int, offsets: Array, type_: MemDescType) -> None:
         self.data = data
@@ -235,8 +247,7 @@ def tile_offsets(type_: MemDescType) -> Array:
     for basis in layout.bases_of("offset"):
         positions = np.concatenate([positions, positions ^ basis])
     offsets = np.zeros(layout.numel, np.int64)
-    # A layout with copies (a subslice's) reaches an element several times: its lowest offset is the element's place.
+    # A layout with copies (a subslice's) reaches an element several times: its lowest offset is the element's
+    # place.
     offsets[positions[::-1]] = np.arange(len(positions))[::-1]
     return offsets.reshape(type_.tile_shape)
-
-

@@ -1,8 +1,8 @@
 """What the products of warpgroups mean to a program of one thread.
 
-They compute when they are issued, but show NaN until a wait covers them; and for good, if their tiles have changed by then.
-So a missing wait, or a buffer used again too early, changes the results.  Copies by the copy engine land when the barrier that
-counts their bytes is waited for, and their tiles show NaN until then.
+They compute when they are issued, but show NaN until a wait covers them; and for good, if their tiles have
+changed by then. So a missing wait, or a buffer used again too early, changes the results.  Copies by the copy
+engine land when the barrier that counts their bytes is waited for, and their tiles show NaN until then.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class TensorMap:
 
 @dataclass
 class Counting:
-    """A barrier: the parity of the phase under way, the bytes it waits for (None before any are expected), and the copies."""
+    """A barrier: the parity of the phase under way, the bytes it waits for (None before any are expected),
+    and the copies."""
 
     phase: int = 0
     expected: int | None = None
@@ -191,12 +192,16 @@ def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLoc
     barrier.copies.append((tile, values))
 
 
-def _block(machine: Machine, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal) -> tuple[Array, Array]:
+def _block(
+    machine: Machine, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal
+) -> tuple[Array, Array]:
     """The addresses of a tile's elements in the tensor of a map, and which of them lie in it."""
     tensor, shape = machine[op.desc], op.tile.tile_shape
     begin = int(machine[op.indices[-1]]) * tensor.pitches[-1]
     if begin % _UNIT:
-        raise InterpretError(f"a box begins at byte {begin} of its rows, which is no multiple of {_UNIT}", op.loc)
+        raise InterpretError(
+            f"a box begins at byte {begin} of its rows, which is no multiple of {_UNIT}", op.loc
+        )
     inside = np.ones(shape, bool)
     addresses = np.full(shape, tensor.base, np.int64)
     thin = len(op.indices) - len(shape)

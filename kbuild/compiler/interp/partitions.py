@@ -1,5 +1,5 @@
-"""Programs whose warps do different things at once: the producer runs in a Python thread of its own, and the two take turns, each
-going on until it has to wait for the other."""
+"""Programs whose warps do different things at once: the producer runs in a Python thread of its own, and the
+two take turns, each going on until it has to wait for the other."""
 
 from __future__ import annotations
 

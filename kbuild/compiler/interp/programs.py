@@ -1,8 +1,9 @@
 """The programs of a grid: one after the other, or in turns where they wait for each other.
 
-A program whose loop finds nothing new in memory hands its turn on, first to programs that have not begun, then to those that
-wait.  It keeps the Python thread in which it ran, for its place in the kernel is on that thread's stack; only one thread runs at
-any time, and a grid whose programs do not wait needs none but the caller's.
+A program whose loop finds nothing new in memory hands its turn on, first to programs that have not begun,
+then to those that wait.  It keeps the Python thread in which it ran, for its place in the kernel is on that
+thread's stack; only one thread runs at any time, and a grid whose programs do not wait needs none but the
+caller's.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ class DeadlockError(InterpretError):
     """No program of a grid can go on."""
 
     def __init__(self, message: str, loc: Loc | None, arrays: Sequence[str]) -> None:
-        hint = f"do locks, flags and counters begin as zeros? These are looked at: {', '.join(arrays)}" if arrays else ""
+        hint = (
+            f"do locks, flags and counters begin as zeros? These are looked at: {', '.join(arrays)}"
+            if arrays
+            else ""
+        )
         super().__init__(message, loc, hint)
         self.arrays = tuple(arrays)
         """The arrays that the programs look at."""
@@ -58,10 +63,13 @@ class Spin:
         programs.memory.begin_watching()
 
     def round(self, before: Sequence[Any], after: Sequence[Any]) -> None:
-        """A round is over: others have a turn where it changed nothing.  Raises InterpretError where none can go on."""
+        """A round is over: others have a turn where it changed nothing.  Raises InterpretError where none can
+        go on."""
         memory = self.programs.memory
         self.rounds += 1
-        is_stuck = self.is_plain and memory.changes == memory.changes_before and all(map(_is_same, before, after))
+        is_stuck = (
+            self.is_plain and memory.changes == memory.changes_before and all(map(_is_same, before, after))
+        )
         if is_stuck or self.rounds % _PATIENCE == 0:
             self.programs.give_way(self.op.loc, is_stuck)
         memory.begin_round()
@@ -70,7 +78,11 @@ class Spin:
 def spin_of(programs: Programs | None, op: While, functions: dict[str, Func]) -> Spin | None:
     """What watches a loop; None for one that does not look at memory, or whose program is alone."""
     body = list(_reached(op, functions, set()))
-    return Spin(programs, op, body) if programs is not None and any(isinstance(inner, _LOOKS) for inner in body) else None
+    return (
+        Spin(programs, op, body)
+        if programs is not None and any(isinstance(inner, _LOOKS) for inner in body)
+        else None
+    )
 
 
 def _reached(op: Op | Func, functions: dict[str, Func], seen: set[str]) -> Iterator[Op]:
@@ -93,17 +105,22 @@ def _is_same(before: Any, after: Any) -> bool:
 class _Waiting:
     """A program that has handed its turn on."""
 
-    def __init__(self, program: tuple[int, Index], loop: Loc | None, memory: GlobalMemory, is_stuck: bool) -> None:
+    def __init__(
+        self, program: tuple[int, Index], loop: Loc | None, memory: GlobalMemory, is_stuck: bool
+    ) -> None:
         (self.number, self.index), self.loop, self.seen = program, loop, memory.seen
         self.stuck_at = memory.changes if is_stuck else -1
-        """How often memory had been changed when the program could not go on until it is again; -1 if it might."""
+        """How often memory had been changed when the program could not go on until it is again; -1 if it
+        might."""
         self.go = threading.Semaphore(0)
 
 
 class Programs:
     """The programs of a grid, `indices`, each of which `work` runs to its end."""
 
-    def __init__(self, indices: Iterable[Index], work: Callable[[Programs, Index], None], memory: GlobalMemory) -> None:
+    def __init__(
+        self, indices: Iterable[Index], work: Callable[[Programs, Index], None], memory: GlobalMemory
+    ) -> None:
         self.memory = memory
         self._todo, self._work = deque(enumerate(indices)), work
         self._current: tuple[int, Index] = (0, (0, 0, 0))
@@ -113,7 +130,8 @@ class Programs:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """All programs.  Raises what one of them raises, and InterpretError where all that are left wait for ever."""
+        """All programs.  Raises what one of them raises, and InterpretError where all that are left wait for
+        ever."""
         try:
             self._begin()
             if self._hand_on():
@@ -184,9 +202,13 @@ class Programs:
 
     def _deadlock(self) -> DeadlockError:
         shown = list(self._waiting)[:_SHOWN]
-        lines = [f"program {one.index}{'' if one.loop is None else f' in the loop at {one.loop}'}: {self.memory.told(one.seen)}"
-                 for one in shown]  # fmt: skip
+        lines = [
+            f"program {one.index}{'' if one.loop is None else f' in the loop at {one.loop}'}: {self.memory.told(one.seen)}"
+            for one in shown
+        ]
         more = [f"and {len(self._waiting) - _SHOWN} programs more"] if len(self._waiting) > _SHOWN else []
-        message = "\n".join(["no program can go on: these wait for what nobody writes any more", *lines, *more])
+        message = "\n".join(
+            ["no program can go on: these wait for what nobody writes any more", *lines, *more]
+        )
         arrays = dict.fromkeys(self.memory.array_of(one.seen) for one in self._waiting if one.seen)
         return DeadlockError(message, shown[0].loop, list(arrays))

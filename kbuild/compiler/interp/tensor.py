@@ -12,7 +12,16 @@ import numpy as np
 from kbuild.compiler.interp.formats import Array, decode, encode, poison, round_to, value_dtype
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.ir.core import Block, Value
-from kbuild.compiler.ir.types import DescriptorType, FloatType, PointerType, TensorType, Type, bit_width, element_of, shape_of
+from kbuild.compiler.ir.types import (
+    DescriptorType,
+    FloatType,
+    PointerType,
+    TensorType,
+    Type,
+    bit_width,
+    element_of,
+    shape_of,
+)
 from kbuild.compiler.ops.tensor import (
     Advance,
     Assert,
@@ -167,7 +176,9 @@ class BlockPointer:
 
 @means(MakeTensorPtr)
 def make_tensor_ptr(machine: Machine, op: MakeTensorPtr) -> BlockPointer:
-    shape, strides, offsets = (tuple(int(machine[v]) for v in values) for values in (op.shape, op.strides, op.offsets))
+    shape, strides, offsets = (
+        tuple(int(machine[v]) for v in values) for values in (op.shape, op.strides, op.offsets)
+    )
     assert isinstance(op.type, PointerType) and isinstance(op.type.pointee, TensorType)
     return BlockPointer(int(machine[op.base]), shape, strides, offsets, op.type.pointee)
 
@@ -186,10 +197,14 @@ def make_tensor_descriptor(machine: Machine, op: MakeTensorDescriptor) -> BlockP
     base, block = int(machine[op.base]), op.type.block
     shape, strides = (tuple(int(machine[v]) for v in values) for values in (op.shape, op.strides))
     size = max(bit_width(block), 8) // 8
-    pitches = {f"stride {axis} is {stride} elements": stride * size for axis, stride in enumerate(strides[:-1])}
+    pitches = {
+        f"stride {axis} is {stride} elements": stride * size for axis, stride in enumerate(strides[:-1])
+    }
     for text, number in {f"the base is address {base:#x}": base, **pitches}.items():
         if number % DESCRIPTOR_ALIGNMENT:
-            raise InterpretError(f"a tensor descriptor's base and strides are divisible by 16 bytes, {text}", op.loc)
+            raise InterpretError(
+                f"a tensor descriptor's base and strides are divisible by 16 bytes, {text}", op.loc
+            )
     return BlockPointer(base, shape, strides, (0,) * block.rank, block, op.padding)
 
 
@@ -198,7 +213,9 @@ def descriptor_load(machine: Machine, op: DescriptorLoad) -> Array:
     block = _block_at(machine, op.desc, op.indices)
     type_ = op.results[0].type
     filling = np.full(shape_of(type_), np.nan if block.padding == "nan" else 0, value_dtype(type_))
-    return masked_load(machine, block.addresses(), block.inside(range(block.tile.rank)), filling, type_, op.loc)
+    return masked_load(
+        machine, block.addresses(), block.inside(range(block.tile.rank)), filling, type_, op.loc
+    )
 
 
 @means(DescriptorStore)
@@ -212,7 +229,9 @@ def descriptor_store(machine: Machine, op: DescriptorStore) -> None:
 def descriptor_reduce(machine: Machine, op: DescriptorReduce) -> None:
     block = _block_at(machine, op.desc, op.indices)
     inside = block.inside(range(block.tile.rank))
-    combine_at(machine, block.addresses()[inside], np.asarray(machine[op.src])[inside], op.kind, op.src.type, op.loc)
+    combine_at(
+        machine, block.addresses()[inside], np.asarray(machine[op.src])[inside], op.kind, op.src.type, op.loc
+    )
 
 
 @means(DescriptorGather)
@@ -257,7 +276,9 @@ def load(machine: Machine, op: Load) -> Array:
     return masked_load(machine, pointer, mask, other, type_, op.loc)
 
 
-def masked_load(machine: Machine, addresses: Array, mask: Array | None, other: Array | None, type_: Type, loc: Any) -> Array:
+def masked_load(
+    machine: Machine, addresses: Array, mask: Array | None, other: Array | None, type_: Type, loc: Any
+) -> Array:
     """What lies at addresses; `other`, or else what shows, where the mask is false."""
     if mask is None:
         return machine.memory.load(addresses, type_, loc)
@@ -283,11 +304,18 @@ def _combined(kind: str, old: Array, value: Array) -> Array:
     if kind in ("umax", "umin"):
         unsigned = f"u{np.asarray(old).dtype.itemsize}"
         function = np.maximum if kind == "umax" else np.minimum
-        return function(np.asarray(old).view(unsigned), np.asarray(value).view(unsigned)).view(np.asarray(old).dtype)
+        return function(np.asarray(old).view(unsigned), np.asarray(value).view(unsigned)).view(
+            np.asarray(old).dtype
+        )
     functions = {
-        "add": np.add, "fadd": np.add, **dict.fromkeys(("max", "fmax"), np.fmax), **dict.fromkeys(("min", "fmin"), np.fmin),
-        "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    }  # fmt: skip
+        "add": np.add,
+        "fadd": np.add,
+        **dict.fromkeys(("max", "fmax"), np.fmax),
+        **dict.fromkeys(("min", "fmin"), np.fmin),
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }
     return value if kind == "xchg" else functions[kind](old, value)
 
 
@@ -336,15 +364,21 @@ def dot(machine: Machine, op: Dot) -> Array:
 
 
 def matrix_product(a: Array, b: Array, c: Array, type_: Type) -> Array:
-    """a·b + c.  Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands are not cut to
-    tf32."""
+    """a·b + c.  Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands
+    are not cut to tf32."""
     wide = np.float64 if isinstance(element_of(type_), FloatType) else np.int64
     product = np.matmul(a.astype(wide), b.astype(wide))
     total = product + c.astype(product.dtype)
-    return round_to(total, type_) if isinstance(element_of(type_), FloatType) else total.astype(value_dtype(type_))
+    return (
+        round_to(total, type_)
+        if isinstance(element_of(type_), FloatType)
+        else total.astype(value_dtype(type_))
+    )
 
 
-def _combine(machine: Machine, block: Block, left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, ...]:
+def _combine(
+    machine: Machine, block: Block, left: Sequence[Array], right: Sequence[Array]
+) -> tuple[Array, ...]:
     return machine.run(block, (*left, *right))
 
 

@@ -15,8 +15,8 @@ AnyOp = TypeVar("AnyOp", bound=Op)
 class Builder:
     """Inserts operations at one point, in order.
 
-    `Builder(block)` appends; `Builder.before(op)` and `Builder.after(op)` insert next to an operation and take its
-    location.
+    `Builder(block)` appends; `Builder.before(op)` and `Builder.after(op)` insert next to an operation and
+    take its location.
     """
 
     def __init__(self, block: Block, before: Op | None = None, loc: Loc | None = None) -> None:
@@ -33,7 +33,8 @@ class Builder:
         return cls(op.parent_block, op.next, op.loc)
 
     def add(self, op: AnyOp, hint: str = "") -> AnyOp:
-        """Insert an operation, giving it the builder's location unless it has its own, and name its first result."""
+        """Insert an operation, giving it the builder's location unless it has its own, and name its first
+        result."""
         if op.loc is None:
             op.loc = self.loc
         if hint and op.results and not op.results[0].hint:

@@ -17,10 +17,14 @@ def commutes(block: Block) -> bool:
 
 
 def _expressions(block: Block, arguments: Sequence[Value], numbers: dict[Hashable, int]) -> list[int]:
-    """The results as numbers, equal for equal expressions of `arguments`; commuting operations take theirs in any order."""
+    """The results as numbers, equal for equal expressions of `arguments`; commuting operations take theirs in
+    any order."""
     known = {argument: numbers.setdefault(index, len(numbers)) for index, argument in enumerate(arguments)}
     for op in block:
-        operands = [known[value] if value in known else numbers.setdefault(value, len(numbers)) for value in op.operands]
+        operands = [
+            known[value] if value in known else numbers.setdefault(value, len(numbers))
+            for value in op.operands
+        ]
         if op is block.last:
             return operands
         if op.has(Trait.COMMUTES):

@@ -8,9 +8,10 @@ An operation is a class whose annotated fields are its operands, attributes and 
         def infer(self):                 # the types of its results
             return [insert_axis(self.src.type, self.axis)]
 
-The base class registers it and gives it construction, printing, parsing, cloning and matching.  An operation whose
-result types do not follow from its operands declares `type: Type` or `types: tuple[Type, ...]` as a field.
-A region is one `Block` field.  Control flow is structured: there are no successors and no dominance to compute.
+The base class registers it and gives it construction, printing, parsing, cloning and matching.  An operation
+whose result types do not follow from its operands declares `type: Type` or `types: tuple[Type, ...]` as a
+field. A region is one `Block` field.  Control flow is structured: there are no successors and no dominance to
+compute.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Trait(enum.Flag):
 
     NONE = 0
     PURE = enum.auto()
-    """No effect, result depends on operands and attributes alone: may be removed, merged, and moved to where less runs it."""
+    """No effect, result depends on operands and attributes alone: may be removed, merged, and moved to where
+    less runs it."""
     SPECULATABLE = enum.auto()
-    """Asks nothing of its operands: gives some number, and does no harm, whatever they are.  May run where the program would not
-    have run it, of operands that the program never gave it."""
+    """Asks nothing of its operands: gives some number, and does no harm, whatever they are.  May run where
+    the program would not have run it, of operands that the program never gave it."""
     ELEMENTWISE = enum.auto()
     """Acts on each element alone; operands and results share shape and layout."""
     COMMUTES = enum.auto()
@@ -52,8 +54,8 @@ class Trait(enum.Flag):
 
 
 PURE = Trait.PURE | Trait.SPECULATABLE
-"""What operations are for which nothing stands against it.  Their lowering defines all of their results, also where C and LLVM
-do not: quotients by zero, shifts beyond the width, conversions beyond the range."""
+"""What operations are for which nothing stands against it.  Their lowering defines all of their results, also
+where C and LLVM do not: quotients by zero, shifts beyond the width, conversions beyond the range."""
 
 
 class Value:
@@ -237,7 +239,9 @@ class Op:
     def __init_subclass__(cls, name: str = "", traits: Trait = Trait.NONE) -> None:
         annotations: dict[str, str] = {}
         for base in reversed(cls.__mro__):
-            annotations.update({k: v for k, v in vars(base).get("__annotations__", {}).items() if "ClassVar" not in v})
+            annotations.update(
+                {k: v for k, v in vars(base).get("__annotations__", {}).items() if "ClassVar" not in v}
+            )
         cls.op_name, cls.traits, cls._trait_bits = name, traits, traits.value
         cls.is_terminator, cls.is_elementwise = Trait.TERMINATOR in traits, Trait.ELEMENTWISE in traits
         cls.has_rules = cls.verify is not Op.verify
@@ -245,9 +249,13 @@ class Op:
         cls.operand_fields = {k: _OPERAND_KINDS[v] for k, v in annotations.items() if v in _OPERAND_KINDS}
         cls.region_fields = tuple(k for k, v in annotations.items() if v == "Block")
         cls.attribute_fields = tuple(
-            k for k in annotations if k not in cls.operand_fields and k not in cls.region_fields and k not in ("type", "types")
+            k
+            for k in annotations
+            if k not in cls.operand_fields and k not in cls.region_fields and k not in ("type", "types")
         )
-        cls.defaults = {k: getattr(cls, k) for k in annotations if hasattr(cls, k) and not _is_descriptor(getattr(cls, k))}
+        cls.defaults = {
+            k: getattr(cls, k) for k in annotations if hasattr(cls, k) and not _is_descriptor(getattr(cls, k))
+        }
         cls.defaults.update({k: None for k, kind in cls.operand_fields.items() if kind == "optional"})
         cls.__match_args__ = cls.fields
         for position, (field, kind) in enumerate(cls.operand_fields.items()):
@@ -267,7 +275,9 @@ class Op:
             given = {**self.defaults, **given}
             missing = [field for field in self.fields if field not in given]
             if missing or len(given) > len(self.fields):
-                raise TypeError(f"{self.op_name}: fields {self.fields}, missing {missing}, given {list(given)}")
+                raise TypeError(
+                    f"{self.op_name}: fields {self.fields}, missing {missing}, given {list(given)}"
+                )
             self._create(given)
 
     def _create(self, given: dict[str, Any]) -> None:
@@ -327,7 +337,8 @@ class Op:
         return (self._trait_bits & trait._value_) != 0
 
     def is_speculatable(self) -> bool:
-        """Whether the operation, and all that its regions hold, may run where the program would not have run it."""
+        """Whether the operation, and all that its regions hold, may run where the program would not have run
+        it."""
         inside = (op for region in self.regions for op in region.walk() if not op.has(Trait.TERMINATOR))
         return self.has(Trait.SPECULATABLE) and all(op.is_speculatable() for op in inside)
 
@@ -390,7 +401,9 @@ class Op:
         """Remove the operation and everything inside it; its results must be unused."""
         for result in self.results:
             if result.users:
-                raise InternalError(f"erasing {self.op_name} while {next(iter(result.users)).op_name} uses it", self.loc)
+                raise InternalError(
+                    f"erasing {self.op_name} while {next(iter(result.users)).op_name} uses it", self.loc
+                )
         for region in self.regions:
             for inner in reversed(list(region)):
                 inner.erase()
@@ -400,13 +413,20 @@ class Op:
 
     def replace_by(self, values: Sequence[Value] | Value | Op) -> None:
         """Make users of the results use other values, and erase the operation."""
-        new = values.results if isinstance(values, Op) else [values] if isinstance(values, Value) else list(values)
+        new = (
+            values.results
+            if isinstance(values, Op)
+            else [values]
+            if isinstance(values, Value)
+            else list(values)
+        )
         for result, value in zip(self.results, new, strict=True):
             result.replace_by(value)
         self.erase()
 
     def clone(self: _SelfOp, mapping: dict[Value, Value] | None = None) -> _SelfOp:
-        """A copy in no block, operands replaced by `mapping`, which gains the copies of results and block arguments."""
+        """A copy in no block, operands replaced by `mapping`, which gains the copies of results and block
+        arguments."""
         mapping = {} if mapping is None else mapping
         copy = object.__new__(type(self))
         given: dict[str, Any] = dict(self.attributes)
@@ -441,7 +461,9 @@ def _is_descriptor(value: Any) -> bool:
 
 
 def _clone_block(block: Block, mapping: dict[Value, Value]) -> Block:
-    copy = Block([argument.type for argument in block.arguments], [argument.hint for argument in block.arguments])
+    copy = Block(
+        [argument.type for argument in block.arguments], [argument.hint for argument in block.arguments]
+    )
     mapping.update(zip(block.arguments, copy.arguments))
     for op in block:
         copy.append(op.clone(mapping))
@@ -456,7 +478,8 @@ class Func(Op, name="tt.func"):
     attrs: dict[str, Any]
     """Facts of the whole function: `num_warps`, `num_stages`, after allocation `shared` (bytes)."""
     argument_hints: tuple[dict[str, Any], ...] = ()
-    """Per argument what the caller promises: `divisibility`, of a pointer in bytes, of an integer as a factor."""
+    """Per argument what the caller promises: `divisibility`, of a pointer in bytes, of an integer as a
+    factor."""
 
     @property
     def arguments(self) -> list[Value]:

@@ -12,7 +12,8 @@ from kbuild.errors import CompileError, InternalError, KbuildError, Loc
 
 
 def read_module(text: str, file: str) -> Module:
-    """The module of a text that anyone may have written.  Raises `CompileError` where it keeps not all rules of the IR."""
+    """The module of a text that anyone may have written.  Raises `CompileError` where it keeps not all rules
+    of the IR."""
     with blamed_on(file):
         module = parse_module(text, file, with_places=True)
         for function in module.functions.values():
@@ -22,7 +23,8 @@ def read_module(text: str, file: str) -> Module:
 
 @contextmanager
 def blamed_on(file: str) -> Iterator[None]:
-    """Within it a pass may rely on more than `verify` checks: where one breaks, the text is not what a compiler would write."""
+    """Within it a pass may rely on more than `verify` checks: where one breaks, the text is not what a
+    compiler would write."""
     try:
         yield
     except KbuildError as error:

@@ -159,7 +159,9 @@ class _Parser:
             text = self.advance()
             return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
         if self.kind == "word" and self.token in ("true", "false", "none", "inf", "nan"):
-            return {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}[self.advance()]
+            return {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}[
+                self.advance()
+            ]
         if self.accept("["):
             items: list[Any] = []
             while not self.accept("]"):
@@ -267,7 +269,9 @@ class _Parser:
     def check_types(self, op: Op, names: list[str], types: list[Type], place: tuple[int, int]) -> None:
         """Fail at `place` unless the types given are those that follow from the operands."""
         try:
-            expected = types if "types" in op.fields else types[:1] if "type" in op.fields else list(op.infer())
+            expected = (
+                types if "types" in op.fields else types[:1] if "type" in op.fields else list(op.infer())
+            )
         except (AssertionError, InternalError) as error:
             self.fail(f"{op.op_name}: {error}", place)
         if "type" in op.fields and not types:

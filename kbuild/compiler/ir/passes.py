@@ -1,12 +1,14 @@
 """Passes and the pipelines made of them.
 
-A pass is a function of a module and a target, registered under its file's name; options are keyword arguments:
+A pass is a function of a module and a target, registered under its file's name; options are keyword
+arguments:
 
     @tensor_pass
     def loop_unroll(module, target): …
 
-A pipeline is a tuple of pass texts (`"pipeline{stages=3}"`), kept as data with the target.  `run_pipeline` runs, verifies,
-dumps `NN_name.ttir` or `.ttgir`, times, and on a failure of kbuild itself says how to repeat it.
+A pipeline is a tuple of pass texts (`"pipeline{stages=3}"`), kept as data with the target.  `run_pipeline`
+runs, verifies, dumps `NN_name.ttir` or `.ttgir`, times, and on a failure of kbuild itself says how to repeat
+it.
 """
 
 from __future__ import annotations
@@ -66,7 +68,11 @@ def parse_pass(text: str) -> tuple[Pass, dict[str, Any]]:
     for item in (match[2] or "").split(","):
         if item.strip():
             key, _, value = (part.strip() for part in item.partition("="))
-            options[key] = int(value) if re.fullmatch(r"-?\d+", value) else {"true": True, "false": False}.get(value, value)
+            options[key] = (
+                int(value)
+                if re.fullmatch(r"-?\d+", value)
+                else {"true": True, "false": False}.get(value, value)
+            )
     return _PASSES[name], options
 
 
@@ -90,8 +96,8 @@ class PassLog:
 def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLog | None = None) -> None:
     """Run passes in order, verifying after each.
 
-    Raises `KbuildError` for the user's mistakes as they are; anything else becomes an `InternalError` that names the
-    pass and the command that repeats it.
+    Raises `KbuildError` for the user's mistakes as they are; anything else becomes an `InternalError` that
+    names the pass and the command that repeats it.
     """
     log = log or PassLog()
     for text in passes:

@@ -5,9 +5,9 @@
       …
     }
 
-Required operands come first, in order; optional ones and lists carry their field's name, except that an operation
-whose only operands are one list prints it bare (`scf.yield %a, %b`).  Attributes equal to their default are left out.
-Layouts print once, as aliases at the top.
+Required operands come first, in order; optional ones and lists carry their field's name, except that an
+operation whose only operands are one list prints it bare (`scf.yield %a, %b`).  Attributes equal to their
+default are left out. Layouts print once, as aliases at the top.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class _Printer:
             promised = f" {self.attribute(hints)}" if hints else ""
             arguments.append(f"{self.name(argument)}: {self.type(argument.type)}{promised}")
         attributes = f" attributes {self.attribute(func.attrs)}" if func.attrs else ""
-        self.lines.append(f"tt.func @{func.name}({', '.join(arguments)}){attributes} {{{self.location(func.loc)}")
+        self.lines.append(
+            f"tt.func @{func.name}({', '.join(arguments)}){attributes} {{{self.location(func.loc)}"
+        )
         for op in func.body:
             self.op(op, "  ")
         self.lines.append("}\n")
@@ -69,13 +71,17 @@ class _Printer:
         if operands:
             line += " " + operands
         attributes = {
-            name: value for name, value in op.attributes.items() if name not in op.defaults or op.defaults[name] != value
+            name: value
+            for name, value in op.attributes.items()
+            if name not in op.defaults or op.defaults[name] != value
         }
         if attributes:
             line += " " + self.attribute(attributes)
         for field in op.region_fields:
             block: Block = getattr(op, field)
-            arguments = ", ".join(f"{self.name(argument)}: {self.type(argument.type)}" for argument in block.arguments)
+            arguments = ", ".join(
+                f"{self.name(argument)}: {self.type(argument.type)}" for argument in block.arguments
+            )
             self.lines.append(f"{line} {field}({arguments}) {{")
             for inner in block:
                 self.op(inner, indent + "  ")
@@ -112,7 +118,11 @@ class _Printer:
         return "%" + known
 
     def type(self, type_: Type) -> str:
-        if isinstance(type_, TensorType | MemDescType) and type_.layout is not None and type_.layout not in self.by_layout:
+        if (
+            isinstance(type_, TensorType | MemDescType)
+            and type_.layout is not None
+            and type_.layout not in self.by_layout
+        ):
             text = describe(type_.layout)
             if text not in self.aliases:
                 family = "shared" if type_.layout.is_shared else text.split("{")[0]
@@ -145,5 +155,7 @@ class _Printer:
     def location(self, loc: Loc | None) -> str:
         if not self.locations or loc is None:
             return ""
-        frames = [f"{self.attribute(frame.file)}:{frame.line}:{frame.column}" for frame in reversed(loc.frames())]
+        frames = [
+            f"{self.attribute(frame.file)}:{frame.line}:{frame.column}" for frame in reversed(loc.frames())
+        ]
         return f" loc({' at '.join(frames)})"

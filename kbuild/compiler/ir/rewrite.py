@@ -9,9 +9,10 @@
             case Trans(inner, order):
                 return Trans(inner, tuple(order[i] for i in op.order))
 
-A rule returns what replaces the operation: a value, an operation not yet in a block (its operands may be such, too), a
-list of them, the operation itself when the rule changed it in place, or None for "does not apply".  The driver inserts,
-replaces, erases what nothing uses any more, and looks again at whatever that touched until nothing applies.
+A rule returns what replaces the operation: a value, an operation not yet in a block (its operands may be
+such, too), a list of them, the operation itself when the rule changed it in place, or None for "does not
+apply".  The driver inserts, replaces, erases what nothing uses any more, and looks again at whatever that
+touched until nothing applies.
 """
 
 from __future__ import annotations
@@ -80,7 +81,11 @@ class Rewrites:
 
 def is_dead(op: Op) -> bool:
     """Whether nothing uses the results of an operation and it has no effect."""
-    return not any(result.users for result in op.results) and not op.has(Trait.TERMINATOR) and not has_effects(op)
+    return (
+        not any(result.users for result in op.results)
+        and not op.has(Trait.TERMINATOR)
+        and not has_effects(op)
+    )
 
 
 def has_effects(op: Op) -> bool:
@@ -109,7 +114,8 @@ def _replace(op: Op, replacement: Replacement) -> list[Op]:
 
 
 def insert_tree(op: Op, before: Op, inserted: list[Op] | None = None) -> None:
-    """Insert an operation that is in no block, and first those of its operands that are in none, before another."""
+    """Insert an operation that is in no block, and first those of its operands that are in none, before
+    another."""
     if op.parent is not None:
         return
     for operand in op.operands:

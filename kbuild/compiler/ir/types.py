@@ -51,7 +51,9 @@ F16 = FloatType("f16", 16, 5, 10)
 BF16 = FloatType("bf16", 16, 8, 7)
 F32 = FloatType("f32", 32, 8, 23)
 F64 = FloatType("f64", 64, 11, 52)
-SCALARS: dict[str, Type] = {str(type_): type_ for type_ in (I1, I8, I16, I32, I64, F8E4M3FN, F8E5M2, F16, BF16, F32, F64)}
+SCALARS: dict[str, Type] = {
+    str(type_): type_ for type_ in (I1, I8, I16, I32, I64, F8E4M3FN, F8E5M2, F16, BF16, F32, F64)
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class PointerType(Type):
 
 @dataclass(frozen=True)
 class TensorType(Type):
-    """A tensor whose dimensions are powers of two; `layout` says which register of which thread holds what (ttgir)."""
+    """A tensor whose dimensions are powers of two; `layout` says which register of which thread holds what
+    (ttgir)."""
 
     shape: tuple[int, ...]
     element: Type
@@ -109,15 +112,16 @@ class DescriptorType(Type):
 
 @dataclass(frozen=True)
 class MemDescType(Type):
-    """A tile of shared memory.  Where `layout` has one dimension less than `shape`, dimension 0 counts buffers."""
+    """A tile of shared memory.  Where `layout` has one dimension less than `shape`, dimension 0 counts
+    buffers."""
 
     shape: tuple[int, ...]
     element: Type
     layout: LinearLayout
     """Map from the offset in elements (input `offset`) to coordinates of one buffer.
 
-    Of a subslice, the layout is that of the whole buffer, and the layout's shape is the buffer's: a swizzle mixes the
-    slices.  Coordinates count from the slice's start, whose offset is XORed to theirs.
+    Of a subslice, the layout is that of the whole buffer, and the layout's shape is the buffer's: a swizzle
+    mixes the slices.  Coordinates count from the slice's start, whose offset is XORed to theirs.
     """
 
     @property

@@ -9,8 +9,9 @@ from kbuild.errors import InternalError
 
 
 def verify(func: Func) -> None:
-    """Raise `InternalError` at the first operation that breaks a rule: definitions before uses, uses recorded on both
-    sides, terminators last, elementwise operations over one shape and layout, and each operation's own rules."""
+    """Raise `InternalError` at the first operation that breaks a rule: definitions before uses, uses recorded
+    on both sides, terminators last, elementwise operations over one shape and layout, and each operation's
+    own rules."""
     _verify_block(func.body, set())
 
 

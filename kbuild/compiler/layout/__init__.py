@@ -1,4 +1,5 @@
-"""Where tensor elements live: linear layouts, the named ones, and what it takes to change from one to another."""
+"""Where tensor elements live: linear layouts, the named ones, and what it takes to change from one to
+another."""
 
 from kbuild.compiler.layout.convert import (
     Affine,

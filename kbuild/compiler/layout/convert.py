@@ -1,9 +1,10 @@
 """What it takes to change a tensor from one register layout to another.
 
-`source.solve(destination)` says where each destination place finds its element.  When that is the same thread, values
-are renamed; when it is the same warp, lanes exchange them by shuffles; otherwise, or where that takes too many shuffles, they
-pass through shared memory, in a scratch layout made for the two: elements that both sides hold together form the vectors of the
-accesses, and what the lanes of one access hold goes to different banks, for the stores and for the loads alike.
+`source.solve(destination)` says where each destination place finds its element.  When that is the same
+thread, values are renamed; when it is the same warp, lanes exchange them by shuffles; otherwise, or where
+that takes too many shuffles, they pass through shared memory, in a scratch layout made for the two: elements
+that both sides hold together form the vectors of the accesses, and what the lanes of one access hold goes to
+different banks, for the stores and for the loads alike.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from kbuild.errors import InternalError
 
 Kind = Literal["same", "registers", "shuffle", "warp", "shared"]
 _MOST_SHUFFLED_BITS = 2
-"""Bits that may change between register and lane numbers by shuffles, for many registers: each doubles the selects."""
+"""Bits that may change between register and lane numbers by shuffles, for many registers: each doubles the
+selects."""
 _MANY_REGISTERS = 32
 _MOST_SHUFFLE_INSTRUCTIONS = 1024
 """Shuffles and selects of one conversion, whatever its bits: memory takes a fraction of more."""
@@ -37,8 +39,8 @@ _WARP_SCRATCH_BYTES = 4096
 
 @lru_cache(maxsize=4096)
 def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
-    """The cheapest kind of conversion: nothing, renamed registers, exchange within warps by shuffles or ("warp") through memory
-    of each warp's own, or memory that all share."""
+    """The cheapest kind of conversion: nothing, renamed registers, exchange within warps by shuffles or
+    ("warp") through memory of each warp's own, or memory that all share."""
     if source == destination:
         return "same"
     conversion = source.solve(destination)
@@ -60,7 +62,8 @@ def warps_are_apart(layout: LinearLayout) -> bool:
 
 
 def register_moves(source: LinearLayout, destination: LinearLayout) -> list[int]:
-    """For each destination register, the source register of the same thread with its element ("same", "registers")."""
+    """For each destination register, the source register of the same thread with its element ("same",
+    "registers")."""
     if classify(source, destination) not in ("same", "registers"):
         raise InternalError("this conversion moves elements between threads")
     return list(all_sums(source.solve(destination).part("register", "register")))
@@ -79,11 +82,17 @@ class Affine(NamedTuple):
 
     def __call__(self, lane: int, warp: int = 0, block: int = 0) -> int:
         """The value for one thread."""
-        return self.constant ^ f2.apply(self.lane, lane) ^ f2.apply(self.warp, warp) ^ f2.apply(self.block, block)
+        return (
+            self.constant
+            ^ f2.apply(self.lane, lane)
+            ^ f2.apply(self.warp, warp)
+            ^ f2.apply(self.block, block)
+        )
 
 
 class ShuffleRound(NamedTuple):
-    """One exchange: every lane offers a register, and reads the offer of some lane into a destination register."""
+    """One exchange: every lane offers a register, and reads the offer of some lane into a destination
+    register."""
 
     offer: Affine
     """The source register that a lane offers, as a function of the offering lane."""
@@ -100,8 +109,8 @@ class ShuffleRound(NamedTuple):
 class ShufflePlan(NamedTuple):
     """Exchanges within warps that carry out a conversion.
 
-    Registers travel in aligned groups of `vector`; the rounds name the first register of a group.  Destination
-    registers that no round fills are copies; see `LinearLayout.representatives`.
+    Registers travel in aligned groups of `vector`; the rounds name the first register of a group.
+    Destination registers that no round fills are copies; see `LinearLayout.representatives`.
     """
 
     vector: int
@@ -123,11 +132,12 @@ class _Step(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def shuffle_plan(source: LinearLayout, destination: LinearLayout, vector_limit: int = 1) -> ShufflePlan:
-    """The rounds of the "shuffle" kind; up to `vector_limit` neighbouring registers travel as one value if they can.
+    """The rounds of the "shuffle" kind; up to `vector_limit` neighbouring registers travel as one value if
+    they can.
 
-    In one round the lanes may fill *different* destination registers.  They are chosen so that each lane is read by
-    one lane only (it can offer one register at a time), and so that lanes read themselves as often as possible: a bit
-    that moves from the register to the lane number then costs half a round per register.
+    In one round the lanes may fill *different* destination registers.  They are chosen so that each lane is
+    read by one lane only (it can offer one register at a time), and so that lanes read themselves as often as
+    possible: a bit that moves from the register to the lane number then costs half a round per register.
     """
     own, reads, vector_bits = _shuffle_reads(source, destination, vector_limit)
     rounds = (each for start in _step_sums(own) for each in reads.rounds(start))
@@ -135,15 +145,18 @@ def shuffle_plan(source: LinearLayout, destination: LinearLayout, vector_limit: 
 
 
 def _shuffle_instructions(source: LinearLayout, destination: LinearLayout) -> int:
-    """About how many instructions the rounds take, were each register a word of its own: every round chooses what to offer,
-    shuffles, and puts the offer into each of the registers that some lane keeps it in."""
+    """About how many instructions the rounds take, were each register a word of its own: every round chooses
+    what to offer, shuffles, and puts the offer into each of the registers that some lane keeps it in."""
     own, reads, _ = _shuffle_reads(source, destination, 1)
     rounds = 1 << len(own) + len(f2.independent(reads.skip))
     return rounds * ((1 << len(f2.independent(reads.offer))) + (1 << len(f2.independent(reads.destination))))
 
 
-def _shuffle_reads(source: LinearLayout, destination: LinearLayout, vector_limit: int) -> tuple[list[_Step], _Reads, int]:
-    """The steps between the destination registers, who reads whom, and the bits of registers that travel together."""
+def _shuffle_reads(
+    source: LinearLayout, destination: LinearLayout, vector_limit: int
+) -> tuple[list[_Step], _Reads, int]:
+    """The steps between the destination registers, who reads whom, and the bits of registers that travel
+    together."""
     conversion = source.solve(destination)
     if not (conversion.keeps("warp") and conversion.keeps("block")):
         raise InternalError("this conversion moves elements between warps")
@@ -184,8 +197,8 @@ def _passing_bits(conversion: Conversion, steps: Sequence[_Step], limit: int) ->
 def _choose_reads(conversion: Conversion, steps: Sequence[_Step]) -> list[_Step]:
     """For each lane bit, the lane read, the register read there, and the destination register filled.
 
-    Any sum of `steps` may be added to what the conversion says of a lane bit.  First come bits for which that makes the
-    lane read the lane itself; the others must reach lanes that are not read yet.
+    Any sum of `steps` may be added to what the conversion says of a lane bit.  First come bits for which that
+    makes the lane read the lane itself; the others must reach lanes that are not read yet.
     """
     span = f2.Span(step.lane for step in steps)
     lanes, registers = conversion.part("lane", "lane"), conversion.part("lane", "register")
@@ -198,8 +211,13 @@ def _choose_reads(conversion: Conversion, steps: Sequence[_Step]) -> list[_Step]
     for bit in range(len(lanes)):
         if bit in reads:
             continue
-        candidates = [_add_steps(_Step(lanes[bit], registers[bit], 0), steps, choice) for choice in _none_or_one(len(steps))]
-        reads[bit] = next((candidate for candidate in candidates if candidate.lane not in read), candidates[0])
+        candidates = [
+            _add_steps(_Step(lanes[bit], registers[bit], 0), steps, choice)
+            for choice in _none_or_one(len(steps))
+        ]
+        reads[bit] = next(
+            (candidate for candidate in candidates if candidate.lane not in read), candidates[0]
+        )
         read.add(reads[bit].lane)
     return [reads[bit] for bit in range(len(lanes))]
 
@@ -225,14 +243,17 @@ def _step_sums(steps: Sequence[_Step]) -> list[_Step]:
 class _Reads:
     """Who reads whom, the same in all rounds up to constants.
 
-    A lane that is read by several lanes offers them one register each round.  Which of its readers' registers is due
-    is `skip`: a linear function of the reading lane, made of the bits whose lanes were already read by lower bits.
+    A lane that is read by several lanes offers them one register each round.  Which of its readers' registers
+    is due is `skip`: a linear function of the reading lane, made of the bits whose lanes were already read by
+    lower bits.
     """
 
     def __init__(self, conversion: Conversion, reads: Sequence[_Step]) -> None:
         self.lane = tuple(read.lane for read in reads)
         self.destination = tuple(read.destination for read in reads)
-        self.others = {dim: (conversion.part(dim, "lane"), conversion.part(dim, "register")) for dim in ("warp", "block")}
+        self.others = {
+            dim: (conversion.part(dim, "lane"), conversion.part(dim, "register")) for dim in ("warp", "block")
+        }
         registers = [read.register for read in reads]
         span = f2.Span()
         skip = []
@@ -247,7 +268,8 @@ class _Reads:
         self.offer = tuple(f2.apply(registers, span.combination(1 << bit) or 0) for bit in range(len(reads)))
 
     def rounds(self, start: _Step) -> list[ShuffleRound]:
-        """The rounds in which lane 0 fills register `start.destination`: one, unless some lane has several to offer."""
+        """The rounds in which lane 0 fills register `start.destination`: one, unless some lane has several to
+        offer."""
         lane = Affine(start.lane, self.lane, *(lanes for lanes, _ in self.others.values()))
         destination = Affine(start.destination, self.destination)
         rounds = []
@@ -270,7 +292,11 @@ class _Reads:
             return False
         targets = all_sums(lane.lane)
         wanted = all_sums(self.skip)
-        return all(target ^ lane.constant == reader for reader, (target, want) in enumerate(zip(targets, wanted)) if want == due)
+        return all(
+            target ^ lane.constant == reader
+            for reader, (target, want) in enumerate(zip(targets, wanted))
+            if want == due
+        )
 
 
 # -- through shared memory -----------------------------------------------------------------------------------------
@@ -280,7 +306,8 @@ Accesses = TypeVar("Accesses", SharedAccess, LdmatrixPlan)
 
 
 class SharedRound(NamedTuple):
-    """One trip through the scratch memory: all stores, a barrier, all loads (and a barrier before the next trip)."""
+    """One trip through the scratch memory: all stores, a barrier, all loads (and a barrier before the next
+    trip)."""
 
     stores: SharedAccess
     loads: SharedAccess
@@ -291,12 +318,13 @@ class SharedRound(NamedTuple):
 class SharedPlan(NamedTuple):
     """How a tensor changes its layout by way of shared memory.
 
-    Source registers that appear in no store are copies of others; destination registers that appear in no load are to
-    be copied from their representative (`LinearLayout.representatives`).
+    Source registers that appear in no store are copies of others; destination registers that appear in no
+    load are to be copied from their representative (`LinearLayout.representatives`).
     """
 
     layout: LinearLayout
-    """Which element each scratch offset holds; the top bits count the rounds (then blocks), which reuse the memory."""
+    """Which element each scratch offset holds; the top bits count the rounds (then blocks), which reuse the
+    memory."""
     element_bits: int
     store_vector: int
     """Elements per store."""
@@ -311,10 +339,11 @@ class SharedPlan(NamedTuple):
 def shared_plan(
     source: LinearLayout, destination: LinearLayout, element_bits: int, max_bytes: int | None = None
 ) -> SharedPlan:
-    """The cheapest plan found for the "shared" and "warp" kinds, the latter with the memory that a warp should have at most.
+    """The cheapest plan found for the "shared" and "warp" kinds, the latter with the memory that a warp
+    should have at most.
 
-    With `max_bytes` the tensor is moved in several rounds, if the two layouts have registers in common to divide it by;
-    the caller checks `bytes` for whether that was enough.
+    With `max_bytes` the tensor is moved in several rounds, if the two layouts have registers in common to
+    divide it by; the caller checks `bytes` for whether that was enough.
     """
     if source.bases_of("block") != destination.bases_of("block"):
         raise InternalError("this conversion moves elements between the blocks of a cluster")
@@ -330,14 +359,23 @@ def shared_plan(
         chosen = _with_pivots([*vectors, *f2.independent(f2.reduced_basis(more), together)], rounds)[:limit]
         candidates.append(_scratch(source, destination, element_bits, chosen, rounds))
     if within_warps:
-        widest = _with_pivots([vector for vector in destination.bases_of("register") if vector not in rounds], rounds)[:limit]
+        widest = _with_pivots(
+            [vector for vector in destination.bases_of("register") if vector not in rounds], rounds
+        )[:limit]
         candidates.append(_scratch(source, destination, element_bits, widest, rounds))
-    plans = [_plan_rounds(source, destination, element_bits, layout, len(rounds)) for layout in dict.fromkeys(candidates)]
+    plans = [
+        _plan_rounds(source, destination, element_bits, layout, len(rounds))
+        for layout in dict.fromkeys(candidates)
+    ]
     return min(plans, key=lambda plan: _plan_cost(source, destination, plan, within_warps))
 
 
 def _round_vectors(
-    source: LinearLayout, destination: LinearLayout, together: Sequence[int], element_bits: int, max_bytes: int | None
+    source: LinearLayout,
+    destination: LinearLayout,
+    together: Sequence[int],
+    element_bits: int,
+    max_bytes: int | None,
 ) -> list[int]:
     """Coordinates that select the round: held by registers on both sides, and touched by nothing else."""
     needed, size = 0, source.numel * element_bits // 8 >> source.bits("block")
@@ -353,7 +391,8 @@ def _round_vectors(
 
 
 def _with_pivots(vectors: Sequence[int], rounds: Sequence[int]) -> list[int]:
-    """Those of the vectors that can be told apart by one bit each, which no other vector and no round vector has."""
+    """Those of the vectors that can be told apart by one bit each, which no other vector and no round vector
+    has."""
     chosen: list[int] = []
     for vector in vectors:
         if _pivots([*chosen, vector, *rounds]) is not None:
@@ -376,12 +415,18 @@ def _pivots(vectors: Sequence[int]) -> list[int] | None:
 
 
 def _scratch(
-    source: LinearLayout, destination: LinearLayout, element_bits: int, vectors: Sequence[int], rounds: Sequence[int]
+    source: LinearLayout,
+    destination: LinearLayout,
+    element_bits: int,
+    vectors: Sequence[int],
+    rounds: Sequence[int],
 ) -> LinearLayout:
-    """The scratch layout whose lowest offset bits are `vectors` and whose highest select the round, then the block.
+    """The scratch layout whose lowest offset bits are `vectors` and whose highest select the round, then the
+    block.
 
-    What remains of the tensor is a space H.  It is divided into bank bits and row bits so that the lanes of one phase
-    of an access differ in no row bit alone: the rows are a complement, in H, of both sides' lanes at once.
+    What remains of the tensor is a space H.  It is divided into bank bits and row bits so that the lanes of
+    one phase of an access differ in no row bit alone: the rows are a complement, in H, of both sides' lanes
+    at once.
     """
     blocks = f2.independent(source.bases_of("block"), [*vectors, *rounds])
     pivots = _pivots([*vectors, *rounds]) or []
@@ -399,13 +444,16 @@ def _scratch(
 
 
 def _phase(layout: LinearLayout, element_bits: int, vectors: Sequence[int]) -> list[int]:
-    """What the lanes that are served together touch: their own coordinates and those of their vectors or words."""
+    """What the lanes that are served together touch: their own coordinates and those of their vectors or
+    words."""
     registers = f2.Span(layout.bases_of("register"))
     width = 0
     while width < len(vectors) and vectors[width] in registers:
         width += 1
     word = max(0, (32 // element_bits).bit_length() - 1)
-    extra_words = max(0, width - word) if element_bits <= 32 else width + (element_bits // 32).bit_length() - 1
+    extra_words = (
+        max(0, width - word) if element_bits <= 32 else width + (element_bits // 32).bit_length() - 1
+    )
     return [*vectors[: max(width, word)], *layout.bases_of("lane")[: 5 - extra_words]]
 
 
@@ -414,7 +462,11 @@ def _plan_rounds(
 ) -> SharedPlan:
     size = source.numel >> (source.bits("block") + round_bits)
     stores, loads = (shared_access(side, layout, element_bits) for side in (source, destination))
-    fitting = ldmatrix_fits(source, layout, element_bits, size) if stores.vector * element_bits < MAX_VECTOR_BITS else None
+    fitting = (
+        ldmatrix_fits(source, layout, element_bits, size)
+        if stores.vector * element_bits < MAX_VECTOR_BITS
+        else None
+    )
     matrices = fitting if fitting is not None and not fitting.conflicts and max(fitting.lane) < size else None
     rounds = tuple(
         SharedRound(
@@ -429,7 +481,9 @@ def _plan_rounds(
 
 def _in_round(access: Accesses, number: int, size: int, round_bits: int) -> Accesses:
     """The accesses of one round, with offsets inside the scratch memory."""
-    kept = [index for index, offset in enumerate(access.offsets) if offset // size % (1 << round_bits) == number]
+    kept = [
+        index for index, offset in enumerate(access.offsets) if offset // size % (1 << round_bits) == number
+    ]
     return access._replace(
         groups=tuple(access.groups[index] for index in kept),
         offsets=tuple(access.offsets[index] % size for index in kept),
@@ -440,13 +494,18 @@ def _in_round(access: Accesses, number: int, size: int, round_bits: int) -> Acce
 
 
 def _plan_cost(source: LinearLayout, destination: LinearLayout, plan: SharedPlan, by_matrices: bool) -> int:
-    """Twice the wavefronts plus the instructions of one warp; `by_matrices`: with stmatrix where it can make the stores."""
+    """Twice the wavefronts plus the instructions of one warp; `by_matrices`: with stmatrix where it can make
+    the stores."""
     cost = 0
     for layout, vector, accesses in (
         (source, plan.store_vector, sum(len(each.stores.groups) for each in plan.rounds)),
         (destination, plan.load_vector, sum(len(each.loads.groups) for each in plan.rounds)),
     ):
-        matrices = [each.matrices for each in plan.rounds if by_matrices and layout is source and each.matrices is not None]
+        matrices = [
+            each.matrices
+            for each in plan.rounds
+            if by_matrices and layout is source and each.matrices is not None
+        ]
         if matrices:
             cost += sum(len(each.groups) * (1 + 2 * each.x) for each in matrices)
             continue

@@ -1,7 +1,8 @@
 """Vectors over F2 as plain integers: bit i of the integer is component i, and addition is XOR.
 
-Everything that layouts need of linear algebra is here: spans, solving, intersections and complements.  The vectors
-are short (a tensor of a million elements has 20 components), so elimination on Python integers beats any array library.
+Everything that layouts need of linear algebra is here: spans, solving, intersections and complements.  The
+vectors are short (a tensor of a million elements has 20 components), so elimination on Python integers beats
+any array library.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Iterable, Sequence
 class Span:
     """The span of the vectors added so far, which remembers how each member is made of them.
 
-    Only vectors that enlarge the span take part in later combinations, so the answer of `combination` is unique, and
-    a member of the span of the first n vectors is always expressed by those: earlier vectors are preferred.
+    Only vectors that enlarge the span take part in later combinations, so the answer of `combination` is
+    unique, and a member of the span of the first n vectors is always expressed by those: earlier vectors are
+    preferred.
     """
 
     def __init__(self, vectors: Iterable[int] = ()) -> None:
@@ -71,7 +73,8 @@ def independent(vectors: Iterable[int], modulo: Iterable[int] = ()) -> list[int]
 
 
 def reduced_basis(vectors: Iterable[int]) -> list[int]:
-    """The reduced echelon basis of the span: sorted by lowest bit, which is set in no other vector of the basis."""
+    """The reduced echelon basis of the span: sorted by lowest bit, which is set in no other vector of the
+    basis."""
     basis: list[int] = []
     for vector in vectors:
         for other in basis:
@@ -104,7 +107,8 @@ def intersection(first: Sequence[int], second: Sequence[int]) -> list[int]:
 
 
 def common_complement(space: Sequence[int], first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """A basis of the largest subspace of `space` found that meets neither span, `first` nor `second`, outside 0.
+    """A basis of the largest subspace of `space` found that meets neither span, `first` nor `second`, outside
+    0.
 
     What the two share belongs to no complement; their remainders are paired up (a sum of one of each lies in
     neither); whatever of `space` is outside both is free.

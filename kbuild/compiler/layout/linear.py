@@ -1,9 +1,10 @@
 """Where each element of a tensor lives: one linear map from hardware bits to coordinates.
 
-A tensor of 16 x 16 elements is spread over the threads of a program: register r of lane l of warp w holds the element
-at some coordinate.  In every layout that GPUs like, that coordinate depends on r, l and w *bit by bit*: each bit of the
-hardware index, when set, flips a fixed set of bits of the coordinates.  So a layout is a list of *bases*, one coordinate
-per hardware bit, and the element held somewhere is the XOR of the bases of the bits that are set:
+A tensor of 16 x 16 elements is spread over the threads of a program: register r of lane l of warp w holds the
+element at some coordinate.  In every layout that GPUs like, that coordinate depends on r, l and w *bit by
+bit*: each bit of the hardware index, when set, flips a fixed set of bits of the coordinates.  So a layout is
+a list of *bases*, one coordinate per hardware bit, and the element held somewhere is the XOR of the bases of
+the bits that are set:
 
     register = [(0, 1)]                            bit 0 of the register number moves one column
     lane     = [(0, 2), (0, 4), (0, 8), (1, 0), (2, 0)]
@@ -11,8 +12,9 @@ per hardware bit, and the element held somewhere is the XOR of the bases of the 
 
     register 1, lane 9 = 0b01001, warp 2 = 0b10  ->  (0,1) ^ (0,2) ^ (1,0) ^ (8,0) = (9, 3)
 
-Shared memory is the same thing with one kind of hardware bit, the offset.  An XOR swizzle, which looks like a formula in
-other systems, is then just another set of bases.  Four rows of four elements, where row r keeps column c at c ^ r:
+Shared memory is the same thing with one kind of hardware bit, the offset.  An XOR swizzle, which looks like a
+formula in other systems, is then just another set of bases.  Four rows of four elements, where row r keeps
+column c at c ^ r:
 
     offset  0  1  2  3    4  5  6  7    8  9 10 11   12 13 14 15
     row     0  0  0  0    1  1  1  1    2  2  2  2    3  3  3  3
@@ -20,12 +22,13 @@ other systems, is then just another set of bases.  Four rows of four elements, w
 
     offset = [(0, 1), (0, 2), (1, 1), (2, 2)]      offset 6 = 0b0110  ->  (0,2) ^ (1,1) = (1, 3)
 
-Reading a column now touches four different banks.  A basis of zero means that the bit changes nothing: the two halves
-hold copies.  All questions ("may these four registers be loaded as one vector?", "does this conversion stay inside a
-warp?") are questions of linear algebra over F2, the field of two elements, with XOR as its addition.
+Reading a column now touches four different banks.  A basis of zero means that the bit changes nothing: the
+two halves hold copies.  All questions ("may these four registers be loaded as one vector?", "does this
+conversion stay inside a warp?") are questions of linear algebra over F2, the field of two elements, with XOR
+as its addition.
 
-Sizes are powers of two, so a coordinate tuple may be packed into its row-major index (last dimension most minor):
-XOR of the packed numbers is XOR of the coordinates.  The class stores these *flat* numbers only.
+Sizes are powers of two, so a coordinate tuple may be packed into its row-major index (last dimension most
+minor): XOR of the packed numbers is XOR of the coordinates.  The class stores these *flat* numbers only.
 """
 
 from __future__ import annotations
@@ -59,9 +62,13 @@ class LinearLayout:
 
     def __post_init__(self) -> None:
         if tuple(dim for dim, _ in self.bases) not in (IN_DIMS, SHARED_DIMS):
-            raise InternalError(f"a layout has the input dimensions {IN_DIMS} or {SHARED_DIMS}, not {self.bases}")
+            raise InternalError(
+                f"a layout has the input dimensions {IN_DIMS} or {SHARED_DIMS}, not {self.bases}"
+            )
         if any(size < 1 or size & (size - 1) for size in self.shape):
-            raise InternalError(f"the sizes of a layout's shape must be powers of two, not {list(self.shape)}")
+            raise InternalError(
+                f"the sizes of a layout's shape must be powers of two, not {list(self.shape)}"
+            )
         if any(not 0 <= basis < self.numel for _, bases in self.bases for basis in bases):
             raise InternalError(f"a basis lies outside the shape {list(self.shape)}: {self.bases}")
 
@@ -76,7 +83,9 @@ class LinearLayout:
         dims = SHARED_DIMS if "offset" in bases else IN_DIMS
         if unknown := bases.keys() - set(dims):
             raise InternalError(f"no such input dimensions: {sorted(unknown)}; this layout has {dims}")
-        return LinearLayout(shape, tuple((dim, tuple(_flat_basis(shape, b) for b in bases.get(dim, ()))) for dim in dims))
+        return LinearLayout(
+            shape, tuple((dim, tuple(_flat_basis(shape, b) for b in bases.get(dim, ()))) for dim in dims)
+        )
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
@@ -170,19 +179,23 @@ class LinearLayout:
     def free_bits(self, dim: str) -> int:
         """The mask of input bits that reach no new element, given the lower bits and the earlier dimensions.
 
-        Where all free bits are 0, each element occurs exactly once: the places that must store a replicated tensor.
+        Where all free bits are 0, each element occurs exactly once: the places that must store a replicated
+        tensor.
         """
         return _free_bits(self)[dim]
 
     def kernel(self) -> list[dict[str, int]]:
         """A basis of the changes of the hardware index that keep the element: how the tensor is replicated."""
-        return [self.unpack(index) for index in f2.kernel([basis for _, bases in self.bases for basis in bases])]
+        return [
+            self.unpack(index) for index in f2.kernel([basis for _, bases in self.bases for basis in bases])
+        ]
 
     def contiguous_per_thread(self, axis: int = -1) -> int:
-        """How many elements that follow each other along `axis` consecutive registers of each thread hold, in order.
+        """How many elements that follow each other along `axis` consecutive registers of each thread hold, in
+        order.
 
-        This is the width, in elements, of the vector accesses that the layout permits in memory contiguous along
-        `axis`; the first element of each such vector lies at a multiple of it.
+        This is the width, in elements, of the vector accesses that the layout permits in memory contiguous
+        along `axis`; the first element of each such vector lies at a multiple of it.
         """
         return _contiguous(self, axis % self.rank) if self.rank else 1
 
@@ -212,17 +225,22 @@ class LinearLayout:
     def solve(self, destination: LinearLayout) -> Conversion:
         """Where each place of `destination` finds its element in this layout: X with self ∘ X = destination.
 
-        When the element is in several places, the same lane is preferred, then the same warp, then the lowest place.
+        When the element is in several places, the same lane is preferred, then the same warp, then the lowest
+        place.
         """
         return _solve(self, destination)
 
     def __mul__(self, other: LinearLayout) -> LinearLayout:
         """Tile this layout with `other`: bits and coordinates of `other` come above those of this layout."""
         if self.rank != other.rank or self.dims != other.dims:
-            raise InternalError(f"cannot multiply layouts of shapes {list(self.shape)} and {list(other.shape)}")
+            raise InternalError(
+                f"cannot multiply layouts of shapes {list(self.shape)} and {list(other.shape)}"
+            )
         shape = tuple(a * b for a, b in zip(self.shape, other.shape))
         low = self._rewrite(shape, lambda coordinates: coordinates)
-        high = other._rewrite(shape, lambda coordinates: tuple(c * size for c, size in zip(coordinates, self.shape)))
+        high = other._rewrite(
+            shape, lambda coordinates: tuple(c * size for c, size in zip(coordinates, self.shape))
+        )
         return LinearLayout(shape, tuple((dim, bases + high.bases_of(dim)) for dim, bases in low.bases))
 
     # -- other views of the tensor ---------------------------------------------------------------------------------
@@ -244,10 +262,11 @@ class LinearLayout:
         return self.reshape((*self.shape[:axis], 1, *self.shape[axis:]))
 
     def drop(self, axis: int, compress: bool = False) -> LinearLayout:
-        """The layout of the tensor's projection along `axis`, which is removed: the slice that a reduction leaves.
+        """The layout of the tensor's projection along `axis`, which is removed: the slice that a reduction
+        leaves.
 
-        Bits that moved along the axis become zero bases, so the replication stays visible; `compress` removes those
-        of the registers.
+        Bits that moved along the axis become zero bases, so the replication stays visible; `compress` removes
+        those of the registers.
         """
         axis %= self.rank
         shape = self.shape[:axis] + self.shape[axis + 1 :]
@@ -255,7 +274,8 @@ class LinearLayout:
         return result.remove_zero_bases("register") if compress else result
 
     def project(self, axis: int) -> LinearLayout:
-        """The layout of what `axis` is broadcast from: every place holds the element at 0 of an axis of size 1."""
+        """The layout of what `axis` is broadcast from: every place holds the element at 0 of an axis of size
+        1."""
         axis %= self.rank
         return self.drop(axis).expand_dims(axis)
 
@@ -283,9 +303,13 @@ class LinearLayout:
     def with_bases(self, dim: str, bases: Iterable[Basis]) -> LinearLayout:
         """The layout with other bases for one input dimension."""
         flat = tuple(_flat_basis(self.shape, basis) for basis in bases)
-        return LinearLayout(self.shape, tuple((name, flat if name == dim else old) for name, old in self.bases))
+        return LinearLayout(
+            self.shape, tuple((name, flat if name == dim else old) for name, old in self.bases)
+        )
 
-    def _rewrite(self, shape: tuple[int, ...], change: Callable[[tuple[int, ...]], Sequence[int]]) -> LinearLayout:
+    def _rewrite(
+        self, shape: tuple[int, ...], change: Callable[[tuple[int, ...]], Sequence[int]]
+    ) -> LinearLayout:
         """The layout with every basis's coordinates changed by a linear function."""
         return LinearLayout(
             shape,
@@ -378,7 +402,8 @@ def _span(layout: LinearLayout) -> f2.Span:
 def _free_bits(layout: LinearLayout) -> Mapping[str, int]:
     span = f2.Span()
     return {
-        dim: sum(1 << position for position, basis in enumerate(bases) if not span.add(basis)) for dim, bases in layout.bases
+        dim: sum(1 << position for position, basis in enumerate(bases) if not span.add(basis))
+        for dim, bases in layout.bases
     }
 
 
@@ -389,7 +414,8 @@ def _contiguous(layout: LinearLayout, axis: int) -> int:
     count = 0
     while count < min(len(bases), len(field)) and bases[count] == 1 << field[count]:
         count += 1
-    # Any other bit that moves inside the vector would start it in the middle, and the vector would wrap around there.
+    # Any other bit that moves inside the vector would start it in the middle, and the vector would wrap
+    # around there.
     others = [*bases[count:], *(basis for name, rest in layout.bases if name != dim for basis in rest)]
     moved = 0
     for basis in others:
@@ -403,7 +429,9 @@ def _contiguous(layout: LinearLayout, axis: int) -> int:
 @lru_cache(maxsize=4096)
 def _solve(source: LinearLayout, destination: LinearLayout) -> Conversion:
     if source.shape != destination.shape:
-        raise InternalError(f"layouts of different shapes: {list(source.shape)} and {list(destination.shape)}")
+        raise InternalError(
+            f"layouts of different shapes: {list(source.shape)} and {list(destination.shape)}"
+        )
     span = _span(source)
     place = 1
     own: dict[str, list[tuple[int, int]]] = {}
@@ -414,8 +442,8 @@ def _solve(source: LinearLayout, destination: LinearLayout) -> Conversion:
     for dim, bases in destination.bases:
         found = []
         for position, basis in enumerate(bases):
-            # Staying in the same lane (warp, block) costs nothing if lower-ranking bits can make up the difference:
-            # then the difference is expressed by places below this bit's dimension.
+            # Staying in the same lane (warp, block) costs nothing if lower-ranking bits can make up the
+            # difference: then the difference is expressed by places below this bit's dimension.
             if dim != "register" and position < len(own.get(dim, ())):
                 bit, held = own[dim][position]
                 rest = span.combination(basis ^ held)
@@ -424,7 +452,9 @@ def _solve(source: LinearLayout, destination: LinearLayout) -> Conversion:
                     continue
             combination = span.combination(basis)
             if combination is None:
-                raise InternalError(f"the source layout lacks element {source.unflatten(basis)} of {list(source.shape)}")
+                raise InternalError(
+                    f"the source layout lacks element {source.unflatten(basis)} of {list(source.shape)}"
+                )
             found.append(combination)
         images.append((dim, tuple(found)))
     return Conversion(tuple((dim, len(bases)) for dim, bases in source.bases), tuple(images))

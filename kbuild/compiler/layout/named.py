@@ -1,7 +1,8 @@
 """The layouts that have names: blocked tensors, tensor-core fragments, and swizzled shared memory.
 
-Each function returns a plain `LinearLayout`; none of them is remembered afterwards.  Register tiles that are larger
-than the tensor broadcast (zero bases); where the tensor is larger, the tile repeats in further registers.
+Each function returns a plain `LinearLayout`; none of them is remembered afterwards.  Register tiles that are
+larger than the tensor broadcast (zero bases); where the tensor is larger, the tile repeats in further
+registers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from kbuild.errors import InternalError
 
 
 class _Tile:
-    """A layout under construction: places input bits along axes, each axis growing from its least significant bit."""
+    """A layout under construction: places input bits along axes, each axis growing from its least significant
+    bit."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.shape = tuple(shape)
@@ -49,7 +51,8 @@ def blocked(
     warps_per_cta: Sequence[int],
     order: Sequence[int],
 ) -> LinearLayout:
-    """Triton's blocked layout: each thread owns a small box, boxes fill a warp, warps the block; order[0] is fastest."""
+    """Triton's blocked layout: each thread owns a small box, boxes fill a warp, warps the block; order[0] is
+    fastest."""
     tile = _Tile(shape)
     for dim, sizes in zip(IN_DIMS, (size_per_thread, threads_per_warp, warps_per_cta)):
         for axis in order:
@@ -57,12 +60,14 @@ def blocked(
     return tile.repeat(order)
 
 
-def coalesced(shape: Sequence[int], order: Sequence[int], vector: int, num_warps: int, run: int = 1) -> LinearLayout:
-    """The blocked layout in which each thread owns `vector` neighbours along order[0], and threads then warps follow
-    along order[0] before they go on to the next axis.
+def coalesced(
+    shape: Sequence[int], order: Sequence[int], vector: int, num_warps: int, run: int = 1
+) -> LinearLayout:
+    """The blocked layout in which each thread owns `vector` neighbours along order[0], and threads then warps
+    follow along order[0] before they go on to the next axis.
 
-    With `run`, which is for tensors of one axis, a warp has so many vectors of its threads in a row before the next warp's, if
-    the tensor has enough for all warps.
+    With `run`, which is for tensors of one axis, a warp has so many vectors of its threads in a row before
+    the next warp's, if the tensor has enough for all warps.
     """
     size_per_thread = [1] * len(shape)
     if order:
@@ -79,7 +84,8 @@ def coalesced(shape: Sequence[int], order: Sequence[int], vector: int, num_warps
 def thread_grid(
     shape: Sequence[int], size_per_thread: Sequence[int], order: Sequence[int], num_warps: int
 ) -> tuple[list[int], list[int]]:
-    """Threads per warp and warps along each axis when both fill the axes of a tensor in turn; the last takes the rest."""
+    """Threads per warp and warps along each axis when both fill the axes of a tensor in turn; the last takes
+    the rest."""
     threads_per_warp, warps_per_cta = [1] * len(shape), [1] * len(shape)
     lanes, warps = 32, num_warps
     for axis in order:
@@ -93,8 +99,9 @@ def thread_grid(
 
 
 def stored_by_warps(layout: LinearLayout, vector: int) -> LinearLayout | None:
-    """The layout for a store of `vector` neighbours along the last axis by each thread, in which warps keep their elements: lanes
-    go on along that axis as far as the warp's part reaches, then along the others.  None where a warp has no such neighbours.
+    """The layout for a store of `vector` neighbours along the last axis by each thread, in which warps keep
+    their elements: lanes go on along that axis as far as the warp's part reaches, then along the others.
+    None where a warp has no such neighbours.
     """
     units = [1 << bit for bit in range(vector.bit_length() - 1)]
     bases = [*layout.bases_of("register"), *layout.bases_of("lane")]
@@ -103,14 +110,19 @@ def stored_by_warps(layout: LinearLayout, vector: int) -> LinearLayout | None:
     left = sorted(set(bases) - set(units))
     lanes = layout.bits("lane")
     kept = {dim: values for dim, values in layout.bases if dim not in ("register", "lane")}
-    return LinearLayout(layout.shape, tuple({"register": (*units, *left[lanes:]), "lane": tuple(left[:lanes]), **kept}.items()))
+    return LinearLayout(
+        layout.shape,
+        tuple({"register": (*units, *left[lanes:]), "lane": tuple(left[:lanes]), **kept}.items()),
+    )
 
 
 def widened(layout: LinearLayout, vector: int) -> LinearLayout | None:
-    """The layout with the same elements in each warp, and `vector` neighbours along the last axis in each thread: the lanes that
-    had some of them take whole vectors further on instead.  None where a thread has too few to give in return.
+    """The layout with the same elements in each warp, and `vector` neighbours along the last axis in each
+    thread: the lanes that had some of them take whole vectors further on instead.  None where a thread has
+    too few to give in return.
 
-    For the accumulator of a product, whose threads have pairs, that is two lane bits exchanged for two of registers.
+    For the accumulator of a product, whose threads have pairs, that is two lane bits exchanged for two of
+    registers.
     """
     registers, lanes = list(layout.bases_of("register")), list(layout.bases_of("lane"))
     units = [1 << bit for bit in range(vector.bit_length() - 1)]
@@ -138,15 +150,15 @@ def default_blocked(shape: Sequence[int], num_warps: int) -> LinearLayout:
 
 
 def slice_of(layout: LinearLayout, axis: int) -> LinearLayout:
-    """The layout that a reduction of `layout` along `axis` leaves: the axis is gone, its threads hold copies, and
-    each thread holds each element once."""
+    """The layout that a reduction of `layout` along `axis` leaves: the axis is gone, its threads hold copies,
+    and each thread holds each element once."""
     return layout.drop(axis, compress=True)
 
 
 @lru_cache(maxsize=1024)
 def fma_operand(result: LinearLayout, index: int, k: int) -> LinearLayout:
-    """The layout of A (index 0) or B (index 1) of a dot by scalar fma whose result has layout `result`: each thread holds
-    all `k` elements of its rows or columns."""
+    """The layout of A (index 0) or B (index 1) of a dot by scalar fma whose result has layout `result`: each
+    thread holds all `k` elements of its rows or columns."""
     axis = result.rank - 1 - index
     shape = (*result.shape[:axis], k, *result.shape[axis + 1 :])
     return slice_of(result, axis).expand_dims(axis).broadcast(shape)
@@ -155,12 +167,14 @@ def fma_operand(result: LinearLayout, index: int, k: int) -> LinearLayout:
 def mma_accumulator(
     shape: Sequence[int], warps: Sequence[int], instruction: tuple[int, int] = (16, 8)
 ) -> LinearLayout:
-    """The C and D fragments of mma.sync and wgmma (PTX: row = g + 8*(i>>1), column = 2*t + (i&1)), tiled over warps.
+    """The C and D fragments of mma.sync and wgmma (PTX: row = g + 8*(i>>1), column = 2*t + (i&1)), tiled over
+    warps.
 
-    The last two axes are rows and columns, axes before them are batches.  `warps` counts warps along each axis of the
-    shape (batches may be left out); along M they are numbered first, then along N, then batches.  `instruction` holds
-    the rows (16, or 8 for f64) and columns (8; the n of wgmma) that one instruction gives to one warp.  Register bits:
-    two columns, row + 8, columns of the instruction, then repetitions along N, M and the batches.
+    The last two axes are rows and columns, axes before them are batches.  `warps` counts warps along each
+    axis of the shape (batches may be left out); along M they are numbered first, then along N, then batches.
+    `instruction` holds the rows (16, or 8 for f64) and columns (8; the n of wgmma) that one instruction gives
+    to one warp.  Register bits: two columns, row + 8, columns of the instruction, then repetitions along N, M
+    and the batches.
     """
     row, column = len(shape) - 2, len(shape) - 1
     rows, columns = instruction
@@ -176,10 +190,11 @@ def mma_accumulator(
 
 
 def wgmma_accumulator(shape: Sequence[int], warps: Sequence[int], n: int) -> LinearLayout:
-    """The D fragment of wgmma.mma_async m64nNk… (PTX: row = 16*w + g + 8*((i>>1)&1), column = 8*(i>>2) + 2*t + (i&1)).
+    """The D fragment of wgmma.mma_async m64nNk… (PTX: row = 16*w + g + 8*((i>>1)&1), column = 8*(i>>2) + 2*t
+    + (i&1)).
 
-    `warps` counts warps along M (a multiple of 4: a warpgroup spans 64 rows) and N; each warpgroup's instruction covers
-    `n` columns, a power of two.
+    `warps` counts warps along M (a multiple of 4: a warpgroup spans 64 rows) and N; each warpgroup's
+    instruction covers `n` columns, a power of two.
     """
     if _warps_along(warps, len(shape), len(shape) - 2) % 4:
         raise InternalError(f"wgmma needs a multiple of 4 warps along M, not {list(warps)}")
@@ -187,12 +202,18 @@ def wgmma_accumulator(shape: Sequence[int], warps: Sequence[int], n: int) -> Lin
 
 
 def dot_operand(
-    shape: Sequence[int], warps: Sequence[int], index: int, k_width: int, instruction: tuple[int, int] = (16, 8)
+    shape: Sequence[int],
+    warps: Sequence[int],
+    index: int,
+    k_width: int,
+    instruction: tuple[int, int] = (16, 8),
 ) -> LinearLayout:
-    """The A (index 0, shape M x K) or B (index 1, shape K x N) fragment of mma.sync, and A of wgmma, tiled over warps.
+    """The A (index 0, shape M x K) or B (index 1, shape K x N) fragment of mma.sync, and A of wgmma, tiled
+    over warps.
 
-    `warps` and `instruction` are those of the accumulator; `k_width` counts the elements along K in one 32-bit register:
-    4 for 8-bit, 2 for 16-bit, 1 for tf32 and f64.  A is replicated over the warps along N, B over those along M.
+    `warps` and `instruction` are those of the accumulator; `k_width` counts the elements along K in one
+    32-bit register: 4 for 8-bit, 2 for 16-bit, 1 for tf32 and f64.  A is replicated over the warps along N, B
+    over those along M.
     """
     row, column = len(shape) - 2, len(shape) - 1
     outer, inner = (row, column) if index == 0 else (column, row)
@@ -231,8 +252,8 @@ def swizzled(
 ) -> LinearLayout:
     """Triton's swizzled shared memory: along order[0], column c of row r is kept at c ^ phase(r) * vector.
 
-    Rows run along order[1], and phase(r) = (r / per_phase) % max_phase: `per_phase` rows share a phase, because
-    together they fill the banks once.  `vector` elements stay together.
+    Rows run along order[1], and phase(r) = (r / per_phase) % max_phase: `per_phase` rows share a phase,
+    because together they fill the banks once.  `vector` elements stay together.
     """
     dense = list(unswizzled(shape, order).bases_of("offset"))
     if len(order) < 2:
@@ -244,12 +265,15 @@ def swizzled(
     return LinearLayout.make(shape, offset=dense)
 
 
-def wgmma_shared(shape: Sequence[int], element_bits: int, swizzle_bytes: int, transposed: bool = False) -> LinearLayout:
+def wgmma_shared(
+    shape: Sequence[int], element_bits: int, swizzle_bytes: int, transposed: bool = False
+) -> LinearLayout:
     """Shared memory as TMA writes it and wgmma reads it: swizzle mode 128, 64, 32 or 0 (none) bytes.
 
-    The last axis is contiguous, or with `transposed` the one before it.  Panels as wide as the swizzle (16 bytes
-    without one) hold all rows, and follow one another; batches come last.  Within the tile, which is aligned to 1024
-    bytes, the hardware swaps 16-byte chunks by the byte address a: a ^= (a >> 7 & mask) << 4, mask = 7, 3, 1 or 0.
+    The last axis is contiguous, or with `transposed` the one before it.  Panels as wide as the swizzle (16
+    bytes without one) hold all rows, and follow one another; batches come last.  Within the tile, which is
+    aligned to 1024 bytes, the hardware swaps 16-byte chunks by the byte address a: a ^= (a >> 7 & mask) << 4,
+    mask = 7, 3, 1 or 0.
     """
     if swizzle_bytes not in (0, 32, 64, 128):
         raise InternalError(f"there is no {swizzle_bytes}-byte swizzle: 128, 64, 32 or 0 bytes")
@@ -258,7 +282,9 @@ def wgmma_shared(shape: Sequence[int], element_bits: int, swizzle_bytes: int, tr
     columns, rows = axis_bits(shape, contiguous % rank), axis_bits(shape, other % rank)
     width = ((swizzle_bytes or 16) // byte - 1).bit_length()
     if len(columns) < width:
-        raise InternalError(f"{shape[contiguous]} elements of {element_bits} bits are narrower than {swizzle_bytes or 16} bytes")
+        raise InternalError(
+            f"{shape[contiguous]} elements of {element_bits} bits are narrower than {swizzle_bytes or 16} bytes"
+        )
     batches = [bit for axis in reversed(range(rank - 2)) for bit in axis_bits(shape, axis)]
     plain = [1 << bit for bit in (*columns[:width], *rows, *columns[width:], *batches)]
     element = (byte - 1).bit_length()
@@ -271,7 +297,8 @@ def wgmma_shared(shape: Sequence[int], element_bits: int, swizzle_bytes: int, tr
 
 @lru_cache(maxsize=1024)
 def wgmma_mode(layout: LinearLayout, element_bits: int) -> tuple[int, bool] | None:
-    """The (swizzle bytes, transposed) for which a shared layout is `wgmma_shared`; None if wgmma cannot read it.
+    """The (swizzle bytes, transposed) for which a shared layout is `wgmma_shared`; None if wgmma cannot read
+    it.
 
     The widest swizzle comes first, and the last axis is contiguous where both would be right.
     """

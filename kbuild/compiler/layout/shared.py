@@ -1,12 +1,14 @@
-"""How threads reach shared memory: addresses, vectors, bank conflicts, ldmatrix, and the swizzle that suits them.
+"""How threads reach shared memory: addresses, vectors, bank conflicts, ldmatrix, and the swizzle that suits
+them.
 
-Shared memory maps offsets to coordinates; its inverse after a register layout maps (register, lane, warp) to offsets.
-That map is linear too, so an address is the XOR of one constant per set bit:
+Shared memory maps offsets to coordinates; its inverse after a register layout maps (register, lane, warp) to
+offsets. That map is linear too, so an address is the XOR of one constant per set bit:
 
     offset = constant(register) ^ XOR of lane[i] over the set bits i of the lane ^ the same of the warp
 
-All offsets count elements.  The banks are 32 words of 4 bytes; an access of 8 (16) bytes per lane is served half a
-(a quarter) warp at a time, and each such phase takes as many wavefronts as its busiest bank has different words.
+All offsets count elements.  The banks are 32 words of 4 bytes; an access of 8 (16) bytes per lane is served
+half a (a quarter) warp at a time, and each such phase takes as many wavefronts as its busiest bank has
+different words.
 """
 
 from __future__ import annotations
@@ -60,12 +62,15 @@ class SharedAccess(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def shared_access(
-    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, max_bits: int = MAX_VECTOR_BITS
+    register_layout: LinearLayout,
+    shared_layout: LinearLayout,
+    element_bits: int,
+    max_bits: int = MAX_VECTOR_BITS,
 ) -> SharedAccess:
     """The widest vector accesses, up to `max_bits` bits each, between a register layout and a shared layout.
 
-    A vector is any set of registers with consecutive offsets, provided that it starts at a multiple of its size in
-    every thread.
+    A vector is any set of registers with consecutive offsets, provided that it starts at a multiple of its
+    size in every thread.
     """
     images = offset_map(register_layout, shared_layout)
     registers = f2.Span(images["register"])
@@ -87,10 +92,14 @@ def shared_access(
     )
 
 
-def bank_conflicts(shared_layout: LinearLayout, register_layout: LinearLayout, element_bits: int, vector: int) -> int:
-    """Wavefronts that one access of a warp takes beyond the fewest possible, when each lane moves `vector` elements.
+def bank_conflicts(
+    shared_layout: LinearLayout, register_layout: LinearLayout, element_bits: int, vector: int
+) -> int:
+    """Wavefronts that one access of a warp takes beyond the fewest possible, when each lane moves `vector`
+    elements.
 
-    0 means free of conflicts.  All accesses of a tensor are alike, because they differ by the XOR of a constant.
+    0 means free of conflicts.  All accesses of a tensor are alike, because they differ by the XOR of a
+    constant.
     """
     return _extra_wavefronts(offset_map(register_layout, shared_layout)["lane"], element_bits, vector)
 
@@ -111,7 +120,9 @@ def _extra_wavefronts(lane: tuple[int, ...], element_bits: int, vector: int) -> 
     return extra
 
 
-def wavefronts(register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, max_bits: int = 128) -> int:
+def wavefronts(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, max_bits: int = 128
+) -> int:
     """Wavefronts that one warp needs to move the whole tensor with plain vector accesses: the time they take."""
     access = shared_access(register_layout, shared_layout, element_bits, max_bits)
     ideal = max(1, access.vector * element_bits // 32)
@@ -121,8 +132,9 @@ def wavefronts(register_layout: LinearLayout, shared_layout: LinearLayout, eleme
 class LdmatrixPlan(NamedTuple):
     """The ldmatrix (or, with the same data rule, stmatrix) instructions that move a fragment.
 
-    ldmatrix gives lane l = 4*g + t, in 32-bit register j, the elements 2*t and 2*t + 1 (of 16 bits) of row g of matrix
-    j; with `transposed`, rows 2*t and 2*t + 1 of column g.  Row r of matrix j begins at the address of lane 8*j + r.
+    ldmatrix gives lane l = 4*g + t, in 32-bit register j, the elements 2*t and 2*t + 1 (of 16 bits) of row g
+    of matrix j; with `transposed`, rows 2*t and 2*t + 1 of column g.  Row r of matrix j begins at the address
+    of lane 8*j + r.
     """
 
     x: int
@@ -130,11 +142,14 @@ class LdmatrixPlan(NamedTuple):
     transposed: bool
     """Whether the instruction carries .trans."""
     groups: tuple[tuple[tuple[int, ...], ...], ...]
-    """For each instruction and each of its matrices, the registers of the elements packed into one 32-bit value."""
+    """For each instruction and each of its matrices, the registers of the elements packed into one 32-bit
+    value."""
     offsets: tuple[int, ...]
-    """For each instruction, the constant part of the row's offset: XOR it with the parts of lane, warp and block."""
+    """For each instruction, the constant part of the row's offset: XOR it with the parts of lane, warp and
+    block."""
     lane: tuple[int, ...]
-    """The offset that each lane bit adds (XOR) to the address which the lane supplies; not where its data lie."""
+    """The offset that each lane bit adds (XOR) to the address which the lane supplies; not where its data
+    lie."""
     warp: tuple[int, ...]
     """The offset that each warp bit adds (XOR)."""
     block: tuple[int, ...]
@@ -147,24 +162,29 @@ class LdmatrixPlan(NamedTuple):
 def ldmatrix_fits(
     register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, part: int | None = None
 ) -> LdmatrixPlan | None:
-    """The ldmatrix instructions that read `register_layout` from `shared_layout`; None when they cannot.  No instruction reads
-    from more than one `part` of so many elements, as far as that can be.
+    """The ldmatrix instructions that read `register_layout` from `shared_layout`; None when they cannot.  No
+    instruction reads from more than one `part` of so many elements, as far as that can be.
 
-    Elements of 8 and 32 bits travel as halves or pairs of the instruction's 16-bit ones, so only along contiguous rows;
-    16-bit elements may also be transposed.
+    Elements of 8 and 32 bits travel as halves or pairs of the instruction's 16-bit ones, so only along
+    contiguous rows; 16-bit elements may also be transposed.
     """
     images = offset_map(register_layout, shared_layout)
     if element_bits not in (8, 16, 32) or len(images["lane"]) != 5:
         return None
     part = part or shared_layout.numel
-    return _plan_ldmatrix(images, element_bits, False, part) or _plan_ldmatrix(images, element_bits, True, part)
+    return _plan_ldmatrix(images, element_bits, False, part) or _plan_ldmatrix(
+        images, element_bits, True, part
+    )
 
 
-def _plan_ldmatrix(images: dict[str, tuple[int, ...]], element_bits: int, transposed: bool, part: int) -> LdmatrixPlan | None:
+def _plan_ldmatrix(
+    images: dict[str, tuple[int, ...]], element_bits: int, transposed: bool, part: int
+) -> LdmatrixPlan | None:
     register, lane = images["register"], images["lane"]
     packed = 32 // element_bits
     if transposed:
-        # The two elements of a 32-bit value come from neighbouring rows, wherever rows lie; lanes walk along a row.
+        # The two elements of a 32-bit value come from neighbouring rows, wherever rows lie; lanes walk along
+        # a row.
         if element_bits != 16 or not register or lane[2:] != (1, 2, 4):
             return None
         pack, rows = [0], (register[0], *lane[:2])
@@ -175,7 +195,9 @@ def _plan_ldmatrix(images: dict[str, tuple[int, ...]], element_bits: int, transp
         pack, rows = [register.index(offset) for offset in wanted], lane[2:]
     # The row that a bit selects must begin at a multiple of 16 bytes, so nothing else may move inside a row.
     others = [bit for bit in range(len(register)) if bit not in pack]
-    if _union([*rows, *(register[bit] for bit in others), *images["warp"], *images["block"]]) & (4 * packed - 1):
+    if _union([*rows, *(register[bit] for bit in others), *images["warp"], *images["block"]]) & (
+        4 * packed - 1
+    ):
         return None
     span = f2.Span()
     others = sorted((bit for bit in others if span.add(register[bit])), key=lambda bit: register[bit] >= part)
@@ -215,10 +237,12 @@ def best_swizzle(
     readers: Sequence[LinearLayout] = (),
     writers: Sequence[LinearLayout] = (),
 ) -> Swizzle:
-    """The swizzle of a tensor in shared memory that `readers` load and `writers` store with the fewest wavefronts.
+    """The swizzle of a tensor in shared memory that `readers` load and `writers` store with the fewest
+    wavefronts.
 
-    Starts from the one that serves ldmatrix, 16-byte chunks permuted over eight rows (which stays the answer when
-    nothing else is cheaper); 16-byte chunks keep asynchronous copies at full width.  Readers use ldmatrix where it fits.
+    Starts from the one that serves ldmatrix, 16-byte chunks permuted over eight rows (which stays the answer
+    when nothing else is cheaper); 16-byte chunks keep asynchronous copies at full width.  Readers use
+    ldmatrix where it fits.
     """
     return _best_swizzle(tuple(shape), tuple(order), element_bits, tuple(readers), tuple(writers))
 
@@ -239,7 +263,9 @@ def _best_swizzle(
     ideal = sum(len(layout.unique_registers()) * element_bits // 32 for layout in readers + writers)
     best = matrix_swizzle(shape, order, element_bits)
     cheapest = cost(best)
-    vectors = [size for size in (1, 2, 4, 8, 16) if 32 <= size * element_bits <= 512 and size <= shape[order[0]]]
+    vectors = [
+        size for size in (1, 2, 4, 8, 16) if 32 <= size * element_bits <= 512 and size <= shape[order[0]]
+    ]
     for vector, per_phase, phase_bits in product(reversed(vectors), (1, 2, 4, 8), range(6)):
         if cheapest <= ideal:
             break

@@ -10,9 +10,10 @@ from kbuild.compiler.layout.linear import LinearLayout
 def show(layout: LinearLayout) -> str:
     """The tensor as a grid of text, each element saying where it is.
 
-    A distributed tensor shows register:lane:warp (:block in clusters), shared memory shows the offset.  For replicated
-    elements it is the lowest place, and a line below the grid lists the changes (XOR) that lead from any place to a copy.
-    Tensors of more than two dimensions show one grid for each index of the leading ones.
+    A distributed tensor shows register:lane:warp (:block in clusters), shared memory shows the offset.  For
+    replicated elements it is the lowest place, and a line below the grid lists the changes (XOR) that lead
+    from any place to a copy. Tensors of more than two dimensions show one grid for each index of the leading
+    ones.
     """
     rows, columns = (1, 1, *layout.shape)[-2:]
     cells = [_place(layout, flat) for flat in range(layout.numel)]

@@ -7,8 +7,9 @@
     wgmmaShared{elementBits=16, swizzleBytes=128, transposed=0}
     linear{register=[[0,1]], lane=[[0,2],[0,4],[1,0],[2,0],[4,0]], warp=[], block=[]}
 
-A name is only a reading aid: `describe` guesses the parameters, builds the layout that they name, and uses the name
-when that is the very layout.  With the tensor's shape, `parse_layout` gives back the layout that was described.
+A name is only a reading aid: `describe` guesses the parameters, builds the layout that they name, and uses
+the name when that is the very layout.  With the tensor's shape, `parse_layout` gives back the layout that was
+described.
 """
 
 from __future__ import annotations
@@ -19,15 +20,22 @@ from functools import lru_cache
 from itertools import islice, pairwise, product
 
 from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout
-from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, slice_of, swizzled, wgmma_shared
+from kbuild.compiler.layout.named import (
+    blocked,
+    dot_operand,
+    mma_accumulator,
+    slice_of,
+    swizzled,
+    wgmma_shared,
+)
 from kbuild.errors import CompileError
 
 Parameters = dict[str, "int | list | str"]
 """The parameters of a named form; the parent of a slice is its text."""
 
 _MOST_ORDERS = 24
-"""Orders of axes that are tried: all of four axes.  Of more axes the bases leave few to try, as a rule; where not, a layout goes
-without a name."""
+"""Orders of axes that are tried: all of four axes.  Of more axes the bases leave few to try, as a rule; where
+not, a layout goes without a name."""
 _INSTRUCTIONS = ([16, 8], [8, 8], [16, 16], [16, 32], [16, 64], [16, 128], [16, 256])
 
 
@@ -64,12 +72,16 @@ def _linear(shape: Sequence[int], parameters) -> LinearLayout:
 
 
 _FORMS: dict[str, Callable[..., LinearLayout]] = {
-    "blocked": lambda shape, p: blocked(shape, p["sizePerThread"], p["threadsPerWarp"], p["warpsPerCTA"], p["order"]),
+    "blocked": lambda shape, p: blocked(
+        shape, p["sizePerThread"], p["threadsPerWarp"], p["warpsPerCTA"], p["order"]
+    ),
     "mma": lambda shape, p: mma_accumulator(shape, p["warps"], tuple(p["instruction"])),
     "dotOperand": lambda shape, p: dot_operand(shape, p["warps"], p["index"], p["kWidth"]),
     "slice": _slice,
     "swizzled": lambda shape, p: swizzled(shape, p["vector"], p["perPhase"], p["maxPhase"], p["order"]),
-    "wgmmaShared": lambda shape, p: wgmma_shared(shape, p["elementBits"], p["swizzleBytes"], bool(p["transposed"])),
+    "wgmmaShared": lambda shape, p: wgmma_shared(
+        shape, p["elementBits"], p["swizzleBytes"], bool(p["transposed"])
+    ),
     "linear": _linear,
 }
 
@@ -78,7 +90,8 @@ _FORMS: dict[str, Callable[..., LinearLayout]] = {
 
 
 def _guess_blocked(layout: LinearLayout) -> Iterator[Parameters]:
-    """Count the bits of lanes and warps along each axis; whatever precedes them along an axis belongs to one thread."""
+    """Count the bits of lanes and warps along each axis; whatever precedes them along an axis belongs to one
+    thread."""
     if layout.bits("block") or not layout.rank:
         return
     threads, warps = _count_along(layout, "lane"), _count_along(layout, "warp")
@@ -93,7 +106,9 @@ def _guess_blocked(layout: LinearLayout) -> Iterator[Parameters]:
         leading = [min(size, _leading(layout, axis)) for axis, size in enumerate(sizes)]
         larger = [copies * size if axis == order[0] else size for axis, size in enumerate(leading)]
         for size_per_thread in (sizes, leading, larger) if copies > 1 else (sizes, leading):
-            for threads_per_warp, warps_per_cta in product(_with_copies(threads, order), _with_copies(warps, order)):
+            for threads_per_warp, warps_per_cta in product(
+                _with_copies(threads, order), _with_copies(warps, order)
+            ):
                 yield {
                     "sizePerThread": list(size_per_thread),
                     "threadsPerWarp": threads_per_warp,
@@ -103,10 +118,14 @@ def _guess_blocked(layout: LinearLayout) -> Iterator[Parameters]:
 
 
 def _orders(layout: LinearLayout, *dims: str) -> Iterator[tuple[int, ...]]:
-    """Orders of the axes, the fastest first, in which the bits of each input dimension move along one axis after the other."""
+    """Orders of the axes, the fastest first, in which the bits of each input dimension move along one axis
+    after the other."""
     earlier: dict[int, set[int]] = {axis: set() for axis in range(layout.rank)}
     for dim in dims:
-        moved = [[axis for axis, step in enumerate(layout.unflatten(basis)) if step] for basis in layout.bases_of(dim)]
+        moved = [
+            [axis for axis, step in enumerate(layout.unflatten(basis)) if step]
+            for basis in layout.bases_of(dim)
+        ]
         for before, after in pairwise(dict.fromkeys(axes[0] for axes in moved if len(axes) == 1)):
             earlier[after].add(before)
     placed: set[int] = set()
@@ -176,15 +195,21 @@ def _guess_dot_operand(layout: LinearLayout) -> Iterator[Parameters]:
 
 
 def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
-    """Let zero bases move along a new axis: the pair of registers that tensor-core layouts begin with, or none, then
-    lanes, warps and the registers.
+    """Let zero bases move along a new axis: the pair of registers that tensor-core layouts begin with, or
+    none, then lanes, warps and the registers.
 
     The last of them may have been copies in the parent already, so smaller and smaller axes are tried.
     """
     if layout.rank != 1:
         return
-    zeros = [(dim, bit) for dim in ("lane", "warp", "register") for bit, basis in enumerate(layout.bases_of(dim)) if not basis]
-    # Lanes run along the last axis first, as a rule: if they skip the new axis at first, it is the one before.
+    zeros = [
+        (dim, bit)
+        for dim in ("lane", "warp", "register")
+        for bit, basis in enumerate(layout.bases_of(dim))
+        if not basis
+    ]
+    # Lanes run along the last axis first, as a rule: if they skip the new axis at first, it is the one
+    # before.
     axes = (0, 1) if any(layout.bases_of("lane")[:1]) else (1, 0)
     for axis, pair, copies in product(axes, (0, 1), range(len(zeros))):
         places = zeros[: len(zeros) - copies]
@@ -194,14 +219,15 @@ def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
 
 
 def _with_axis(layout: LinearLayout, axis: int, places: Sequence[tuple[str, int]], pair: int) -> LinearLayout:
-    """The layout of a matrix whose new axis is what the given bits of a vector's layout, now copies, move along; below
-    them, `pair` bits of new registers."""
+    """The layout of a matrix whose new axis is what the given bits of a vector's layout, now copies, move
+    along; below them, `pair` bits of new registers."""
     size = 1 << pair + len(places)
     shape = (size, layout.numel) if axis == 0 else (layout.numel, size)
     old, new = (1, layout.numel) if axis == 0 else (size, 1)
     moved = {place: new << pair + position for position, place in enumerate(places)}
     bases = {
-        dim: [moved.get((dim, bit), basis * old) for bit, basis in enumerate(layout.bases_of(dim))] for dim in IN_DIMS
+        dim: [moved.get((dim, bit), basis * old) for bit, basis in enumerate(layout.bases_of(dim))]
+        for dim in IN_DIMS
     }
     bases["register"] = [new] * pair + bases["register"]
     return LinearLayout.make(shape, **bases)
@@ -220,7 +246,12 @@ def _guess_swizzled(layout: LinearLayout) -> Iterator[Parameters]:
             per_phase, vector = min(flips)
             phases = 1 << len(flips)
             for vector_size, max_phase in ((vector, phases), (vector, 2 * phases)):
-                yield {"vector": vector_size, "perPhase": per_phase, "maxPhase": max_phase, "order": list(order)}
+                yield {
+                    "vector": vector_size,
+                    "perPhase": per_phase,
+                    "maxPhase": max_phase,
+                    "order": list(order),
+                }
 
 
 def _guess_wgmma_shared(layout: LinearLayout) -> Iterator[Parameters]:
@@ -244,7 +275,10 @@ _SHARED_GUESSES = {"swizzled": _guess_swizzled, "wgmmaShared": _guess_wgmma_shar
 
 
 def _print(name: str, parameters: Parameters) -> str:
-    fields = ", ".join(f"{key}={str(value).replace(' ', '') if key != 'parent' else value}" for key, value in parameters.items())
+    fields = ", ".join(
+        f"{key}={str(value).replace(' ', '') if key != 'parent' else value}"
+        for key, value in parameters.items()
+    )
     return f"{name}{{{fields}}}"
 
 
@@ -262,7 +296,9 @@ def _parse(text: str, position: int, shape: tuple[int, ...]) -> tuple[LinearLayo
             position = _expect(text, position, ",")
         key, position = _token(text, position)
         position = _expect(text, position, "=")
-        parameters[key], position = _skip_layout(text, position) if key == "parent" else _value(text, position)
+        parameters[key], position = (
+            _skip_layout(text, position) if key == "parent" else _value(text, position)
+        )
     try:
         return _FORMS[name](shape, parameters), _expect(text, position, "}")
     except KeyError as missing:
@@ -298,7 +334,9 @@ def _token(text: str, position: int) -> tuple[str, int]:
     match = _TOKEN.match(text, position)
     if match is None:
         found = text[position:].strip()[:20]
-        raise CompileError(f"expected more of a layout, found {found!r}" if found else f"the layout ends too early: {text!r}")
+        raise CompileError(
+            f"expected more of a layout, found {found!r}" if found else f"the layout ends too early: {text!r}"
+        )
     return match[1], match.end()
 
 

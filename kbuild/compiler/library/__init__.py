@@ -8,9 +8,24 @@ from functools import lru_cache
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 FILES = ("standard.py", "random.py", "scaled.py")
 METHODS = frozenset(
-    ("argmax", "argmin", "cdiv", "cumprod", "cumsum", "flip", "max", "min", "ravel", "reduce_or", "sigmoid", "softmax", "sort",
-     "sum", "xor_sum")
-)  # fmt: skip
+    (
+        "argmax",
+        "argmin",
+        "cdiv",
+        "cumprod",
+        "cumsum",
+        "flip",
+        "max",
+        "min",
+        "ravel",
+        "reduce_or",
+        "sigmoid",
+        "softmax",
+        "sort",
+        "sum",
+        "xor_sum",
+    )
+)
 """Library functions that tensors have as methods."""
 
 

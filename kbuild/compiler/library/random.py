@@ -1,4 +1,5 @@
-"""Random numbers by counter: Philox 4x32 and 4x64 (Salmon et al., SC11), with the streams of `triton.language`.
+"""Random numbers by counter: Philox 4x32 and 4x64 (Salmon et al., SC11), with the streams of
+`triton.language`.
 
 The frontend reads this file as it reads a user's, one function at a time; nothing imports it.
 """
@@ -20,7 +21,10 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: tl.constexpr = 10):
         m0 = tl.full([], factor_0, c0.dtype)
         m1 = tl.full([], factor_1, c0.dtype)
         high_0, high_2 = tl.umulhi(m0, c0), tl.umulhi(m1, c2)
-        low_0, low_2 = tl.mul(c0, factor_0, sanitize_overflow=False), tl.mul(c2, factor_1, sanitize_overflow=False)
+        low_0, low_2 = (
+            tl.mul(c0, factor_0, sanitize_overflow=False),
+            tl.mul(c2, factor_1, sanitize_overflow=False),
+        )
         c0, c2 = high_2 ^ c1 ^ k0, high_0 ^ c3 ^ k1
         c1, c3 = low_2, low_0
         k0, k1 = tl.add(k0, raise_0, sanitize_overflow=False), tl.add(k1, raise_1, sanitize_overflow=False)
@@ -92,7 +96,12 @@ def rand(seed, offset, n_rounds: tl.constexpr = 10):
 def rand4x(seed, offsets, n_rounds: tl.constexpr = 10):
     """Four blocks of fp32 numbers, evenly from 0 up to, not including, 1."""
     a, b, c, d = randint4x(seed, offsets, n_rounds)
-    return uint_to_uniform_float(a), uint_to_uniform_float(b), uint_to_uniform_float(c), uint_to_uniform_float(d)
+    return (
+        uint_to_uniform_float(a),
+        uint_to_uniform_float(b),
+        uint_to_uniform_float(c),
+        uint_to_uniform_float(d),
+    )
 
 
 @kbuild.jit

@@ -1,7 +1,8 @@
 """`tl.dot_scaled`, written in the language itself; read as standard.py is.
 
-Operands in the formats of the OCP Microscaling specification (v1.0, 2023): every 32 elements along K have a scale in common, a
-power of two in 8 bits (E8M0).  The GPUs that kbuild compiles for multiply no such numbers: they are widened first, as by Triton.
+Operands in the formats of the OCP Microscaling specification (v1.0, 2023): every 32 elements along K have a
+scale in common, a power of two in 8 bits (E8M0).  The GPUs that kbuild compiles for multiply no such numbers:
+they are widened first, as by Triton.
 """
 
 import kbuild
@@ -9,12 +10,23 @@ import kbuild.language as tl
 
 
 @kbuild.jit
-def dot_scaled(lhs, lhs_scale, lhs_format: tl.constexpr, rhs, rhs_scale, rhs_format: tl.constexpr, acc=None,
-               fast_math: tl.constexpr = False, lhs_k_pack: tl.constexpr = True, rhs_k_pack: tl.constexpr = True,
-               out_dtype: tl.constexpr = None):  # fmt: skip
-    """The matrix product of operands with a scale for every 32 elements along K: `lhs_scale` is M × K / 32 bytes, `rhs_scale`
-    N × K / 32, or None; formats are "e2m1" (two to a byte, along K unless `lhs_k_pack` or `rhs_k_pack` is false), "e4m3", "e5m2",
-    "bf16" and "fp16". They are multiplied in bf16, or in fp16 if one of them is."""
+def dot_scaled(
+    lhs,
+    lhs_scale,
+    lhs_format: tl.constexpr,
+    rhs,
+    rhs_scale,
+    rhs_format: tl.constexpr,
+    acc=None,
+    fast_math: tl.constexpr = False,
+    lhs_k_pack: tl.constexpr = True,
+    rhs_k_pack: tl.constexpr = True,
+    out_dtype: tl.constexpr = None,
+):
+    """The matrix product of operands with a scale for every 32 elements along K: `lhs_scale` is M × K / 32
+    bytes, `rhs_scale` N × K / 32, or None; formats are "e2m1" (two to a byte, along K unless `lhs_k_pack` or
+    `rhs_k_pack` is false), "e4m3", "e5m2", "bf16" and "fp16". They are multiplied in bf16, or in fp16 if one
+    of them is."""
     dtype: tl.constexpr = tl.float16 if lhs_format == "fp16" or rhs_format == "fp16" else tl.bfloat16
     left = _scaled(lhs, lhs_scale, lhs_format, lhs_k_pack, dtype, fast_math)
     right = _scaled(tl.trans(rhs), rhs_scale, rhs_format, rhs_k_pack, dtype, fast_math)
@@ -41,7 +53,9 @@ def _scaled(x, scale, form: tl.constexpr, k_pack: tl.constexpr, dtype: tl.conste
         rows: tl.constexpr = wide.shape[0]
         groups: tl.constexpr = wide.shape[1] // 32
         fits: tl.constexpr = scale.shape[0] == rows and scale.shape[1] == groups
-        tl.static_assert(fits, "tl.dot_scaled needs a scale for every 32 elements along K: K / 32 columns of them")
+        tl.static_assert(
+            fits, "tl.dot_scaled needs a scale for every 32 elements along K: K / 32 columns of them"
+        )
         codes = scale.to(tl.uint8, bitcast=True)
         if dtype == tl.bfloat16:
             factor = (codes.to(tl.uint16) << 7).to(tl.bfloat16, bitcast=True)
@@ -62,7 +76,8 @@ def _spread(x, rows: tl.constexpr, groups: tl.constexpr):
 
 @kbuild.jit
 def _fp4(x):
-    """The two numbers of each byte, the one in the lower bits first, as bf16: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives."""
+    """The two numbers of each byte, the one in the lower bits first, as bf16: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and
+    their negatives."""
     codes = tl.interleave(x & 15, (x >> 4) & 15).to(tl.uint16)
     size = codes & 7
     # From 1 on the bits are those of bf16, two of exponent and one of mantissa, with another bias.

@@ -57,8 +57,8 @@ def interleave(a, b):
 
 @kbuild.jit
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """The place in a size_i × size_j grid, walked down columns within groups of `size_g` rows, of the program that is at
-    (i, j) in row-major order."""
+    """The place in a size_i × size_j grid, walked down columns within groups of `size_g` rows, of the program
+    that is at (i, j) in row-major order."""
     place = i * size_j + j
     per_group = size_g * size_j
     first_row = place // per_group * size_g
@@ -144,9 +144,11 @@ def _summable(x, dtype: tl.constexpr):
 
 @kbuild.jit
 def sum(input, axis=None, keep_dims=False, dtype: tl.constexpr = None):
-    """The sum along `axis`, or of all elements; integers below 32 bits sum in 32 bits unless `dtype` says otherwise.
+    """The sum along `axis`, or of all elements; integers below 32 bits sum in 32 bits unless `dtype` says
+    otherwise.
 
-    Floats below 32 bits are added in float32 and the sum is rounded once, so that it does not depend on the order."""
+    Floats below 32 bits are added in float32 and the sum is rounded once, so that it does not depend on the
+    order."""
     x = _summable(input, dtype)
     if x.dtype.is_floating():
         return tl.reduce(_widened(x), axis, _add, keep_dims).to(x.dtype)
@@ -156,8 +158,8 @@ def sum(input, axis=None, keep_dims=False, dtype: tl.constexpr = None):
 
 @kbuild.jit
 def max(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
-    """The maximum along `axis`, or of all elements; with `return_indices`, and where it is: the lowest index of several
-    equal ones, or any of them without `return_indices_tie_break_left`."""
+    """The maximum along `axis`, or of all elements; with `return_indices`, and where it is: the lowest index
+    of several equal ones, or any of them without `return_indices_tie_break_left`."""
     if return_indices:
         values = tl._promote_bfloat16_to_float32(input)
         if return_indices_tie_break_left:
@@ -214,8 +216,8 @@ def reduce_or(input, axis, keep_dims=False):
 
 @kbuild.jit
 def cumsum(input, axis=0, reverse=False, dtype: tl.constexpr = None):
-    """The sums of all elements up to each along `axis`, from it on with `reverse`; bf16 in fp32, integers below 32 bits in
-    32 bits unless `dtype` says otherwise."""
+    """The sums of all elements up to each along `axis`, from it on with `reverse`; bf16 in fp32, integers
+    below 32 bits in 32 bits unless `dtype` says otherwise."""
     return tl.associative_scan(_summable(tl._promote_bfloat16_to_float32(input), dtype), axis, _add, reverse)
 
 
@@ -235,8 +237,8 @@ def _log2(n):
 
 @kbuild.jit
 def _partner(x, distance: tl.constexpr):
-    """As [blocks, 2, distance], each element's partner at `distance` places: two values exclusive-ored with their
-    exclusive or are exchanged."""
+    """As [blocks, 2, distance], each element's partner at `distance` places: two values exclusive-ored with
+    their exclusive or are exchanged."""
     bits = x.to(tl.get_int_dtype(x.dtype.primitive_bitwidth, True), bitcast=True)
     bits = tl.reshape(bits, [x.numel // (2 * distance), 2, distance])
     return (bits ^ xor_sum(bits, 1, True)).to(x.dtype, bitcast=True)
@@ -272,19 +274,24 @@ def _sorted(x, run: tl.constexpr, last: tl.constexpr, descending: tl.constexpr):
 @kbuild.jit
 def sort(x, dim: tl.constexpr = None, descending: tl.constexpr = False):
     """The elements along the last dimension in order."""
-    tl.static_assert(dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.sort sorts along the last dimension alone")
+    tl.static_assert(
+        dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.sort sorts along the last dimension alone"
+    )
     return tl.reshape(_sorted(tl.ravel(x), _log2(x.shape[-1]), True, descending), x.shape)
 
 
 @kbuild.jit
 def topk(x, k: tl.constexpr, dim: tl.constexpr = None):
     """The k greatest elements along the last dimension, descending; k is a power of two."""
-    tl.static_assert(dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.topk selects along the last dimension alone")
+    tl.static_assert(
+        dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.topk selects along the last dimension alone"
+    )
     size: tl.constexpr = _log2(x.shape[-1])
     run: tl.constexpr = _log2(k)
     best = _sorted(tl.ravel(x), run, size == run, True)
     for round in tl.static_range(run, size):
-        # Of a rising and a falling run, the greater ones at each place are the greater half of both, and bitonic.
+        # Of a rising and a falling run, the greater ones at each place are the greater half of both, and
+        # bitonic.
         best = tl.ravel(max(tl.reshape(best, [best.numel // (2 * k), 2, k]), 1).to(x.dtype))
         if run > 0:
             best = _merged(best, run, True if round == size - 1 else None)
@@ -294,7 +301,10 @@ def topk(x, k: tl.constexpr, dim: tl.constexpr = None):
 @kbuild.jit
 def bitonic_merge(x, dim: tl.constexpr = None, descending: tl.constexpr = False):
     """The elements along the last dimension, which first rise and then fall, in order."""
-    tl.static_assert(dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.bitonic_merge is for the last dimension alone")
+    tl.static_assert(
+        dim is None or dim == len(x.shape) - 1 or dim == -1,
+        "tl.bitonic_merge is for the last dimension alone",
+    )
     return tl.reshape(_merged(tl.ravel(x), _log2(x.shape[-1]), descending), x.shape)
 
 

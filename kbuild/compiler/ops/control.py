@@ -16,7 +16,8 @@ class Yield(Op, name="scf.yield", traits=TERMINATOR):
 
 
 class For(Op, name="scf.for"):
-    """`for i in range(lower, upper, step)` over signed integers, `step` > 0; `body` takes i and the carried values.
+    """`for i in range(lower, upper, step)` over signed integers, `step` > 0; `body` takes i and the carried
+    values.
 
     The attributes are the hints of `tl.range`.
     """
@@ -68,7 +69,9 @@ class If(Op, name="scf.if"):
         if self.condition.type != I1:
             raise InternalError("scf.if: condition is not i1", self.loc)
         for block in (self.then_body, self.else_body):
-            if [value.type for value in block.terminator.operands] != [result.type for result in self.results]:
+            if [value.type for value in block.terminator.operands] != [
+                result.type for result in self.results
+            ]:
                 raise InternalError("scf.if: a branch yields other types than the results", self.loc)
 
 

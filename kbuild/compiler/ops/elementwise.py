@@ -1,8 +1,8 @@
 """Operations on single elements: one class of one or two lines each, the table of arithmetic and mathematics.
 
-The class keywords are the whole definition: `llvm` is the instruction (`add`) or intrinsic (`@llvm.maxnum`; empty where
-`lower/` has a handler or formula), `numpy` the name of the function that means the same in numpy (or in the
-interpreter's own table), `fold` the meaning on Python numbers, for constant folding.
+The class keywords are the whole definition: `llvm` is the instruction (`add`) or intrinsic (`@llvm.maxnum`;
+empty where `lower/` has a handler or formula), `numpy` the name of the function that means the same in numpy
+(or in the interpreter's own table), `fold` the meaning on Python numbers, for constant folding.
 """
 
 from __future__ import annotations
@@ -32,23 +32,28 @@ def unsigned(value: int, bits: int) -> int:
 
 
 def shift_factor(count: int, bits: int) -> int:
-    """What `ShLI` by a constant multiplies by: counts have no sign, and the width or more shifts all bits out."""
+    """What `ShLI` by a constant multiplies by: counts have no sign, and the width or more shifts all bits
+    out."""
     count = unsigned(count, bits)
     return 1 << count if count < bits else 0
 
 
 def round_float(value: float, type_: FloatType) -> float:
-    """The nearest number of a floating-point type, ties to even; f8 saturates, the others overflow to infinity."""
+    """The nearest number of a floating-point type, ties to even; f8 saturates, the others overflow to
+    infinity."""
     if type_.bits == 64 or math.isnan(value) or value == 0:
         return value
     bias = (1 << (type_.exponent_bits - 1)) - 1
     largest = 448.0 if type_.name == "f8E4M3FN" else (2 - 2.0**-type_.mantissa_bits) * 2.0**bias
     beyond = math.copysign(largest if type_.bits == 8 else math.inf, value)
-    if abs(value) > 2 * largest:  # Rounding the largest doubles to fewer digits would give more than a double holds.
+    # Rounding the largest doubles to fewer digits would give more than a double holds.
+    if abs(value) > 2 * largest:
         return beyond
     exponent = max(math.frexp(value)[1] - 1, 1 - bias)
     steps = round(math.ldexp(value, type_.mantissa_bits - exponent))
-    rounded = math.copysign(math.ldexp(steps, exponent - type_.mantissa_bits), value)  # -0.0 of a tiny negative number
+    rounded = math.copysign(
+        math.ldexp(steps, exponent - type_.mantissa_bits), value
+    )  # -0.0 of a tiny negative number
     return beyond if abs(rounded) > largest else rounded
 
 
@@ -60,11 +65,14 @@ class Constant(Op, name="arith.constant", traits=PURE):
 
     @staticmethod
     def of(value: Number, type_: Type) -> Constant:
-        """The constant `value` of a type: integers wrapped to the type's width, floating-point numbers rounded."""
+        """The constant `value` of a type: integers wrapped to the type's width, floating-point numbers
+        rounded."""
         element = element_of(type_)
         if isinstance(element, IntType):
             return Constant(wrap(int(value), element.bits), type_)
-        return Constant(round_float(float(value), element) if isinstance(element, FloatType) else float(value), type_)
+        return Constant(
+            round_float(float(value), element) if isinstance(element, FloatType) else float(value), type_
+        )
 
 
 class Elementwise(Op):
@@ -137,7 +145,8 @@ def _remainder_toward_zero(a: int, b: int) -> int | None:
     return None if b == 0 else a - b * (int(math.copysign(1, a) * math.copysign(1, b)) * (abs(a) // abs(b)))
 
 
-# Integers.  Folding sees signed numbers and wraps the result; operations on unsigned ones say so by their class.
+# Integers.  Folding sees signed numbers and wraps the result; operations on unsigned ones say so by their
+# class.
 
 
 class AddI(Binary, name="arith.addi", llvm="add", numpy="add", fold=operator.add, traits=COMMUTES): ...
@@ -165,17 +174,22 @@ class RemUI(Binary, name="arith.remui", llvm="urem", numpy="remui"):
     """By zero: some number."""
 
 
-class AndI(Binary, name="arith.andi", llvm="and", numpy="bitwise_and", fold=operator.and_, traits=COMMUTES): ...
+class AndI(
+    Binary, name="arith.andi", llvm="and", numpy="bitwise_and", fold=operator.and_, traits=COMMUTES
+): ...
 
 
 class OrI(Binary, name="arith.ori", llvm="or", numpy="bitwise_or", fold=operator.or_, traits=COMMUTES): ...
 
 
-class XOrI(Binary, name="arith.xori", llvm="xor", numpy="bitwise_xor", fold=operator.xor, traits=COMMUTES): ...
+class XOrI(
+    Binary, name="arith.xori", llvm="xor", numpy="bitwise_xor", fold=operator.xor, traits=COMMUTES
+): ...
 
 
 class ShLI(Binary, name="arith.shli", llvm="shl", numpy="left_shift"):
-    """`rhs`, here and in the other shifts, counts without sign; the element's width or more shifts all bits out, as in PTX."""
+    """`rhs`, here and in the other shifts, counts without sign; the element's width or more shifts all bits
+    out, as in PTX."""
 
 
 class ShRSI(Binary, name="arith.shrsi", llvm="ashr", numpy="right_shift"): ...
@@ -413,8 +427,8 @@ class UIToFP(Cast, name="arith.uitofp", llvm="uitofp", numpy="uitofp"): ...
 
 
 class FPToSI(Cast, name="arith.fptosi", llvm="fptosi", numpy="fptosi"):
-    """Toward zero; values out of range saturate and NaN gives zero, as PTX's `cvt.rzi` has it: 8 bits are the low ones of
-    16, and NaN gives the top bit alone where the source or the result has 64 bits."""
+    """Toward zero; values out of range saturate and NaN gives zero, as PTX's `cvt.rzi` has it: 8 bits are the
+    low ones of 16, and NaN gives the top bit alone where the source or the result has 64 bits."""
 
 
 class FPToUI(Cast, name="arith.fptoui", llvm="fptoui", numpy="fptoui"):

@@ -9,8 +9,8 @@ READS, WRITES = Trait.READS, Trait.WRITES
 
 
 class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
-    """The same tensor in another layout.  `scratch`, here as elsewhere, is the place in bytes of the shared memory that
-    the lowering needs, set by the pass `allocate`; None when it needs none."""
+    """The same tensor in another layout.  `scratch`, here as elsewhere, is the place in bytes of the shared
+    memory that the lowering needs, set by the pass `allocate`; None when it needs none."""
 
     src: Value
     type: Type
@@ -18,8 +18,9 @@ class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
 
 
 class Again(Op, name="ttg.again", traits=PURE):
-    """The same elements of 16 bits, but the stages after this one cannot know: what was computed of `src` is not kept for what
-    is computed of the result.  Results of another `number` (1 to 15) are strangers to each other, too."""
+    """The same elements of 16 bits, but the stages after this one cannot know: what was computed of `src` is
+    not kept for what is computed of the result.  Results of another `number` (1 to 15) are strangers to each
+    other, too."""
 
     src: Value
     number: int
@@ -60,8 +61,8 @@ class LocalStore(Op, name="ttg.local_store", traits=WRITES):
 
 
 class LocalDot(Op, name="ttg.local_dot", traits=READS):
-    """a·b + c by scalar fma, summed in the order of k.  `a` and `b` are in shared memory, of which a thread reads what its
-    elements of the result need, for a few values of k at a time."""
+    """a·b + c by scalar fma, summed in the order of k.  `a` and `b` are in shared memory, of which a thread
+    reads what its elements of the result need, for a few values of k at a time."""
 
     a: Value
     b: Value
@@ -84,8 +85,8 @@ class MemDescIndex(Op, name="ttg.memdesc_index", traits=PURE):
 
 
 class MemDescSubslice(Op, name="ttg.memdesc_subslice", traits=PURE):
-    """The tile of `type`'s shape at constant `offsets` of a buffer, multiples of that shape; the layout stays that of the
-    whole buffer."""
+    """The tile of `type`'s shape at constant `offsets` of a buffer, multiples of that shape; the layout stays
+    that of the whole buffer."""
 
     src: Value
     offsets: tuple[int, ...]
@@ -126,15 +127,16 @@ class AsyncCommitGroup(Op, name="ttg.async_commit_group", traits=WRITES):
 
 
 class AsyncWait(Op, name="ttg.async_wait", traits=WRITES):
-    """Waits until at most `num` of this thread's groups are unfinished.  Other threads' copies need a barrier after it."""
+    """Waits until at most `num` of this thread's groups are unfinished.  Other threads' copies need a barrier
+    after it."""
 
     num: int
 
 
 class WarpIf(Op, name="ttg.warp_if", traits=Trait.COLLECTIVE):
-    """Each warp does `body` if `condition` (a tensor of i1) holds for any element that it has, and takes what `body` yields; the
-    others take `otherwise`.  `body` is elementwise, and yields `otherwise` for elements whose condition does not hold: so which
-    elements share a warp makes no difference."""
+    """Each warp does `body` if `condition` (a tensor of i1) holds for any element that it has, and takes what
+    `body` yields; the others take `otherwise`.  `body` is elementwise, and yields `otherwise` for elements
+    whose condition does not hold: so which elements share a warp makes no difference."""
 
     condition: Value
     otherwise: tuple[Value, ...]

@@ -1,4 +1,5 @@
-"""Operations of NVIDIA's newer architectures (`ttng`): products by warpgroups, which run while the threads go on."""
+"""Operations of NVIDIA's newer architectures (`ttng`): products by warpgroups, which run while the threads go
+on."""
 
 from __future__ import annotations
 
@@ -9,13 +10,15 @@ READS, WRITES = Trait.READS, Trait.WRITES
 
 
 class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTIVE):
-    """a·b + c by wgmma: `a` a tile of shared memory or a tensor, `b` a tile of shared memory, `atom` the instruction.
+    """a·b + c by wgmma: `a` a tile of shared memory or a tensor, `b` a tile of shared memory, `atom` the
+    instruction.
 
-    With `is_async` the result is there, and the operands may be overwritten, only after a `ttng.warp_group_dot_wait`
-    that covers it; until then it may be handed on, and be `c` of another such product.
+    With `is_async` the result is there, and the operands may be overwritten, only after a
+    `ttng.warp_group_dot_wait` that covers it; until then it may be handed on, and be `c` of another such
+    product.
 
-    With `swapped` the instruction computes bᵀ·aᵀ + cᵀ, whose transpose this is: then `a` is a tile of shared memory, and `b` a
-    tensor, so that memory may have its rows where the instruction wants columns.
+    With `swapped` the instruction computes bᵀ·aᵀ + cᵀ, whose transpose this is: then `a` is a tile of shared
+    memory, and `b` a tensor, so that memory may have its rows where the instruction wants columns.
     """
 
     a: Value
@@ -36,8 +39,8 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
 
 
 class WarpGroupDotWait(Op, name="ttng.warp_group_dot_wait", traits=WRITES | Trait.COLLECTIVE):
-    """Waits until at most `pendings` of the warpgroup's products are in flight.  `values` are results of products that
-    have ended then, and are to be used through the results of this operation."""
+    """Waits until at most `pendings` of the warpgroup's products are in flight.  `values` are results of
+    products that have ended then, and are to be used through the results of this operation."""
 
     values: tuple[Value, ...] = ()
     pendings: int = 0
@@ -47,23 +50,25 @@ class WarpGroupDotWait(Op, name="ttng.warp_group_dot_wait", traits=WRITES | Trai
 
 
 class FenceAsyncShared(Op, name="ttng.fence_async_shared", traits=WRITES):
-    """What the thread has written to shared memory is seen by the units that read it asynchronously, wgmma and TMA, once
-    they start after a barrier."""
+    """What the thread has written to shared memory is seen by the units that read it asynchronously, wgmma
+    and TMA, once they start after a barrier."""
 
 
 class InitBarrier(Op, name="ttng.init_barrier", traits=WRITES):
-    """Makes barriers in shared memory (mbarrier) of all elements of `barriers`; each completes a phase when so many
-    `arrivals` have come, of threads or of warps, and the bytes of every `ttng.barrier_expect`, which is an arrival too."""
+    """Makes barriers in shared memory (mbarrier) of all elements of `barriers`; each completes a phase when
+    so many `arrivals` have come, of threads or of warps, and the bytes of every `ttng.barrier_expect`, which
+    is an arrival too."""
 
     barriers: Value
     arrivals: int = 1
     fence: bool = True
-    """Whether a fence follows, which shows them to the copy engine; the pass `barriers` leaves out what another one does."""
+    """Whether a fence follows, which shows them to the copy engine; the pass `barriers` leaves out what
+    another one does."""
 
 
 class InvalBarrier(Op, name="ttng.inval_barrier", traits=WRITES):
-    """Ends barriers, so that their memory may be used for something else.  Each copy into `tiles` that they count has been
-    waited for."""
+    """Ends barriers, so that their memory may be used for something else.  Each copy into `tiles` that they
+    count has been waited for."""
 
     barriers: Value
     tiles: tuple[Value, ...] = ()
@@ -78,8 +83,8 @@ class BarrierExpect(Op, name="ttng.barrier_expect", traits=WRITES):
 
 
 class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
-    """Each thread waits until the barrier's phase of parity `phase` (i32, 0 for the first) is complete.  The copies that it
-    counts, into `tiles`, are seen then, and need no other barrier."""
+    """Each thread waits until the barrier's phase of parity `phase` (i32, 0 for the first) is complete.  The
+    copies that it counts, into `tiles`, are seen then, and need no other barrier."""
 
     barrier: Value
     phase: Value
@@ -87,9 +92,10 @@ class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
 
 
 class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLECTIVE):
-    """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write them anew.
-    `by_products` says that nothing but products has read them, for which the warp has waited.  With several `programs` it says so
-    at the same barrier of each one of the cluster, whose copies write them."""
+    """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write
+    them anew. `by_products` says that nothing but products has read them, for which the warp has waited.
+    With several `programs` it says so at the same barrier of each one of the cluster, whose copies write
+    them."""
 
     barrier: Value
     predicate: Value
@@ -99,9 +105,9 @@ class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLEC
 
 
 class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):
-    """Two programs at once, each by warps of its own, which meet at barriers in shared memory alone: `default`, by the
-    program's warps, and `producer`, by one thread of a further warpgroup.  `registers`, where given, says how many a thread of
-    the producer's warps keeps and how many one of the others gets."""
+    """Two programs at once, each by warps of its own, which meet at barriers in shared memory alone:
+    `default`, by the program's warps, and `producer`, by one thread of a further warpgroup.  `registers`,
+    where given, says how many a thread of the producer's warps keeps and how many one of the others gets."""
 
     producer: Block
     default: Block
@@ -109,11 +115,12 @@ class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):
 
 
 class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", traits=READS | WRITES):
-    """The block at `indices` (i32) of the tensor map `desc` into the tile `dst`, zeros beyond the tensor, where `predicate`
-    holds; its bytes arrive at `barrier`.
+    """The block at `indices` (i32) of the tensor map `desc` into the tile `dst`, zeros beyond the tensor,
+    where `predicate` holds; its bytes arrive at `barrier`.
 
-    With several `programs`, those of a cluster do it together: each copies a part into the same tile of all of them, where its
-    bytes arrive at the same barrier; a part of the rows where a box has fewer than the tile, else of the boxes side by side."""
+    With several `programs`, those of a cluster do it together: each copies a part into the same tile of all
+    of them, where its bytes arrive at the same barrier; a part of the rows where a box has fewer than the
+    tile, else of the boxes side by side."""
 
     desc: Value
     dst: Value
@@ -129,12 +136,12 @@ class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", 
 
 
 class AsyncTmaCopyLocalToGlobal(Op, name="ttng.async_tma_copy_local_to_global", traits=READS | WRITES):
-    """The tile `src` into the block at `indices` (i32) of the tensor map `desc`, as far as it lies in the tensor, where
-    `predicate` holds; with a `kind` (of `tt.atomic_rmw`) combined with it, each element atomically.  The tile is read up to the
-    `ttng.tma_store_wait` that names it.
+    """The tile `src` into the block at `indices` (i32) of the tensor map `desc`, as far as it lies in the
+    tensor, where `predicate` holds; with a `kind` (of `tt.atomic_rmw`) combined with it, each element
+    atomically.  The tile is read up to the `ttng.tma_store_wait` that names it.
 
-    One thread copies all of it; with `warp_bits` each warp copies what it has written itself: that whose flat index in the tile
-    has the bits of the warp's number at those places.  Then no warp waits for another."""
+    One thread copies all of it; with `warp_bits` each warp copies what it has written itself: that whose flat
+    index in the tile has the bits of the warp's number at those places.  Then no warp waits for another."""
 
     desc: Value
     src: Value
@@ -150,9 +157,10 @@ class AsyncTmaCopyLocalToGlobal(Op, name="ttng.async_tma_copy_local_to_global", 
 
 
 class TmaStoreWait(Op, name="ttng.tma_store_wait", traits=WRITES):
-    """Waits until at most `pendings` of the copies to global memory are unfinished; with `only_reads`, until the tiles of the
-    others have been read.  What reads `tiles` is among those; the thread that started the copies waits, so that others may write
-    the tiles after a barrier, or those of its warp at once if it was `by_warp`."""
+    """Waits until at most `pendings` of the copies to global memory are unfinished; with `only_reads`, until
+    the tiles of the others have been read.  What reads `tiles` is among those; the thread that started the
+    copies waits, so that others may write the tiles after a barrier, or those of its warp at once if it was
+    `by_warp`."""
 
     tiles: tuple[Value, ...] = ()
     pendings: int = 0

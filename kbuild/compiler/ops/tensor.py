@@ -86,7 +86,8 @@ class ExpandDims(Op, name="tt.expand_dims", traits=PURE):
 
 
 class Reshape(Op, name="tt.reshape", traits=PURE):
-    """Another shape over the same elements in row-major order; `allow_reorder` lets the compiler pick any order."""
+    """Another shape over the same elements in row-major order; `allow_reorder` lets the compiler pick any
+    order."""
 
     src: Value
     type: Type
@@ -113,15 +114,18 @@ def joined_layout(layout: LinearLayout) -> LinearLayout:
 
 
 def split_layout(layout: LinearLayout) -> LinearLayout | None:
-    """The layout of the halves of `tt.split`, the inverse of `joined_layout`; None when another bit than a register's
-    chooses the half."""
+    """The layout of the halves of `tt.split`, the inverse of `joined_layout`; None when another bit than a
+    register's chooses the half."""
     halves = dict(layout.bases)
     if any(basis & 1 for name, bases in halves.items() for basis in bases if name != "register"):
         return None
     registers = halves.get("register", ())
     if 1 not in registers or sum(basis & 1 for basis in registers) != 1:
         return None
-    rest = {name: tuple(b // 2 for b in bases if not (name == "register" and b == 1)) for name, bases in halves.items()}
+    rest = {
+        name: tuple(b // 2 for b in bases if not (name == "register" and b == 1))
+        for name, bases in halves.items()
+    }
     return LinearLayout.make(layout.shape[:-1], **rest)
 
 
@@ -185,16 +189,22 @@ class Load(Op, name="tt.load", traits=READS):
     """`evict_first`, `evict_last` or empty."""
     volatile: bool = False
     desc: Value | None = None
-    """The tensor descriptor of which the pointers and the mask are a block: a copy engine can do the load by itself."""
+    """The tensor descriptor of which the pointers and the mask are a block: a copy engine can do the load by
+    itself."""
     indices: tuple[Value, ...] = ()
     """Where in the descriptor's tensor the block is (i32 each)."""
     axes: tuple[int, ...] = ()
-    """The axis of the block for each axis of the result, where they are not the same; others of the block are one thick."""
+    """The axis of the block for each axis of the result, where they are not the same; others of the block are
+    one thick."""
 
     def infer(self) -> list[Type]:
         element = element_of(self.ptr.type)
         assert isinstance(element, PointerType), f"{self.ptr} is no pointer"
-        return [element.pointee if isinstance(element.pointee, TensorType) else like(self.ptr.type, element.pointee)]
+        return [
+            element.pointee
+            if isinstance(element.pointee, TensorType)
+            else like(self.ptr.type, element.pointee)
+        ]
 
     def has(self, trait: Trait) -> bool:
         """A volatile load must stay and keep its order, like a write."""
@@ -217,7 +227,8 @@ class Store(Op, name="tt.store", traits=WRITES):
 
 
 class AtomicRMW(Op, name="tt.atomic_rmw", traits=READS | WRITES):
-    """Reads, combines, writes; gives the old value.  `kind`: add fadd max umax fmax min umin fmin and or xor xchg."""
+    """Reads, combines, writes; gives the old value.  `kind`: add fadd max umax fmax min umin fmin and or xor
+    xchg."""
 
     ptr: Value
     value: Value
@@ -278,9 +289,9 @@ class Advance(Op, name="tt.advance", traits=PURE):
 
 
 class MakeTensorDescriptor(Op, name="tt.make_tensor_descriptor", traits=Trait.PURE):
-    """A tensor of `shape` (i32 each) and `strides` (i64, in elements, the last one is 1) at `base`, to be read and written
-    in blocks.  What the hardware's copy engine asks for holds: base and strides are divisible by 16 bytes.  Numbers that the
-    program never gives it need not be: it is not speculatable."""
+    """A tensor of `shape` (i32 each) and `strides` (i64, in elements, the last one is 1) at `base`, to be
+    read and written in blocks.  What the hardware's copy engine asks for holds: base and strides are
+    divisible by 16 bytes.  Numbers that the program never gives it need not be: it is not speculatable."""
 
     base: Value
     shape: tuple[Value, ...]
@@ -310,8 +321,8 @@ class DescriptorStore(Op, name="tt.descriptor_store", traits=WRITES):
 
 
 class DescriptorReduce(Op, name="tt.descriptor_reduce", traits=READS | WRITES):
-    """Combines the block at `indices` (i32) with `src`, each element atomically (relaxed, for the whole GPU), as far as it lies
-    in the tensor.  `kind` is one of `tt.atomic_rmw`'s but xchg, or `fmax`, `fmin`."""
+    """Combines the block at `indices` (i32) with `src`, each element atomically (relaxed, for the whole GPU),
+    as far as it lies in the tensor.  `kind` is one of `tt.atomic_rmw`'s but xchg, or `fmax`, `fmin`."""
 
     desc: Value
     src: Value
@@ -320,8 +331,8 @@ class DescriptorReduce(Op, name="tt.descriptor_reduce", traits=READS | WRITES):
 
 
 class DescriptorGather(Op, name="tt.descriptor_gather", traits=READS):
-    """Of each of the tensor's `rows` (a vector of i32) the elements from `column` (i32) on, as many as a block of one row has;
-    padding beyond the tensor."""
+    """Of each of the tensor's `rows` (a vector of i32) the elements from `column` (i32) on, as many as a
+    block of one row has; padding beyond the tensor."""
 
     desc: Value
     rows: Value
@@ -332,8 +343,8 @@ class DescriptorGather(Op, name="tt.descriptor_gather", traits=READS):
 
 
 class DescriptorScatter(Op, name="tt.descriptor_scatter", traits=WRITES):
-    """Writes each row of `src` into one of the tensor's `rows` (a vector of i32), from `column` (i32) on, as far as it lies in
-    the tensor.  Of rows that are the same, any may be written last."""
+    """Writes each row of `src` into one of the tensor's `rows` (a vector of i32), from `column` (i32) on, as
+    far as it lies in the tensor.  Of rows that are the same, any may be written last."""
 
     desc: Value
     src: Value
@@ -352,7 +363,8 @@ def gathered_type(desc: Value, rows: Value) -> TensorType:
 
 
 class Dot(Op, name="tt.dot", traits=PURE):
-    """a·b + c: matrices, or batches of them.  `atom` names the instruction once one is chosen; empty means scalar fma."""
+    """a·b + c: matrices, or batches of them.  `atom` names the instruction once one is chosen; empty means
+    scalar fma."""
 
     a: Value
     b: Value
@@ -373,13 +385,15 @@ class ReduceReturn(Op, name="tt.reduce.return", traits=Trait.TERMINATOR):
 
 
 class Reduce(Op, name="tt.reduce", traits=PURE):
-    """Tensors combined along `axis` by an associative function of scalars: `combine(a…, b…)`, in the order of the axis."""
+    """Tensors combined along `axis` by an associative function of scalars: `combine(a…, b…)`, in the order of
+    the axis."""
 
     srcs: tuple[Value, ...]
     axis: int
     combine: Block
     any_order: bool = False
-    """Whether the function is known to give the same in any order though it does not show it: the best of values with places."""
+    """Whether the function is known to give the same in any order though it does not show it: the best of
+    values with places."""
     scratch: int | None = None
 
     def infer(self) -> list[Type]:
@@ -410,8 +424,8 @@ class Scan(Op, name="tt.scan", traits=PURE):
 
 
 class Gather(Op, name="tt.gather", traits=Trait.PURE):
-    """result[i, j] = src[indices[i, j], j] for axis 0, and so on.  An index outside of the axis is a mistake of the program, and
-    must not come from a place where the program has none: not speculatable."""
+    """result[i, j] = src[indices[i, j], j] for axis 0, and so on.  An index outside of the axis is a mistake
+    of the program, and must not come from a place where the program has none: not speculatable."""
 
     src: Value
     indices: Value
@@ -423,8 +437,8 @@ class Gather(Op, name="tt.gather", traits=Trait.PURE):
 
 
 class Histogram(Op, name="tt.histogram", traits=Trait.PURE):
-    """How often each of 0 … n-1 occurs, n being the size of `type`; elements where `mask` is false don't count.  Others outside
-    of the range are mistakes, as in `tt.gather`: not speculatable."""
+    """How often each of 0 … n-1 occurs, n being the size of `type`; elements where `mask` is false don't
+    count.  Others outside of the range are mistakes, as in `tt.gather`: not speculatable."""
 
     src: Value
     type: Type
@@ -436,14 +450,15 @@ class Histogram(Op, name="tt.histogram", traits=Trait.PURE):
 
 
 class Barrier(Op, name="gpu.barrier", traits=WRITES | Trait.COLLECTIVE):
-    """All threads of the program wait for each other, or all of its `cluster`; shared and global writes before it are seen after
-    it, and barriers in shared memory made before it can be used by the others."""
+    """All threads of the program wait for each other, or all of its `cluster`; shared and global writes
+    before it are seen after it, and barriers in shared memory made before it can be used by the others."""
 
     cluster: bool = False
 
 
 class GridDependencyWait(Op, name="gpu.grid_dependency_wait", traits=WRITES | Trait.COLLECTIVE):
-    """Waits until the launches before this one have ended, and what they wrote is seen: no access of memory moves across."""
+    """Waits until the launches before this one have ended, and what they wrote is seen: no access of memory
+    moves across."""
 
 
 class LaunchDependents(Op, name="gpu.launch_dependents", traits=WRITES | Trait.COLLECTIVE):
@@ -458,7 +473,8 @@ class Assert(Op, name="tt.assert", traits=WRITES):
 
 
 class Print(Op, name="tt.print", traits=WRITES):
-    """Prints `prefix` and the elements of `args`, each with its program and index; `signed` says so of each argument."""
+    """Prints `prefix` and the elements of `args`, each with its program and index; `signed` says so of each
+    argument."""
 
     args: tuple[Value, ...]
     prefix: str
@@ -467,8 +483,9 @@ class Print(Op, name="tt.print", traits=WRITES):
 
 
 class InlineAsm(Op, name="tt.elementwise_inline_asm", traits=Trait.NONE):
-    """PTX applied to `packed` elements at a time of tensors of one shape.  `pure` is false for asm with effects.  What it does
-    for operands that the program never gives it, nobody knows: it is not speculatable."""
+    """PTX applied to `packed` elements at a time of tensors of one shape.  `pure` is false for asm with
+    effects.  What it does for operands that the program never gives it, nobody knows: it is not speculatable.
+    """
 
     args: tuple[Value, ...]
     asm: str

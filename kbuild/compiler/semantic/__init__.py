@@ -21,6 +21,20 @@ from kbuild.compiler.semantic import (
 from kbuild.compiler.semantic.registry import TABLES, Builtin, builtin
 
 __all__ = [
-    "TABLES", "Builtin", "arith", "atomic", "builtin", "cast", "debug", "descriptor", "dot", "libdevice", "libdevice_ptx",
-    "math", "memory", "program", "reduce", "shape",
-]  # fmt: skip
+    "TABLES",
+    "Builtin",
+    "arith",
+    "atomic",
+    "builtin",
+    "cast",
+    "debug",
+    "descriptor",
+    "dot",
+    "libdevice",
+    "libdevice_ptx",
+    "math",
+    "memory",
+    "program",
+    "reduce",
+    "shape",
+]

@@ -21,11 +21,16 @@ def _made(ctx: Context, op: Any, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _assert_fits(ctx: Context, op: Any, x: Tensor, y: Tensor, name: str) -> None:
-    """When debugging, let the kernel stop where a result of fewer than 64 bits is not that of whole numbers, as in Triton."""
+    """When debugging, let the kernel stop where a result of fewer than 64 bits is not that of whole numbers,
+    as in Triton."""
     dtype = x.dtype
     if not ctx.debug or not isinstance(dtype, DType) or not dtype.is_int() or dtype.bits >= 64:
         return
-    low, high = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_int_signed() else (0, (1 << dtype.bits) - 1)
+    low, high = (
+        (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+        if dtype.is_int_signed()
+        else (0, (1 << dtype.bits) - 1)
+    )
     wide = ctx.tensor(op(cast_to(ctx, x, INT64).value, cast_to(ctx, y, INT64).value), INT64, x.shape)
     fits = bit_and(ctx, compare(ctx, "<=", wide, high), compare(ctx, ">=", wide, low))
     ctx.add(Assert(fits.value, f"int{dtype.bits} overflow detected for operation {name}"))
@@ -36,11 +41,14 @@ def _no_operator(ctx: Context, symbol: str, dtype: Any, hint: str = "") -> Any:
 
 
 def add_values(ctx: Context, x: Any, y: Any, sanitize: bool = False) -> Tensor:
-    """x + y, where one may be a pointer and the other then an offset in elements.  This and the two that follow look for
-    overflow where they are asked to `sanitize`."""
+    """x + y, where one may be a pointer and the other then an offset in elements.  This and the two that
+    follow look for overflow where they are asked to `sanitize`."""
     x, y = fitting(ctx, x, y, pointers=(True, True))
     if isinstance(x.dtype, PointerType) and isinstance(y.dtype, PointerType):
-        ctx.error(f"two pointers ({x.dtype} and {y.dtype}) cannot be added", hint="add an offset in elements to one pointer")
+        ctx.error(
+            f"two pointers ({x.dtype} and {y.dtype}) cannot be added",
+            hint="add an offset in elements to one pointer",
+        )
     if isinstance(y.dtype, PointerType):
         x, y = y, x
     if isinstance(x.dtype, PointerType):
@@ -102,8 +110,12 @@ def remainder(ctx: Context, x: Any, y: Any) -> Tensor:
 
 def _bits(ctx: Context, x: Any, y: Any, symbol: str) -> tuple[Tensor, Tensor]:
     x, y = fitting(ctx, x, y)
-    if not (isinstance(x.dtype, DType) and isinstance(y.dtype, DType) and x.dtype.is_int() and y.dtype.is_int()):
-        _no_operator(ctx, symbol, x.dtype, "bits belong to integers: compare first, or use .to(tl.int32, bitcast=True)")
+    if not (
+        isinstance(x.dtype, DType) and isinstance(y.dtype, DType) and x.dtype.is_int() and y.dtype.is_int()
+    ):
+        _no_operator(
+            ctx, symbol, x.dtype, "bits belong to integers: compare first, or use .to(tl.int32, bitcast=True)"
+        )
     dtype = integer_promote(x.dtype, y.dtype)  # type: ignore[arg-type]
     return cast_to(ctx, x, dtype), cast_to(ctx, y, dtype)
 
@@ -200,10 +212,19 @@ def logical_not(ctx: Context, x: Tensor) -> Tensor:
 
 
 BINARY: dict[str, Callable[[Context, Any, Any], Tensor]] = {
-    "+": partial(add_values, sanitize=True), "-": partial(subtract, sanitize=True), "*": partial(multiply, sanitize=True),
-    "/": divide, "//": floor_divide, "%": remainder, "**": power,
-    "&": bit_and, "|": bit_or, "^": bit_xor, "<<": shift_left, ">>": shift_right,
-}  # fmt: skip
+    "+": partial(add_values, sanitize=True),
+    "-": partial(subtract, sanitize=True),
+    "*": partial(multiply, sanitize=True),
+    "/": divide,
+    "//": floor_divide,
+    "%": remainder,
+    "**": power,
+    "&": bit_and,
+    "|": bit_or,
+    "^": bit_xor,
+    "<<": shift_left,
+    ">>": shift_right,
+}
 
 
 @builtin()
@@ -259,20 +280,27 @@ def minimum(ctx: Context, x, y, propagate_nan="none"):
 @builtin()
 def clamp(ctx: Context, x, min, max, propagate_nan="none"):
     """x held between min and max; a NaN stays NaN with `tl.PropagateNan.ALL`."""
-    x, low, high = (promote_bf16(ctx, to_tensor(ctx, v, n)) for v, n in ((x, "x"), (min, "min"), (max, "max")))
+    x, low, high = (
+        promote_bf16(ctx, to_tensor(ctx, v, n)) for v, n in ((x, "x"), (min, "min"), (max, "max"))
+    )
     low, high = fitting(ctx, low, high, ("min", "max"))
     x, low = fitting(ctx, x, low, ("x", "min"))
     x, high = fitting(ctx, x, high, ("x", "max"))
     low = spread(ctx, cast_to(ctx, low, x.dtype), x.shape)
     if not x.dtype.is_floating():
-        ctx.error(f"tl.clamp is for floating point, x is {x.dtype}", "x", hint="write tl.minimum(tl.maximum(x, low), high)")
+        ctx.error(
+            f"tl.clamp is for floating point, x is {x.dtype}",
+            "x",
+            hint="write tl.minimum(tl.maximum(x, low), high)",
+        )
     op = ops.ClampF(x.value, low.value, high.value, propagate_nan=propagate_nan == "all")
     return ctx.tensor(op, x.dtype, x.shape)
 
 
 @builtin()
 def where(ctx: Context, condition, x, y):
-    """x where the condition holds, else y.  Both are evaluated: use the mask of `tl.load` to keep from reading."""
+    """x where the condition holds, else y.  Both are evaluated: use the mask of `tl.load` to keep from
+    reading."""
     condition = as_condition(ctx, to_tensor(ctx, condition, "condition"))
     x, y = fitting(ctx, x, y, pointers=(True, True))
     if condition.shape:

@@ -12,7 +12,17 @@ from kbuild.compiler.semantic.context import Context
 from kbuild.compiler.semantic.memory import as_mask, check_pointer, stored_value
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import BF16, FP16, FP32, FP64, INT1, BlockType, DType, PointerType, int_dtype
+from kbuild.compiler.semantic.types import (
+    BF16,
+    FP16,
+    FP32,
+    FP64,
+    INT1,
+    BlockType,
+    DType,
+    PointerType,
+    int_dtype,
+)
 from kbuild.compiler.semantic.values import Tensor
 
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
@@ -26,12 +36,17 @@ def _ordering(ctx: Context, sem: Any, scope: Any) -> tuple[str, str]:
     return sem or "acq_rel", scope or "gpu"
 
 
-def _operands(ctx: Context, pointer: Any, val: Any, mask: Any, name: str) -> tuple[Tensor, Tensor, Tensor | None, DType]:
+def _operands(
+    ctx: Context, pointer: Any, val: Any, mask: Any, name: str
+) -> tuple[Tensor, Tensor, Tensor | None, DType]:
     pointer = check_pointer(ctx, pointer, f"tl.{name}")
     assert isinstance(pointer.dtype, PointerType)
     element = pointer.dtype.element_ty
     if isinstance(element, BlockType) or pointer.dtype.const:
-        ctx.error(f"tl.{name} takes pointers to memory that may be written, {ctx.name('pointer')} is {pointer.dtype}", "pointer")
+        ctx.error(
+            f"tl.{name} takes pointers to memory that may be written, {ctx.name('pointer')} is {pointer.dtype}",
+            "pointer",
+        )
     narrow = element.bits < 16 or (element.is_int() and element.bits < 32)
     if narrow or (element in (FP16, BF16) and name != "atomic_add"):
         ctx.error(f"tl.{name} is not possible on {element}", "pointer")
@@ -39,7 +54,9 @@ def _operands(ctx: Context, pointer: Any, val: Any, mask: Any, name: str) -> tup
     return pointer, value, as_mask(ctx, mask, pointer), element
 
 
-def _update(ctx: Context, kind: str, pointer: Tensor, value: Tensor, mask: Tensor | None, order: tuple[str, str]) -> Tensor:
+def _update(
+    ctx: Context, kind: str, pointer: Tensor, value: Tensor, mask: Tensor | None, order: tuple[str, str]
+) -> Tensor:
     op = AtomicRMW(pointer.value, value.value, kind, mask and mask.value, *order)
     return ctx.tensor(op, value.dtype, value.shape)
 
@@ -53,8 +70,8 @@ def atomic_add(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
 
 
 def _extreme(ctx: Context, name: str, pointer: Any, val: Any, mask: Any, order: tuple[str, str]) -> Tensor:
-    """Maximum or minimum.  Floating-point numbers compare like their bits: as signed integers when positive, and the
-    other way round, as unsigned ones, when negative."""
+    """Maximum or minimum.  Floating-point numbers compare like their bits: as signed integers when positive,
+    and the other way round, as unsigned ones, when negative."""
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, f"atomic_{name}")
     opposite = "min" if name == "max" else "max"
     if element.is_int():
@@ -134,7 +151,10 @@ def atomic_cas(ctx: Context, pointer, cmp, val, sem=None, scope=None):
     assert isinstance(pointer.dtype, PointerType)
     element = pointer.dtype.element_ty
     if isinstance(element, BlockType) or element.bits not in (16, 32, 64):
-        ctx.error(f"tl.atomic_cas is for elements of 16, 32 or 64 bits, {ctx.name('pointer')} is {pointer.dtype}", "pointer")
+        ctx.error(
+            f"tl.atomic_cas is for elements of 16, 32 or 64 bits, {ctx.name('pointer')} is {pointer.dtype}",
+            "pointer",
+        )
     compare = stored_value(ctx, to_tensor(ctx, cmp, "cmp"), element, pointer, "cmp")
     value = stored_value(ctx, to_tensor(ctx, val, "val"), element, pointer, "val")
     op = AtomicCAS(pointer.value, compare.value, value.value, *_ordering(ctx, sem, scope))

@@ -50,8 +50,10 @@ def cast_to(ctx: Context, x: Tensor, dtype: ScalarType, rounding: str | None = N
         return _cast_pointer(ctx, x, dtype)
     narrows = source.is_floating() and dtype.is_floating() and dtype.bits < source.bits
     if rounding is not None and not narrows:
-        ctx.error(f"fp_downcast_rounding is for narrowing floating-point conversions, not for {source} to {dtype}",
-                  "fp_downcast_rounding")  # fmt: skip
+        ctx.error(
+            f"fp_downcast_rounding is for narrowing floating-point conversions, not for {source} to {dtype}",
+            "fp_downcast_rounding",
+        )
     if source.is_floating() and dtype.is_floating():
         return _cast_float(ctx, x, source, dtype, rounding or "rtne")
     if dtype.is_bool():
@@ -113,7 +115,10 @@ def _cast_pointer(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
         return _cast(ctx, PtrToInt, x, dtype)
     if isinstance(dtype, DType) and dtype.is_bool():
         return _is_nonzero(ctx, _cast(ctx, PtrToInt, x, INT64), INT64)
-    ctx.error(f"{source} does not convert to {dtype}", hint="a pointer converts to another pointer type or to tl.int64")
+    ctx.error(
+        f"{source} does not convert to {dtype}",
+        hint="a pointer converts to another pointer type or to tl.int64",
+    )
 
 
 def bitcast_to(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
@@ -123,7 +128,10 @@ def bitcast_to(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
     if isinstance(x.dtype, PointerType) or isinstance(dtype, PointerType):
         return _cast_pointer(ctx, x, dtype)
     if x.dtype.bits != dtype.bits:
-        ctx.error(f"{x.dtype} has {x.dtype.bits} bits, {dtype} has {dtype.bits}: the bits of one are not the other's", "dtype")
+        ctx.error(
+            f"{x.dtype} has {x.dtype.bits} bits, {dtype} has {dtype.bits}: the bits of one are not the other's",
+            "dtype",
+        )
     if x.dtype.ir == dtype.ir:
         return Tensor(x.value, dtype, x.shape)
     return _cast(ctx, Bitcast, x, dtype)
@@ -131,12 +139,16 @@ def bitcast_to(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
 
 @builtin(method=True)
 def cast(ctx: Context, input, dtype, fp_downcast_rounding=None, bitcast=False):
-    """Converts `input` to `dtype`: by value, or bit for bit with `bitcast`.  Narrowing floating-point conversions round
-    to nearest even, or toward zero with `fp_downcast_rounding="rtz"`."""
+    """Converts `input` to `dtype`: by value, or bit for bit with `bitcast`.  Narrowing floating-point
+    conversions round to nearest even, or toward zero with `fp_downcast_rounding="rtz"`."""
     if isinstance(dtype, BlockType):
         dtype = dtype.element_ty  # what a block pointer points to
     if not isinstance(dtype, DType | PointerType):
-        ctx.error(f"dtype is {describe(dtype)}, which is no data type", "dtype", hint="write, for example, tl.float32")
+        ctx.error(
+            f"dtype is {describe(dtype)}, which is no data type",
+            "dtype",
+            hint="write, for example, tl.float32",
+        )
     if isinstance(dtype, DType) and dtype.is_void():
         ctx.error("nothing converts to void", "dtype")
     if isinstance(input, bool | int | float):

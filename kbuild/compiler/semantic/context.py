@@ -42,8 +42,8 @@ class Context:
         self.frontend = frontend
         self.num_warps = num_warps
         self.debug = debug
-        """Whether assertions are compiled in, the author's and those against overflow of integers; never in the functions of
-        reductions and scans, which idle lanes apply to anything."""
+        """Whether assertions are compiled in, the author's and those against overflow of integers; never in
+        the functions of reductions and scans, which idle lanes apply to anything."""
         self.notes: list[str] = []
         """What `tl.static_print` printed."""
 

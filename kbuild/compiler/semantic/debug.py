@@ -23,8 +23,11 @@ def static_print(ctx: Context, *values, sep=" ", end="\n", file=None, flush=Fals
 def static_assert(ctx: Context, cond, msg=""):
     """Fails the compilation unless a condition known while compiling holds."""
     if isinstance(cond, Tensor):
-        ctx.error(f"the condition is {describe(cond)}, which is not known while compiling", "cond",
-                  hint="use tl.device_assert to check while running")  # fmt: skip
+        ctx.error(
+            f"the condition is {describe(cond)}, which is not known while compiling",
+            "cond",
+            hint="use tl.device_assert to check while running",
+        )
     if not cond:
         text = ctx.frontend.argument_text("cond")
         ctx.error(f"static_assert failed: {msg or text}", "cond")
@@ -44,7 +47,8 @@ def device_print(ctx: Context, prefix, *args, hex=False):
 
 @builtin()
 def device_assert(ctx: Context, cond, msg="", mask=None):
-    """Stops the kernel where the condition fails and `mask`, if given, does not; compiled in only when debugging."""
+    """Stops the kernel where the condition fails and `mask`, if given, does not; compiled in only when
+    debugging."""
     condition = as_condition(ctx, to_tensor(ctx, cond, "cond"))
     if not ctx.debug:
         return
@@ -71,8 +75,8 @@ def _constraints(ctx: Context, args: Any) -> list[Tensor]:
 
 @builtin()
 def inline_asm_elementwise(ctx: Context, asm, constraints, args, dtype, is_pure, pack):
-    """PTX applied to `pack` elements of every argument at a time.  `dtype` is a type, or a tuple of them for several
-    results; `constraints` are LLVM's."""
+    """PTX applied to `pack` elements of every argument at a time.  `dtype` is a type, or a tuple of them for
+    several results; `constraints` are LLVM's."""
     for value, name in ((asm, "asm"), (constraints, "constraints")):
         if not isinstance(value, str):
             ctx.error(f"{name} is {describe(value)}; it must be a string", name)
@@ -85,7 +89,9 @@ def inline_asm_elementwise(ctx: Context, asm, constraints, args, dtype, is_pure,
     tensors = _constraints(ctx, args)
     shape = tensors[0].shape if tensors else ()
     types = tuple(type_of(item, shape).ir for item in dtypes)
-    op = ctx.add(InlineAsm(tuple(item.value for item in tensors), asm, constraints, types, bool(is_pure), pack))
+    op = ctx.add(
+        InlineAsm(tuple(item.value for item in tensors), asm, constraints, types, bool(is_pure), pack)
+    )
     results = tuple(Tensor(result, item, shape) for result, item in zip(op.results, dtypes))
     return results if isinstance(dtype, tuple) else results[0]
 
@@ -104,13 +110,14 @@ def smid(ctx: Context):
 
 @builtin("cuda")
 def gdc_wait(ctx: Context):
-    """Waits until the launches before this one have ended and what they wrote is seen. A kernel that is launched with
-    `launch_pdl` reads nothing of theirs, and writes nothing, before it; in any other, and before sm_90, it does nothing."""
+    """Waits until the launches before this one have ended and what they wrote is seen. A kernel that is
+    launched with `launch_pdl` reads nothing of theirs, and writes nothing, before it; in any other, and
+    before sm_90, it does nothing."""
     ctx.add(GridDependencyWait())
 
 
 @builtin("cuda")
 def gdc_launch_dependents(ctx: Context):
-    """Lets the next launch begin, if it has `launch_pdl`, as soon as all programs have called this or ended. It sees what this
-    one writes after its own `gdc_wait` alone. Before sm_90 it does nothing."""
+    """Lets the next launch begin, if it has `launch_pdl`, as soon as all programs have called this or ended.
+    It sees what this one writes after its own `gdc_wait` alone. Before sm_90 it does nothing."""
     ctx.add(LaunchDependents())

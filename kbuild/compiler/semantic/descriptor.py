@@ -1,7 +1,7 @@
 """Tensor descriptors: a tensor in memory that is read and written in blocks, by their offsets.
 
-A block that reaches beyond the tensor is padded when read and cut when written.  Variables hold a descriptor's parts; the
-operation that describes the tensor stands beside each use.
+A block that reaches beyond the tensor is padded when read and cut when written.  Variables hold a
+descriptor's parts; the operation that describes the tensor stands beside each use.
 """
 
 from __future__ import annotations
@@ -55,8 +55,14 @@ _REDUCED = {
 
 @builtin()
 def make_tensor_descriptor(ctx: Context, base, shape, strides, block_shape, padding_option="zero"):
-    """A descriptor of the tensor of `shape` and `strides` (the last one is 1) at `base`, for blocks of `block_shape`."""
-    if not isinstance(base, Tensor) or not isinstance(base.dtype, PointerType) or base.shape or base.is_block_pointer:
+    """A descriptor of the tensor of `shape` and `strides` (the last one is 1) at `base`, for blocks of
+    `block_shape`."""
+    if (
+        not isinstance(base, Tensor)
+        or not isinstance(base.dtype, PointerType)
+        or base.shape
+        or base.is_block_pointer
+    ):
         ctx.error(f"base is {describe(base)}; it must be a pointer to the first element", "base")
     block = static_shape(ctx, block_shape, "block_shape")
     for value, name in ((shape, "shape"), (strides, "strides")):
@@ -67,8 +73,10 @@ def make_tensor_descriptor(ctx: Context, base, shape, strides, block_shape, padd
     element = base.dtype.element_ty
     assert isinstance(element, DType)
     if block[-1] * element.itemsize < MIN_ROW_BYTES:
-        ctx.error(f"a row of the block has {block[-1]} elements of {element}, at least {MIN_ROW_BYTES} bytes are needed",
-                  "block_shape")  # fmt: skip
+        ctx.error(
+            f"a row of the block has {block[-1]} elements of {element}, at least {MIN_ROW_BYTES} bytes are needed",
+            "block_shape",
+        )
     if element == INT1:
         ctx.error("there are no tensor descriptors of truth values", "base", hint="use a pointer to int8")
     if padding_option not in PADDINGS or (padding_option == "nan" and not element.is_floating()):
@@ -76,7 +84,9 @@ def make_tensor_descriptor(ctx: Context, base, shape, strides, block_shape, padd
         ctx.error(f"padding_option is {describe(padding_option)}; it is {allowed}", "padding_option")
     sizes = tuple(_scalar(ctx, item, "shape", INT32) for item in shape)
     wide = tuple(_scalar(ctx, item, "strides", INT64) for item in strides[:-1])
-    return Descriptor.make(BlockType(element, block), padding_option or "zero", (base, *sizes, *wide, ctx.constant(1, INT64)))
+    return Descriptor.make(
+        BlockType(element, block), padding_option or "zero", (base, *sizes, *wide, ctx.constant(1, INT64))
+    )
 
 
 def _scalar(ctx: Context, value: Any, name: str, dtype: DType) -> Tensor:
@@ -92,7 +102,9 @@ def _described(ctx: Context, descriptor: Descriptor, offsets: Any) -> tuple[Valu
     """The descriptor's value and the offsets in i32."""
     if not isinstance(offsets, tuple) or len(offsets) != descriptor.rank:
         ctx.error(f"offsets is {describe(offsets)}, the block has {descriptor.rank} dimensions", "offsets")
-    return _value(ctx, descriptor), tuple(item.value for item in index_values(ctx, offsets, "offsets", wide=False))
+    return _value(ctx, descriptor), tuple(
+        item.value for item in index_values(ctx, offsets, "offsets", wide=False)
+    )
 
 
 def _value(ctx: Context, descriptor: Descriptor) -> Value:
@@ -100,7 +112,9 @@ def _value(ctx: Context, descriptor: Descriptor) -> Value:
     sizes, strides = (tuple(item.value for item in items) for items in (descriptor.sizes, descriptor.strides))
     block = descriptor.block.ir
     assert isinstance(block, TensorType)
-    made = MakeTensorDescriptor(descriptor.base.value, sizes, strides, DescriptorType(block), descriptor.padding)
+    made = MakeTensorDescriptor(
+        descriptor.base.value, sizes, strides, DescriptorType(block), descriptor.padding
+    )
     return ctx.add(made).result
 
 
@@ -123,7 +137,10 @@ def _stored(ctx: Context, descriptor: Descriptor, value: Any, shape: tuple[int, 
     """What is written, in the tensor's type."""
     value = to_tensor(ctx, value, "value")
     if value.shape != shape:
-        ctx.error(f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block has shape {shape_text(shape)}", "value")
+        ctx.error(
+            f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block has shape {shape_text(shape)}",
+            "value",
+        )
     return cast_to(ctx, value, descriptor.block.element_ty)
 
 
@@ -134,11 +151,20 @@ def _reduce(ctx: Context, name: str, descriptor: Descriptor, offsets: Any, value
     if element not in _REDUCED[name]:
         allowed = ", ".join(map(str, _REDUCED[name]))
         by_pointers = element.itemsize >= INT32.itemsize and name in ("add", "min", "max")
-        ctx.error(f"atomic_{name} of a tensor descriptor is for {allowed}; the tensor's type is {element}", "descriptor",
-                  hint=f"tl.atomic_{name} on a tensor of pointers takes {element} too" if by_pointers else "")  # fmt: skip
+        ctx.error(
+            f"atomic_{name} of a tensor descriptor is for {allowed}; the tensor's type is {element}",
+            "descriptor",
+            hint=f"tl.atomic_{name} on a tensor of pointers takes {element} too" if by_pointers else "",
+        )
     value = _stored(ctx, descriptor, value, descriptor.block.shape)
     described, offsets = _described(ctx, descriptor, offsets)
-    prefix = "f" if element.is_floating() else "u" if name in ("min", "max") and not element.is_int_signed() else ""
+    prefix = (
+        "f"
+        if element.is_floating()
+        else "u"
+        if name in ("min", "max") and not element.is_int_signed()
+        else ""
+    )
     ctx.add(DescriptorReduce(described, value.value, offsets, prefix + name))
 
 
@@ -183,26 +209,41 @@ def _rows(ctx: Context, descriptor: Descriptor, x_offsets: Any, y_offset: Any) -
     block = descriptor.block
     assert isinstance(block.element_ty, DType)
     if len(block.shape) != 2 or block.shape[0] != 1:
-        ctx.error(f"the block has shape {shape_text(block.shape)}; gather and scatter move rows of blocks of shape (1, N)",
-                  "descriptor", hint="make the descriptor with block_shape=[1, N]")  # fmt: skip
+        ctx.error(
+            f"the block has shape {shape_text(block.shape)}; gather and scatter move rows of blocks of shape (1, N)",
+            "descriptor",
+            hint="make the descriptor with block_shape=[1, N]",
+        )
     if block.shape[1] * block.element_ty.itemsize < MIN_GATHERED_BYTES:
-        ctx.error(f"a row of the block has {block.shape[1]} elements of {block.element_ty}; gather and scatter need at least "
-                  f"{MIN_GATHERED_BYTES} bytes", "descriptor")  # fmt: skip
+        ctx.error(
+            f"a row of the block has {block.shape[1]} elements of {block.element_ty}; gather and scatter need at least "
+            f"{MIN_GATHERED_BYTES} bytes",
+            "descriptor",
+        )
     if not isinstance(x_offsets, Tensor) or len(x_offsets.shape) != 1 or not x_offsets.dtype.is_int():
-        ctx.error(f"{ctx.name('x_offsets')} is {describe(x_offsets)}; it must be a vector of integers, the rows", "x_offsets")
+        ctx.error(
+            f"{ctx.name('x_offsets')} is {describe(x_offsets)}; it must be a vector of integers, the rows",
+            "x_offsets",
+        )
     if x_offsets.shape[0] < MIN_GATHERED_ROWS:
-        ctx.error(f"{ctx.name('x_offsets')} has {x_offsets.shape[0]} rows; at least {MIN_GATHERED_ROWS} are needed", "x_offsets")
+        ctx.error(
+            f"{ctx.name('x_offsets')} has {x_offsets.shape[0]} rows; at least {MIN_GATHERED_ROWS} are needed",
+            "x_offsets",
+        )
     if x_offsets.dtype.primitive_bitwidth > 32:
-        ctx.error(f"{ctx.name('x_offsets')} is {x_offsets.type}; rows are numbered with 32 bits", "x_offsets",
-                  hint="convert it with .to(tl.int32)")  # fmt: skip
+        ctx.error(
+            f"{ctx.name('x_offsets')} is {x_offsets.type}; rows are numbered with 32 bits",
+            "x_offsets",
+            hint="convert it with .to(tl.int32)",
+        )
     (column,) = index_values(ctx, (y_offset,), "y_offset", wide=False)
     return cast_to(ctx, x_offsets, INT32), column
 
 
 @builtin("descriptor", "gather")
 def gather_rows(ctx: Context, descriptor, x_offsets, y_offset):
-    """Rows `x_offsets` of the tensor, from column `y_offset` on, of a descriptor whose blocks are single rows; what lies beyond
-    the tensor is zero, or NaN with `padding_option="nan"`."""
+    """Rows `x_offsets` of the tensor, from column `y_offset` on, of a descriptor whose blocks are single
+    rows; what lies beyond the tensor is zero, or NaN with `padding_option="nan"`."""
     rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
     op = DescriptorGather(_value(ctx, descriptor), rows.value, column.value)
     return ctx.tensor(op, descriptor.block.element_ty, (rows.shape[0], descriptor.block.shape[1]))
@@ -210,7 +251,8 @@ def gather_rows(ctx: Context, descriptor, x_offsets, y_offset):
 
 @builtin("descriptor", "scatter")
 def scatter_rows(ctx: Context, descriptor, value, x_offsets, y_offset):
-    """Writes the rows of `value` into rows `x_offsets` of the tensor, from column `y_offset` on, as far as they lie in it."""
+    """Writes the rows of `value` into rows `x_offsets` of the tensor, from column `y_offset` on, as far as
+    they lie in it."""
     rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
     value = _stored(ctx, descriptor, value, (rows.shape[0], descriptor.block.shape[1]))
     ctx.add(DescriptorScatter(_value(ctx, descriptor), value.value, rows.value, column.value))
@@ -230,6 +272,9 @@ def store_tensor_descriptor(ctx: Context, desc, offsets, value):
 
 def _checked(ctx: Context, value: Any) -> Descriptor:
     if not isinstance(value, Descriptor):
-        ctx.error(f"{ctx.name('desc')} is {describe(value)}, which is no tensor descriptor", "desc",
-                  hint="make one with tl.make_tensor_descriptor")  # fmt: skip
+        ctx.error(
+            f"{ctx.name('desc')} is {describe(value)}, which is no tensor descriptor",
+            "desc",
+            hint="make one with tl.make_tensor_descriptor",
+        )
     return value

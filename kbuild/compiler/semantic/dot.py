@@ -20,14 +20,22 @@ MAX_IMPRECISE_FP8 = 0
 def _check_operands(ctx: Context, a: Any, b: Any) -> None:
     for value, name in ((a, "input"), (b, "other")):
         if not isinstance(value, Tensor) or len(value.shape) < 2:
-            ctx.error(f"tl.dot multiplies matrices, {ctx.name(name)} is {describe(value)}", name,
-                      hint="make a matrix of a vector with x[:, None] or x[None, :]")  # fmt: skip
+            ctx.error(
+                f"tl.dot multiplies matrices, {ctx.name(name)} is {describe(value)}",
+                name,
+                hint="make a matrix of a vector with x[:, None] or x[None, :]",
+            )
         if value.dtype not in _OPERANDS and not value.dtype.is_fp8():
-            ctx.error(f"tl.dot does not multiply {value.dtype}, the type of {ctx.name(name)}", name,
-                      hint="convert to tl.float16, tl.bfloat16 or tl.float32")  # fmt: skip
+            ctx.error(
+                f"tl.dot does not multiply {value.dtype}, the type of {ctx.name(name)}",
+                name,
+                hint="convert to tl.float16, tl.bfloat16 or tl.float32",
+            )
     if a.dtype != b.dtype and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
-        ctx.error(f"tl.dot needs operands of one type, {ctx.name('input')} is {a.dtype}, {ctx.name('other')} is {b.dtype}",
-                  hint="convert one of them to the type of the other, as in x.to(y.dtype)")  # fmt: skip
+        ctx.error(
+            f"tl.dot needs operands of one type, {ctx.name('input')} is {a.dtype}, {ctx.name('other')} is {b.dtype}",
+            hint="convert one of them to the type of the other, as in x.to(y.dtype)",
+        )
 
 
 def _check_shapes(ctx: Context, a: Tensor, b: Tensor) -> None:
@@ -37,12 +45,16 @@ def _check_shapes(ctx: Context, a: Tensor, b: Tensor) -> None:
     if a.shape[-1] != b.shape[-2]:
         text = ctx.frontend.argument_text("other") or "other"
         fits = a.shape[-1] == b.shape[-1]
-        ctx.error(f"tl.dot sums over {a.shape[-1]} columns of input and {b.shape[-2]} rows of other: {shapes}",
-                  hint=f"did you mean tl.trans({text})?" if fits else "")  # fmt: skip
+        ctx.error(
+            f"tl.dot sums over {a.shape[-1]} columns of input and {b.shape[-2]} rows of other: {shapes}",
+            hint=f"did you mean tl.trans({text})?" if fits else "",
+        )
     least = 32 if a.dtype.primitive_bitwidth == 8 else 16
     if a.shape[-1] < least:
-        ctx.error(f"tl.dot sums over {a.shape[-1]} elements, at least {least} are needed for {a.dtype}: {shapes}",
-                  hint="take a larger block, or write tl.sum(a[:, :, None] * b[None, :, :], 1)")  # fmt: skip
+        ctx.error(
+            f"tl.dot sums over {a.shape[-1]} elements, at least {least} are needed for {a.dtype}: {shapes}",
+            hint="take a larger block, or write tl.sum(a[:, :, None] * b[None, :, :], 1)",
+        )
 
 
 def _result_dtype(ctx: Context, a: Tensor, out_dtype: Any) -> DType:
@@ -53,7 +65,9 @@ def _result_dtype(ctx: Context, a: Tensor, out_dtype: Any) -> DType:
     if not isinstance(out_dtype, DType):
         ctx.error(f"out_dtype is {describe(out_dtype)}, which is no data type", "out_dtype")
     if out_dtype == BF16:
-        ctx.error("tl.dot does not accumulate in bf16", "out_dtype", hint="take tl.float32, and convert the result")
+        ctx.error(
+            "tl.dot does not accumulate in bf16", "out_dtype", hint="take tl.float32, and convert the result"
+        )
     if a.dtype in (FP32, BF16):
         return FP32
     if a.dtype == FP64:
@@ -69,13 +83,23 @@ def _precision(ctx: Context, input_precision: Any, allow_tf32: Any) -> str:
     if input_precision is None:
         return "tf32" if allow_tf32 or allow_tf32 is None else "ieee"
     if not isinstance(input_precision, str) or input_precision.lower() not in _PRECISIONS:
-        ctx.error(f"input_precision is {input_precision!r}; it can be {', '.join(map(repr, _PRECISIONS))}", "input_precision")
+        ctx.error(
+            f"input_precision is {input_precision!r}; it can be {', '.join(map(repr, _PRECISIONS))}",
+            "input_precision",
+        )
     return input_precision.lower()
 
 
 @builtin()
 def dot(
-    ctx: Context, input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=FP32
+    ctx: Context,
+    input,
+    other,
+    acc=None,
+    input_precision=None,
+    allow_tf32=None,
+    max_num_imprecise_acc=None,
+    out_dtype=FP32,
 ):
     """The matrix product of two matrices or batches of them, plus `acc`.  fp32 operands are rounded to tf32 unless
     `input_precision` says "ieee" (exactly) or "tf32x3" (nearly so).  Accumulates in fp32; int8 in int32."""
@@ -87,11 +111,16 @@ def dot(
     acc = _accumulator(ctx, acc, dtype, shape)
     batched = len(shape) > 3
     if batched:
-        input, other, acc = (reshape_to(ctx, t, (t.numel // (t.shape[-1] * t.shape[-2]), *t.shape[-2:]))
-                             for t in (input, other, acc))  # fmt: skip
+        input, other, acc = (
+            reshape_to(ctx, t, (t.numel // (t.shape[-1] * t.shape[-2]), *t.shape[-2:]))
+            for t in (input, other, acc)
+        )
     imprecise = MAX_IMPRECISE_FP8 if max_num_imprecise_acc is None else max_num_imprecise_acc
     if imprecise and input.dtype.is_fp8() and imprecise > input.shape[-1]:
-        ctx.error(f"max_num_imprecise_acc is {imprecise}, the sum has {input.shape[-1]} steps", "max_num_imprecise_acc")
+        ctx.error(
+            f"max_num_imprecise_acc is {imprecise}, the sum has {input.shape[-1]} steps",
+            "max_num_imprecise_acc",
+        )
     result = ctx.tensor(Dot(input.value, other.value, acc.value, precision, imprecise), dtype, acc.shape)
     return reshape_to(ctx, result, shape) if batched else result
 

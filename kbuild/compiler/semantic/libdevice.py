@@ -45,10 +45,17 @@ def _unary(name: str, op: Any, *also: str) -> None:
 
 
 for _name, _op in (
-    ("acos", ops.ACos), ("asin", ops.ASin), ("atan", ops.ATan), ("cosh", ops.Cosh), ("sinh", ops.Sinh),
-    ("ceil", ops.Ceil), ("floor", ops.Floor), ("trunc", ops.TruncateF), ("expm1", ops.ExpM1),
+    ("acos", ops.ACos),
+    ("asin", ops.ASin),
+    ("atan", ops.ATan),
+    ("cosh", ops.Cosh),
+    ("sinh", ops.Sinh),
+    ("ceil", ops.Ceil),
+    ("floor", ops.Floor),
+    ("trunc", ops.TruncateF),
+    ("expm1", ops.ExpM1),
     ("log1p", ops.Log1P),
-):  # fmt: skip
+):
     _unary(_name, _op)
 _unary("cos", ops.Cos, "fast_cosf")
 _unary("tan", ops.Tan, "fast_tanf")
@@ -151,7 +158,9 @@ def mulhi(ctx: Context, x, y):
     """The upper half of the unsigned product."""
     x, y = fitting(ctx, to_tensor(ctx, x, "x"), to_tensor(ctx, y, "y"))
     if x.dtype.is_int_signed():
-        ctx.error(f"libdevice.mulhi of signed integers is not available, x is {x.dtype}", "x", hint="use tl.umulhi")
+        ctx.error(
+            f"libdevice.mulhi of signed integers is not available, x is {x.dtype}", "x", hint="use tl.umulhi"
+        )
     return ctx.tensor(ops.MulHiUI(x.value, y.value), x.dtype, x.shape)
 
 
@@ -202,13 +211,17 @@ def _choose(ctx: Context, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def exp10(ctx: Context, x):
     """10 to the power x: 2^(x · log2 10), corrected for what rounding that product has lost."""
     x = _floating(ctx, x)
-    log = _constant(ctx, 3.321928024291992, x)  # The first 24 bits: their product with x is known to twice as many.
+    log = _constant(
+        ctx, 3.321928024291992, x
+    )  # The first 24 bits: their product with x is known to twice as many.
     product = multiply(ctx, x, log)
     lost = _apply(ctx, ops.Fma, x, log, negate(ctx, product))
     lost = _apply(ctx, ops.Fma, x, _constant(ctx, 7.059537016037032e-08, x), lost)
     power = _apply(ctx, ops.Exp2, product)
     corrected = _apply(ctx, ops.Fma, power, multiply(ctx, lost, 0.6931471805599453), power)
-    is_number = bit_and(ctx, compare(ctx, "<", _apply(ctx, ops.AbsF, x), 400.0), compare(ctx, "<", power, float("inf")))
+    is_number = bit_and(
+        ctx, compare(ctx, "<", _apply(ctx, ops.AbsF, x), 400.0), compare(ctx, "<", power, float("inf"))
+    )
     return _choose(ctx, is_number, corrected, power)
 
 
@@ -231,11 +244,19 @@ def hypot(ctx: Context, x, y):
     x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
     if x.dtype == FP32:
         wide, other = cast_to(ctx, x, FP64), cast_to(ctx, y, FP64)
-        return cast_to(ctx, _apply(ctx, ops.PreciseSqrt, _apply(ctx, ops.Fma, wide, wide, multiply(ctx, other, other))), FP32)
+        return cast_to(
+            ctx,
+            _apply(ctx, ops.PreciseSqrt, _apply(ctx, ops.Fma, wide, wide, multiply(ctx, other, other))),
+            FP32,
+        )
     x, y = _apply(ctx, ops.AbsF, x), _apply(ctx, ops.AbsF, y)
     large, small = _apply(ctx, ops.MaxNumF, x, y), _apply(ctx, ops.MinNumF, x, y)
     ratio = _apply(ctx, ops.PreciseDivF, small, large)
-    root = multiply(ctx, large, _apply(ctx, ops.PreciseSqrt, _apply(ctx, ops.Fma, ratio, ratio, _constant(ctx, 1.0, ratio))))
+    root = multiply(
+        ctx,
+        large,
+        _apply(ctx, ops.PreciseSqrt, _apply(ctx, ops.Fma, ratio, ratio, _constant(ctx, 1.0, ratio))),
+    )
     # Zero and infinity have no ratio; NaN comes of the sum.
     plain = bit_or(ctx, compare(ctx, "==", large, 0.0), compare(ctx, "==", large, float("inf")))
     return _choose(ctx, plain, large, add_values(ctx, root, multiply(ctx, add_values(ctx, x, y), 0.0)))
@@ -283,7 +304,8 @@ def _log_of_double(ctx: Context, x: Tensor) -> Tensor:
 
 @builtin("libdevice")
 def asinh(ctx: Context, x):
-    """The inverse hyperbolic sine: log1p(a + a² / (1 + √(a² + 1))) of the size a, exact to a few ulp near zero."""
+    """The inverse hyperbolic sine: log1p(a + a² / (1 + √(a² + 1))) of the size a, exact to a few ulp near
+    zero."""
     x = _floating(ctx, x)
     size = _apply(ctx, ops.AbsF, x)
     square = multiply(ctx, size, size)
@@ -310,18 +332,32 @@ def atanh(ctx: Context, x):
     """The inverse hyperbolic tangent: half of log1p(2a / (1 - a)) of the size a."""
     x = _floating(ctx, x)
     size = _apply(ctx, ops.AbsF, x)
-    ratio = _apply(ctx, ops.PreciseDivF, add_values(ctx, size, size), subtract(ctx, _constant(ctx, 1.0, x), size))
+    ratio = _apply(
+        ctx, ops.PreciseDivF, add_values(ctx, size, size), subtract(ctx, _constant(ctx, 1.0, x), size)
+    )
     return _apply(ctx, ops.CopySign, multiply(ctx, _apply(ctx, ops.Log1P, ratio), 0.5), x)
 
 
-_ERFC = (-0.67179406, 1.3452865, 0.189371, -0.3751648, -0.15782303, 0.28222984, 0.1094776, -0.29396033, -0.010990743, 0.26515025,
-         -0.1443929)  # fmt: skip
+_ERFC = (
+    -0.67179406,
+    1.3452865,
+    0.189371,
+    -0.3751648,
+    -0.15782303,
+    0.28222984,
+    0.1094776,
+    -0.29396033,
+    -0.010990743,
+    0.26515025,
+    -0.1443929,
+)
 """log(erfc(x) · e^(x²) / t) in t - 1/2, where t = 1 / (1 + x/2), for x from 0 to 10."""
 
 
 @builtin("libdevice")
 def erfc(ctx: Context, x):
-    """One minus the error function: t · e^(p(t) - x²), t = 1 / (1 + |x|/2), where it is small; 16 ulp, of fp32."""
+    """One minus the error function: t · e^(p(t) - x²), t = 1 / (1 + |x|/2), where it is small; 16 ulp, of
+    fp32."""
     x = _floating(ctx, x)
     if x.dtype == FP64:
         ctx.error("libdevice.erfc is not supported in float64", "x", hint="convert the argument to float32")
@@ -333,22 +369,27 @@ def erfc(ctx: Context, x):
         power = _apply(ctx, ops.Fma, power, subtract(ctx, t, 0.5), _constant(ctx, coefficient, x))
     square = multiply(ctx, size, size)
     lost = _apply(ctx, ops.Fma, size, size, negate(ctx, square))
-    tail = multiply(ctx, multiply(ctx, t, _apply(ctx, ops.PreciseExp, subtract(ctx, power, lost))),
-                    _apply(ctx, ops.PreciseExp, negate(ctx, square)))  # fmt: skip
+    tail = multiply(
+        ctx,
+        multiply(ctx, t, _apply(ctx, ops.PreciseExp, subtract(ctx, power, lost))),
+        _apply(ctx, ops.PreciseExp, negate(ctx, square)),
+    )
     far = _choose(ctx, compare(ctx, "<", x, 0.0), subtract(ctx, _constant(ctx, 2.0, x), tail), tail)
     return _choose(ctx, compare(ctx, "<", size, 0.5), subtract(ctx, one, _apply(ctx, ops.Erf, x)), far)
 
 
 @builtin("libdevice")
 def normcdf(ctx: Context, x):
-    """The normal distribution function, half of erfc(-x / √2), corrected for what rounding that argument has lost; 20 ulp, of
-    fp32."""
+    """The normal distribution function, half of erfc(-x / √2), corrected for what rounding that argument has
+    lost; 20 ulp, of fp32."""
     x = _floating(ctx, x)
     high, low = -0.7071067690849304, -1.2101617485882343e-08
     point = multiply(ctx, x, high)
     lost = _apply(ctx, ops.Fma, x, _constant(ctx, high, x), negate(ctx, point))
     lost = _apply(ctx, ops.Fma, x, _constant(ctx, low, x), lost)
-    slope = multiply(ctx, _apply(ctx, ops.PreciseExp, negate(ctx, multiply(ctx, point, point))), -1.1283791670955126)
+    slope = multiply(
+        ctx, _apply(ctx, ops.PreciseExp, negate(ctx, multiply(ctx, point, point))), -1.1283791670955126
+    )
     # Beyond, the slope is zero, and an infinite x has lost NaN.
     lost = _choose(ctx, compare(ctx, "<", _apply(ctx, ops.AbsF, x), 20.0), lost, _constant(ctx, 0.0, x))
     return multiply(ctx, _apply(ctx, ops.Fma, slope, lost, erfc(ctx, point)), 0.5)

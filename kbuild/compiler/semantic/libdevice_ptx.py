@@ -55,8 +55,13 @@ def _arithmetic(name: str, operation: str, count: int, mode: str) -> None:
 
 
 for _mode in _ROUNDINGS:
-    for _name, _operation, _count in (("add", "add", 2), ("sub", "sub", 2), ("mul", "mul", 2), ("fma", "fma", 3),
-                                      ("rcp", "rcp", 1)):  # fmt: skip
+    for _name, _operation, _count in (
+        ("add", "add", 2),
+        ("sub", "sub", 2),
+        ("mul", "mul", 2),
+        ("fma", "fma", 3),
+        ("rcp", "rcp", 1),
+    ):
         _arithmetic(_name, _operation, _count, _mode)
     if _mode != "rn":  # these are operations of their own
         _arithmetic("div", "div", 2, _mode)
@@ -68,7 +73,9 @@ def _conversion(source: DType, target: DType, mode: str) -> None:
 
     def function(ctx: Context, x):
         x = cast_to(ctx, to_tensor(ctx, x, "x"), source)
-        return instruction(ctx, f"cvt.{_ROUNDINGS[mode]}{whole}.{_PTX_TYPES[target]}.{_PTX_TYPES[source]}", target, x)
+        return instruction(
+            ctx, f"cvt.{_ROUNDINGS[mode]}{whole}.{_PTX_TYPES[target]}.{_PTX_TYPES[source]}", target, x
+        )
 
     function.__doc__ = f"{source} converted to {target}, rounded {_ROUNDINGS[mode]} as PTX has it."
     builtin("libdevice", f"{_C_NAMES[source]}2{_C_NAMES[target]}_{mode}")(function)

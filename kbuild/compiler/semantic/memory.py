@@ -33,9 +33,10 @@ def check_pointer(ctx: Context, pointer: Any, function: str) -> Tensor:
     text = ctx.frontend.argument_text("pointer")
     subject = f"`{text}`" if text else "the pointer"
     ctx.error(
-        f"{function} needs a pointer, {subject} is {describe(pointer)}", "pointer",
-        hint="check that the pointer argument of the kernel is a pointer in the signature, as in \"*fp32\"",
-    )  # fmt: skip
+        f"{function} needs a pointer, {subject} is {describe(pointer)}",
+        "pointer",
+        hint='check that the pointer argument of the kernel is a pointer in the signature, as in "*fp32"',
+    )
 
 
 def as_mask(ctx: Context, mask: Any, pointer: Tensor) -> Tensor | None:
@@ -44,7 +45,9 @@ def as_mask(ctx: Context, mask: Any, pointer: Tensor) -> Tensor | None:
         return None
     mask = to_tensor(ctx, mask, "mask")
     if mask.dtype != INT1:
-        ctx.error(f"{ctx.name('mask')} is {mask.type}, a mask is int1", "mask", hint="compare, as in mask != 0")
+        ctx.error(
+            f"{ctx.name('mask')} is {mask.type}, a mask is int1", "mask", hint="compare, as in mask != 0"
+        )
     return _like_pointers(ctx, mask, pointer, "mask")
 
 
@@ -53,13 +56,17 @@ def _like_pointers(ctx: Context, value: Tensor, pointer: Tensor, name: str) -> T
     if value.shape == pointer.shape:
         return value
     if not pointer.shape:
-        ctx.error(f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar", name,
-                  hint="add a tensor of offsets to the pointer")  # fmt: skip
+        ctx.error(
+            f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar",
+            name,
+            hint="add a tensor of offsets to the pointer",
+        )
     if value.shape and common_shape(value.shape, pointer.shape) != pointer.shape:
         ctx.error(
-            f"{name} has shape {shape_text(value.shape)}, the pointers have shape {shape_text(pointer.shape)}", name,
+            f"{name} has shape {shape_text(value.shape)}, the pointers have shape {shape_text(pointer.shape)}",
+            name,
             hint=_placing(ctx, name, value.shape, pointer.shape),
-        )  # fmt: skip
+        )
     return spread(ctx, value, pointer.shape)
 
 
@@ -90,12 +97,20 @@ def _bytes_for_bools(ctx: Context, pointer: Tensor) -> tuple[Tensor, ScalarType]
 
 @builtin()
 def load(
-    ctx: Context, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="",
-    eviction_policy="", volatile=False,
-):  # fmt: skip
-    """What `pointer` points to: one value, a tensor of pointers, or a block pointer.  Where `mask` is false nothing is
-    read and the result is `other` (undefined without it).  Block pointers take `boundary_check` (the dimensions in which
-    the block may leave the tensor) and `padding_option` ("zero" or "nan") instead."""
+    ctx: Context,
+    pointer,
+    mask=None,
+    other=None,
+    boundary_check=(),
+    padding_option="",
+    cache_modifier="",
+    eviction_policy="",
+    volatile=False,
+):
+    """What `pointer` points to: one value, a tensor of pointers, or a block pointer.  Where `mask` is false
+    nothing is read and the result is `other` (undefined without it).  Block pointers take `boundary_check`
+    (the dimensions in which the block may leave the tensor) and `padding_option` ("zero" or "nan") instead.
+    """
     pointer = check_pointer(ctx, pointer, "tl.load")
     options: dict[str, Any] = {
         "cache": _option(ctx, "cache_modifier", cache_modifier, _LOAD_CACHES),
@@ -106,11 +121,17 @@ def load(
     if pointer.is_block_pointer:
         return _load_block(ctx, pointer, mask, other, boundary_check, padding, options)
     if padding or boundary_check:
-        ctx.error("boundary_check and padding_option are for block pointers (tl.make_block_ptr)",
-                  "boundary_check" if boundary_check else "padding_option", hint="use mask and other")  # fmt: skip
+        ctx.error(
+            "boundary_check and padding_option are for block pointers (tl.make_block_ptr)",
+            "boundary_check" if boundary_check else "padding_option",
+            hint="use mask and other",
+        )
     if other is not None and mask is None:
-        ctx.error("other is given without mask, so it would never be used", "other",
-                  hint="say with mask= where it stands in")  # fmt: skip
+        ctx.error(
+            "other is given without mask, so it would never be used",
+            "other",
+            hint="say with mask= where it stands in",
+        )
     mask = as_mask(ctx, mask, pointer)
     is_bool = isinstance(pointer.dtype, PointerType) and pointer.dtype.element_ty == INT1
     pointer, element = _bytes_for_bools(ctx, pointer)
@@ -133,18 +154,29 @@ def _boundary(ctx: Context, boundary_check: Any, rank: int) -> tuple[int, ...]:
     dims = boundary_check if isinstance(boundary_check, tuple) else (boundary_check,)
     for dim in dims:
         if not isinstance(dim, int) or not 0 <= dim < rank:
-            ctx.error(f"boundary_check has {describe(dim)}; the block has dimensions 0 to {rank - 1}", "boundary_check")
+            ctx.error(
+                f"boundary_check has {describe(dim)}; the block has dimensions 0 to {rank - 1}",
+                "boundary_check",
+            )
     if len(set(dims)) != len(dims):
         ctx.error(f"boundary_check {dims} names a dimension twice", "boundary_check")
     return tuple(sorted(dims))
 
 
 def _load_block(
-    ctx: Context, pointer: Tensor, mask: Any, other: Any, boundary_check: Any, padding: str, options: dict[str, Any]
+    ctx: Context,
+    pointer: Tensor,
+    mask: Any,
+    other: Any,
+    boundary_check: Any,
+    padding: str,
+    options: dict[str, Any],
 ) -> Tensor:
     for value, name in ((mask, "mask"), (other, "other")):
         if value is not None:
-            ctx.error(f"{name} is given for a block pointer", name, hint="use boundary_check and padding_option")
+            ctx.error(
+                f"{name} is given for a block pointer", name, hint="use boundary_check and padding_option"
+            )
     assert isinstance(pointer.dtype, PointerType) and isinstance(pointer.dtype.element_ty, BlockType)
     block = pointer.dtype.element_ty
     if padding == "nan" and block.is_int():
@@ -156,8 +188,8 @@ def _load_block(
 
 @builtin(method=True)
 def store(ctx: Context, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
-    """Writes `value` where `pointer` points, except where `mask` is false.  The value is converted to the pointee's type
-    and spread to the pointers' shape."""
+    """Writes `value` where `pointer` points, except where `mask` is false.  The value is converted to the
+    pointee's type and spread to the pointers' shape."""
     pointer = check_pointer(ctx, pointer, "tl.store")
     assert isinstance(pointer.dtype, PointerType)
     options: dict[str, Any] = {
@@ -165,11 +197,17 @@ def store(ctx: Context, pointer, value, mask=None, boundary_check=(), cache_modi
         "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
     }
     if pointer.dtype.const:
-        ctx.error(f"{ctx.name('pointer')} points to constants", "pointer", hint="its type in the signature begins with *k")
+        ctx.error(
+            f"{ctx.name('pointer')} points to constants",
+            "pointer",
+            hint="its type in the signature begins with *k",
+        )
     if pointer.is_block_pointer:
         return _store_block(ctx, pointer, value, mask, boundary_check, options)
     if boundary_check:
-        ctx.error("boundary_check is for block pointers (tl.make_block_ptr)", "boundary_check", hint="use mask")
+        ctx.error(
+            "boundary_check is for block pointers (tl.make_block_ptr)", "boundary_check", hint="use mask"
+        )
     pointer, element = _bytes_for_bools(ctx, pointer)
     mask = as_mask(ctx, mask, pointer)
     value = stored_value(ctx, value, element, pointer)
@@ -177,12 +215,17 @@ def store(ctx: Context, pointer, value, mask=None, boundary_check=(), cache_modi
     return None
 
 
-def stored_value(ctx: Context, value: Any, element: ScalarType, pointer: Tensor, name: str = "value") -> Tensor:
+def stored_value(
+    ctx: Context, value: Any, element: ScalarType, pointer: Tensor, name: str = "value"
+) -> Tensor:
     """A value for memory: of the pointee's type, in the pointers' shape."""
     value = to_tensor(ctx, value, name)
     if value.shape and not pointer.shape:
-        ctx.error(f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar", name,
-                  hint="add a tensor of offsets to the pointer, or reduce the value first")  # fmt: skip
+        ctx.error(
+            f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar",
+            name,
+            hint="add a tensor of offsets to the pointer, or reduce the value first",
+        )
     # Spread first: fewer conversions are the compiler's affair, and the text stays Triton's.
     return cast_to(ctx, _like_pointers(ctx, value, pointer, name), element)
 
@@ -196,11 +239,17 @@ def _store_block(
         ctx.error("mask is given for a block pointer", "mask", hint="use boundary_check")
     value = to_tensor(ctx, value, "value")
     if value.shape and value.shape != block.shape:
-        ctx.error(f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block pointer has shape "
-                  f"{shape_text(block.shape)}", "value")  # fmt: skip
+        ctx.error(
+            f"{ctx.name('value')} has shape {shape_text(value.shape)}, the block pointer has shape "
+            f"{shape_text(block.shape)}",
+            "value",
+        )
     if value.dtype != block.element_ty:
-        ctx.error(f"{ctx.name('value')} is {value.dtype}, the block pointer points to {block.element_ty}", "value",
-                  hint="convert it, as in value.to(pointer.type.element_ty.element_ty)")  # fmt: skip
+        ctx.error(
+            f"{ctx.name('value')} is {value.dtype}, the block pointer points to {block.element_ty}",
+            "value",
+            hint="convert it, as in value.to(pointer.type.element_ty.element_ty)",
+        )
     value = broadcast_shape(ctx, value, block.shape, "value")
     checked = _boundary(ctx, boundary_check, len(block.shape))
     ctx.add(Store(pointer.value, value.value, boundary_check=checked, **options))
@@ -219,8 +268,11 @@ def index_values(ctx: Context, items: Any, name: str, wide: bool) -> tuple[Tenso
         if not isinstance(item, Tensor) or item.shape or not item.dtype.is_int():
             ctx.error(f"{name} has {describe(item)}; its items are integer scalars", name)
         if not wide and item.dtype.primitive_bitwidth > 32:
-            ctx.error(f"{name} has an item of {item.dtype}; offsets of block pointers are 32-bit", name,
-                      hint="convert it with .to(tl.int32), or use a tensor of pointers for 64-bit offsets")  # fmt: skip
+            ctx.error(
+                f"{name} has an item of {item.dtype}; offsets of block pointers are 32-bit",
+                name,
+                hint="convert it with .to(tl.int32), or use a tensor of pointers for 64-bit offsets",
+            )
         values.append(cast_to(ctx, item, target))
     return tuple(values)
 
@@ -229,29 +281,41 @@ def _static_ints(ctx: Context, items: Any, name: str) -> tuple[int, ...]:
     items = items if isinstance(items, tuple) else (items,)
     for item in items:
         if not isinstance(item, int) or isinstance(item, bool):
-            ctx.error(f"{name} has {describe(item)}; its items are known while compiling", name,
-                      hint="pass it as a tl.constexpr argument")  # fmt: skip
+            ctx.error(
+                f"{name} has {describe(item)}; its items are known while compiling",
+                name,
+                hint="pass it as a tl.constexpr argument",
+            )
     return items
 
 
 @builtin()
 def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, order):
-    """A pointer to the block of `block_shape` at `offsets` of the tensor of `shape` and `strides` that begins at `base`;
-    `order` lists its dimensions from the fastest."""
-    if not isinstance(base, Tensor) or not isinstance(base.dtype, PointerType) or base.shape or base.is_block_pointer:
+    """A pointer to the block of `block_shape` at `offsets` of the tensor of `shape` and `strides` that begins
+    at `base`; `order` lists its dimensions from the fastest."""
+    if (
+        not isinstance(base, Tensor)
+        or not isinstance(base.dtype, PointerType)
+        or base.shape
+        or base.is_block_pointer
+    ):
         ctx.error(f"base is {describe(base)}; it must be a pointer to the first element", "base")
     sizes = _static_ints(ctx, block_shape, "block_shape")
     for size in sizes:
         if size <= 0 or size & (size - 1):
             ctx.error(f"block_shape has {size}, which is no power of two", "block_shape")
-    values = [index_values(ctx, *item) for item in ((shape, "shape", True), (strides, "strides", True),
-                                                     (offsets, "offsets", False))]  # fmt: skip
+    values = [
+        index_values(ctx, *item)
+        for item in ((shape, "shape", True), (strides, "strides", True), (offsets, "offsets", False))
+    ]
     fastest = _static_ints(ctx, order, "order")
     if sorted(fastest) != list(range(len(fastest))):
         ctx.error(f"order {fastest} is no permutation of 0 … {len(fastest) - 1}", "order")
     lengths = [*(len(items) for items in values), len(sizes), len(fastest)]
     if len(set(lengths)) > 1:
-        listed = ", ".join(f"{name} {n}" for name, n in zip(("shape", "strides", "offsets", "block_shape", "order"), lengths))
+        listed = ", ".join(
+            f"{name} {n}" for name, n in zip(("shape", "strides", "offsets", "block_shape", "order"), lengths)
+        )
         ctx.error(f"the lengths of the arguments differ: {listed}")
     base, element = _bytes_for_bools(ctx, base)
     dtype = PointerType(BlockType(element, sizes), base.dtype.is_const())
@@ -263,12 +327,13 @@ def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, ord
 def advance(ctx: Context, base, offsets):
     """A block pointer moved by `offsets` elements along each dimension.  The argument itself does not move."""
     if not isinstance(base, Tensor) or not base.is_block_pointer:
-        ctx.error(f"tl.advance moves block pointers, {ctx.name('base')} is {describe(base)}", "base",
-                  hint="add the offset to a plain pointer")  # fmt: skip
+        ctx.error(
+            f"tl.advance moves block pointers, {ctx.name('base')} is {describe(base)}",
+            "base",
+            hint="add the offset to a plain pointer",
+        )
     rank = len(base.dtype.element_ty.shape)  # type: ignore[union-attr]
     values = index_values(ctx, offsets, "offsets", wide=False)
     if len(values) != rank:
         ctx.error(f"offsets has {len(values)} items, the block has {rank} dimensions", "offsets")
     return ctx.tensor(Advance(base.value, tuple(item.value for item in values)), base.dtype)
-
-

@@ -30,19 +30,40 @@ def num_programs(ctx: Context, axis):
     return ctx.tensor(GetNumPrograms(_axis(ctx, axis)), INT32)
 
 
-_LOOP_HINTS = ("num_stages", "loop_unroll_factor", "disallow_acc_multi_buffer", "flatten", "warp_specialize", "disable_licm")
+_LOOP_HINTS = (
+    "num_stages",
+    "loop_unroll_factor",
+    "disallow_acc_multi_buffer",
+    "flatten",
+    "warp_specialize",
+    "disable_licm",
+)
 
 
 @builtin(name="range")
 def range_(
-    ctx: Context, arg1, arg2=None, step=None, num_stages=None, loop_unroll_factor=None, disallow_acc_multi_buffer=False,
-    flatten=False, warp_specialize=False, disable_licm=False,
-):  # fmt: skip
-    """A loop over integers, as Python's `range`, with wishes for the compiler: `num_stages` of software pipelining,
-    `loop_unroll_factor`, `flatten` nested loops, `warp_specialize`."""
+    ctx: Context,
+    arg1,
+    arg2=None,
+    step=None,
+    num_stages=None,
+    loop_unroll_factor=None,
+    disallow_acc_multi_buffer=False,
+    flatten=False,
+    warp_specialize=False,
+    disable_licm=False,
+):
+    """A loop over integers, as Python's `range`, with wishes for the compiler: `num_stages` of software
+    pipelining, `loop_unroll_factor`, `flatten` nested loops, `warp_specialize`."""
     start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
-    given = (num_stages, loop_unroll_factor, bool(disallow_acc_multi_buffer), bool(flatten), bool(warp_specialize),
-             bool(disable_licm))  # fmt: skip
+    given = (
+        num_stages,
+        loop_unroll_factor,
+        bool(disallow_acc_multi_buffer),
+        bool(flatten),
+        bool(warp_specialize),
+        bool(disable_licm),
+    )
     for name, value in zip(_LOOP_HINTS[:2], given):
         if value is not None and (not isinstance(value, int) or value < 0):
             ctx.error(f"{name} is {describe(value)}; it must be a number known while compiling", name)
@@ -58,8 +79,11 @@ def static_range(ctx: Context, arg1, arg2=None, step=None):
     for value, name in ((start, "start"), (stop, "end"), (step, "step")):
         if not isinstance(value, int):
             at = "arg1" if (name == "start") or arg2 is None else "arg2" if name == "end" else "step"
-            ctx.error(f"{name} of tl.static_range is {describe(value)}; it must be an integer known while compiling", at,
-                      hint="use tl.range for a loop at run time")  # fmt: skip
+            ctx.error(
+                f"{name} of tl.static_range is {describe(value)}; it must be an integer known while compiling",
+                at,
+                hint="use tl.range for a loop at run time",
+            )
     if step == 0:
         ctx.error("step of tl.static_range is 0", "step")
     return Range(start, stop, step, static=True)
@@ -77,9 +101,14 @@ def _promise(ctx: Context, x: Any, values: Any, field: str) -> Tensor:
     items = values if isinstance(values, tuple) else (values,)
     for item in items:
         if not isinstance(item, int) or isinstance(item, bool) or item <= 0:
-            ctx.error(f"values has {describe(item)}; its items are positive integers known while compiling", "values")
+            ctx.error(
+                f"values has {describe(item)}; its items are positive integers known while compiling",
+                "values",
+            )
     if len(items) != max(len(x.shape), 1):
-        ctx.error(f"values has {len(items)} items, {ctx.name('input')} has {len(x.shape)} dimensions", "values")
+        ctx.error(
+            f"values has {len(items)} items, {ctx.name('input')} has {len(x.shape)} dimensions", "values"
+        )
     return ctx.tensor(Hint(x.value, **{field: items}), x.dtype, x.shape)
 
 

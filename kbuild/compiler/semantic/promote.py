@@ -31,7 +31,10 @@ def to_tensor(ctx: Context, value: Any, what: str = "") -> Tensor:
     if isinstance(value, Tensor):
         return value
     if not isinstance(value, bool | int | float):
-        ctx.error(f"{ctx.name(what) if what else 'an operand'} is {describe(value)}, which is no number and no tensor", what)
+        ctx.error(
+            f"{ctx.name(what) if what else 'an operand'} is {describe(value)}, which is no number and no tensor",
+            what,
+        )
     return ctx.constant(value, literal_dtype(ctx, value))
 
 
@@ -52,8 +55,8 @@ def integer_promote(a: DType, b: DType) -> DType:
 
 
 def computation_dtype(ctx: Context, a: DType, a_weak: bool, b: DType, b_weak: bool, divides: bool) -> DType:
-    """The type in which an operation is done.  A weak operand (a Python number beside a tensor) does not take part
-    unless its kind is higher: bool < int < float.  Half precision divides in fp32."""
+    """The type in which an operation is done.  A weak operand (a Python number beside a tensor) does not take
+    part unless its kind is higher: bool < int < float.  Half precision divides in fp32."""
     if a_weak != b_weak:
         weak, strong = (a, b) if a_weak else (b, a)
         if _RANK[weak.kind] <= _RANK[strong.kind]:
@@ -71,7 +74,9 @@ def computation_dtype(ctx: Context, a: DType, a_weak: bool, b: DType, b_weak: bo
     if a.is_fp8() and b.is_fp8():
         return a if a == b else FP16
     if not a.is_int() or not b.is_int():
-        ctx.error(f"{a} and {b} have no common type", hint=f"convert one of them, as in x.to(tl.{_tl_name(FP32)})")
+        ctx.error(
+            f"{a} and {b} have no common type", hint=f"convert one of them, as in x.to(tl.{_tl_name(FP32)})"
+        )
     if divides and a.signed != b.signed:
         ctx.error(
             f"{a} and {b} differ in sign, so neither `/`, `//` nor `%` has a useful meaning for them",
@@ -81,7 +86,9 @@ def computation_dtype(ctx: Context, a: DType, a_weak: bool, b: DType, b_weak: bo
 
 
 def _tl_name(dtype: DType) -> str:
-    return {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}.get(dtype.name, dtype.name)
+    return {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}.get(
+        dtype.name, dtype.name
+    )
 
 
 def fitting(
@@ -94,11 +101,14 @@ def fitting(
     pointers: tuple[bool, bool] = (False, False),
     arithmetic: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Two operands in one type and shape.  With `weak`, Python numbers take the tensor's type where their kind allows;
-    `pointers` says which operand may be a pointer; without `arithmetic`, types stay as they are."""
+    """Two operands in one type and shape.  With `weak`, Python numbers take the tensor's type where their
+    kind allows; `pointers` says which operand may be a pointer; without `arithmetic`, types stay as they are.
+    """
     for value, name in ((x, names[0]), (y, names[1])):
         if not isinstance(value, Tensor | bool | int | float):
-            ctx.error(f"operand {_written(ctx, name)} is {describe(value)}, which is no number and no tensor", name)
+            ctx.error(
+                f"operand {_written(ctx, name)} is {describe(value)}, which is no number and no tensor", name
+            )
     x_dtype, y_dtype = _dtype(ctx, x), _dtype(ctx, y)
     _check_pointers(ctx, x_dtype, y_dtype, names, pointers)
     if arithmetic and isinstance(x_dtype, DType) and isinstance(y_dtype, DType):
@@ -116,7 +126,8 @@ def _dtype(ctx: Context, value: Any) -> ScalarType:
 
 
 def _converted(ctx: Context, value: Any, dtype: DType, other: Any, weak: bool) -> Tensor:
-    """A value in a type; a number at once in the shape of the other operand, and without `weak` by way of its own type."""
+    """A value in a type; a number at once in the shape of the other operand, and without `weak` by way of its
+    own type."""
     if isinstance(value, Tensor):
         return cast_to(ctx, value, dtype)
     if not weak and isinstance(value, float) and dtype == FP64 and number_dtype(value) == FP32:
@@ -127,25 +138,31 @@ def _converted(ctx: Context, value: Any, dtype: DType, other: Any, weak: bool) -
 def _check_pointers(
     ctx: Context, x: ScalarType, y: ScalarType, names: tuple[str, str], allowed: tuple[bool, bool]
 ) -> None:
-    for own, other, name, other_name, may in ((x, y, *names, allowed[0]), (y, x, *reversed(names), allowed[1])):
+    for own, other, name, other_name, may in (
+        (x, y, *names, allowed[0]),
+        (y, x, *reversed(names), allowed[1]),
+    ):
         if not isinstance(own, PointerType):
             continue
         if isinstance(own.element_ty, BlockType):
             ctx.error(
-                f"operand {_written(ctx, name)} is a block pointer, which takes part in no arithmetic", name,
+                f"operand {_written(ctx, name)} is a block pointer, which takes part in no arithmetic",
+                name,
                 hint="move it with tl.advance(pointer, offsets)",
-            )  # fmt: skip
+            )
         if not may:
             ctx.error(
                 f"operand {_written(ctx, name)} is {own}, the other operand {_written(ctx, other_name)} is {other}: "
                 "this operation takes no pointers",
-                name, hint="load the value with tl.load, or check the order of the kernel's arguments",
-            )  # fmt: skip
+                name,
+                hint="load the value with tl.load, or check the order of the kernel's arguments",
+            )
         if other.is_floating() or (isinstance(other, PointerType) and other != own):
             ctx.error(
                 f"operand {_written(ctx, name)} is {own}, the other operand {_written(ctx, other_name)} is {other}",
-                other_name, hint="offsets of pointers are integers",
-            )  # fmt: skip
+                other_name,
+                hint="offsets of pointers are integers",
+            )
 
 
 def _written(ctx: Context, name: str) -> str:
@@ -158,11 +175,17 @@ def _check_literal(ctx: Context, value: Any, dtype: DType, name: str) -> None:
     if not dtype.is_int():
         return
     if value < 0 and dtype.is_int_unsigned():
-        ctx.error(f"the number {value} is negative, the other operand is {dtype}", name,
-                  hint="convert one of them explicitly")  # fmt: skip
+        ctx.error(
+            f"the number {value} is negative, the other operand is {dtype}",
+            name,
+            hint="convert one of them explicitly",
+        )
     if not dtype.get_int_min_value() <= value <= dtype.get_int_max_value():
-        ctx.error(f"the number {value} does not fit {dtype}, the type of the other operand", name,
-                  hint="widen the other operand, as in x.to(tl.int64)")  # fmt: skip
+        ctx.error(
+            f"the number {value} does not fit {dtype}, the type of the other operand",
+            name,
+            hint="widen the other operand, as in x.to(tl.int64)",
+        )
 
 
 def splat(ctx: Context, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -190,12 +213,18 @@ def broadcast_shape(ctx: Context, x: Tensor, shape: tuple[int, ...], at: str = "
     if not x.shape:
         return splat(ctx, x, shape)
     if len(x.shape) != len(shape):
-        ctx.error(f"shape {shape_text(x.shape)} does not spread to {shape_text(shape)}: the ranks differ", at,
-                  hint=_rank_hint(ctx, at or "input", x.shape, shape))  # fmt: skip
+        ctx.error(
+            f"shape {shape_text(x.shape)} does not spread to {shape_text(shape)}: the ranks differ",
+            at,
+            hint=_rank_hint(ctx, at or "input", x.shape, shape),
+        )
     for axis, (own, wanted) in enumerate(zip(x.shape, shape)):
         if own not in (wanted, 1):
-            ctx.error(f"shape {shape_text(x.shape)} does not spread to {shape_text(shape)}: "
-                      f"dimension {axis} is {own}, not 1 or {wanted}", at)  # fmt: skip
+            ctx.error(
+                f"shape {shape_text(x.shape)} does not spread to {shape_text(shape)}: "
+                f"dimension {axis} is {own}, not 1 or {wanted}",
+                at,
+            )
     return ctx.tensor(Broadcast(x.value, BlockType(x.dtype, shape).ir), x.dtype, shape)
 
 
@@ -208,7 +237,9 @@ def common_shape(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...] | No
     return tuple(b if a == 1 else a for a, b in zip(x, y))
 
 
-def same_shape(ctx: Context, x: Tensor, y: Tensor, names: tuple[str, str] = ("x", "y")) -> tuple[Tensor, Tensor]:
+def same_shape(
+    ctx: Context, x: Tensor, y: Tensor, names: tuple[str, str] = ("x", "y")
+) -> tuple[Tensor, Tensor]:
     """Two values spread to one shape; a missing leading dimension counts as one of size one."""
     if x.shape == y.shape:
         return x, y

@@ -38,24 +38,31 @@ def _combine_block(ctx: Context, function: Any, inputs: tuple[Tensor, ...]) -> B
             results = ctx.frontend.call(function, arguments)
         results = results if isinstance(results, tuple) else (results,)
         if len(results) != len(inputs):
-            ctx.error(f"the combine function returns {len(results)} values for {len(inputs)} inputs", "combine_fn")
+            ctx.error(
+                f"the combine function returns {len(results)} values for {len(inputs)} inputs", "combine_fn"
+            )
         for position, (result, dtype) in enumerate(zip(results, types)):
             if not isinstance(result, Tensor) or result.dtype != dtype or result.shape:
-                ctx.error(f"the combine function returns {describe(result)} for input {position} of {dtype}", "combine_fn",
-                          hint="it must return scalars of the types it takes")  # fmt: skip
+                ctx.error(
+                    f"the combine function returns {describe(result)} for input {position} of {dtype}",
+                    "combine_fn",
+                    hint="it must return scalars of the types it takes",
+                )
         ctx.add(ReduceReturn(tuple(result.value for result in results)))
     return block
 
 
 @builtin(method=True)
 def reduce(ctx: Context, input, axis, combine_fn, keep_dims=False):
-    """A tensor, or tuple of tensors, combined along `axis` (all dimensions if None) by an associative function of two
-    scalars (of two groups of scalars for a tuple), in the order of the elements.  `keep_dims` keeps the dimension with size
-    one."""
+    """A tensor, or tuple of tensors, combined along `axis` (all dimensions if None) by an associative
+    function of two scalars (of two groups of scalars for a tuple), in the order of the elements.  `keep_dims`
+    keeps the dimension with size one."""
     return _reduced(ctx, input, axis, combine_fn, keep_dims)
 
 
-def _reduced(ctx: Context, input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, any_order: bool = False) -> Any:
+def _reduced(
+    ctx: Context, input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, any_order: bool = False
+) -> Any:
     inputs = _inputs(ctx, input, "tl.reduce")
     rank = len(inputs[0].shape)
     if not rank:
@@ -79,8 +86,8 @@ def _reduced(ctx: Context, input: Any, axis: Any, combine_fn: Any, keep_dims: bo
 
 @builtin()
 def _reduce_with_indices(ctx: Context, input, axis, combine_fn, keep_dims=False):
-    """A reduction over pairs of value and index to the best of them, in any order; along all dimensions if `axis` is None, with
-    flat indices."""
+    """A reduction over pairs of value and index to the best of them, in any order; along all dimensions if
+    `axis` is None, with flat indices."""
     (input,) = _inputs(ctx, input, "the reduction")
     if axis is None:
         rank, input = len(input.shape), reshape_to(ctx, input, (input.numel,))
@@ -100,8 +107,8 @@ def _reduce_with_indices(ctx: Context, input, axis, combine_fn, keep_dims=False)
 
 @builtin(method=True)
 def associative_scan(ctx: Context, input, axis, combine_fn, reverse=False):
-    """The results of combining each element with all before it along `axis`, itself included; all after it with
-    `reverse`."""
+    """The results of combining each element with all before it along `axis`, itself included; all after it
+    with `reverse`."""
     inputs = _inputs(ctx, input, "tl.associative_scan")
     place = wrap_axis(ctx, axis, len(inputs[0].shape))
     block = _combine_block(ctx, combine_fn, inputs)
@@ -120,8 +127,11 @@ def gather(ctx: Context, src, index, axis):
     if len(index.shape) != len(src.shape) or any(
         a != b for dim, (a, b) in enumerate(zip(src.shape, index.shape)) if dim != place
     ):
-        ctx.error(f"index has shape {shape_text(index.shape)}, src has shape {shape_text(src.shape)}: "
-                  f"they may differ along axis {place} alone", "index")  # fmt: skip
+        ctx.error(
+            f"index has shape {shape_text(index.shape)}, src has shape {shape_text(src.shape)}: "
+            f"they may differ along axis {place} alone",
+            "index",
+        )
     return ctx.tensor(Gather(src.value, index.value, place), src.dtype, index.shape)
 
 
@@ -133,7 +143,11 @@ def histogram(ctx: Context, input, num_bins, mask=None):
         ctx.error(f"tl.histogram takes a vector of integers, {ctx.name('input')} is {input.type}", "input")
     if not isinstance(num_bins, int) or num_bins <= 0 or num_bins & (num_bins - 1):
         hint = f"take {next_power_of_two(num_bins)}" if isinstance(num_bins, int) and num_bins > 0 else ""
-        ctx.error(f"num_bins is {describe(num_bins)}; it must be a power of two known while compiling", "num_bins", hint)
+        ctx.error(
+            f"num_bins is {describe(num_bins)}; it must be a power of two known while compiling",
+            "num_bins",
+            hint,
+        )
     mask = as_mask(ctx, mask, input)
     op = Histogram(input.value, BlockType(INT32, (num_bins,)).ir, mask and mask.value)
     return ctx.tensor(op, INT32, (num_bins,))

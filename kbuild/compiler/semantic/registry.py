@@ -1,7 +1,8 @@
 """The table of functions that kernels may call: `@builtin` puts one in.
 
-A builtin is written with the signature and the docstring that authors see; before its own parameters it takes the
-context in which operations are made.  `kbuild.language` and the frontend read the same table, so nothing is declared twice.
+A builtin is written with the signature and the docstring that authors see; before its own parameters it takes
+the context in which operations are made.  `kbuild.language` and the frontend read the same table, so nothing
+is declared twice.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ class Builtin:
         self.method = method
         """Whether tensors have it as a method."""
         self.parameters: tuple[str, ...] = names[1 : code.co_argcount]
-        self.keyword_only: tuple[str, ...] = names[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-        self.star: str | None = names[code.co_argcount + code.co_kwonlyargcount] if code.co_flags & 4 else None
+        self.keyword_only: tuple[str, ...] = names[
+            code.co_argcount : code.co_argcount + code.co_kwonlyargcount
+        ]
+        self.star: str | None = (
+            names[code.co_argcount + code.co_kwonlyargcount] if code.co_flags & 4 else None
+        )
         self.defaults = len(function.__defaults__ or ())
 
     @property
@@ -36,14 +41,18 @@ TABLES: dict[str, dict[str, Builtin]] = {}
 """Functions by table and name: `tl`, `libdevice`, `cuda` (`tl.extra.cuda`), `triton`, `python`."""
 
 
-def builtin(table: str = "tl", name: str = "", method: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def builtin(
+    table: str = "tl", name: str = "", method: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Put a function into a table, under its own name without a final underscore, or under `name`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         key = name or function.__name__.rstrip("_")
         known = TABLES.setdefault(table, {})
         assert key not in known, f"{table}.{key} is declared twice"
-        known[key] = Builtin(f"{table}.{key}" if table in ("tl", "libdevice", "triton") else key, function, method)
+        known[key] = Builtin(
+            f"{table}.{key}" if table in ("tl", "libdevice", "triton") else key, function, method
+        )
         return function
 
     return register

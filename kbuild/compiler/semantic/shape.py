@@ -24,11 +24,17 @@ def static_shape(ctx: Context, shape: Any, name: str = "shape") -> tuple[int, ..
     numel = 1
     for axis, size in enumerate(shape):
         if not isinstance(size, int) or isinstance(size, bool):
-            ctx.error(f"dimension {axis} of the shape is {describe(size)}; it must be an integer known while compiling", name,
-                      hint=_constexpr_hint(ctx, size, name))  # fmt: skip
+            ctx.error(
+                f"dimension {axis} of the shape is {describe(size)}; it must be an integer known while compiling",
+                name,
+                hint=_constexpr_hint(ctx, size, name),
+            )
         if size <= 0 or size & (size - 1):
-            ctx.error(f"dimension {axis} of the shape is {size}, which is no power of two", name,
-                      hint=f"take {next_power_of_two(size)} and mask what is too much")  # fmt: skip
+            ctx.error(
+                f"dimension {axis} of the shape is {size}, which is no power of two",
+                name,
+                hint=f"take {next_power_of_two(size)} and mask what is too much",
+            )
         numel *= size
     if numel > MAX_NUMEL:
         ctx.error(f"shape {shape_text(shape)} has {numel} elements, at most {MAX_NUMEL} are possible", name)
@@ -53,9 +59,14 @@ def arange(ctx: Context, start, end):
     """The int32 numbers start, start + 1, …, end - 1; end - start is a power of two known while compiling."""
     for value, name in ((start, "start"), (end, "end")):
         if not isinstance(value, int) or isinstance(value, bool):
-            kind = f"{value!r} of type {type(value).__name__}" if isinstance(value, float) else describe(value)
-            ctx.error(f"{name} of tl.arange{_named(ctx, name)} is {kind}; it must be an integer known while compiling", name,
-                      hint=_constexpr_hint(ctx, value, name))  # fmt: skip
+            kind = (
+                f"{value!r} of type {type(value).__name__}" if isinstance(value, float) else describe(value)
+            )
+            ctx.error(
+                f"{name} of tl.arange{_named(ctx, name)} is {kind}; it must be an integer known while compiling",
+                name,
+                hint=_constexpr_hint(ctx, value, name),
+            )
         if not -(2**31) <= value < 2**31:
             ctx.error(f"{name} of tl.arange is {value}, which does not fit int32", name)
     size = end - start
@@ -63,8 +74,10 @@ def arange(ctx: Context, start, end):
         ctx.error(f"tl.arange({start}, {end}) is empty: end must be greater than start")
     if size & (size - 1):
         up = next_power_of_two(size)
-        ctx.error(f"tl.arange({start}, {end}) has {size} elements{_named(ctx, 'end')}, which is no power of two",
-                  hint=f"take {up} and mask the elements from {size} on")  # fmt: skip
+        ctx.error(
+            f"tl.arange({start}, {end}) has {size} elements{_named(ctx, 'end')}, which is no power of two",
+            hint=f"take {up} and mask the elements from {size} on",
+        )
     if size > MAX_NUMEL:
         ctx.error(f"tl.arange({start}, {end}) has {size} elements, at most {MAX_NUMEL} are possible")
     return ctx.tensor(MakeRange(start, end, BlockType(INT32, (size,)).ir), INT32, (size,))
@@ -72,7 +85,11 @@ def arange(ctx: Context, start, end):
 
 def _named(ctx: Context, parameter: str) -> str:
     text = ctx.frontend.argument_text(parameter)
-    return f" (`{text}`)" if text and not text.replace(".", "").replace("-", "").isdigit() and text != "None" else ""
+    return (
+        f" (`{text}`)"
+        if text and not text.replace(".", "").replace("-", "").isdigit() and text != "None"
+        else ""
+    )
 
 
 @builtin()
@@ -80,7 +97,11 @@ def full(ctx: Context, shape, value, dtype):
     """A tensor of `shape` filled with a scalar."""
     shape = static_shape(ctx, shape)
     if not isinstance(dtype, DType):
-        ctx.error(f"dtype is {describe(dtype)}, which is no data type", "dtype", hint="write, for example, tl.float32")
+        ctx.error(
+            f"dtype is {describe(dtype)}, which is no data type",
+            "dtype",
+            hint="write, for example, tl.float32",
+        )
     if isinstance(value, Tensor):
         if value.numel != 1:
             ctx.error(f"value has shape {shape_text(value.shape)}, it must be a scalar", "value")
@@ -138,7 +159,9 @@ def reshape_to(ctx: Context, x: Tensor, shape: tuple[int, ...], can_reorder: boo
     for size in shape:
         numel *= size
     if numel != x.numel:
-        ctx.error(f"shape {shape_text(x.shape)} has {x.numel} elements, {shape_text(shape)} has {numel}", "shape")
+        ctx.error(
+            f"shape {shape_text(x.shape)} has {x.numel} elements, {shape_text(shape)} has {numel}", "shape"
+        )
     if x.shape == shape:
         return x
     if not shape:
@@ -198,8 +221,11 @@ def trans(ctx: Context, input, *dims):
     order = _dims(ctx, dims)
     if not order:
         if rank < 2:
-            ctx.error(f"tl.trans exchanges the last two dimensions, {ctx.name('input')} has shape {shape_text(input.shape)}",
-                      "input", hint="write x[None, :] for a row, x[:, None] for a column")  # fmt: skip
+            ctx.error(
+                f"tl.trans exchanges the last two dimensions, {ctx.name('input')} has shape {shape_text(input.shape)}",
+                "input",
+                hint="write x[None, :] for a row, x[:, None] for a column",
+            )
         order = (*range(rank - 2), rank - 1, rank - 2)
     return permuted(ctx, input, order)
 
@@ -209,7 +235,10 @@ def cat(ctx: Context, input, other, can_reorder=False):
     """Two vectors in one, their elements in any order (`can_reorder` must be true)."""
     input, other = to_tensor(ctx, input, "input"), to_tensor(ctx, other, "other")
     if not can_reorder:
-        ctx.error("tl.cat does not keep the order of the elements", hint="pass can_reorder=True, or use tl.join and reshape")
+        ctx.error(
+            "tl.cat does not keep the order of the elements",
+            hint="pass can_reorder=True, or use tl.join and reshape",
+        )
     if len(input.shape) != 1 or input.shape != other.shape or input.dtype != other.dtype:
         ctx.error(f"tl.cat takes two vectors of one type and size, not {input.type} and {other.type}")
     shape = (input.shape[0] * 2,)
@@ -235,8 +264,11 @@ def split(ctx: Context, a):
     """The two halves of a tensor whose last dimension has size two: what `tl.join` joined."""
     a = to_tensor(ctx, a, "a")
     if not a.shape or a.shape[-1] != 2:
-        ctx.error(f"tl.split needs a last dimension of size 2, {ctx.name('a')} has shape {shape_text(a.shape)}", "a",
-                  hint="reshape first, as in x.reshape(…, 2)")  # fmt: skip
+        ctx.error(
+            f"tl.split needs a last dimension of size 2, {ctx.name('a')} has shape {shape_text(a.shape)}",
+            "a",
+            hint="reshape first, as in x.reshape(…, 2)",
+        )
     scalars = len(a.shape) == 1
     if scalars:
         a = reshape_to(ctx, a, (1, 2))
@@ -246,7 +278,8 @@ def split(ctx: Context, a):
 
 
 def subscript(ctx: Context, x: Tensor, index: Any) -> Tensor:
-    """`x[:, None]`: dimensions kept with `:` and inserted with `None`; as in Triton, `:` beyond the last one keep nothing."""
+    """`x[:, None]`: dimensions kept with `:` and inserted with `None`; as in Triton, `:` beyond the last one
+    keep nothing."""
     items = index if isinstance(index, tuple) else (index,)
     kept = sum(isinstance(entry, slice) for entry in items)
     if items.count(Ellipsis) == 1:
@@ -256,8 +289,10 @@ def subscript(ctx: Context, x: Tensor, index: Any) -> Tensor:
         if entry is None:
             x = expand(ctx, x, min(axis, len(x.shape)))
         elif entry != slice(None):
-            ctx.error(f"a tensor is indexed with `:` and `None` alone, not with {_index_text(entry)}",
-                      hint="select elements with tl.where and tl.sum, tl.gather, or by loading them")  # fmt: skip
+            ctx.error(
+                f"a tensor is indexed with `:` and `None` alone, not with {_index_text(entry)}",
+                hint="select elements with tl.where and tl.sum, tl.gather, or by loading them",
+            )
     return x
 
 

@@ -1,7 +1,8 @@
 """The types that a kernel's author sees: numbers with their sign, pointers, blocks.
 
-The IR's integers carry no sign; these do, and every choice between a signed and an unsigned operation is made by them.
-Names and predicates are those of `triton.language`, since kernels ask for them (`x.dtype.is_fp16()`, `X.dtype.element_ty`).
+The IR's integers carry no sign; these do, and every choice between a signed and an unsigned operation is made
+by them. Names and predicates are those of `triton.language`, since kernels ask for them (`x.dtype.is_fp16()`,
+`X.dtype.element_ty`).
 """
 
 from __future__ import annotations
@@ -248,8 +249,12 @@ class BlockType(TypeBase):
 
 VOID = DType("void", "void", 0, False, None)
 INT1 = DType("int1", "bool", 1, False, ir.I1)
-INT8, INT16, INT32, INT64 = (DType(f"int{t.bits}", "int", t.bits, True, t) for t in (ir.I8, ir.I16, ir.I32, ir.I64))
-UINT8, UINT16, UINT32, UINT64 = (DType(f"uint{t.bits}", "int", t.bits, False, t) for t in (ir.I8, ir.I16, ir.I32, ir.I64))
+INT8, INT16, INT32, INT64 = (
+    DType(f"int{t.bits}", "int", t.bits, True, t) for t in (ir.I8, ir.I16, ir.I32, ir.I64)
+)
+UINT8, UINT16, UINT32, UINT64 = (
+    DType(f"uint{t.bits}", "int", t.bits, False, t) for t in (ir.I8, ir.I16, ir.I32, ir.I64)
+)
 FP8E4NV = DType("fp8e4nv", "float", 8, True, ir.F8E4M3FN)
 FP8E5 = DType("fp8e5", "float", 8, True, ir.F8E5M2)
 FP16 = DType("fp16", "float", 16, True, ir.F16)
@@ -258,17 +263,43 @@ FP32 = DType("fp32", "float", 32, True, ir.F32)
 FP64 = DType("fp64", "float", 64, True, ir.F64)
 
 BY_TL_NAME: dict[str, DType] = {
-    "void": VOID, "int1": INT1, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64,
-    "uint8": UINT8, "uint16": UINT16, "uint32": UINT32, "uint64": UINT64,
-    "float8e4nv": FP8E4NV, "float8e5": FP8E5, "float16": FP16, "bfloat16": BF16, "float32": FP32, "float64": FP64,
-}  # fmt: skip
+    "void": VOID,
+    "int1": INT1,
+    "int8": INT8,
+    "int16": INT16,
+    "int32": INT32,
+    "int64": INT64,
+    "uint8": UINT8,
+    "uint16": UINT16,
+    "uint32": UINT32,
+    "uint64": UINT64,
+    "float8e4nv": FP8E4NV,
+    "float8e5": FP8E5,
+    "float16": FP16,
+    "bfloat16": BF16,
+    "float32": FP32,
+    "float64": FP64,
+}
 """The dtypes by their names in `triton.language`."""
 
 BY_SIGNATURE_NAME: dict[str, DType] = {
-    "i1": INT1, "i8": INT8, "i16": INT16, "i32": INT32, "i64": INT64,
-    "u1": INT1, "u8": UINT8, "u16": UINT16, "u32": UINT32, "u64": UINT64,
-    "fp8e4nv": FP8E4NV, "fp8e5": FP8E5, "fp16": FP16, "bf16": BF16, "fp32": FP32, "fp64": FP64,
-}  # fmt: skip
+    "i1": INT1,
+    "i8": INT8,
+    "i16": INT16,
+    "i32": INT32,
+    "i64": INT64,
+    "u1": INT1,
+    "u8": UINT8,
+    "u16": UINT16,
+    "u32": UINT32,
+    "u64": UINT64,
+    "fp8e4nv": FP8E4NV,
+    "fp8e5": FP8E5,
+    "fp16": FP16,
+    "bf16": BF16,
+    "fp32": FP32,
+    "fp64": FP64,
+}
 """The dtypes by their names in signatures."""
 
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in BY_TL_NAME.values()}
@@ -285,7 +316,8 @@ def int_dtype(bits: int, signed: bool) -> DType:
 
 
 def number_dtype(value: Any) -> DType | None:
-    """The type of a literal: int32, or else uint32, int64, uint64; fp32, or else fp64; None when nothing holds it."""
+    """The type of a literal: int32, or else uint32, int64, uint64; fp32, or else fp64; None when nothing
+    holds it."""
     if isinstance(value, bool):
         return INT1
     if isinstance(value, int):

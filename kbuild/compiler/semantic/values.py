@@ -1,7 +1,7 @@
 """What names stand for while a kernel is read.
 
-Values of run time are `Tensor`s.  Everything else is known while compiling, and is the plain Python value itself: numbers,
-strings, None, tuples, dtypes, functions.
+Values of run time are `Tensor`s.  Everything else is known while compiling, and is the plain Python value
+itself: numbers, strings, None, tuples, dtypes, functions.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class NamedTuple(Structure):
 
 
 class Descriptor(Structure):
-    """A tensor in memory with the block in which it is read and written: its items are base, sizes and strides."""
+    """A tensor in memory with the block in which it is read and written: its items are base, sizes and
+    strides."""
 
     block: BlockType
     padding: str

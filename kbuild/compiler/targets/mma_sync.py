@@ -1,8 +1,8 @@
 """The warp-level tensor-core instructions `mma.sync`, as data.
 
-PTX ISA, "Matrix fragments for mma": with g = lane / 4 and t = lane % 4, a 32-bit register of A holds `k_width` elements
-of row g (+8 for odd registers) from column k_width·t on, and so on; `layout.dot_operand` and `layout.mma_accumulator` are
-those formulas, with `k_width` as the only parameter.
+PTX ISA, "Matrix fragments for mma": with g = lane / 4 and t = lane % 4, a 32-bit register of A holds
+`k_width` elements of row g (+8 for odd registers) from column k_width·t on, and so on; `layout.dot_operand`
+and `layout.mma_accumulator` are those formulas, with `k_width` as the only parameter.
 """
 
 from __future__ import annotations
@@ -47,10 +47,21 @@ class MmaAtom(NamedTuple):
         return self.m * self.n // 32
 
 
-def _atom(name: str, k: int, operands: tuple[Type, Type], accumulator: Type, intrinsic: str, register: str = "i32") -> MmaAtom:
+def _atom(
+    name: str, k: int, operands: tuple[Type, Type], accumulator: Type, intrinsic: str, register: str = "i32"
+) -> MmaAtom:
     bits = bit_width(operands[0])
     return MmaAtom(
-        name, 16, 8, k, *operands, accumulator, 32 // bits, f"llvm.nvvm.mma.{intrinsic}", register, tf32=operands[0] == F32
+        name,
+        16,
+        8,
+        k,
+        *operands,
+        accumulator,
+        32 // bits,
+        f"llvm.nvvm.mma.{intrinsic}",
+        register,
+        tf32=operands[0] == F32,
     )
 
 

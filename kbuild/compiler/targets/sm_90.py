@@ -15,7 +15,9 @@ SM_90 = register_target(
         atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
         wgmma_atoms=WGMMA,
         accelerated_arch="sm_90a",
-        features=frozenset({"wgmma", "tma", "clusters", "griddepcontrol", "bf16_arithmetic", "fp8_conversion", "stmatrix"})
+        features=frozenset(
+            {"wgmma", "tma", "clusters", "griddepcontrol", "bf16_arithmetic", "fp8_conversion", "stmatrix"}
+        )
         | {"fp8_mma_as_f16"}  # ptxas widens the operands of `mma.sync`: Hopper multiplies fp8 by wgmma alone
         | SM_80.features,
         tensor_pipeline=(*TENSOR_PIPELINE, "recognise_tiles"),

@@ -35,12 +35,13 @@ class Target:
     wgmma_atoms: tuple[WgmmaAtom, ...] = ()
     """Tensor-core instructions of warpgroups, the widest first."""
     accelerated_arch: str = ""
-    """The architecture to compile for where `ttng` operations are used, which run on this very capability alone: `sm_90a`."""
+    """The architecture to compile for where `ttng` operations are used, which run on this very capability
+    alone: `sm_90a`."""
     features: frozenset[str] = frozenset()
     """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …"""
     keeps_operands: bool = True
-    """Whether ptxas lets the registers of A be while an asynchronous dot may read them; else nothing else may be made there
-    before the dot has ended."""
+    """Whether ptxas lets the registers of A be while an asynchronous dot may read them; else nothing else may
+    be made there before the dot has ended."""
     tensor_pipeline: tuple[str, ...] = field(default=(), repr=False)
     """Passes over ttir."""
     gpu_pipeline: tuple[str, ...] = field(default=(), repr=False)

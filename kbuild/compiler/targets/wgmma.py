@@ -1,9 +1,9 @@
 """The warpgroup-level tensor-core instructions `wgmma.mma_async` of Hopper, as data.
 
-Four warps multiply 64×k by k×n: A from shared memory or registers, B from shared memory, D = A·B + D in registers, while
-the warps go on.  Fragments are those of mma.sync, a warp taking 16 of the 64 rows (PTX ISA, "Register fragments for
-wgmma"): `layout.wgmma_accumulator`, and `layout.dot_operand` for A in registers.  How tiles lie in shared memory is
-`layout.wgmma_shared`; a `Descriptor` tells the instruction.
+Four warps multiply 64×k by k×n: A from shared memory or registers, B from shared memory, D = A·B + D in
+registers, while the warps go on.  Fragments are those of mma.sync, a warp taking 16 of the 64 rows (PTX ISA,
+"Register fragments for wgmma"): `layout.wgmma_accumulator`, and `layout.dot_operand` for A in registers.  How
+tiles lie in shared memory is `layout.wgmma_shared`; a `Descriptor` tells the instruction.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class WgmmaAtom:
         return f"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{self.n}k{self.k}.{self.types}"
 
     def immediates(self, a_is_shared: bool, a_transposed: bool, b_transposed: bool) -> str:
-        """What follows the scale of D: signs of A and B for floats, then, for 16 bits, the orders of those in shared
-        memory, 0 when contiguous along k."""
+        """What follows the scale of D: signs of A and B for floats, then, for 16 bits, the orders of those in
+        shared memory, 0 when contiguous along k."""
         if isinstance(self.accumulator, IntType):
             return ""
         orders = ([a_transposed] if a_is_shared else []) + [b_transposed] if self.any_order else []
@@ -90,10 +90,11 @@ WGMMA = tuple(atom for pair in _PAIRS for atom in _atoms(*pair))
 
 @dataclass(frozen=True)
 class Descriptor:
-    """How an operand lies in shared memory, beside its start: PTX ISA, "Matrix descriptor"; distances in bytes.
+    """How an operand lies in shared memory, beside its start: PTX ISA, "Matrix descriptor"; distances in
+    bytes.
 
-    A tile is panels as wide as the swizzle, one after another, each holding `rows` rows; eight rows are the pattern that
-    the swizzle repeats.
+    A tile is panels as wide as the swizzle, one after another, each holding `rows` rows; eight rows are the
+    pattern that the swizzle repeats.
     """
 
     swizzle_bytes: int
@@ -111,12 +112,13 @@ class Descriptor:
     def constant(self) -> int:
         """The 64 bits of the descriptor but those of the start address."""
         mode = {128: 1, 64: 2, 32: 3}[self.swizzle_bytes]
-        leading = self.panel_bytes if self.transposed else 16  # between panels along m or n; along k it does not count
+        # Between panels along m or n; along k it does not count
+        leading = self.panel_bytes if self.transposed else 16
         return mode << 62 | (8 * self.swizzle_bytes >> 4) << 32 | (leading >> 4) << 16
 
     def offset(self, outer: int, depth: int, element_bytes: int) -> int:
-        """Bytes from the tile's start to the element at `outer` along m or n and `depth` along k: the start of an
-        instruction's operand, the swizzle being a matter of the address alone."""
+        """Bytes from the tile's start to the element at `outer` along m or n and `depth` along k: the start
+        of an instruction's operand, the swizzle being a matter of the address alone."""
         along, row = (outer, depth) if self.transposed else (depth, outer)
         panel, column = divmod(along * element_bytes, self.swizzle_bytes)
         return panel * self.panel_bytes + row * self.swizzle_bytes + column

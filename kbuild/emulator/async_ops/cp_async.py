@@ -51,7 +51,13 @@ class CopyGroups:
         """Threads that want something done once their copies so far have landed."""
 
     def issue(
-        self, site: Any, threads: np.ndarray, destinations: np.ndarray, sources: np.ndarray, size: int, amounts: np.ndarray
+        self,
+        site: Any,
+        threads: np.ndarray,
+        destinations: np.ndarray,
+        sources: np.ndarray,
+        size: int,
+        amounts: np.ndarray,
     ) -> None:
         """Begin copies of `size` (4, 8 or 16) bytes.  Raises Fault for addresses out of bounds or misaligned."""
         shared = Extent(self.memory.spaces["shared"], destinations.astype(np.int64), size)
@@ -70,9 +76,19 @@ class CopyGroups:
                 source = _partial(heap, offsets[reading], amounts[reading], size)
         count = len(threads)
         copy = Copy(
-            "copy", site, (source,), (shared,), threads, destinations, sources, size, amounts, self.committed[threads],
-            np.ones(count, bool), np.zeros(count, bool),
-        )  # fmt: skip
+            "copy",
+            site,
+            (source,),
+            (shared,),
+            threads,
+            destinations,
+            sources,
+            size,
+            amounts,
+            self.committed[threads],
+            np.ones(count, bool),
+            np.zeros(count, bool),
+        )
         observers = self.memory.observers
         tell(observers, "issued", copy)
         if self.timing.lands_at_issue():
@@ -137,14 +153,20 @@ class CopyGroups:
         size, amounts, sources = copy.size, copy.amounts[due], copy.sources[due]
         if np.count_nonzero(amounts == size) == len(amounts):
             values = self.memory.load("global", sources, size, True, (convoy, instruction, lanes))
-            self.memory.store("shared", copy.destinations[due], values, size, True, (convoy, instruction, lanes))
+            self.memory.store(
+                "shared", copy.destinations[due], values, size, True, (convoy, instruction, lanes)
+            )
             return
         data = np.zeros((len(lanes), size), np.uint8)
 
         def fetch(which: np.ndarray, first: int, width: int) -> None:
             if which.any():
                 found = self.memory.load(
-                    "global", sources[which] + sources.dtype.type(first), width, True, (convoy, instruction, lanes[which])
+                    "global",
+                    sources[which] + sources.dtype.type(first),
+                    width,
+                    True,
+                    (convoy, instruction, lanes[which]),
                 )
                 data[which, first : first + width] = found.view(np.uint8).reshape(-1, width)
 

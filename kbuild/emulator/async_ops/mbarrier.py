@@ -1,6 +1,7 @@
 """`mbarrier` objects: phases that end when all arrivals have come and all announced bytes have landed.
 
-The 8 bytes in shared memory hold an encoding of the state, so that a barrier overwritten by ordinary stores is noticed.
+The 8 bytes in shared memory hold an encoding of the state, so that a barrier overwritten by ordinary stores
+is noticed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ class Barrier:
     @property
     def word(self) -> int:
         """The state as the 8 bytes in memory."""
-        return 1 << 62 | (self.phase & 1) << 61 | (self.transactions & 0x1FFFFF) << 40 | self.expected << 20 | self.pending
+        return (
+            1 << 62
+            | (self.phase & 1) << 61
+            | (self.transactions & 0x1FFFFF) << 40
+            | self.expected << 20
+            | self.pending
+        )
 
 
 class Barriers:
@@ -43,17 +50,23 @@ class Barriers:
         self._live: dict[int, Barrier] = {}
 
     def init(self, offset: int, count: int) -> bool:
-        """`mbarrier.init`; gives whether a barrier was there that has been used and not invalidated, but stands between phases.
+        """`mbarrier.init`; gives whether a barrier was there that has been used and not invalidated, but
+        stands between phases.
 
         Raises Fault for a count out of range, and where a phase of that barrier has begun.
         """
         self.shared.check(np.array([offset]), 8)
         if not 1 <= count <= LIMIT:
-            raise Fault("mbarrier-misuse", f"an mbarrier cannot expect {count} arrivals; 1 to {LIMIT} are possible")
+            raise Fault(
+                "mbarrier-misuse", f"an mbarrier cannot expect {count} arrivals; 1 to {LIMIT} are possible"
+            )
         old = self._live.get(offset)
         again = old is not None and self._word(offset) == old.word
         if again and old is not None and (old.pending != old.expected or old.transactions):
-            raise Fault("mbarrier-misuse", f"the mbarrier at {offset:#x} is initialised again while a phase is under way")
+            raise Fault(
+                "mbarrier-misuse",
+                f"the mbarrier at {offset:#x} is initialised again while a phase is under way",
+            )
         self._live[offset] = Barrier(count, count)
         self._keep(offset)
         return again and old is not None and old.phase > 0
@@ -83,13 +96,18 @@ class Barriers:
         return barrier
 
     def arrive(self, offset: int, count: int = 1, drop: bool = False, completes: bool = True) -> int:
-        """Take arrivals off the current phase and give its number.  `drop` lowers what later phases expect too.
+        """Take arrivals off the current phase and give its number.  `drop` lowers what later phases expect
+        too.
 
-        Raises Fault for more arrivals than the phase needs, or as many where they must not be the last ones (not `completes`).
+        Raises Fault for more arrivals than the phase needs, or as many where they must not be the last ones
+        (not `completes`).
         """
         barrier = self.at(offset)
         if not completes and count == barrier.pending:
-            raise Fault("mbarrier-misuse", f"the last arrival of a phase at the mbarrier at {offset:#x} must not be it")
+            raise Fault(
+                "mbarrier-misuse",
+                f"the last arrival of a phase at the mbarrier at {offset:#x} must not be it",
+            )
         if not 1 <= count <= barrier.pending:
             raise Fault(
                 "mbarrier-misuse",
@@ -114,18 +132,26 @@ class Barriers:
         barrier = self.at(offset)
         barrier.pending += count
         if barrier.pending > LIMIT:
-            raise Fault("mbarrier-misuse", f"the mbarrier at {offset:#x} waits for {barrier.pending} arrivals, more than {LIMIT}")
+            raise Fault(
+                "mbarrier-misuse",
+                f"the mbarrier at {offset:#x} waits for {barrier.pending} arrivals, more than {LIMIT}",
+            )
         self._keep(offset)
 
     def passed(self, offset: int, parity: int) -> bool:
-        """`test_wait.parity`: whether the phase of this parity (the current or the one before it) is complete."""
+        """`test_wait.parity`: whether the phase of this parity (the current or the one before it) is
+        complete."""
         return self.at(offset).phase & 1 != parity
 
     def passed_token(self, offset: int, phase: int) -> bool:
-        """`test_wait` with what an arrival gave.  Raises Fault for a phase that is neither current nor the one before."""
+        """`test_wait` with what an arrival gave.  Raises Fault for a phase that is neither current nor the
+        one before."""
         current = self.at(offset).phase
         if not current - 1 <= phase <= current:
-            raise Fault("mbarrier-misuse", f"waits at {offset:#x} for phase {phase} while phase {current} is under way")
+            raise Fault(
+                "mbarrier-misuse",
+                f"waits at {offset:#x} for phase {phase} while phase {current} is under way",
+            )
         return current > phase
 
     def describe(self, offset: int) -> str:
@@ -141,7 +167,10 @@ class Barriers:
         barrier = self.at(offset)
         barrier.transactions += size
         if not -LIMIT <= barrier.transactions <= LIMIT:
-            raise Fault("mbarrier-misuse", f"the mbarrier at {offset:#x} is {barrier.transactions} bytes short, beyond {LIMIT}")
+            raise Fault(
+                "mbarrier-misuse",
+                f"the mbarrier at {offset:#x} is {barrier.transactions} bytes short, beyond {LIMIT}",
+            )
         phase = barrier.phase
         self._advance(offset, barrier)
         return phase

@@ -51,9 +51,9 @@ class Operation:
 class AsyncObserver(Protocol):
     """Hears of asynchronous operations and of mbarriers.
 
-    The bytes that an operation touches count as touched at any time from `issued` to `awaited`, or for an operation that an
-    mbarrier tells of until `passed` with the phase that `arrived` named.  Landing also calls `Observer.accessed`, with the site
-    of the issue.
+    The bytes that an operation touches count as touched at any time from `issued` to `awaited`, or for an
+    operation that an mbarrier tells of until `passed` with the phase that `arrived` named.  Landing also
+    calls `Observer.accessed`, with the site of the issue.
     """
 
     def issued(self, operation: Operation) -> None: ...

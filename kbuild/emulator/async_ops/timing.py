@@ -1,7 +1,7 @@
 """When asynchronous operations take effect: the adversary.
 
-PTX promises only that an operation takes effect between its issue and the wait for it.  A kernel that is right is right for every
-choice; `early` hides missing waits, `late` lays them bare, `random` mixes.
+PTX promises only that an operation takes effect between its issue and the wait for it.  A kernel that is
+right is right for every choice; `early` hides missing waits, `late` lays them bare, `random` mixes.
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.matrix.swizzle import swizzle
 
 _CHUNK = 16
-"""Bytes that a swizzle keeps together; addresses and strides are multiples of them, and so are the rows of a box."""
+"""Bytes that a swizzle keeps together; addresses and strides are multiples of them, and so are the rows of a
+box."""
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The elements of one box, in the order of shared memory before the swizzle; arrays are int64, one entry per element, or per
-    16 bytes of them."""
+    """The elements of one box, in the order of shared memory before the swizzle; arrays are int64, one entry
+    per element, or per 16 bytes of them."""
 
     inside: np.ndarray
     """Which lie inside the array."""
@@ -31,16 +32,21 @@ class Box:
     """Bytes per entry."""
 
 
-def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit: int = 1, wide: bool = False) -> Box:
-    """The box that begins at some coordinates (innermost first, possibly outside) with its bytes at a shared-memory address.
-    What is inside ends with a whole `unit` of bytes along the innermost dimension.  Where 16 bytes always lie together, inside or
-    outside, a `wide` box has entries of so many.
+def box_at(
+    tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit: int = 1, wide: bool = False
+) -> Box:
+    """The box that begins at some coordinates (innermost first, possibly outside) with its bytes at a
+    shared-memory address. What is inside ends with a whole `unit` of bytes along the innermost dimension.
+    Where 16 bytes always lie together, inside or outside, a `wide` box has entries of so many.
 
-    Raises Fault for another number of coordinates than dimensions, for an address that is not a multiple of 128, and for a box
-    that does not begin at a multiple of 16 bytes in its rows, at which an H200 stops with an illegal instruction.
+    Raises Fault for another number of coordinates than dimensions, for an address that is not a multiple of
+    128, and for a box that does not begin at a multiple of 16 bytes in its rows, at which an H200 stops with
+    an illegal instruction.
     """
     if len(coordinates) != tensor_map.rank:
-        raise Fault("tma-misuse", f"{len(coordinates)} coordinates for a tensor map of rank {tensor_map.rank}")
+        raise Fault(
+            "tma-misuse", f"{len(coordinates)} coordinates for a tensor map of rank {tensor_map.rank}"
+        )
     if shared % 128:
         raise Fault("misaligned", f"the box lies at shared address {shared:#x}, which is no multiple of 128")
     element = tensor_map.element_bytes
@@ -56,7 +62,11 @@ def box_at(tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit:
     for dimension in range(tensor_map.rank):
         step = tensor_map.steps[dimension] if dimension else 1
         stride = tensor_map.strides[dimension - 1] if dimension else size
-        start, last = (coordinates[dimension], tensor_map.sizes[dimension]) if dimension else (first // size, end // size)
+        start, last = (
+            (coordinates[dimension], tensor_map.sizes[dimension])
+            if dimension
+            else (first // size, end // size)
+        )
         view = (start + step * np.arange(moved[dimension])).reshape((-1,) + (1,) * dimension)
         inside &= (view >= 0) & (view < last)
         sources += view * stride
@@ -70,12 +80,14 @@ def fill_bits(tensor_map: TensorMap) -> int:
 
 
 def rounded(element: str, bits: np.ndarray) -> np.ndarray:
-    """The bits of elements as a load brings them: those of f32 through a map for `tf32` are rounded to nearest."""
+    """The bits of elements as a load brings them: those of f32 through a map for `tf32` are rounded to
+    nearest."""
     return fp.convert(bits.view(np.float32), "f32", element) if element == "tf32" else bits
 
 
 def reduce_elements(operation: str, kind: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """The bits of elements after a bulk reduction with `add`, `min`, `max`, `inc`, `dec`, `and`, `or` or `xor`."""
+    """The bits of elements after a bulk reduction with `add`, `min`, `max`, `inc`, `dec`, `and`, `or` or
+    `xor`."""
     if operation in ("and", "or", "xor"):
         return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[operation](old, new)
     if operation == "inc":

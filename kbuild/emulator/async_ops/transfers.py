@@ -1,4 +1,5 @@
-"""Bulk and tensor copies: loads that an mbarrier tells of, and stores that threads gather in groups and wait for."""
+"""Bulk and tensor copies: loads that an mbarrier tells of, and stores that threads gather in groups and wait
+for."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class Transfers:
         self.loads.append(transfer)
 
     def store(self, transfer: Transfer) -> None:
-        """Begin a copy or reduction to global memory in the open group of its thread.  Raises Fault for bytes out of bounds."""
+        """Begin a copy or reduction to global memory in the open group of its thread.  Raises Fault for bytes
+        out of bounds."""
         transfer.check()
         transfer.group = self.committed.get(transfer.thread, 0)
         tell(self.memory.observers, "issued", transfer)
@@ -98,7 +100,9 @@ class Transfers:
                 transfer.read_awaited = True
                 if not only_reads:
                     self._put(transfer)
-                tell(self.memory.observers, "awaited", transfer, np.array([transfer.thread]), only_reads, site)
+                tell(
+                    self.memory.observers, "awaited", transfer, np.array([transfer.thread]), only_reads, site
+                )
             if only_reads or not due:
                 remaining.append(transfer)
         self.stores = remaining
@@ -116,7 +120,10 @@ class Transfers:
         for transfer in self.loads:
             if all(extent.space is not own for extent in transfer.writes):
                 continue
-            raise Fault("bulk-unfinished", f"the CTA ends while a copy into its shared memory is under way: {transfer.site[1]}")
+            raise Fault(
+                "bulk-unfinished",
+                f"the CTA ends while a copy into its shared memory is under way: {transfer.site[1]}",
+            )
         for transfer in self.stores:
             if not transfer.read_awaited:
                 raise Fault(
@@ -156,7 +163,10 @@ class Transfers:
         assert transfer.data is not None
         for extent in transfer.writes:
             if extent.space.ended:
-                raise Fault("ended-peer", f"lands in shared memory of a CTA of the cluster that has ended: {transfer.site[1]}")
+                raise Fault(
+                    "ended-peer",
+                    f"lands in shared memory of a CTA of the cluster that has ended: {transfer.site[1]}",
+                )
             view, places = extent.space.view(extent.size), extent.offsets // extent.size
             data = transfer.data
             if transfer.reduction is not None:

@@ -1,7 +1,7 @@
 """`wgmma.mma_async`: products of warpgroups under way, worked out one warp at a time.
 
-The rows of A and D that a warp owns depend on no other warp, and a wait orders only the warp that executes it; so each warp has a
-queue of its own.  Products of one warp take effect in the order of their issue.
+The rows of A and D that a warp owns depend on no other warp, and a wait orders only the warp that executes
+it; so each warp has a queue of its own.  Products of one warp take effect in the order of their issue.
 """
 
 from __future__ import annotations
@@ -56,10 +56,13 @@ class Registers:
 
 @lru_cache(maxsize=1024)
 def _addresses(bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
-    """Addresses of rows `first` to `first + extent` of an operand in shared memory.  Raises Fault for a wrong descriptor."""
+    """Addresses of rows `first` to `first + extent` of an operand in shared memory.  Raises Fault for a wrong
+    descriptor."""
     try:
         descriptor = tensor.Descriptor.decode(bits)
-        found = tensor.operand_addresses(descriptor, first + extent, DEPTH_BYTES, tensor.ELEMENT_BITS[kind] // 8, transposed)
+        found = tensor.operand_addresses(
+            descriptor, first + extent, DEPTH_BYTES, tensor.ELEMENT_BITS[kind] // 8, transposed
+        )
     except DescriptorError as error:
         raise Fault("wgmma-descriptor", str(error)) from None
     return np.ascontiguousarray(found[first:])
@@ -101,22 +104,34 @@ class Products:
         self._extents: dict[tuple[Any, ...], tuple[Extent, ...]] = {}
         """What products read, by their shape, warp of the warpgroup and descriptors."""
         self._places: dict[tuple[Any, ...], tuple[np.ndarray, np.ndarray]] = {}
-        """Offsets of operands in shared memory, and the numbers of their elements there, once they have been checked."""
+        """Offsets of operands in shared memory, and the numbers of their elements there, once they have been
+        checked."""
         self.issued: list[list[tuple[Any, ...]]] = [[] for _ in range(warp_count)]
         """What each warp has issued since its warpgroup last agreed."""
 
     def issue(
-        self, site: Any, first: int, shape: Shape, names: Registers, d: RegisterBlock, a: RegisterBlock | int, b: int,
+        self,
+        site: Any,
+        first: int,
+        shape: Shape,
+        names: Registers,
+        d: RegisterBlock,
+        a: RegisterBlock | int,
+        b: int,
         accumulates: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin the product of consecutive warps of one warpgroup, from warp `first` of the CTA on."""
         count = len(d) // 32
         if not all(self.fenced[first : first + count]):
-            raise Fault("wgmma-registers", "the first wgmma.mma_async of a warp without wgmma.fence before it")
+            raise Fault(
+                "wgmma-registers", "the first wgmma.mma_async of a warp without wgmma.fence before it"
+            )
         self._agree(site, first, count, (shape, a if isinstance(a, int) else "registers", b, accumulates))
         if not self.timing.adversarial and not hears(self.memory.observers, "issued"):
             inner = tuple((first + index) % 4 for index in range(count))
-            product = Product("product", site, (), (), shape, names, inner, d, a, b, d.read() if accumulates else None)
+            product = Product(
+                "product", site, (), (), shape, names, inner, d, a, b, d.read() if accumulates else None
+            )
             self._compute(product)
             _spread(product)
             return
@@ -127,11 +142,20 @@ class Products:
             self._issue_one(own, first + index, shape, names, d.part(*lanes), left, b, accumulates)
 
     def _issue_one(
-        self, site: Any, warp: int, shape: Shape, names: Registers, d: RegisterBlock, a: RegisterBlock | int, b: int,
+        self,
+        site: Any,
+        warp: int,
+        shape: Shape,
+        names: Registers,
+        d: RegisterBlock,
+        a: RegisterBlock | int,
+        b: int,
         accumulates: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         queue = self.queues[warp]
-        product = Product("product", site, self._reads(shape, warp % 4, a, b), (), shape, names, (warp % 4,), d, a, b)
+        product = Product(
+            "product", site, self._reads(shape, warp % 4, a, b), (), shape, names, (warp % 4,), d, a, b
+        )
         product.group = self.committed[warp]
         owner = self._owner(queue, names)
         if accumulates:
@@ -171,12 +195,18 @@ class Products:
         """The CTA has ended.  Raises Fault where the warps of a warpgroup did not execute the same products."""
         for warp, issued in enumerate(self.issued):
             if issued:
-                raise Fault("wgmma-divergent", f"warp {warp} executed {issued[0][0]}, other warps of its warpgroup did not")
+                raise Fault(
+                    "wgmma-divergent",
+                    f"warp {warp} executed {issued[0][0]}, other warps of its warpgroup did not",
+                )
 
     def _agree(self, site: Any, first: int, count: int, what: tuple[Any, ...]) -> None:
         """Note what warps issue; raise Fault when warps of one warpgroup issue different products."""
         if first // 4 * 4 + 4 > self.warp_count:
-            raise Fault("wgmma-divergent", f"the CTA has {self.warp_count} warps, so warp {first} is in no whole warpgroup")
+            raise Fault(
+                "wgmma-divergent",
+                f"the CTA has {self.warp_count} warps, so warp {first} is in no whole warpgroup",
+            )
         if count == 4:
             if any(self.issued[first + index] for index in range(4)):
                 raise Fault("wgmma-divergent", "the warps of a warpgroup execute different products")
@@ -188,23 +218,29 @@ class Products:
                 place = len(self.issued[warp]) - 1
                 if place < len(other) and other[place] != self.issued[warp][place]:
                     raise Fault(
-                        "wgmma-divergent", "the warps of a warpgroup execute different products, or with different descriptors"
+                        "wgmma-divergent",
+                        "the warps of a warpgroup execute different products, or with different descriptors",
                     )
         agreed = min(map(len, group))
         for other in group:
             del other[:agreed]
 
     def _owner(self, queue: list[Product], names: Registers) -> Product | None:
-        """The last product under way with the same accumulator.  Raises Fault where products share registers otherwise."""
+        """The last product under way with the same accumulator.  Raises Fault where products share registers
+        otherwise."""
         owner = None
         for other in queue:
             if names.of_a & other.names.of_d:
-                raise Fault("wgmma-registers", "a register of A is the accumulator of a product that has not been waited for")
+                raise Fault(
+                    "wgmma-registers",
+                    "a register of A is the accumulator of a product that has not been waited for",
+                )
             if names.d == other.names.d:
                 owner = other
             elif names.of_d & other.names.of_d:
                 raise Fault(
-                    "wgmma-registers", "an accumulator shares registers with that of a product that has not been waited for"
+                    "wgmma-registers",
+                    "an accumulator shares registers with that of a product that has not been waited for",
                 )
         return owner
 
@@ -216,7 +252,9 @@ class Products:
         if isinstance(a, int):
             found.append((_addresses(a, 16 * warp, 16, shape.kind_a, shape.transposed_a), shape.kind_a))
         found.append((_addresses(b, 0, shape.columns, shape.kind_b, shape.transposed_b), shape.kind_b))
-        extents = tuple(Extent(shared, places.ravel(), tensor.ELEMENT_BITS[kind] // 8) for places, kind in found)
+        extents = tuple(
+            Extent(shared, places.ravel(), tensor.ELEMENT_BITS[kind] // 8) for places, kind in found
+        )
         for extent in extents:
             extent.check()
         self._extents[key] = extents
@@ -243,7 +281,9 @@ class Products:
         product.result = tensor.finish(total, shape.kind_d, shape.saturate)
         product.before = None
 
-    def _operand(self, product: Product, bits: int, first: int, extent: int, kind: str, transposed: bool) -> np.ndarray:
+    def _operand(
+        self, product: Product, bits: int, first: int, extent: int, kind: str, transposed: bool
+    ) -> np.ndarray:
         """Elements of an operand in shared memory, float64 [extent, k]."""
         shared, size = self.memory.spaces["shared"], tensor.ELEMENT_BITS[kind] // 8
         found = self._places.get((bits, first, extent, kind, transposed))
@@ -253,7 +293,9 @@ class Products:
             found = self._places[bits, first, extent, kind, transposed] = places.ravel(), places // size
         offsets, elements = found
         for observer in self.memory.observers:
-            observer.accessed("load", shared, offsets, size, np.zeros(len(offsets), np.int64), None, product.site)
+            observer.accessed(
+                "load", shared, offsets, size, np.zeros(len(offsets), np.int64), None, product.site
+            )
         return tensor.elements(shared.view(size).take(elements), kind)
 
 

@@ -13,7 +13,9 @@ from kbuild.errors import UsageError
 class Array:
     """A contiguous array on a device; its memory is given back when the object goes."""
 
-    def __init__(self, driver: Driver, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+    def __init__(
+        self, driver: Driver, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
+    ) -> None:
         element = dtype.itemsize if name else 0
         name = name or f"array of {shape}"
         self._driver = driver
@@ -30,19 +32,29 @@ class Array:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         # Those of ml_dtypes have letters of their own, which nobody else knows: they are bytes here.
         kind = self.dtype.str if self.dtype.isbuiltin == 1 else f"<V{self.dtype.itemsize}"
-        return {"version": 3, "shape": self.shape, "typestr": kind, "data": (self.pointer, False), "strides": None}
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": kind,
+            "data": (self.pointer, False),
+            "strides": None,
+        }
 
     def copy_to_host(self) -> np.ndarray:
         """Its contents, when all work on the device is done."""
         if not self.nbytes:
             return np.zeros(self.shape, self.dtype)
-        return self._driver.copy_out(self.device, self.pointer, self.nbytes).view(self.dtype).reshape(self.shape)
+        return (
+            self._driver.copy_out(self.device, self.pointer, self.nbytes).view(self.dtype).reshape(self.shape)
+        )
 
     def copy_from_host(self, values: Any) -> None:
         """Overwrite it.  Raises UsageError for another shape or type."""
         host = np.ascontiguousarray(values)
         if host.size != self.size or host.dtype != self.dtype:
-            raise UsageError(f"an array of {host.shape} {host.dtype} does not fit one of {self.shape} {self.dtype}")
+            raise UsageError(
+                f"an array of {host.shape} {host.dtype} does not fit one of {self.shape} {self.dtype}"
+            )
         if self.nbytes:
             self._driver.copy_in(self.device, self.pointer, host.reshape(-1).view(np.uint8))
 

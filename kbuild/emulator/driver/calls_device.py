@@ -47,8 +47,14 @@ def _find_address(driver: Driver, symbol: int, function: int, version: int) -> b
     """Put the address of the newest form of a function that a version has; whether there is one."""
     name = host.read_text(symbol)
     known = {one.name: one for one in exported(min(version, driver.settings.version))}
-    forms = [form for form in (f"{name}_v3", f"{name}_v2", name) if form in known and hasattr(driver.library, form)]
-    host.put(function, "Q", ctypes.cast(getattr(driver.library, forms[0]), ctypes.c_void_p).value or 0 if forms else 0)
+    forms = [
+        form for form in (f"{name}_v3", f"{name}_v2", name) if form in known and hasattr(driver.library, form)
+    ]
+    host.put(
+        function,
+        "Q",
+        ctypes.cast(getattr(driver.library, forms[0]), ctypes.c_void_p).value or 0 if forms else 0,
+    )
     return bool(forms)
 
 
@@ -59,7 +65,9 @@ def cuGetProcAddress(driver: Driver, symbol: Pointer, function: Pointer, version
 
 
 @call(since=12000, before_init=True)
-def cuGetProcAddress_v2(driver: Driver, symbol: Pointer, function: Pointer, version: Int, flags: Word, status: Pointer) -> None:
+def cuGetProcAddress_v2(
+    driver: Driver, symbol: Pointer, function: Pointer, version: Int, flags: Word, status: Pointer
+) -> None:
     is_found = _find_address(driver, symbol, function, version)
     if status:
         host.put(status, "i", 0 if is_found else 2 if host.read_text(symbol) in FUNCTIONS else 1)
@@ -128,7 +136,9 @@ def _end(driver: Driver, context: Context) -> None:
     context.finish()
     context.is_alive = False
     modules = {handle: module for handle, module in driver.handles(Module) if module.context is context}
-    functions = [handle for handle, function in driver.handles(Function) if function.module.context is context]
+    functions = [
+        handle for handle, function in driver.handles(Function) if function.module.context is context
+    ]
     for module in modules.values():
         module.unload()
     for handle in (*modules, *functions, *(handle for handle in context.streams if handle > 0)):

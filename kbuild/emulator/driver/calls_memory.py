@@ -51,7 +51,8 @@ def device_bytes(driver: Driver, address: int, size: int) -> np.ndarray:
     start, length = heap.allocation(address) or (address, 0)
     if address + size > start + length:
         raise Refused(
-            Result.CUDA_ERROR_INVALID_VALUE, f"{size} bytes at {address:#x}; the allocation ends after {start + length - address}"
+            Result.CUDA_ERROR_INVALID_VALUE,
+            f"{size} bytes at {address:#x}; the allocation ends after {start + length - address}",
         )
     return heap.bytes(address, size)
 
@@ -147,10 +148,15 @@ def cuPointerGetAttribute(driver: Driver, value: Pointer, attribute: Int, addres
     start, size = device.heap.allocation(address) or (0, 0)
     named = PointerAttribute
     values = {
-        named.CONTEXT: ("Q", device.primary.handle if device.primary else 0), named.MEMORY_TYPE: ("I", _ON_DEVICE),
-        named.DEVICE_POINTER: ("Q", address), named.IS_MANAGED: ("B", 0), named.DEVICE_ORDINAL: ("i", device.ordinal),
-        named.RANGE_START_ADDR: ("Q", start), named.RANGE_SIZE: ("Q", size), named.MAPPED: ("B", 1),
-    }  # fmt: skip
+        named.CONTEXT: ("Q", device.primary.handle if device.primary else 0),
+        named.MEMORY_TYPE: ("I", _ON_DEVICE),
+        named.DEVICE_POINTER: ("Q", address),
+        named.IS_MANAGED: ("B", 0),
+        named.DEVICE_ORDINAL: ("i", device.ordinal),
+        named.RANGE_START_ADDR: ("Q", start),
+        named.RANGE_SIZE: ("Q", size),
+        named.MAPPED: ("B", 1),
+    }
     for known, (format, answer) in values.items():
         if known == attribute:
             host.put(value, format, answer)
@@ -159,7 +165,9 @@ def cuPointerGetAttribute(driver: Driver, value: Pointer, attribute: Int, addres
 
 
 @call(since=7000)
-def cuPointerGetAttributes(driver: Driver, count: Unsigned, attributes: Pointer, values: Pointer, address: Word) -> None:
+def cuPointerGetAttributes(
+    driver: Driver, count: Unsigned, attributes: Pointer, values: Pointer, address: Word
+) -> None:
     for number, value in zip(host.unpack(attributes, f"{count}i"), host.unpack(values, f"{count}Q")):
         cuPointerGetAttribute(driver, value, number, address)
 
@@ -174,17 +182,45 @@ def cuMemGetAddressRange_v2(driver: Driver, base: Pointer, size: Pointer, addres
 
 @call(since=12000)
 def cuTensorMapEncodeTiled(
-    driver: Driver, tensor_map: Pointer, element: Int, rank: Unsigned, address: Pointer, sizes: Pointer, strides: Pointer,
-    box: Pointer, steps: Pointer, interleave: Int, swizzle: Int, promotion: Int, fill: Int,
-) -> None:  # fmt: skip
+    driver: Driver,
+    tensor_map: Pointer,
+    element: Int,
+    rank: Unsigned,
+    address: Pointer,
+    sizes: Pointer,
+    strides: Pointer,
+    box: Pointer,
+    steps: Pointer,
+    interleave: Int,
+    swizzle: Int,
+    promotion: Int,
+    fill: Int,
+) -> None:
     if tensor_map % 64:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"the tensor map at {tensor_map:#x} is not aligned to 64 bytes")
-    if not 1 <= rank <= 5 or not 0 <= element < len(ELEMENTS) or not 0 <= promotion <= 3 or fill not in (0, 1):
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"rank {rank}, element type {element}, promotion {promotion}, fill {fill}")
+        raise Refused(
+            Result.CUDA_ERROR_INVALID_VALUE, f"the tensor map at {tensor_map:#x} is not aligned to 64 bytes"
+        )
+    if (
+        not 1 <= rank <= 5
+        or not 0 <= element < len(ELEMENTS)
+        or not 0 <= promotion <= 3
+        or fill not in (0, 1)
+    ):
+        raise Refused(
+            Result.CUDA_ERROR_INVALID_VALUE,
+            f"rank {rank}, element type {element}, promotion {promotion}, fill {fill}",
+        )
     described = TensorMap(
-        address, ELEMENTS[element], host.unpack(sizes, f"{rank}Q"), host.unpack(strides, f"{rank - 1}Q") if rank > 1 else (),
-        host.unpack(box, f"{rank}I"), host.unpack(steps, f"{rank}I"), swizzle, bool(fill), interleave,
-    )  # fmt: skip
+        address,
+        ELEMENTS[element],
+        host.unpack(sizes, f"{rank}Q"),
+        host.unpack(strides, f"{rank - 1}Q") if rank > 1 else (),
+        host.unpack(box, f"{rank}I"),
+        host.unpack(steps, f"{rank}I"),
+        swizzle,
+        bool(fill),
+        interleave,
+    )
     try:
         host.write(tensor_map, described.encode())
     except TensorMapError as error:

@@ -30,7 +30,7 @@ _LOADS_IN_CAPTURE = 13000
 @call()
 def cuModuleLoadDataEx(
     driver: Driver, module: Pointer, image: Pointer, count: Unsigned, options: Pointer, values: Pointer
-) -> None:  # fmt: skip
+) -> None:
     if driver.settings.version < _LOADS_IN_CAPTURE:
         driver.refuse_in_capture("cuModuleLoadDataEx")
     given = dict(zip(host.unpack(options, f"{count}i"), host.unpack(values, f"{count}Q"))) if count else {}
@@ -66,7 +66,9 @@ def cuModuleGetFunction(driver: Driver, function: Pointer, module: Pointer, name
 
 
 @call()
-def cuModuleGetGlobal_v2(driver: Driver, address: Pointer, size: Pointer, module: Pointer, name: Pointer) -> None:
+def cuModuleGetGlobal_v2(
+    driver: Driver, address: Pointer, size: Pointer, module: Pointer, name: Pointer
+) -> None:
     found, wanted = driver.find(Module, module), host.read_text(name)
     if wanted not in found.symbols:
         raise Refused(Result.CUDA_ERROR_NOT_FOUND, f"there is no variable {wanted}")
@@ -87,7 +89,10 @@ def cuFuncSetAttribute(driver: Driver, function: Pointer, attribute: Int, value:
     if attribute == FunctionAttribute.MAX_DYNAMIC_SHARED_SIZE_BYTES:
         limit = found.module.context.device.shared_limit - found.static_shared
         if not 0 <= value <= limit:
-            raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"{value} bytes of dynamic shared memory; the device has {limit}")
+            raise Refused(
+                Result.CUDA_ERROR_INVALID_VALUE,
+                f"{value} bytes of dynamic shared memory; the device has {limit}",
+            )
         found.dynamic_shared = value
     elif attribute != FunctionAttribute.PREFERRED_SHARED_MEMORY_CARVEOUT:
         raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"attribute {attribute} of functions cannot be set")
@@ -101,7 +106,7 @@ def cuFuncSetCacheConfig(driver: Driver, function: Pointer, config: Int) -> None
 @call(since=6050)
 def cuOccupancyMaxActiveBlocksPerMultiprocessor(
     driver: Driver, count: Pointer, function: Pointer, threads: Int, shared: Size
-) -> None:  # fmt: skip
+) -> None:
     found = driver.find(Function, function)
     total = found.static_shared + shared
     by_shared = (found.module.context.device.shared_limit + 1024) // (total + 1024)
@@ -113,15 +118,27 @@ def cuOccupancyMaxActiveBlocksPerMultiprocessor(
 
 @call()
 def cuLaunchKernel(
-    driver: Driver, function: Pointer, grid_x: Unsigned, grid_y: Unsigned, grid_z: Unsigned, block_x: Unsigned, block_y: Unsigned,
-    block_z: Unsigned, shared: Unsigned, stream: Pointer, parameters: Pointer, extra: Pointer,
-) -> None:  # fmt: skip
+    driver: Driver,
+    function: Pointer,
+    grid_x: Unsigned,
+    grid_y: Unsigned,
+    grid_z: Unsigned,
+    block_x: Unsigned,
+    block_y: Unsigned,
+    block_z: Unsigned,
+    shared: Unsigned,
+    stream: Pointer,
+    parameters: Pointer,
+    extra: Pointer,
+) -> None:
     grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
     _launch(driver, function, grid, block, shared, stream, parameters, extra, (1, 1, 1), False)
 
 
 @call(since=11080)
-def cuLaunchKernelEx(driver: Driver, config: Pointer, function: Pointer, parameters: Pointer, extra: Pointer) -> None:
+def cuLaunchKernelEx(
+    driver: Driver, config: Pointer, function: Pointer, parameters: Pointer, extra: Pointer
+) -> None:
     gx, gy, gz, bx, by, bz, shared, stream, attributes, count = host.unpack(config, "7IQQI")
     cluster, may_begin_early = (1, 1, 1), False
     for index in range(count):
@@ -130,16 +147,37 @@ def cuLaunchKernelEx(driver: Driver, config: Pointer, function: Pointer, paramet
             cluster = (value[0], value[1], value[2])
         elif kind == _STREAM_SERIALIZATION:
             may_begin_early = bool(value[0])
-    _launch(driver, function, (gx, gy, gz), (bx, by, bz), shared, stream, parameters, extra, cluster, may_begin_early)
+    _launch(
+        driver,
+        function,
+        (gx, gy, gz),
+        (bx, by, bz),
+        shared,
+        stream,
+        parameters,
+        extra,
+        cluster,
+        may_begin_early,
+    )
 
 
 def _launch(
-    driver: Driver, handle: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, stream: int,
-    parameters: int, extra: int, cluster: tuple[int, int, int], may_begin_early: bool,
-) -> None:  # fmt: skip
+    driver: Driver,
+    handle: int,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    shared: int,
+    stream: int,
+    parameters: int,
+    extra: int,
+    cluster: tuple[int, int, int],
+    may_begin_early: bool,
+) -> None:
     context, function = driver.context, driver.find(Function, handle)
     if function.module.context is not context:
-        raise Refused(Result.CUDA_ERROR_INVALID_HANDLE, "the kernel belongs to another context than the current one")
+        raise Refused(
+            Result.CUDA_ERROR_INVALID_HANDLE, "the kernel belongs to another context than the current one"
+        )
     cluster = function.program.required_cluster if cluster == (1, 1, 1) else cluster
     _check_shape(function, grid, block, shared, cluster)
     arguments = _packed(function, extra) if extra else _arguments(function, parameters)
@@ -147,27 +185,40 @@ def _launch(
     digest = function.module.digest
     launched = LaunchCall(
         function.name, ordinal, grid, block, shared, stream, arguments, digest, cluster, may_begin_early
-    )  # fmt: skip
+    )
     driver.submit(driver.stream(stream), _work(driver, function, launched))
     driver.launches.append(launched)
 
 
 def _check_shape(
     function: Function, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int]
-) -> None:  # fmt: skip
+) -> None:
     """Raise Refused for a launch that the device cannot do."""
-    threads, most, required = block[0] * block[1] * block[2], function.dynamic_shared, function.program.required_threads
+    threads, most, required = (
+        block[0] * block[1] * block[2],
+        function.dynamic_shared,
+        function.program.required_threads,
+    )
     limits, compiled = (2**31 - 1, 65535, 65535), function.program.required_cluster
     rules = [
         (all(1 <= size <= limit for size, limit in zip(grid, limits)), f"a grid of {tuple(grid)}"),
         (1 <= threads <= 1024 and block[2] <= 64, f"a block of {tuple(block)} threads"),
         (threads <= function.threads, f"{threads} threads; the kernel is for {function.threads}"),
-        (required in (None, tuple(block)), f"a block of {tuple(block)} threads; the kernel is for {required}"),
+        (
+            required in (None, tuple(block)),
+            f"a block of {tuple(block)} threads; the kernel is for {required}",
+        ),
         (shared <= most, f"{shared} bytes of dynamic shared memory; the kernel may have {most}"),
         (cluster[0] * cluster[1] * cluster[2] <= 16, f"a cluster of {tuple(cluster)}"),
-        (compiled in ((1, 1, 1), tuple(cluster)), f"a cluster of {tuple(cluster)}; the kernel is for {compiled}"),
-        (all(part and not size % part for size, part in zip(grid, cluster)), f"a grid of {tuple(grid)} by {tuple(cluster)}"),
-    ]  # fmt: skip
+        (
+            compiled in ((1, 1, 1), tuple(cluster)),
+            f"a cluster of {tuple(cluster)}; the kernel is for {compiled}",
+        ),
+        (
+            all(part and not size % part for size, part in zip(grid, cluster)),
+            f"a grid of {tuple(grid)} by {tuple(cluster)}",
+        ),
+    ]
     for holds, message in rules:
         if not holds:
             raise Refused(Result.CUDA_ERROR_INVALID_VALUE, message)
@@ -198,7 +249,9 @@ def _packed(function: Function, extra: int) -> tuple[bytes, ...]:
         found.append(data[position : position + length])
         position += length
     if position > size:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"the parameters take {position} bytes, the buffer has {size}")
+        raise Refused(
+            Result.CUDA_ERROR_INVALID_VALUE, f"the parameters take {position} bytes, the buffer has {size}"
+        )
     return tuple(found)
 
 
@@ -208,9 +261,16 @@ def _work(driver: Driver, function: Function, launched: LaunchCall) -> LaunchWor
 
     def run(earlier: Callable[[], None] | None) -> None:
         launch = Launch(
-            function.program, device.heap, launched.arguments, launched.grid, launched.block, launched.shared,
-            schedule_named(settings.schedule), cluster=launched.cluster, placed=function.module.symbols,
-        )  # fmt: skip
+            function.program,
+            device.heap,
+            launched.arguments,
+            launched.grid,
+            launched.block,
+            launched.shared,
+            schedule_named(settings.schedule),
+            cluster=launched.cluster,
+            placed=function.module.symbols,
+        )
         launch.timing = timing_named(settings.timing)
         launch.observers = checkers_named(settings.checks)
         launch.earlier = earlier

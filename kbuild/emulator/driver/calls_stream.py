@@ -68,7 +68,9 @@ def cuStreamWaitEvent(driver: Driver, stream: Pointer, event: Pointer, flags: Un
 @call(since=5050)
 def cuStreamGetFlags(driver: Driver, stream: Pointer, flags: Pointer) -> None:
     asked = driver.stream(stream)
-    host.put(flags, "I", _NON_BLOCKING if asked.default is None and asked is not driver.context.default else 0)
+    host.put(
+        flags, "I", _NON_BLOCKING if asked.default is None and asked is not driver.context.default else 0
+    )
 
 
 @call(since=9020)
@@ -100,7 +102,10 @@ def cuStreamEndCapture(driver: Driver, stream: Pointer, graph: Pointer) -> None:
 def cuStreamIsCapturing(driver: Driver, stream: Pointer, status: Pointer) -> None:
     asked = driver.stream(stream)
     if any(follower.capture is not None for follower in asked.followers):
-        raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream waits for a stream that is being captured")
+        raise Refused(
+            Result.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+            "the default stream waits for a stream that is being captured",
+        )
     capture = asked.capture
     host.put(status, "i", _IDLE if capture is None else _CAPTURING if capture.is_valid else _INVALIDATED)
 
@@ -113,7 +118,7 @@ def cuGraphInstantiateWithFlags(driver: Driver, executable: Pointer, graph: Poin
 @call(since=10000)
 def cuGraphInstantiate_v2(
     driver: Driver, executable: Pointer, graph: Pointer, node: Pointer, log: Pointer, size: Word
-) -> None:  # fmt: skip
+) -> None:
     cuGraphInstantiateWithFlags(driver, executable, graph, 0)
 
 
@@ -122,7 +127,9 @@ def cuGraphGetNodes(driver: Driver, graph: Pointer, nodes: Pointer, count: Point
     work = driver.find(Graph, graph).work
     if nodes:
         (room,) = host.unpack(count, "Q")
-        host.write(nodes, b"".join((number + 1).to_bytes(8, "little") for number in range(min(room, len(work)))))
+        host.write(
+            nodes, b"".join((number + 1).to_bytes(8, "little") for number in range(min(room, len(work))))
+        )
     host.put(count, "Q", len(work))
 
 

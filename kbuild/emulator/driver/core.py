@@ -1,4 +1,5 @@
-"""The state of the stand-in, and how a call is answered: one at a time, logged, and refused where a test asked for it."""
+"""The state of the stand-in, and how a call is answered: one at a time, logged, and refused where a test
+asked for it."""
 
 from __future__ import annotations
 
@@ -143,15 +144,22 @@ class Driver:
         function.function(self, *words[: len(function.parameters)])
 
     def refuse_in_capture(self, name: str) -> None:
-        """Raise Refused, and end the capture, where a call that may wait or allocate is made during one that is not relaxed."""
+        """Raise Refused, and end the capture, where a call that may wait or allocate is made during one that
+        is not relaxed."""
         thread = threading.get_ident()
         for capture in self.captures():
-            if capture.mode == CaptureMode.GLOBAL or (capture.mode == CaptureMode.THREAD_LOCAL and capture.thread == thread):
+            if capture.mode == CaptureMode.GLOBAL or (
+                capture.mode == CaptureMode.THREAD_LOCAL and capture.thread == thread
+            ):
                 capture.is_valid = False
-                raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, f"{name} is not allowed while a stream is captured")
+                raise Refused(
+                    Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    f"{name} is not allowed while a stream is captured",
+                )
 
     def fail_next(self, name: str, result: int, times: int = 1) -> None:
-        """Let the next calls of a function, in any of its forms, fail.  Raises UsageError for a name that there is not."""
+        """Let the next calls of a function, in any of its forms, fail.  Raises UsageError for a name that
+        there is not."""
         family = family_of(name)
         if family not in {function.family for function in FUNCTIONS.values()}:
             raise UsageError(f"the driver has no function {name}")
@@ -222,7 +230,8 @@ class Driver:
     def text(self, result: int, is_name: bool) -> int | None:
         """The address of a result's name, or of what it means; None for a number that is no result.
 
-        What it means is said in full, with what the emulator found, for the result of the thread's last call that failed.
+        What it means is said in full, with what the emulator found, for the result of the thread's last call
+        that failed.
         """
         if result not in Result.__members__.values():
             return None
@@ -250,7 +259,9 @@ class Driver:
         """The thing of a handle.  Raises Refused where there is none of that kind."""
         thing = self._handles.get(handle)
         if not isinstance(thing, kind):
-            result = Result.CUDA_ERROR_INVALID_CONTEXT if kind is Context else Result.CUDA_ERROR_INVALID_HANDLE
+            result = (
+                Result.CUDA_ERROR_INVALID_CONTEXT if kind is Context else Result.CUDA_ERROR_INVALID_HANDLE
+            )
             raise Refused(result, f"{handle:#x} is no {kind.__name__.lower()}")
         return thing
 
@@ -271,7 +282,10 @@ class Driver:
     def device(self, ordinal: int) -> Device:
         """A device by its ordinal, which is its CUdevice too.  Raises Refused where there is none."""
         if not 0 <= ordinal < len(self.devices):
-            raise Refused(Result.CUDA_ERROR_INVALID_DEVICE, f"there is no device {ordinal}; there are {len(self.devices)}")
+            raise Refused(
+                Result.CUDA_ERROR_INVALID_DEVICE,
+                f"there is no device {ordinal}; there are {len(self.devices)}",
+            )
         return self.devices[ordinal]
 
     @property
@@ -297,7 +311,9 @@ class Driver:
             thread = threading.get_ident()
             return context.streams.setdefault(-thread, Stream(context.default, handle))
         if handle not in context.streams:
-            raise Refused(Result.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is no stream of the current context")
+            raise Refused(
+                Result.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is no stream of the current context"
+            )
         return context.streams[handle]
 
     def captures(self) -> Iterable[Capture]:

@@ -52,19 +52,33 @@ class Device:
         """The value of an attribute; 0 for those that stand for something the device lacks."""
         named = DeviceAttribute
         values = {
-            named.MAX_THREADS_PER_BLOCK: 1024, named.MAX_BLOCK_DIM_X: 1024, named.MAX_BLOCK_DIM_Y: 1024,
-            named.MAX_BLOCK_DIM_Z: 64, named.MAX_GRID_DIM_X: 2**31 - 1, named.MAX_GRID_DIM_Y: 65535, named.MAX_GRID_DIM_Z: 65535,
-            named.MAX_SHARED_MEMORY_PER_BLOCK: 49152, named.TOTAL_CONSTANT_MEMORY: 65536, named.WARP_SIZE: 32,
-            named.MAX_REGISTERS_PER_BLOCK: 65536, named.CLOCK_RATE: 1_000_000,
-            named.MULTIPROCESSOR_COUNT: 132 if self.capability >= 90 else 108, named.CONCURRENT_KERNELS: 1,
-            named.L2_CACHE_SIZE: 40 << 20, named.MAX_THREADS_PER_MULTIPROCESSOR: 1536 if self.shared_limit < 110_000 else 2048,
-            named.UNIFIED_ADDRESSING: 1, named.STREAM_PRIORITIES_SUPPORTED: 1,
-            named.COMPUTE_CAPABILITY_MAJOR: self.capability // 10, named.COMPUTE_CAPABILITY_MINOR: self.capability % 10,
+            named.MAX_THREADS_PER_BLOCK: 1024,
+            named.MAX_BLOCK_DIM_X: 1024,
+            named.MAX_BLOCK_DIM_Y: 1024,
+            named.MAX_BLOCK_DIM_Z: 64,
+            named.MAX_GRID_DIM_X: 2**31 - 1,
+            named.MAX_GRID_DIM_Y: 65535,
+            named.MAX_GRID_DIM_Z: 65535,
+            named.MAX_SHARED_MEMORY_PER_BLOCK: 49152,
+            named.TOTAL_CONSTANT_MEMORY: 65536,
+            named.WARP_SIZE: 32,
+            named.MAX_REGISTERS_PER_BLOCK: 65536,
+            named.CLOCK_RATE: 1_000_000,
+            named.MULTIPROCESSOR_COUNT: 132 if self.capability >= 90 else 108,
+            named.CONCURRENT_KERNELS: 1,
+            named.L2_CACHE_SIZE: 40 << 20,
+            named.MAX_THREADS_PER_MULTIPROCESSOR: 1536 if self.shared_limit < 110_000 else 2048,
+            named.UNIFIED_ADDRESSING: 1,
+            named.STREAM_PRIORITIES_SUPPORTED: 1,
+            named.COMPUTE_CAPABILITY_MAJOR: self.capability // 10,
+            named.COMPUTE_CAPABILITY_MINOR: self.capability % 10,
             named.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: self.shared_limit,
             named.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: self.shared_limit + 1024,
-            named.MAX_REGISTERS_PER_MULTIPROCESSOR: 65536, named.RESERVED_SHARED_MEMORY_PER_BLOCK: 1024,
-            named.CLUSTER_LAUNCH: int(self.capability >= 90), named.TENSOR_MAP_ACCESS_SUPPORTED: int(self.capability >= 90),
-        }  # fmt: skip
+            named.MAX_REGISTERS_PER_MULTIPROCESSOR: 65536,
+            named.RESERVED_SHARED_MEMORY_PER_BLOCK: 1024,
+            named.CLUSTER_LAUNCH: int(self.capability >= 90),
+            named.TENSOR_MAP_ACCESS_SUPPORTED: int(self.capability >= 90),
+        }
         return next((value for attribute, value in values.items() if attribute == number), 0)
 
 
@@ -84,6 +98,7 @@ class Context:
     """Addresses that were allocated in it."""
 
     def finish(self) -> None:
-        """Do all the work that its streams have been given: later streams first, which shows where a wait is missing."""
+        """Do all the work that its streams have been given: later streams first, which shows where a wait is
+        missing."""
         for stream in (*reversed(self.streams.values()), self.default):
             stream.finish()

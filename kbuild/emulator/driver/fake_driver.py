@@ -59,31 +59,48 @@ class StandIn:
             package.vector_add(driver.array(x, 1), driver.array(y, 1), out, 1000)
             assert (out.copy_to_host() == x + y).all()
 
-    One at a time may be active in a process.  What a package has opened stays with it: import the package after the stand-in is
-    active, and use one stand-in for all tests of a process.
+    One at a time may be active in a process.  What a package has opened stays with it: import the package
+    after the stand-in is active, and use one stand-in for all tests of a process.
     """
 
     def __init__(
-        self, devices: Sequence[str] = ("sm_90",), *, builds: Iterable[Path | str] = (), version: str = "13.0",
-        without: Iterable[str] = (), streams: str = "early", schedule: str = "lockstep", timing: str = "late", checks: str = "",
-        memory: int = 1 << 30, folder: Path | str | None = None, cc: Sequence[str] = ("cc",),
-    ) -> None:  # fmt: skip
+        self,
+        devices: Sequence[str] = ("sm_90",),
+        *,
+        builds: Iterable[Path | str] = (),
+        version: str = "13.0",
+        without: Iterable[str] = (),
+        streams: str = "early",
+        schedule: str = "lockstep",
+        timing: str = "late",
+        checks: str = "",
+        memory: int = 1 << 30,
+        folder: Path | str | None = None,
+        cc: Sequence[str] = ("cc",),
+    ) -> None:
         """Describe the driver.
 
-        `devices` are architectures, `builds` folders with cubins and their PTX, `version` is the CUDA version of the driver and
-        `without` names functions that it lacks.  `streams` says when work is done: `early`, at once, or `late`, when somebody
-        waits for it.  `schedule`, `timing` and `checks` are those of `kbuild.emulator.run`, `memory` is bytes of each device,
-        `folder` where the library is kept, and `cc` the C compiler.  Raises UsageError for what there is not.
+        `devices` are architectures, `builds` folders with cubins and their PTX, `version` is the CUDA version
+        of the driver and `without` names functions that it lacks.  `streams` says when work is done: `early`,
+        at once, or `late`, when somebody waits for it.  `schedule`, `timing` and `checks` are those of
+        `kbuild.emulator.run`, `memory` is bytes of each device, `folder` where the library is kept, and `cc`
+        the C compiler.  Raises UsageError for what there is not.
         """
         if streams not in ("early", "late"):
             raise UsageError(f"streams is {streams!r}, expected 'early' or 'late'")
         for parse, text in ((schedule_named, schedule), (timing_named, timing), (checkers_named, checks)):
             parse(text)  # A mistake is told here, and not at a launch.
         self._description = {
-            "devices": list(devices), "builds": [str(Path(build).resolve()) for build in builds], "version": version,
-            "without": sorted(without), "streams": streams, "schedule": schedule, "timing": timing,
-            "checks": checks, "memory": memory,
-        }  # fmt: skip
+            "devices": list(devices),
+            "builds": [str(Path(build).resolve()) for build in builds],
+            "version": version,
+            "without": sorted(without),
+            "streams": streams,
+            "schedule": schedule,
+            "timing": timing,
+            "checks": checks,
+            "memory": memory,
+        }
         self._folder, self._cc = None if folder is None else Path(folder), tuple(cc)
         self._version = _version_number(version)
         table = PtxTable()
@@ -98,9 +115,12 @@ class StandIn:
 
     @property
     def path(self) -> Path:
-        """The library, for KBUILD_LIBCUDA; its folder will do for LD_LIBRARY_PATH.  Built when it is first asked for."""
+        """The library, for KBUILD_LIBCUDA; its folder will do for LD_LIBRARY_PATH.  Built when it is first
+        asked for."""
         if self._path is None:
-            self._path = library.build(self._description, self._version, self._description["without"], self._folder, self._cc)
+            self._path = library.build(
+                self._description, self._version, self._description["without"], self._folder, self._cc
+            )
         return self._path
 
     def __enter__(self) -> StandIn:
@@ -110,14 +130,16 @@ class StandIn:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     def _connect(self, path: Path) -> None:
         global _active
         with _connecting:
             if _active not in (None, self):
-                raise UsageError("another stand-in for the driver is active", hint="use one for all tests of a process")
+                raise UsageError(
+                    "another stand-in for the driver is active", hint="use one for all tests of a process"
+                )
             self._library = self._driver.library = ctypes.CDLL(str(path))
             self._library.kbuild_stand_in_connect(_handler)
             _active = self
@@ -167,7 +189,8 @@ class StandIn:
 
     @property
     def leftovers(self) -> list[str]:
-        """The modules, streams, events and graphs that are there still, and the memory that is not given back."""
+        """The modules, streams, events and graphs that are there still, and the memory that is not given
+        back."""
         things = self._driver.handles((Module, Stream, Event, Graph))
         objects = [f"{type(thing).__name__} {handle:#x}" for handle, thing in things]
         return objects + [
@@ -179,7 +202,8 @@ class StandIn:
     # What is to happen
 
     def fail_next(self, name: str, result: int, times: int = 1) -> None:
-        """Let the next calls of a function fail with a result, such as 209, in any of its forms (`Ex`, `_v2`).
+        """Let the next calls of a function fail with a result, such as 209, in any of its forms (`Ex`,
+        `_v2`).
 
         Raises UsageError for a function that there is not.
         """
@@ -211,7 +235,8 @@ class StandIn:
 
 
 def active() -> StandIn:
-    """The stand-in that this process uses: the one that is active, or that KBUILD_LIBCUDA or LD_LIBRARY_PATH name.
+    """The stand-in that this process uses: the one that is active, or that KBUILD_LIBCUDA or LD_LIBRARY_PATH
+    name.
 
     Raises UsageError where there is none.
     """
@@ -228,7 +253,8 @@ def active() -> StandIn:
 
 
 def connect(path: str) -> None:
-    """What the library calls where nobody has connected it: make the stand-in that is described beside it, or say why not."""
+    """What the library calls where nobody has connected it: make the stand-in that is described beside it, or
+    say why not."""
     with _connecting:
         if _active is not None:
             _active._connect(Path(path))
@@ -244,11 +270,14 @@ def _named_library() -> Path | None:
     named = os.environ.get("KBUILD_LIBCUDA")
     folders = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
     paths = [Path(named)] if named else [Path(folder, library.NAME) for folder in folders]
-    return next((path for path in paths if path.is_file() and path.with_name(library.DESCRIPTION).is_file()), None)
+    return next(
+        (path for path in paths if path.is_file() and path.with_name(library.DESCRIPTION).is_file()), None
+    )
 
 
 def _described(path: Path) -> StandIn:
-    """The stand-in that is described beside its library, made active.  Raises UsageError where that cannot be read."""
+    """The stand-in that is described beside its library, made active.  Raises UsageError where that cannot be
+    read."""
     try:
         described = json.loads(path.with_name(library.DESCRIPTION).read_text())
         made = StandIn(described.pop("devices"), **described)

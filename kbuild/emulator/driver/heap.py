@@ -12,8 +12,8 @@ _DEVICE_SHIFT = 36
 """Device `n` begins at GLOBAL_BASE + (n << 36)."""
 _ALIGNMENT = 256
 _QUARANTINE = 64 << 20
-"""Freed bytes, or a quarter of the memory where that is less, that are kept apart before they are given out again, so that a late
-access is told as what it is."""
+"""Freed bytes, or a quarter of the memory where that is less, that are kept apart before they are given out
+again, so that a late access is told as what it is."""
 
 
 class DeviceHeap(Heap):
@@ -30,10 +30,12 @@ class DeviceHeap(Heap):
         self._freed_bytes = 0
 
     def allocate(self, size: int, name: str = "allocation", skew: int = 0) -> int:
-        """Address of `size` fresh bytes, a multiple of 256 plus `skew`.  Raises Refused where there is not so much left."""
+        """Address of `size` fresh bytes, a multiple of 256 plus `skew`.  Raises Refused where there is not so
+        much left."""
         if self.used + size > self.total:
             raise Refused(
-                Result.CUDA_ERROR_OUT_OF_MEMORY, f"{size} bytes are wanted, {self.total - self.used} of {self.total} are free"
+                Result.CUDA_ERROR_OUT_OF_MEMORY,
+                f"{size} bytes are wanted, {self.total - self.used} of {self.total} are free",
             )
         offset = (self._reused(size) if not skew else None) or self._fresh(size + skew) + skew
         self.data[offset : offset + size] = POISON
@@ -44,7 +46,8 @@ class DeviceHeap(Heap):
         return self.base + offset
 
     def _fresh(self, size: int) -> int:
-        """The offset of bytes that were never given out; room is made for more than these, as it is copied each time."""
+        """The offset of bytes that were never given out; room is made for more than these, as it is copied
+        each time."""
         room = -(-(size + RED_ZONE) // _ALIGNMENT) * _ALIGNMENT
         if self._top + room > len(self.data):
             self.grow(max(room, len(self.data)))

@@ -1,7 +1,7 @@
 """Builds libcuda.so.1, the shared library that a process loads in the driver's place.
 
-Each library lies in a folder of its own in the cache, together with `stand_in.json`, which says what it stands for; the
-folder's name is the digest of both, so that one that is there need not be built again.
+Each library lies in a folder of its own in the cache, together with `stand_in.json`, which says what it
+stands for; the folder's name is the digest of both, so that one that is there need not be built again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ NAME = "libcuda.so.1"
 DESCRIPTION = "stand_in.json"
 _SOURCE = Path(__file__).with_name("libcuda.c")
 _FLAGS = (
-    "-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-fvisibility=hidden", f"-Wl,-soname,{NAME}", "-s",
-)  # fmt: skip
+    "-std=gnu11",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-Wall",
+    "-Wextra",
+    "-fvisibility=hidden",
+    f"-Wl,-soname,{NAME}",
+    "-s",
+)
 
 
 def default_folder() -> Path:
@@ -33,13 +41,17 @@ def default_folder() -> Path:
 
 
 def build(
-    description: Mapping[str, Any], version: int, without: Iterable[str] = (), folder: Path | None = None,
+    description: Mapping[str, Any],
+    version: int,
+    without: Iterable[str] = (),
+    folder: Path | None = None,
     cc: Sequence[str] = ("cc",),
-) -> Path:  # fmt: skip
-    """The path of the library with the functions of a driver of that version (1000 * major + 10 * minor), but for some.
+) -> Path:
+    """The path of the library with the functions of a driver of that version (1000 * major + 10 * minor), but
+    for some.
 
-    `description` is put beside it.  Raises ToolError where the C compiler is missing or fails, or the folder cannot be
-    written, and UsageError for unknown functions.
+    `description` is put beside it.  Raises ToolError where the C compiler is missing or fails, or the folder
+    cannot be written, and UsageError for unknown functions.
     """
     entries = "\n".join(function.entry for function in exported(version, without)) + "\n"
     text = json.dumps(description, sort_keys=True, indent=1) + "\n"
@@ -52,7 +64,9 @@ def build(
             base.mkdir(parents=True, exist_ok=True)
             made = Path(tempfile.mkdtemp(prefix=".", dir=base))
         except OSError as error:
-            raise ToolError(f"{base}: {error.strerror}", hint="name another folder for the stand-in's library") from None
+            raise ToolError(
+                f"{base}: {error.strerror}", hint="name another folder for the stand-in's library"
+            ) from None
         try:
             (made / DESCRIPTION).write_text(text)
             _compile(made, source, entries, cc)
@@ -72,7 +86,9 @@ def _compile(folder: Path, source: str, entries: str, cc: Sequence[str]) -> None
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise ToolError(f"{cc[0]}: {error.strerror}", hint="the stand-in for the driver takes a C compiler") from None
+        raise ToolError(
+            f"{cc[0]}: {error.strerror}", hint="the stand-in for the driver takes a C compiler"
+        ) from None
     if done.returncode:
         raise ToolError(f"{' '.join(command)} failed with exit code {done.returncode}\n{done.stderr.strip()}")
     for name in inputs:

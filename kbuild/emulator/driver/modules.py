@@ -1,4 +1,5 @@
-"""Images of code: PTX texts, and cubins, whose PTX is looked up by their digests, as the emulator runs PTX alone."""
+"""Images of code: PTX texts, and cubins, whose PTX is looked up by their digests, as the emulator runs PTX
+alone."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from kbuild.errors import UsageError
 _ELF = b"\x7fELF\x02\x01"
 _FATBIN = (b"\x50\xed\x55\xba", b"\x51\xed\x55\xba")
 _ABI_VERSION = 8
-"""Where an ELF file says which version of its ABI it is in: cubins for sm_50 to sm_90 have 7 of ptxas 12, and 8 of ptxas 13."""
+"""Where an ELF file says which version of its ABI it is in: cubins for sm_50 to sm_90 have 7 of ptxas 12, and
+8 of ptxas 13."""
 _FIRST_WITH_ABI_8 = 13000
 _PTX_VERSIONS = {10000: 63, 10010: 64, 10020: 65, 12060: 85, 12070: 86, 12080: 87, 12090: 88}
 """The newest PTX that a driver knows, 10 * major + minor, where it does not follow from the driver's version."""
@@ -40,14 +42,18 @@ class PtxTable:
         self._texts[digest_of(cubin)] = ptx
 
     def add_folder(self, folder: Path) -> int:
-        """Take every cubin in a folder, and below it, that has its PTX beside it, as builds leave them; how many there are.
+        """Take every cubin in a folder, and below it, that has its PTX beside it, as builds leave them; how
+        many there are.
 
         Raises UsageError for a folder with none.
         """
         cubins = [cubin for cubin in folder.rglob("*.cubin") if cubin.with_suffix(".ptx").is_file()]
         found = {digest_of(cubin.read_bytes()): cubin.with_suffix(".ptx") for cubin in cubins}
         if not found:
-            raise UsageError(f"{folder} has no cubins with their PTX beside them", hint="give the build folder of a project")
+            raise UsageError(
+                f"{folder} has no cubins with their PTX beside them",
+                hint="give the build folder of a project",
+            )
         self._texts |= found
         return len(found)
 
@@ -59,7 +65,7 @@ class PtxTable:
             raise Refused(
                 Result.CUDA_ERROR_NO_BINARY_FOR_GPU,
                 f"the stand-in runs PTX, and does not know that of the cubin with sha256 {digest}; "
-                "name the folder that it was built in, or use a package with PTX in it (archs = [\"sm_80+ptx\"])",
+                'name the folder that it was built in, or use a package with PTX in it (archs = ["sm_80+ptx"])',
             )
         return found.read_text() if isinstance(found, Path) else found
 
@@ -82,7 +88,9 @@ def image_at(address: int) -> bytes:
     if start == _ELF:
         return host.read(address, _elf_size(host.read(address, 64)))
     if start[:4] in _FATBIN:
-        raise Refused(Result.CUDA_ERROR_NO_BINARY_FOR_GPU, "the stand-in knows cubins and PTX, no fat binaries")
+        raise Refused(
+            Result.CUDA_ERROR_NO_BINARY_FOR_GPU, "the stand-in knows cubins and PTX, no fat binaries"
+        )
     text = host.read_text(address)
     if not re.match(r"(\s|//[^\n]*\n|/\*.*?\*/)*\.version\b", text, re.DOTALL):
         raise Refused(Result.CUDA_ERROR_INVALID_IMAGE, "the image is neither a cubin nor PTX")
@@ -151,11 +159,16 @@ class Function:
         major, _, minor = ptx.version.partition(".")
         local = sum(size_of(variable) for variable in self.program.variables if variable.space == "local")
         values = {
-            named.MAX_THREADS_PER_BLOCK: self.threads, named.SHARED_SIZE_BYTES: self.static_shared, named.CONST_SIZE_BYTES: 0,
-            named.LOCAL_SIZE_BYTES: local, named.NUM_REGS: 32, named.PTX_VERSION: 10 * int(major) + int(minor),
+            named.MAX_THREADS_PER_BLOCK: self.threads,
+            named.SHARED_SIZE_BYTES: self.static_shared,
+            named.CONST_SIZE_BYTES: 0,
+            named.LOCAL_SIZE_BYTES: local,
+            named.NUM_REGS: 32,
+            named.PTX_VERSION: 10 * int(major) + int(minor),
             named.BINARY_VERSION: self.module.context.device.capability,
-            named.MAX_DYNAMIC_SHARED_SIZE_BYTES: self.dynamic_shared, named.PREFERRED_SHARED_MEMORY_CARVEOUT: -1,
-        }  # fmt: skip
+            named.MAX_DYNAMIC_SHARED_SIZE_BYTES: self.dynamic_shared,
+            named.PREFERRED_SHARED_MEMORY_CARVEOUT: -1,
+        }
         for attribute, value in values.items():
             if attribute == number:
                 return value
@@ -163,7 +176,8 @@ class Function:
 
 
 def load(context: Context, image: bytes, table: PtxTable, version: int) -> Module:
-    """Load an image in a context, under a driver of that version.  Raises Refused where the device does not run it."""
+    """Load an image in a context, under a driver of that version.  Raises Refused where the device does not
+    run it."""
     is_cubin = image[:6] == _ELF
     text = table.text_of(image) if is_cubin else image.decode()
     try:
@@ -187,7 +201,8 @@ def _check_version(ptx: PtxModule, is_cubin: bool, version: int) -> None:
     known = _PTX_VERSIONS.get(version, (version // 1000 - 4) * 10 + version % 1000 // 10)
     if not is_cubin and 10 * int(major) + int(minor) > known:
         raise Refused(
-            Result.CUDA_ERROR_UNSUPPORTED_PTX_VERSION, f"PTX {ptx.version}; the driver knows PTX up to {known // 10}.{known % 10}"
+            Result.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+            f"PTX {ptx.version}; the driver knows PTX up to {known // 10}.{known % 10}",
         )
 
 
@@ -201,7 +216,8 @@ def _check_format(cubin: bytes, version: int) -> None:
 
 
 def _runs_on(arch: str, is_cubin: bool, device: Device) -> bool:
-    """Whether a device runs code for an architecture: PTX on newer ones too, cubins on their own major version."""
+    """Whether a device runs code for an architecture: PTX on newer ones too, cubins on their own major
+    version."""
     match = re.fullmatch(r"sm_(\d+)([af]?)", arch)
     if match is None:
         return False
@@ -217,7 +233,10 @@ def function_of(module: Module, name: str) -> Function:
     if name not in module.functions:
         kernels = [function.name for function in module.ptx.functions if function.is_entry]
         if name not in kernels:
-            raise Refused(Result.CUDA_ERROR_NOT_FOUND, f"there is no kernel {name}; there is {', '.join(kernels) or 'none'}")
+            raise Refused(
+                Result.CUDA_ERROR_NOT_FOUND,
+                f"there is no kernel {name}; there is {', '.join(kernels) or 'none'}",
+            )
         try:
             program = _program(module.text, name)
         except PtxError as error:

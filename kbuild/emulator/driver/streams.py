@@ -1,7 +1,8 @@
-"""Streams, events, captures and graphs: in which order, and when, the work that is handed to a device is done.
+"""Streams, events, captures and graphs: in which order, and when, the work that is handed to a device is
+done.
 
-Work may be done as early as possible, at the call that hands it over, or as late as the rules allow: not before somebody waits
-for it.  Late work shows where a wait is missing.
+Work may be done as early as possible, at the call that hands it over, or as late as the rules allow: not
+before somebody waits for it.  Late work shows where a wait is missing.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ Work = Callable[[], None]
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """The work of a launch.  One that may begin early does the launch before it when it waits for it: until then it sees nothing
-    of what that one writes, which shows where the wait comes too late."""
+    """The work of a launch.  One that may begin early does the launch before it when it waits for it: until
+    then it sees nothing of what that one writes, which shows where the wait comes too late."""
 
     run: Callable[[Work | None], None]
-    """Runs the kernel; before its first wait, or else when it has ended, the launch before it, where that is given."""
+    """Runs the kernel; before its first wait, or else when it has ended, the launch before it, where that is
+    given."""
     may_begin_early: bool = False
 
     def __call__(self) -> None:
@@ -47,7 +49,8 @@ class Stream:
 
     def __init__(self, default: Stream | None, handle: int) -> None:
         self.default = default
-        """The legacy default stream, which waits for this one as this does for it; None for itself and for non-blocking ones."""
+        """The legacy default stream, which waits for this one as this does for it; None for itself and for
+        non-blocking ones."""
         self.handle = handle
         self.followers: list[Stream] = []
         """Of a legacy default stream, those that it waits for."""
@@ -59,7 +62,8 @@ class Stream:
             default.followers.append(self)
 
     def submit(self, work: Work, is_late: bool, after: tuple[tuple[Stream, int], ...] = ()) -> None:
-        """Hand work over.  Raises Refused where a capture forbids it, and what the work raises if it is done at once."""
+        """Hand work over.  Raises Refused where a capture forbids it, and what the work raises if it is done
+        at once."""
         if self.capture is not None:
             _require_valid(self.capture)
             self.capture.work.append(work)
@@ -70,7 +74,8 @@ class Stream:
             if follower.capture is not None:
                 follower.capture.is_valid = False
                 raise Refused(
-                    Result.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream waits for a stream that is being captured"
+                    Result.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                    "the default stream waits for a stream that is being captured",
                 )
         earlier = [*after, *((stream, stream.issued) for stream in self.followers)]
         if self.default is not None:
@@ -129,7 +134,8 @@ class Stream:
         return self.capture
 
     def end(self, thread: int) -> list[Work]:
-        """The captured work.  Raises Refused where nothing valid was captured, and stops capturing all the same."""
+        """The captured work.  Raises Refused where nothing valid was captured, and stops capturing all the
+        same."""
         capture = self.capture
         if capture is None:
             raise Refused(Result.CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured")
@@ -138,16 +144,22 @@ class Stream:
         for stream in capture.streams:
             stream.capture = None
         if capture.mode != CaptureMode.RELAXED and thread != capture.thread:
-            raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
+            raise Refused(
+                Result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread"
+            )
         _require_valid(capture)
         if capture.unjoined:
-            raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "work on other streams was not waited for")
+            raise Refused(
+                Result.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "work on other streams was not waited for"
+            )
         return capture.work
 
 
 def _require_valid(capture: Capture) -> None:
     if not capture.is_valid:
-        raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "an earlier call during the capture was not allowed")
+        raise Refused(
+            Result.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "an earlier call during the capture was not allowed"
+        )
 
 
 @dataclass(eq=False)
@@ -178,7 +190,9 @@ class Event:
         """Raise Refused, and end the capture, where the event was recorded in one."""
         if self.capture is not None:
             self.capture.is_valid = False
-            raise Refused(Result.CUDA_ERROR_CAPTURED_EVENT, "the event was recorded while its stream was captured")
+            raise Refused(
+                Result.CUDA_ERROR_CAPTURED_EVENT, "the event was recorded while its stream was captured"
+            )
 
     @property
     def is_reached(self) -> bool:
@@ -186,19 +200,24 @@ class Event:
         return self.mark is None or self.mark[0].done >= self.mark[1]
 
     def hold(self, stream: Stream, is_late: bool) -> None:
-        """Let the stream's later work wait for the event.  Raises Refused where one is captured and the other is not."""
+        """Let the stream's later work wait for the event.  Raises Refused where one is captured and the other
+        is not."""
         if self.capture is not None and self.mark is not None and self.mark[0].capture is self.capture:
             if stream.capture is None:
                 stream.capture = self.capture
                 self.capture.streams.add(stream)
                 self.capture.unjoined.add(stream)
             elif stream.capture is not self.capture:
-                raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event belongs to another capture")
+                raise Refused(
+                    Result.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event belongs to another capture"
+                )
             if stream is self.capture.origin:
                 self.capture.unjoined.discard(self.mark[0])
         elif stream.capture is not None and self.mark is not None:
             stream.capture.is_valid = False
-            raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event was recorded outside of the capture")
+            raise Refused(
+                Result.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event was recorded outside of the capture"
+            )
         elif self.mark is not None:
             stream.submit(lambda: None, is_late, (self.mark,))
 

@@ -1,10 +1,11 @@
-"""The table of the driver's functions: each is a Python function here, and its C prototype follows from its annotations.
+"""The table of the driver's functions: each is a Python function here, and its C prototype follows from its
+annotations.
 
     @call(since=2000)
     def cuDeviceGet(driver: Driver, device: Pointer, ordinal: Int) -> None: ...
 
-becomes `int cuDeviceGet(void *device, int ordinal)` in the library, which hands the arguments over as 64-bit words.
-A function returns for success, and raises `Refused` for everything else.
+becomes `int cuDeviceGet(void *device, int ordinal)` in the library, which hands the arguments over as 64-bit
+words. A function returns for success, and raises `Refused` for everything else.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ Byte: TypeAlias = int
 Short: TypeAlias = int
 
 _C_TYPES = {
-    "Pointer": "void *", "Int": "int ", "Unsigned": "unsigned int ", "Size": "size_t ", "Word": "uint64_t ",
-    "Byte": "unsigned char ", "Short": "unsigned short ",
-}  # fmt: skip
+    "Pointer": "void *",
+    "Int": "int ",
+    "Unsigned": "unsigned int ",
+    "Size": "size_t ",
+    "Word": "uint64_t ",
+    "Byte": "unsigned char ",
+    "Short": "unsigned short ",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,11 @@ FUNCTIONS: dict[str, DriverFunction] = {}
 
 
 def call(
-    since: int = 4000, *, before_init: bool = False, unsafe_in_capture: bool = False, aliases: Iterable[str] = ()
+    since: int = 4000,
+    *,
+    before_init: bool = False,
+    unsafe_in_capture: bool = False,
+    aliases: Iterable[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Put a function into the table, under its own name and others."""
 
@@ -90,5 +100,11 @@ def exported(version: int, without: Iterable[str] = ()) -> list[DriverFunction]:
     """The functions of a driver of that version, but for some.  UsageError for names that are none."""
     left_out = set(without)
     for name in left_out - set(FUNCTIONS):
-        raise UsageError(f"the driver has no function {name}", hint=f"known are {', '.join(sorted(FUNCTIONS))}")
-    return [function for name, function in sorted(FUNCTIONS.items()) if function.since <= version and name not in left_out]
+        raise UsageError(
+            f"the driver has no function {name}", hint=f"known are {', '.join(sorted(FUNCTIONS))}"
+        )
+    return [
+        function
+        for name, function in sorted(FUNCTIONS.items())
+        if function.since <= version and name not in left_out
+    ]

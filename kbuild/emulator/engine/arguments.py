@@ -1,4 +1,5 @@
-"""What a kernel is launched with: arrays, numbers, and tensor maps, which can be made once their arrays have addresses.
+"""What a kernel is launched with: arrays, numbers, and tensor maps, which can be made once their arrays have
+addresses.
 
 parameters  (a, *fp16) (M, i32) (K, i32) (lda, i64) (a_map, tensormap f16 64x64 128 a M,K lda)
 values      a: array, M: 100, K: 72, lda: 80
@@ -18,14 +19,22 @@ from kbuild.emulator.engine.findings import EmulationError
 from kbuild.emulator.engine.memory import Heap
 
 TENSOR_MAP = "tensormap "
-"""What the type of a parameter begins with that is a tensor map; then come element (`f16:nan` where NaN fills), sizes of the box,
-bytes of the swizzle, the name of the parameter that is the tensor's base, its sizes, and its strides but the last: names of
-parameters, or numbers."""
+"""What the type of a parameter begins with that is a tensor map; then come element (`f16:nan` where NaN
+fills), sizes of the box, bytes of the swizzle, the name of the parameter that is the tensor's base, its
+sizes, and its strides but the last: names of parameters, or numbers."""
 
 _ELEMENTS = {
-    "f16": ("f16", 2), "bf16": ("bf16", 2), "f32": ("f32", 4), "tf32": ("tf32", 4), "i16": ("u16", 2), "i32": ("u32", 4),
-    "s32": ("s32", 4), "i64": ("u64", 8), "s64": ("s64", 8), "f64": ("f64", 8),
-}  # fmt: skip
+    "f16": ("f16", 2),
+    "bf16": ("bf16", 2),
+    "f32": ("f32", 4),
+    "tf32": ("tf32", 4),
+    "i16": ("u16", 2),
+    "i32": ("u32", 4),
+    "s32": ("s32", 4),
+    "i64": ("u64", 8),
+    "s64": ("s64", 8),
+    "f64": ("f64", 8),
+}
 """The driver's name and the bytes of an element; others are single bytes."""
 
 
@@ -53,19 +62,25 @@ class TensorMapArgument:
         element, size = _ELEMENTS.get(self.element, ("u8", 1))
         mode = SWIZZLES.index(max(self.swizzle, SWIZZLES[0]))
         return TensorMap(
-            address, element, tuple(max(extent, 1) for extent in self.shape[::-1]),
-            tuple(stride * size for stride in self.strides[::-1]), self.box[::-1], (1,) * len(self.box), mode,
+            address,
+            element,
+            tuple(max(extent, 1) for extent in self.shape[::-1]),
+            tuple(stride * size for stride in self.strides[::-1]),
+            self.box[::-1],
+            (1,) * len(self.box),
+            mode,
             self.fill_nan,
-        ).check()  # fmt: skip
+        ).check()
 
 
 Argument = Any
-"""A numpy array (passed as the address of a copy of its bytes), an int, a float, bytes for a parameter that is an array, or a
-`TensorMapArgument`."""
+"""A numpy array (passed as the address of a copy of its bytes), an int, a float, bytes for a parameter that
+is an array, or a `TensorMapArgument`."""
 
 
 def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> list[Argument]:
-    """The arguments for a kernel's parameters (name and type each), from values by name; tensor maps are made from them.
+    """The arguments for a kernel's parameters (name and type each), from values by name; tensor maps are made
+    from them.
 
     Raises EmulationError for a parameter without a value.
     """
@@ -81,14 +96,26 @@ def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any
             return value(name)
         words, box, swizzle, base, *parts = type_.removeprefix(TENSOR_MAP).split()
         element, _, fill = words.partition(":")
-        shape, strides = (tuple(int(word) if word.isdigit() else int(value(word)) for word in part.split(",")) for part in parts)
-        return TensorMapArgument(element, tuple(map(int, box.split("x"))), int(swizzle), names.index(base), shape, strides,
-                                 fill == "nan")  # fmt: skip
+        shape, strides = (
+            tuple(int(word) if word.isdigit() else int(value(word)) for word in part.split(","))
+            for part in parts
+        )
+        return TensorMapArgument(
+            element,
+            tuple(map(int, box.split("x"))),
+            int(swizzle),
+            names.index(base),
+            shape,
+            strides,
+            fill == "nan",
+        )
 
     return [argument(name, type_) for name, type_ in parameters]
 
 
-def place(heap: Heap, arguments: Sequence[Argument], names: Sequence[str] = ()) -> tuple[list[Any], list[int | None]]:
+def place(
+    heap: Heap, arguments: Sequence[Argument], names: Sequence[str] = ()
+) -> tuple[list[Any], list[int | None]]:
     """Copy arrays to the heap; what to pass for each argument, and the address of each that is an array.
 
     With `names` of the arguments reports count in elements: `x[96]`.

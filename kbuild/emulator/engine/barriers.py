@@ -77,7 +77,9 @@ class BarrierWait:
 
     def describe(self) -> str:
         needed = self.barrier.expected or "all"
-        return f"waits at barrier {self.barrier.number} ({self.barrier.arrived} of {needed} threads are there)"
+        return (
+            f"waits at barrier {self.barrier.number} ({self.barrier.arrived} of {needed} threads are there)"
+        )
 
 
 class CtaBarriers:
@@ -88,20 +90,33 @@ class CtaBarriers:
         self.barriers = [Barrier(number) for number in range(16)]
 
     def arrive(
-        self, convoy: Comers, number: int, count: int, where: Any, waits: bool, brought: tuple[int, Finish] | None = None
+        self,
+        convoy: Comers,
+        number: int,
+        count: int,
+        where: Any,
+        waits: bool,
+        brought: tuple[int, Finish] | None = None,
     ) -> BarrierWait | None:
-        """The warps of a convoy come; gives what to wait for, or None where they may go on.  Raises Fault for misuse."""
+        """The warps of a convoy come; gives what to wait for, or None where they may go on.  Raises Fault for
+        misuse."""
         if number > 15:
             raise Fault("barrier-misuse", f"barrier {number} does not exist; there are 16")
         if count % 32:
             raise Fault("barrier-misuse", f"the thread count {count} is no multiple of 32")
         barrier = self.barriers[number]
         if barrier.arrived and barrier.expected != count:
-            raise Fault("barrier-misuse", f"barrier {number} is used with {barrier.expected} and with {count} threads at once")
+            raise Fault(
+                "barrier-misuse",
+                f"barrier {number} is used with {barrier.expected} and with {count} threads at once",
+            )
         warps = convoy.warps_in(where)
         again = barrier.waiting & set(warps)
         if again:
-            raise Fault("barrier-misuse", f"warp {min(again)} comes to barrier {number} a second time before its release")
+            raise Fault(
+                "barrier-misuse",
+                f"warp {min(again)} comes to barrier {number} a second time before its release",
+            )
         tell(self.cta.memory.observers, "came", self.cta, number, warps)
         barrier.expected = count
         barrier.arrived += 32 * len(warps)
@@ -125,7 +140,10 @@ class CtaBarriers:
         if barrier.arrived < needed:
             return
         if barrier.arrived > needed:
-            raise Fault("barrier-misuse", f"{barrier.arrived} threads come to barrier {barrier.number}, which is for {needed}")
+            raise Fault(
+                "barrier-misuse",
+                f"{barrier.arrived} threads come to barrier {barrier.number}, which is for {needed}",
+            )
         for finish in barrier.finishers:
             finish(barrier.total, barrier.arrived)
         tell(self.cta.memory.observers, "released", self.cta, barrier.number, sorted(barrier.waiting))

@@ -17,12 +17,16 @@ _CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l|z)?([diuoxXcfFeEgGaA
 def bind(instruction: Instruction) -> Bound:
     """The handler of a call of `vprintf` or `__assertfail`.  Raises PtxError for any other function."""
     name = next((operand.name for operand in instruction.operands if isinstance(operand, Symbol)), "")
-    arguments = next((operand.items for operand in reversed(instruction.operands) if isinstance(operand, Vector)), ())
+    arguments = next(
+        (operand.items for operand in reversed(instruction.operands) if isinstance(operand, Vector)), ()
+    )
     if name == "vprintf" and len(arguments) == 2:
         return Bound(_print, tuple(View(_parameter(argument), "b64") for argument in arguments))
     if name == "__assertfail" and len(arguments) >= 4:
         kinds = ("b64", "b64", "b32", "b64")
-        return Bound(_assert_fail, tuple(View(_parameter(argument), kind) for argument, kind in zip(arguments, kinds)))
+        return Bound(
+            _assert_fail, tuple(View(_parameter(argument), kind) for argument, kind in zip(arguments, kinds))
+        )
     raise PtxError(f"line {instruction.line}: {name or 'an unnamed function'} is called but not defined")
 
 
@@ -57,7 +61,9 @@ def _format(warps: Any, template: str, address: int, lane: int) -> str:
     def take(size: int) -> np.ndarray:
         nonlocal position
         position = -(-position // size) * size
-        found = warps.memory.load("generic", np.array([position], np.uint64), size, True, (warps, None, np.array([lane])))
+        found = warps.memory.load(
+            "generic", np.array([position], np.uint64), size, True, (warps, None, np.array([lane]))
+        )
         position += size
         return found
 
@@ -78,7 +84,12 @@ def _format(warps: Any, template: str, address: int, lane: int) -> str:
 
 
 def _assert_fail(
-    warps: Any, message: np.ndarray, file: np.ndarray, line: np.ndarray, function: np.ndarray, where: Any = True
+    warps: Any,
+    message: np.ndarray,
+    file: np.ndarray,
+    line: np.ndarray,
+    function: np.ndarray,
+    where: Any = True,
 ) -> None:
     lane = 0 if where is True else int(np.argmax(where))
     place = f"{_text(warps, file, lane)}:{int(line[lane])}"

@@ -1,8 +1,9 @@
 """Runs warps: masks, divergence and reconvergence, convoys that part and join, deadlock and step budget.
 
-A convoy is a run of consecutive warps that execute the same blocks; its registers are numpy arrays over all of their threads.
-Diverged threads run one side after the other and meet again at the immediate post-dominator of the branch.  Where the sides talk
-to other warps, the warps that differ become convoys of their own; convoys join again when a barrier releases them.
+A convoy is a run of consecutive warps that execute the same blocks; its registers are numpy arrays over all
+of their threads. Diverged threads run one side after the other and meet again at the immediate post-dominator
+of the branch.  Where the sides talk to other warps, the warps that differ become convoys of their own;
+convoys join again when a barrier releases them.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Stop(Exception):
 
 
 class Entry:
-    """One level of divergence: the lanes of `mask` are at `block`, and are done with this level when they come to `until`."""
+    """One level of divergence: the lanes of `mask` are at `block`, and are done with this level when they
+    come to `until`."""
 
     __slots__ = ("block", "mask", "until")
 
@@ -106,7 +108,8 @@ class Entry:
 
 
 class Convoy:
-    """Consecutive warps of a CTA that run together.  Belongs to a register file, and is used again by the CTAs that get it."""
+    """Consecutive warps of a CTA that run together.  Belongs to a register file, and is used again by the
+    CTAs that get it."""
 
     def __init__(self, program: Program, file: RegisterFile, first: int, count: int) -> None:
         self.program = program
@@ -149,7 +152,9 @@ class Convoy:
         """The convoy's lanes of a slot."""
         found = self._lanes.get(slot)
         if found is None:
-            found = self._lanes[slot] = self.file.lanes(slot, self.first_thread, self.first_thread + self.size)
+            found = self._lanes[slot] = self.file.lanes(
+                slot, self.first_thread, self.first_thread + self.size
+            )
         return found
 
     def _prepare(self, number: int, whole: bool) -> list[_Ready]:
@@ -264,7 +269,8 @@ class Convoy:
     def _exit(self) -> None:
         """The lanes of the innermost level end.
 
-        No other level has these lanes: where one side of a branch can end, the end is where the sides would meet.
+        No other level has these lanes: where one side of a branch can end, the end is where the sides would
+        meet.
         """
         while self.stack and self.stack[-1].block == len(self.program.blocks):
             self.stack.pop()
@@ -281,7 +287,8 @@ class Convoy:
         return bool(self._part(~predicate if block.steps[0].negated else predicate, entry))
 
     def _part(self, taken: np.ndarray, entry: Entry) -> list[Convoy]:
-        """Become several convoys where warps differ in which of their lanes are `taken`; none where they do not."""
+        """Become several convoys where warps differ in which of their lanes are `taken`; none where they do
+        not."""
         lanes = np.ones(self.size, bool) if entry.mask is True else entry.mask
         some = np.any((taken & lanes).reshape(-1, 32), axis=1)
         rest = np.any((lanes & ~taken).reshape(-1, 32), axis=1)
@@ -326,8 +333,16 @@ def _guarded(function: Callable[..., Any], predicate: np.ndarray, negated: bool)
 class Cta:
     """The warps of one CTA, its shared memory and its barriers."""
 
-    def __init__(self, launch: Run, cluster: Cluster, index: tuple[int, int, int], rank: int, file: RegisterFile,
-                 convoys: dict[tuple[int, int], Convoy], memory: Memory) -> None:  # fmt: skip
+    def __init__(
+        self,
+        launch: Run,
+        cluster: Cluster,
+        index: tuple[int, int, int],
+        rank: int,
+        file: RegisterFile,
+        convoys: dict[tuple[int, int], Convoy],
+        memory: Memory,
+    ) -> None:
         self.launch, self.cluster, self.index, self.rank = launch, cluster, index, rank
         self.file, self.memory = file, memory
         self.warp_count = launch.warps
@@ -364,7 +379,8 @@ class Cta:
     def replace(self, old: Sequence[Convoy], new: Sequence[Convoy]) -> None:
         """Put convoys in the place of others that hold the same warps."""
         self.convoys = sorted(
-            [convoy for convoy in self.convoys if convoy not in old] + list(new), key=lambda convoy: convoy.first
+            [convoy for convoy in self.convoys if convoy not in old] + list(new),
+            key=lambda convoy: convoy.first,
         )
 
     def lanes_ended(self) -> None:
@@ -421,7 +437,10 @@ class Cta:
                 run
                 and convoy
                 and len(convoy.stack) == len(run[-1].stack) == 1
-                and (convoy.first == run[-1].first + run[-1].count and convoy.stack[0].block == run[-1].stack[0].block)
+                and (
+                    convoy.first == run[-1].first + run[-1].count
+                    and convoy.stack[0].block == run[-1].stack[0].block
+                )
             ):
                 run.append(convoy)
                 continue
@@ -431,7 +450,10 @@ class Cta:
                 mask: Mask = True
                 if any(part is not True for part in masks):
                     mask = np.concatenate(
-                        [np.ones(member.size, bool) if part is True else part for member, part in zip(run, masks)]
+                        [
+                            np.ones(member.size, bool) if part is True else part
+                            for member, part in zip(run, masks)
+                        ]
                     )
                 whole.begin(self, [Entry(run[0].stack[0].block, mask, run[0].stack[0].until)])
                 whole.turns = max(member.turns for member in run)
@@ -454,7 +476,8 @@ class Cluster:
         return self.launch.observers
 
     def run(self, schedule: Schedule, quantum: int) -> bool:
-        """Run until the cluster is done (True), has had `quantum` turns or spins.  Raises Stop for a deadlock and other finds."""
+        """Run until the cluster is done (True), has had `quantum` turns or spins.  Raises Stop for a deadlock
+        and other finds."""
         for _ in range(quantum):
             ready = self._ready()
             if not ready:
@@ -492,7 +515,10 @@ class Cluster:
         for cta in self.ctas:
             for convoy in cta.convoys:
                 if convoy.waiting is not None:
-                    names = f"warps {convoy.first}-{convoy.warps[-1]}" if convoy.count > 1 else f"warp {convoy.first}"
+                    names = (
+                        f"warps {convoy.first}-{convoy.warps[-1]}"
+                        if convoy.count > 1
+                        else f"warp {convoy.first}"
+                    )
                     lines.append(f"{names} of CTA {cta.index} {convoy.waiting.describe()}")
         return Finding("deadlock", "no warp can go on: " + "; ".join(lines), cta=self.ctas[0].index)
-

@@ -15,7 +15,8 @@ class Finding:
     """One thing that is wrong with a kernel, where it showed."""
 
     kind: str
-    """A fixed word, such as `out-of-bounds`, `misaligned`, `divergent-collective`, `deadlock` or `step-budget`."""
+    """A fixed word, such as `out-of-bounds`, `misaligned`, `divergent-collective`, `deadlock` or
+    `step-budget`."""
     message: str
     instruction: Instruction | None = None
     place: Loc | None = None

@@ -1,8 +1,9 @@
 """Instructions of a block that do the same to different registers, done as one.
 
-Unrolled code repeats itself: sixty conversions, sixteen products, each a call of numpy for 32 lanes.  Here those that depend on
-none in between become one step on blocks of registers.  An instruction may move forwards, to join others like it, past those that
-touch none of its registers and neither wait nor start anything; nothing moves backwards.  What may go wrong keeps its order.
+Unrolled code repeats itself: sixty conversions, sixteen products, each a call of numpy for 32 lanes.  Here
+those that depend on none in between become one step on blocks of registers.  An instruction may move
+forwards, to join others like it, past those that touch none of its registers and neither wait nor start
+anything; nothing moves backwards.  What may go wrong keeps its order.
 
     cvt %h1, %f1        cvt {%h1, %h2, %h3}, {%f1, %f2, %f3}
     st  [%p], %h1       st  [%p], %h1
@@ -21,7 +22,8 @@ from kbuild.emulator.engine.registers import BlockSlot, Slot
 _FEWEST = 3
 """Instructions that are worth a step of their own."""
 _PLAIN = ("mov", "cvta", "ld", "st", "ldmatrix", "stmatrix", "movmatrix", "mma", "shfl", "vote", "elect")
-"""Opcodes, beside those that only compute, that are over when they have run, and touch no other registers than they name."""
+"""Opcodes, beside those that only compute, that are over when they have run, and touch no other registers
+than they name."""
 _FAULTLESS = ("mov", "cvta")
 """Those of them that cannot go wrong."""
 _Row = tuple[int, int]
@@ -68,7 +70,11 @@ class _Units:
         reads, writes = self._rows(step, 0 if kind is None else step.several.results)  # type: ignore[union-attr]
         doubtful = not pure and step.instruction.opcode not in _FAULTLESS
         unit = None if kind is None else self._open.get(kind)
-        if unit is None or not self._may_join(unit, reads, writes) or (doubtful and unit < self._last_doubtful):
+        if (
+            unit is None
+            or not self._may_join(unit, reads, writes)
+            or (doubtful and unit < self._last_doubtful)
+        ):
             unit = len(self.units)
             self.units.append([])
             if kind is not None:
@@ -82,7 +88,8 @@ class _Units:
             self._last_doubtful = unit
 
     def _may_join(self, unit: int, reads: Iterable[_Row], writes: Iterable[_Row]) -> bool:
-        """Whether a step can run with a unit: what it depends on runs before, what must not see its results not after."""
+        """Whether a step can run with a unit: what it depends on runs before, what must not see its results
+        not after."""
         if unit < self._first:
             return False
         written, read = self._written, self._read
@@ -107,7 +114,8 @@ class _Units:
         return step.instruction.opcode, step.instruction.modifiers, several.key, tuple(kinds)
 
     def _rows(self, step: Step, results: int) -> tuple[list[_Row], list[_Row]]:
-        """The rows that a step reads and those that it writes; where its results are not known (0), all are both."""
+        """The rows that a step reads and those that it writes; where its results are not known (0), all are
+        both."""
         places = [self._rows_of(number) for number in step.slots]
         guard = [] if step.guard is None else self._rows_of(step.guard)
         count = len(places) - results if results else 0
@@ -128,7 +136,16 @@ def _together(program: Program, members: Sequence[Step]) -> Step:
         program.rows.number(_side_by_side([slots[number] for number in numbers]))
         for numbers in zip(*(member.slots for member in members))
     )
-    return Step(first.several.function, numbers, False, None, False, first.instruction, first.effects, members=tuple(members))
+    return Step(
+        first.several.function,
+        numbers,
+        False,
+        None,
+        False,
+        first.instruction,
+        first.effects,
+        members=tuple(members),
+    )
 
 
 def _side_by_side(slots: Sequence[Slot | BlockSlot]) -> BlockSlot:

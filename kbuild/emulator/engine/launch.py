@@ -13,7 +13,16 @@ from kbuild.emulator.async_ops.timing import Late, Timing, timing_named
 from kbuild.emulator.engine.arguments import Argument, place
 from kbuild.emulator.engine.engine import Cluster, Convoy, Cta, Stop
 from kbuild.emulator.engine.findings import EmulationError, Fault, Finding
-from kbuild.emulator.engine.memory import CONST_WINDOW, PARAM_WINDOW, RED_ZONE, Heap, Local, Memory, Observer, Space
+from kbuild.emulator.engine.memory import (
+    CONST_WINDOW,
+    PARAM_WINDOW,
+    RED_ZONE,
+    Heap,
+    Local,
+    Memory,
+    Observer,
+    Space,
+)
 from kbuild.emulator.engine.program import Program, Step, load
 from kbuild.emulator.engine.registers import RegisterFile
 from kbuild.emulator.engine.schedule import Schedule, schedule_named
@@ -47,32 +56,47 @@ class Report:
 
 
 def run(
-    ptx: str | Program, entry: str | None, grid: Sequence[int], num_warps: int, shared_bytes: int,
-    arguments: Sequence[Argument], *,
-    schedule: str | Schedule = "lockstep", observers: Sequence[Observer] = (), step_budget: int = STEP_BUDGET,
-    shared_base: int = 0, cluster: Sequence[int] = (1, 1, 1), timing: str | Timing = "late", checks: str = "",
+    ptx: str | Program,
+    entry: str | None,
+    grid: Sequence[int],
+    num_warps: int,
+    shared_bytes: int,
+    arguments: Sequence[Argument],
+    *,
+    schedule: str | Schedule = "lockstep",
+    observers: Sequence[Observer] = (),
+    step_budget: int = STEP_BUDGET,
+    shared_base: int = 0,
+    cluster: Sequence[int] = (1, 1, 1),
+    timing: str | Timing = "late",
+    checks: str = "",
     names: Sequence[str] = (),
-) -> Report:  # fmt: skip
+) -> Report:
     """Run a kernel to its end, or to the first thing that is wrong.
 
-    `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.  Observers hear of every
-    access; `timing` says when asynchronous operations take effect: `late`, `early` or `random(SEED)`.  `checks` looks for races
-    too: `strict` by the letter of the PTX ISA, `lenient` without what hardware forgives (`race.LENIENT`); with `names` of the
-    arguments reports say `x[96]` for addresses.  Raises PtxError for text that cannot be run, EmulationError for arguments that
-    do not fit the kernel, TensorMapError for maps that cannot be made.
+    `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.
+    Observers hear of every access; `timing` says when asynchronous operations take effect: `late`, `early` or
+    `random(SEED)`.  `checks` looks for races too: `strict` by the letter of the PTX ISA, `lenient` without
+    what hardware forgives (`race.LENIENT`); with `names` of the arguments reports say `x[96]` for addresses.
+    Raises PtxError for text that cannot be run, EmulationError for arguments that do not fit the kernel,
+    TensorMapError for maps that cannot be made.
     """
     program = load(ptx, entry) if isinstance(ptx, str) else ptx
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
     heap = Heap()
     values, addresses = place(heap, arguments, names)
-    launch = Launch(program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster)
+    launch = Launch(
+        program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster
+    )
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = [*observers, *checkers_named(checks)]
     findings = launch.run()
     outputs = [
-        None if address is None else heap.bytes(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
+        None
+        if address is None
+        else heap.bytes(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
         for array, address in zip(arguments, addresses)
-    ]  # fmt: skip
+    ]
     return Report(outputs, findings, launch.steps, launch.printed)
 
 
@@ -87,10 +111,19 @@ class Launch:
     """One launch: memory, constants and the CTAs that run."""
 
     def __init__(
-        self, program: Program, heap: Heap, arguments: Sequence[int | float | bytes], grid: Sequence[int],
-        block: int | Sequence[int], shared_bytes: int, schedule: Schedule, step_budget: int = STEP_BUDGET, shared_base: int = 0,
-        cluster: Sequence[int] = (1, 1, 1), placed: Mapping[str, int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        program: Program,
+        heap: Heap,
+        arguments: Sequence[int | float | bytes],
+        grid: Sequence[int],
+        block: int | Sequence[int],
+        shared_bytes: int,
+        schedule: Schedule,
+        step_budget: int = STEP_BUDGET,
+        shared_base: int = 0,
+        cluster: Sequence[int] = (1, 1, 1),
+        placed: Mapping[str, int] | None = None,
+    ) -> None:
         """`placed` are the addresses of the module's global variables, where they outlive the launch."""
         self.program, self.schedule, self.step_budget = program, schedule, step_budget
         self.grid = _three(grid)
@@ -122,7 +155,9 @@ class Launch:
         self._watched: dict[int, tuple[tuple[Step, ...], tuple[int, ...]]] = {}
         """Of tuples of steps (by id): these, and the places of those that observers want to know of."""
         self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]]
-        self._files = program.known.setdefault(f"registers of {self.warps} warps", [])  # Launches take them from one another.
+        self._files = program.known.setdefault(
+            f"registers of {self.warps} warps", []
+        )  # Launches take them from one another.
 
     def _check_shape(self) -> None:
         if not 0 < self.threads <= 1024:
@@ -131,19 +166,30 @@ class Launch:
         if required is not None and required != self.block:
             raise EmulationError(f"the kernel is for {required} threads, not {self.block}")
         if self.program.required_cluster not in ((1, 1, 1), self.cluster_shape):
-            raise EmulationError(f"the kernel is for clusters of {self.program.required_cluster}, not {self.cluster_shape}")
+            raise EmulationError(
+                f"the kernel is for clusters of {self.program.required_cluster}, not {self.cluster_shape}"
+            )
         if not 0 < int(np.prod(self.cluster_shape)) <= MOST_CTAS:
-            raise EmulationError(f"a cluster of {self.cluster_shape} CTAs cannot be launched; at most {MOST_CTAS}")
-        if any(size < 0 for size in self.grid) or any(size % part for size, part in zip(self.grid, self.cluster_shape)):
-            raise EmulationError(f"a grid of {self.grid} in clusters of {self.cluster_shape} cannot be launched")
+            raise EmulationError(
+                f"a cluster of {self.cluster_shape} CTAs cannot be launched; at most {MOST_CTAS}"
+            )
+        if any(size < 0 for size in self.grid) or any(
+            size % part for size, part in zip(self.grid, self.cluster_shape)
+        ):
+            raise EmulationError(
+                f"a grid of {self.grid} in clusters of {self.cluster_shape} cannot be launched"
+            )
 
     # Memory
 
     def _place_variables(self, shared_bytes: int) -> None:
-        """Give every variable its address; dynamic shared memory comes after the static, and red zones between them."""
+        """Give every variable its address; dynamic shared memory comes after the static, and red zones
+        between them."""
         variables = (*self.program.module.variables, *self.program.variables)
         self.local_size, position = 0, self.shared_base
-        fixed = [size_of(variable) for variable in variables if variable.space == "shared" and size_of(variable)]
+        fixed = [
+            size_of(variable) for variable in variables if variable.space == "shared" and size_of(variable)
+        ]
         red_zone = _shared_red_zone(sum(fixed) + shared_bytes, len(fixed))
         for variable in variables:
             size, align = size_of(variable), max(variable.align, TYPES[variable.type].itemsize)
@@ -173,7 +219,9 @@ class Launch:
         """The bytes of the kernel's parameters, each aligned to its size."""
         parameters = self.program.entry.parameters
         if len(parameters) != len(arguments):
-            raise EmulationError(f"{self.program.entry.name} takes {len(parameters)} arguments, got {len(arguments)}")
+            raise EmulationError(
+                f"{self.program.entry.name} takes {len(parameters)} arguments, got {len(arguments)}"
+            )
         for parameter, argument in zip(parameters, arguments):
             align = max(TYPES[parameter.type].itemsize, 1 if parameter.attributes else parameter.align)
             data = _argument_bytes(parameter, argument)
@@ -292,16 +340,30 @@ class Launch:
         clusters = [size // part for size, part in zip(self.grid, self.cluster_shape)]
         within = [place % part for place, part in zip(index, self.cluster_shape)]
         found: dict[str, Any] = {
-            "%laneid": lane, "%warpid": thread >> 5, "%nwarpid": self.warps, "%smid": 0, "%nsmid": 1, "%gridid": 0, "WARP_SZ": 32,
-            "%lanemask_eq": bit, "%lanemask_lt": bit - one, "%lanemask_le": bit * np.uint64(2) - one,
+            "%laneid": lane,
+            "%warpid": thread >> 5,
+            "%nwarpid": self.warps,
+            "%smid": 0,
+            "%nsmid": 1,
+            "%gridid": 0,
+            "WARP_SZ": 32,
+            "%lanemask_eq": bit,
+            "%lanemask_lt": bit - one,
+            "%lanemask_le": bit * np.uint64(2) - one,
             "%lanemask_ge": ~(bit - one) & np.uint64(0xFFFFFFFF),
             "%lanemask_gt": ~(bit * np.uint64(2) - one) & np.uint64(0xFFFFFFFF),
-            "%clock": self.steps & 0xFFFFFFFF, "%clock_hi": self.steps >> 32, "%clock64": self.steps, "%globaltimer": self.steps,
-            "%globaltimer_lo": self.steps & 0xFFFFFFFF, "%globaltimer_hi": self.steps >> 32,
-            "%cluster_ctarank": rank, "%cluster_nctarank": int(np.prod(self.cluster_shape)),
+            "%clock": self.steps & 0xFFFFFFFF,
+            "%clock_hi": self.steps >> 32,
+            "%clock64": self.steps,
+            "%globaltimer": self.steps,
+            "%globaltimer_lo": self.steps & 0xFFFFFFFF,
+            "%globaltimer_hi": self.steps >> 32,
+            "%cluster_ctarank": rank,
+            "%cluster_nctarank": int(np.prod(self.cluster_shape)),
             "%is_explicit_cluster": int(self.cluster_shape != (1, 1, 1)),
-            "%dynamic_smem_size": self.shared_bytes[1], "%total_smem_size": sum(self.shared_bytes),
-        }  # fmt: skip
+            "%dynamic_smem_size": self.shared_bytes[1],
+            "%total_smem_size": sum(self.shared_bytes),
+        }
         tid = (thread % x, thread // x % y, thread // (x * y))
         for axis, letter in enumerate("xyz"):
             found[f"%tid.{letter}"], found[f"%ntid.{letter}"] = tid[axis], self.block[axis]
@@ -310,14 +372,19 @@ class Launch:
                 index[axis] // self.cluster_shape[axis],
                 clusters[axis],
             )
-            found[f"%cluster_ctaid.{letter}"], found[f"%cluster_nctaid.{letter}"] = within[axis], self.cluster_shape[axis]
+            found[f"%cluster_ctaid.{letter}"], found[f"%cluster_nctaid.{letter}"] = (
+                within[axis],
+                self.cluster_shape[axis],
+            )
         return found
 
     def watched_among(self, convoy: Convoy, steps: tuple[Step, ...]) -> tuple[int, ...]:
         """The places of those steps that observers have asked for; these are the same for all convoys."""
         found = self._watched.get(id(steps))
         if found is None:
-            places = [place for place, step in enumerate(steps) if self.watched(convoy, step) is not step.function]
+            places = [
+                place for place, step in enumerate(steps) if self.watched(convoy, step) is not step.function
+            ]
             found = self._watched[id(steps)] = steps, tuple(places)
         return found[1]
 
@@ -347,7 +414,11 @@ def _after(call: Callable[[Any], None], function: Callable[..., Any]) -> Callabl
 
 def place_globals(module: Module, heap: Heap) -> dict[str, int]:
     """The addresses of a module's global variables, which are put into the heap with their first values."""
-    variables = [variable for variable in module.variables if variable.space == "global" and variable.linkage != "extern"]
+    variables = [
+        variable
+        for variable in module.variables
+        if variable.space == "global" and variable.linkage != "extern"
+    ]
     symbols = {variable.name: heap.allocate(size_of(variable), variable.name) for variable in variables}
     for variable in variables:
         data = _initial(variable, symbols)
@@ -356,7 +427,8 @@ def place_globals(module: Module, heap: Heap) -> dict[str, int]:
 
 
 def _shared_red_zone(size: int, count: int) -> int:
-    """Bytes behind each of so many variables that have this size together, so that all can be named to a tensor core."""
+    """Bytes behind each of so many variables that have this size together, so that all can be named to a
+    tensor core."""
     room = (ADDRESSABLE - size) // max(count, 1) // 16 * 16
     return max(min(room, RED_ZONE), 16) if count else 0
 
@@ -366,7 +438,9 @@ def _initial(variable: Variable, symbols: Mapping[str, int]) -> np.ndarray:
     dtype = np.dtype(f"u{TYPES[variable.type].itemsize}")
     values = np.zeros(max(size_of(variable) // dtype.itemsize, 1), dtype)
     for index, value in enumerate(variable.initial):
-        values[index] = (symbols[value] if isinstance(value, str) else value) & ((1 << 8 * dtype.itemsize) - 1)
+        values[index] = (symbols[value] if isinstance(value, str) else value) & (
+            (1 << 8 * dtype.itemsize) - 1
+        )
     return values.view(np.uint8)
 
 
@@ -384,14 +458,18 @@ def _argument_bytes(parameter: Variable, argument: int | float | bytes) -> bytes
     """An argument as the kernel reads it."""
     if isinstance(argument, bytes):
         if len(argument) != size_of(parameter):
-            raise EmulationError(f"{parameter.name} has {size_of(parameter)} bytes, the argument {len(argument)}")
+            raise EmulationError(
+                f"{parameter.name} has {size_of(parameter)} bytes, the argument {len(argument)}"
+            )
         return argument
     if parameter.size is not None:
         raise EmulationError(f"{parameter.name} is an array of {size_of(parameter)} bytes; pass bytes")
     dtype = TYPES[parameter.type]
     if isinstance(argument, float) and dtype.kind != "f":
         if dtype.itemsize not in (4, 8):
-            raise EmulationError(f"{parameter.name} is .{parameter.type}, the argument is the float {argument}")
+            raise EmulationError(
+                f"{parameter.name} is .{parameter.type}, the argument is the float {argument}"
+            )
         return np.array(argument, f"f{dtype.itemsize}").tobytes()
     if dtype.kind == "f":
         return np.array(argument, dtype).tobytes()

@@ -1,7 +1,9 @@
-"""The state spaces: a global heap with red zones, shared, local, constant and parameter memory, and generic addresses.
+"""The state spaces: a global heap with red zones, shared, local, constant and parameter memory, and generic
+addresses.
 
-A `Space` is an array of bytes with a state per byte.  `Memory` is what the threads of one CTA see: it finds the space that an
-address lies in, checks alignment and bounds, and tells observers (race detector, initialisation bits) about every access.
+A `Space` is an array of bytes with a state per byte.  `Memory` is what the threads of one CTA see: it finds
+the space that an address lies in, checks alignment and bounds, and tells observers (race detector,
+initialisation bits) about every access.
 """
 
 from __future__ import annotations
@@ -33,9 +35,17 @@ class Observer(Protocol):
     """Hears of every access before it takes place."""
 
     def accessed(
-        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+        self,
+        kind: str,
+        space: Space,
+        offsets: np.ndarray,
+        size: int,
+        lanes: np.ndarray,
+        data: np.ndarray | None,
+        site: Any,
     ) -> None:
-        """`kind` is `load`, `store` or `atomic`; `offsets` are bytes into `space.data`, one per entry of `lanes`.
+        """`kind` is `load`, `store` or `atomic`; `offsets` are bytes into `space.data`, one per entry of
+        `lanes`.
 
         `lanes` counts from the first lane of `site`'s warps; `data` (bytes [n, size]) is what a store writes.
         """
@@ -53,7 +63,8 @@ class Space:
         self.names: list[tuple[int, int, str]] = []
         """First byte, size and name of each allocation, for reports."""
         self.arrays: dict[int, tuple[str, int]] = {}
-        """Name and bytes of an element, by first byte, of the allocations that are arrays: reports count in elements."""
+        """Name and bytes of an element, by first byte, of the allocations that are arrays: reports count in
+        elements."""
         self.live: list[tuple[int, int]] = []
         """First and last (exclusive) byte of runs of live memory, for quick checks."""
         self.ended = False
@@ -114,12 +125,16 @@ class Space:
         text = f"{self.name} address {self.base + offset:#x}"
         if not self.names:
             return f"{text} ({self.name} memory has {int((self.state == _LIVE).sum())} bytes)"
-        start, length, name = min(self.names, key=lambda entry: max(entry[0] - offset, offset - entry[0] - entry[1] + 1, 0))
+        start, length, name = min(
+            self.names, key=lambda entry: max(entry[0] - offset, offset - entry[0] - entry[1] + 1, 0)
+        )
         over = offset + size - start - length
         if start in self.arrays and abs(offset - start) < len(self.data):
             name, element = self.arrays[start]
             index, byte = divmod(offset - start, element)
-            where = f", before {name}" if offset < start else f", after the end of {name}" if over >= size else ""
+            where = (
+                f", before {name}" if offset < start else f", after the end of {name}" if over >= size else ""
+            )
             where = f", the last {over} of them after the end of {name}" if 0 < over < size else where
             within = f", byte {byte} of it" if byte else ""
             return f"{name}[{index}]{within}{where}" + (f" ({length // element} elements)" if where else "")
@@ -162,7 +177,11 @@ class Heap(Space):
     def bytes(self, address: int, size: int) -> np.ndarray:
         """The live bytes at an address, to read or write.  Raises Fault when they are not all live."""
         offset = address - self.base
-        if size and not (offset >= 0 and offset + size <= len(self.data) and (self.state[offset : offset + size] == _LIVE).all()):
+        if size and not (
+            offset >= 0
+            and offset + size <= len(self.data)
+            and (self.state[offset : offset + size] == _LIVE).all()
+        ):
             raise Fault("out-of-bounds", f"{size} bytes at {self.describe(offset)}")
         return self.data[offset : offset + size]
 
@@ -179,9 +198,21 @@ class Memory:
     """What the threads of one CTA see."""
 
     def __init__(
-        self, heap: Heap, shared: Space, local: Local, const: Space, param: Space, peers: list[Space] | None = None
+        self,
+        heap: Heap,
+        shared: Space,
+        local: Local,
+        const: Space,
+        param: Space,
+        peers: list[Space] | None = None,
     ) -> None:
-        self.spaces: dict[str, Space] = {"global": heap, "shared": shared, "local": local, "const": const, "param": param}
+        self.spaces: dict[str, Space] = {
+            "global": heap,
+            "shared": shared,
+            "local": local,
+            "const": const,
+            "param": param,
+        }
         self.heap = heap
         self.local = local
         self.peers = peers if peers is not None else [shared]
@@ -189,7 +220,8 @@ class Memory:
         self.observers: list[Observer] = []
 
     def load(self, space: str, addresses: np.ndarray, size: int, where: Any, site: Any) -> np.ndarray:
-        """The elements of `size` bytes at `addresses` (unsigned; 16 bytes as two uint64 columns); zero where `where` is false."""
+        """The elements of `size` bytes at `addresses` (unsigned; 16 bytes as two uint64 columns); zero where
+        `where` is false."""
         lanes = None if where is True else np.flatnonzero(where)
         shape = (len(addresses), 2) if size == 16 else (len(addresses),)
         if lanes is not None:
@@ -214,8 +246,11 @@ class Memory:
         found = space.view(size)[offsets >> _SHIFTS[size]]
         return found.view(np.uint64).reshape(-1, 2) if size == 16 else found
 
-    def store(self, space: str, addresses: np.ndarray, values: np.ndarray, size: int, where: Any, site: Any) -> None:
-        """Write elements of `size` bytes (as `load` gives them); of several at one address the last lane's stays."""
+    def store(
+        self, space: str, addresses: np.ndarray, values: np.ndarray, size: int, where: Any, site: Any
+    ) -> None:
+        """Write elements of `size` bytes (as `load` gives them); of several at one address the last lane's
+        stays."""
         if where is not True:
             lanes = np.flatnonzero(where)
             if not len(lanes):
@@ -226,13 +261,28 @@ class Memory:
             data = np.ascontiguousarray(values if chosen is None else values[chosen])
             for observer in self.observers:
                 observer.accessed(
-                    "store", part, offsets, size, _lanes(site, len(offsets)), data.view(np.uint8).reshape(-1, size), site
+                    "store",
+                    part,
+                    offsets,
+                    size,
+                    _lanes(site, len(offsets)),
+                    data.view(np.uint8).reshape(-1, size),
+                    site,
                 )
             part.view(size)[offsets >> _SHIFTS[size]] = data.view("V16").ravel() if size == 16 else data
 
-    def atomic(self, space: str, addresses: np.ndarray, size: int, update: Any, operands: list[np.ndarray], where: Any,
-               site: Any) -> np.ndarray:  # fmt: skip
-        """Apply `update(old, *operands)` lane by lane and give the old values (unsigned; 0 where `where` is false)."""
+    def atomic(
+        self,
+        space: str,
+        addresses: np.ndarray,
+        size: int,
+        update: Any,
+        operands: list[np.ndarray],
+        where: Any,
+        site: Any,
+    ) -> np.ndarray:
+        """Apply `update(old, *operands)` lane by lane and give the old values (unsigned; 0 where `where` is
+        false)."""
         result = np.zeros(len(addresses), f"u{size}")
         lanes = np.arange(len(addresses)) if where is True else np.flatnonzero(where)
         if not len(lanes):
@@ -254,8 +304,11 @@ class Memory:
                 view[element] = update(old, *(operand[lane : lane + 1] for operand in operands))[0]
         return result
 
-    def _locate(self, space: str, addresses: np.ndarray, site: Any) -> list[tuple[Space, np.ndarray, np.ndarray | None]]:
-        """The spaces that addresses lie in, with byte offsets there and the entries (None: all) that lie there."""
+    def _locate(
+        self, space: str, addresses: np.ndarray, site: Any
+    ) -> list[tuple[Space, np.ndarray, np.ndarray | None]]:
+        """The spaces that addresses lie in, with byte offsets there and the entries (None: all) that lie
+        there."""
         if space == "global":
             return [(self.spaces["global"], addresses.astype(np.int64) - self.heap.base, None)]
         if space == "generic":
@@ -268,12 +321,18 @@ class Memory:
         offsets = addresses.astype(np.int64)
         if space == "local":
             self._check_local(offsets)
-            offsets = offsets + _lanes(site, len(offsets)) * self.local.stride + site[0].first_thread * self.local.stride
+            offsets = (
+                offsets
+                + _lanes(site, len(offsets)) * self.local.stride
+                + site[0].first_thread * self.local.stride
+            )
         return [(self.spaces[space], offsets, None)]
 
     def _check_local(self, offsets: np.ndarray) -> None:
         if ((offsets < 0) | (offsets >= self.local.stride)).any():
-            raise Fault("out-of-bounds", f"local address {int(offsets.max()):#x} of {self.local.stride} bytes")
+            raise Fault(
+                "out-of-bounds", f"local address {int(offsets.max()):#x} of {self.local.stride} bytes"
+            )
 
     def _cluster(self, offsets: np.ndarray) -> list[tuple[Space, np.ndarray, np.ndarray | None]]:
         """Addresses in the shared window of the cluster."""
@@ -281,7 +340,9 @@ class Memory:
         ranks = (offsets >> CTA_SHIFT) - 1
         for rank in np.unique(ranks).tolist():
             if rank >= len(self.peers):
-                raise Fault("out-of-bounds", f"shared address of CTA {rank} in a cluster of {len(self.peers)}")
+                raise Fault(
+                    "out-of-bounds", f"shared address of CTA {rank} in a cluster of {len(self.peers)}"
+                )
             chosen = np.flatnonzero(ranks == rank)
             target = self.spaces["shared"] if rank < 0 else self.peers[rank]
             if target.ended:
@@ -301,7 +362,9 @@ class Memory:
             chosen = np.flatnonzero(windows == kind)
             inner = addresses[chosen] - np.uint64(kind * WINDOW_SIZE) if kind in names else addresses[chosen]
             lanes = _lanes(site, len(addresses))[chosen]
-            for part, offsets, within in self._locate(names.get(kind, "global"), inner, (site[0], site[1], lanes)):
+            for part, offsets, within in self._locate(
+                names.get(kind, "global"), inner, (site[0], site[1], lanes)
+            ):
                 parts.append((part, offsets, chosen if within is None else chosen[within]))
         return parts
 

@@ -17,7 +17,17 @@ from kbuild.emulator.isa.instruction_spec import Lanes
 from kbuild.emulator.isa.table import Bound, Effects, Form, View, form_of
 from kbuild.emulator.ptx import flow
 from kbuild.emulator.ptx.inline import Flat, flatten
-from kbuild.emulator.ptx.model import Function, Instruction, Module, Operand, Pair, PtxError, Register, Sink, Variable
+from kbuild.emulator.ptx.model import (
+    Function,
+    Instruction,
+    Module,
+    Operand,
+    Pair,
+    PtxError,
+    Register,
+    Sink,
+    Variable,
+)
 from kbuild.emulator.ptx.parser import parse
 from kbuild.errors import Loc
 
@@ -84,11 +94,13 @@ class Program:
 
     @cached_property
     def known(self) -> dict[str, Any]:
-        """What observers have found out about the code, by a name of theirs, so that the next launch need not."""
+        """What observers have found out about the code, by a name of theirs, so that the next launch need
+        not."""
         return {}
 
     def steps_of(self, number: int, whole: bool) -> tuple[Step, ...]:
-        """The steps of a block, as they are to run: from the second time on, with all lanes (`whole`), like ones at once."""
+        """The steps of a block, as they are to run: from the second time on, with all lanes (`whole`), like
+        ones at once."""
         from kbuild.emulator.engine.fuse import fused  # It needs what this module has.
 
         plans: dict[int, tuple[Step, ...] | None] = self.known.setdefault("plans", {})
@@ -129,7 +141,8 @@ def load(text: str, entry: str | None = None, file: str = "<ptx>") -> Program:
     if entry is None:
         if len(kernels) != 1:
             raise PtxError(
-                f"the PTX has {len(kernels)} kernels; say which one", hint=", ".join(kernel.name for kernel in kernels)
+                f"the PTX has {len(kernels)} kernels; say which one",
+                hint=", ".join(kernel.name for kernel in kernels),
             )
         entry = kernels[0].name
     return decode(module, module.function(entry), file)
@@ -146,7 +159,8 @@ def decode(module: Module, entry: Function, file: str = "<ptx>") -> Program:
 
 
 def decode_step(program: Program, instruction: Instruction) -> Step:
-    """One more instruction for a program that has not run yet, on the program's registers.  PtxError for what is unknown."""
+    """One more instruction for a program that has not run yet, on the program's registers.  PtxError for what
+    is unknown."""
     return _Decoder(program.rows, "<ptx>").step(instruction)
 
 
@@ -163,13 +177,24 @@ class _Decoder:
             except PtxError as error:
                 if error.loc is not None:
                     raise
-                message = f"{error.message}: {instruction}" if str(instruction) not in error.message else error.message
+                message = (
+                    f"{error.message}: {instruction}"
+                    if str(instruction) not in error.message
+                    else error.message
+                )
                 raise PtxError(message, Loc(self.file, instruction.line), error.hint) from None
         guard = None if block.guard is None else self.rows.slot(View(block.guard.register, "pred"))
         negated = block.guard is not None and block.guard.negated
         return Block(
-            tuple(steps), block.target, guard, negated, block.reconvergence, block.separates, block.branch, block.spins
-        )  # fmt: skip
+            tuple(steps),
+            block.target,
+            guard,
+            negated,
+            block.reconvergence,
+            block.separates,
+            block.branch,
+            block.spins,
+        )
 
     def step(self, instruction: Instruction) -> Step:
         form = form_of(instruction)
@@ -181,11 +206,18 @@ class _Decoder:
             bound = _bind_lanes(form, instruction)
         guard = instruction.guard
         return Step(
-            bound.function, tuple(self.rows.slot(view) for view in bound.views), bound.wants_warps,
-            None if guard is None else self.rows.slot(View(guard.register, "pred")), guard is not None and guard.negated,
-            instruction, form.effects, form.row.meaning is not None and instruction.opcode != "call",
-            None if bound.several is None else Several(bound.function, bound.several, bound.results, bound.key),
-        )  # fmt: skip
+            bound.function,
+            tuple(self.rows.slot(view) for view in bound.views),
+            bound.wants_warps,
+            None if guard is None else self.rows.slot(View(guard.register, "pred")),
+            guard is not None and guard.negated,
+            instruction,
+            form.effects,
+            form.row.meaning is not None and instruction.opcode != "call",
+            None
+            if bound.several is None
+            else Several(bound.function, bound.several, bound.results, bound.key),
+        )
 
 
 def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
@@ -209,9 +241,14 @@ def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
     if len(targets) != len(result_keys) or not len(required) <= len(given) <= len(sources):
         raise PtxError(f"{form.name} takes {len(required)} sources and gives {len(result_keys)} results")
     converts = form.opcode == "cvt"
-    source_views = [View(operand, _type(form, key), fit="low" if converts else "") for operand, key in zip(given, sources)]
+    source_views = [
+        View(operand, _type(form, key), fit="low" if converts else "") for operand, key in zip(given, sources)
+    ]
     kept = [index for index, operand in enumerate(targets) if not isinstance(operand, Sink)]
-    target_views = [View(targets[index], _type(form, result_keys[index]), fit="extend" if converts else "") for index in kept]
+    target_views = [
+        View(targets[index], _type(form, result_keys[index]), fit="extend" if converts else "")
+        for index in kept
+    ]
     views = (*source_views, *target_views)
     one = len(targets) == len(kept) == 1
     if isinstance(function, np.ufunc) and one:
@@ -222,7 +259,9 @@ def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
     if several or not one:
         return Bound(_storing(function, len(source_views), kept, several), views, wants_warps=False)
     uniform = tuple(given[3:]) if form.opcode == "lop3" else ()  # One table for all.
-    return Bound(_storing(function, len(source_views), kept, several), views, False, _at_once(function), 1, uniform)
+    return Bound(
+        _storing(function, len(source_views), kept, several), views, False, _at_once(function), 1, uniform
+    )
 
 
 def _type(form: Form, key: str) -> str:

@@ -1,4 +1,5 @@
-"""Several registers as one array, for instructions that work on many: products of matrices, and their fragments."""
+"""Several registers as one array, for instructions that work on many: products of matrices, and their
+fragments."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ class RegisterBlock:
 
     def __init__(self, lanes: np.ndarray, rows: tuple[int, ...] | slice | np.ndarray) -> None:
         if isinstance(rows, tuple):  # Registers that lie side by side need no copy.
-            rows = slice(rows[0], rows[0] + len(rows)) if rows == tuple(range(rows[0], rows[0] + len(rows))) else np.array(rows)
+            rows = (
+                slice(rows[0], rows[0] + len(rows))
+                if rows == tuple(range(rows[0], rows[0] + len(rows)))
+                else np.array(rows)
+            )
         self._lanes, self._rows = lanes, rows
 
     def __len__(self) -> int:

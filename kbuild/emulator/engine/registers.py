@@ -1,7 +1,9 @@
-"""The register file of a CTA: for each width one array [rows, threads], and the lanes that instructions work on.
+"""The register file of a CTA: for each width one array [rows, threads], and the lanes that instructions work
+on.
 
-A row is a register, a constant, a special register or a parameter: whatever an instruction can name, its lanes are a row.
-A slot is a row seen as a type; a convoy of warps gets for each slot the part of the row that holds its lanes.
+A row is a register, a constant, a special register or a parameter: whatever an instruction can name, its
+lanes are a row. A slot is a row seen as a type; a convoy of warps gets for each slot the part of the row that
+holds its lanes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _POISON = {0: True, 1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
 @dataclass(frozen=True)
 class Slot:
-    """A row of the file of one width, seen as a numpy type; of `parts` equal parts of each element, the one numbered `part`."""
+    """A row of the file of one width, seen as a numpy type; of `parts` equal parts of each element, the one
+    numbered `part`."""
 
     width: int
     row: int
@@ -67,7 +70,9 @@ class Rows:
         """The number of the slot for a view.  Raises PtxError where the register does not fit the type."""
         if isinstance(view, Fragment):
             slots = [self._slot(each) for each in view.views]
-            return self.number(BlockSlot(slots[0].width, tuple(slot.row for slot in slots), _bits(slots[0].width)))
+            return self.number(
+                BlockSlot(slots[0].width, tuple(slot.row for slot in slots), _bits(slots[0].width))
+            )
         if not isinstance(view.operand, Register):
             return self.number(self._slot(view))
         key = view.operand.name, view.type, view.part, view.parts, view.fit
@@ -118,7 +123,11 @@ class Rows:
             width = self.address_width
         else:
             width = 0 if view.type == "pred" else TYPES[view.type].itemsize
-        if isinstance(operand, Address) and isinstance(operand.base, Symbol) and operand.base.name not in self.parameters:
+        if (
+            isinstance(operand, Address)
+            and isinstance(operand.base, Symbol)
+            and operand.base.name not in self.parameters
+        ):
             return self._stored(operand.base.name, operand.offset, width)
         key = (operand, width)
         found = self._rows.get(key)

@@ -1,7 +1,8 @@
 """Which convoy of warps runs next, and for how long.
 
-A convoy is a run of consecutive warps that go through the same blocks together.  `lockstep` lets all warps of a CTA be one
-convoy for as long as they agree; the others run every warp on its own, in orders that lay bare what synchronisation is missing.
+A convoy is a run of consecutive warps that go through the same blocks together.  `lockstep` lets all warps of
+a CTA be one convoy for as long as they agree; the others run every warp on its own, in orders that lay bare
+what synchronisation is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from kbuild.emulator.engine.findings import EmulationError
 from kbuild.emulator.engine.seeded import Seeded, name_and_number
 
 SLICE = 256
-"""Blocks that a convoy may run while others are ready, where the schedule does not want less: so that spinning ends."""
+"""Blocks that a convoy may run while others are ready, where the schedule does not want less: so that
+spinning ends."""
 SLICE_ALONE = 1024
 """The same of the only one that is ready."""
 QUANTUM = 4096
@@ -54,7 +56,8 @@ class Schedule:
 
 
 class RoundRobin(Schedule):
-    """Every warp runs one block, then the next warp does; and clusters take turns, so that they compete for locks."""
+    """Every warp runs one block, then the next warp does; and clusters take turns, so that they compete for
+    locks."""
 
     name, together, blocks, alone, quantum = "round-robin", False, 1, 1, 1
 
@@ -107,11 +110,14 @@ class Starve(Schedule):
 
 
 def schedule_named(text: str) -> Schedule:
-    """`lockstep`, `round-robin`, `forward`, `reverse`, `random(seed)` or `starve(warp)`.  Raises EmulationError for others."""
+    """`lockstep`, `round-robin`, `forward`, `reverse`, `random(seed)` or `starve(warp)`.  Raises
+    EmulationError for others."""
     plain = {kind.name: kind for kind in (Schedule, RoundRobin, Reverse, Forward)}
     if text in plain:
         return plain[text]()
     name, number = name_and_number(text)
     if name in ("random", "starve") and number is not None:
         return (Random if name == "random" else Starve)(number)
-    raise EmulationError(f"unknown schedule {text!r}", hint=f"known are {', '.join(plain)}, random(SEED) and starve(WARP)")
+    raise EmulationError(
+        f"unknown schedule {text!r}", hint=f"known are {', '.join(plain)}, random(SEED) and starve(WARP)"
+    )

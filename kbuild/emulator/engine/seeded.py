@@ -1,4 +1,5 @@
-"""Schedules and timings that choose at random: the same every time for the same seed, which is part of their name."""
+"""Schedules and timings that choose at random: the same every time for the same seed, which is part of their
+name."""
 
 from __future__ import annotations
 

@@ -7,4 +7,17 @@ from kbuild.emulator.fp.arithmetic import add, div, fma, mul, rcp, sqrt, sub
 from kbuild.emulator.fp.convert import convert, decode, encode
 from kbuild.emulator.fp.formats import FORMATS, Format
 
-__all__ = ["FORMATS", "Format", "add", "convert", "decode", "div", "encode", "fma", "mul", "rcp", "sqrt", "sub"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "add",
+    "convert",
+    "decode",
+    "div",
+    "encode",
+    "fma",
+    "mul",
+    "rcp",
+    "sqrt",
+    "sub",
+]

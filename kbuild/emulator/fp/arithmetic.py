@@ -1,7 +1,7 @@
 """The basic operations, each the exact result rounded once.
 
-Arrays are float16, float32 or float64, all of one type; the result has that type too.  `target` names a narrower format to round
-to instead (such as `bf16`, whose operands come widened to float32).
+Arrays are float16, float32 or float64, all of one type; the result has that type too.  `target` names a
+narrower format to round to instead (such as `bf16`, whose operands come widened to float32).
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ _FAR = 300
 
 @np.errstate(all="ignore")
 def fma(
-    a: np.ndarray, b: np.ndarray, c: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    rounding: str = "rn",
+    flush: bool = False,
+    target: str | None = None,
 ) -> np.ndarray:
     """`a * b + c`.  `flush` treats subnormal numbers, operands and result, as zero."""
     to = _format(a, target)
@@ -31,24 +36,34 @@ def fma(
     return _flushed(result, to) if flush else result
 
 
-def add(a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None) -> np.ndarray:
+def add(
+    a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None
+) -> np.ndarray:
     """`a + b`."""
     return fma(a, np.ones_like(a), b, rounding, flush, target)
 
 
-def sub(a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None) -> np.ndarray:
+def sub(
+    a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None
+) -> np.ndarray:
     """`a - b`."""
     return fma(a, np.ones_like(a), -b, rounding, flush, target)
 
 
-def mul(a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None) -> np.ndarray:
+def mul(
+    a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None
+) -> np.ndarray:
     """`a * b`."""
-    zero = np.copysign(np.zeros_like(a), a) * np.copysign(np.ones_like(b), b)  # so that the sign of a zero product stays
+    zero = np.copysign(np.zeros_like(a), a) * np.copysign(
+        np.ones_like(b), b
+    )  # so that the sign of a zero product stays
     return fma(a, b, zero, rounding, flush, target)
 
 
 @np.errstate(all="ignore")
-def div(a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None) -> np.ndarray:
+def div(
+    a: np.ndarray, b: np.ndarray, rounding: str = "rn", flush: bool = False, target: str | None = None
+) -> np.ndarray:
     """`a / b`."""
     to = _format(a, target)
     if flush:
@@ -99,8 +114,8 @@ def _flushed(values: np.ndarray, form: Format) -> np.ndarray:
 def _nearest(a: np.ndarray, b: np.ndarray, c: np.ndarray, to: Format) -> np.ndarray | None:
     """The fused operation through float64, to the operands' own type; None where that could round twice.
 
-    The product is exact in float64.  The sum is rounded, and then again: that goes wrong only where it comes to lie just between
-    two neighbours of the narrow type, or among its subnormal numbers.
+    The product is exact in float64.  The sum is rounded, and then again: that goes wrong only where it comes
+    to lie just between two neighbours of the narrow type, or among its subnormal numbers.
     """
     if to.storage != a.dtype:
         return None
@@ -128,7 +143,8 @@ def _exact_fma(a: np.ndarray, b: np.ndarray, c: np.ndarray, to: Format, rounding
 
 
 def _fused_sum(a: np.ndarray, b: np.ndarray, c: np.ndarray, to: Format, rounding: str) -> np.ndarray:
-    """`a * b + c` for finite numbers, not all zero: scaled to where nothing over- or underflows, then rounded."""
+    """`a * b + c` for finite numbers, not all zero: scaled to where nothing over- or underflows, then
+    rounded."""
     (a, a_size), (b, b_size), (c, c_size) = (np.frexp(value) for value in (a, b, c))
     scale = a_size.astype(np.int64) + b_size
     scale = np.where((a == 0) | (b == 0), c_size, scale)

@@ -38,7 +38,8 @@ def decode(values: np.ndarray, source: str) -> np.ndarray:
 
 
 def encode(values: np.ndarray, target: str) -> np.ndarray:
-    """Float64 values that are in a format already, or infinite or NaN, in its storage; NaN becomes the hardware's."""
+    """Float64 values that are in a format already, or infinite or NaN, in its storage; NaN becomes the
+    hardware's."""
     form = FORMATS[target]
     if target in ("f64", "f32", "f16"):
         bits = values.astype(form.storage).view(form.bits)
@@ -57,20 +58,27 @@ def encode(values: np.ndarray, target: str) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def convert(
-    values: np.ndarray, source: str, target: str, rounding: str = "rn", saturate: bool = False, relu: bool = False,
+    values: np.ndarray,
+    source: str,
+    target: str,
+    rounding: str = "rn",
+    saturate: bool = False,
+    relu: bool = False,
     flush: bool = False,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Values in the storage of one type, rounded once to another.
 
-    `source` is a float type of `FORMATS` or any word such as `s32` whose storage is a numpy integer type; `target` a float type.
-    `saturate` puts the largest finite number where the result would be infinite; without it, a type that has no infinity
-    gets NaN there.  `relu` makes what is below zero zero.  `flush` treats subnormal float32 numbers, on both sides, as zero.
+    `source` is a float type of `FORMATS` or any word such as `s32` whose storage is a numpy integer type;
+    `target` a float type. `saturate` puts the largest finite number where the result would be infinite;
+    without it, a type that has no infinity gets NaN there.  `relu` makes what is below zero zero.  `flush`
+    treats subnormal float32 numbers, on both sides, as zero.
     """
     form = FORMATS[target]
     if source == "f32" and rounding == "rn" and not (saturate or relu or flush) and target in ("bf16", "f16"):
         return _to_bfloat(values) if target == "bf16" else _with_nan(values.astype(np.float16), values, form)
     is_integer = source not in FORMATS and values.dtype.itemsize <= 4
-    if target == "f32" and (is_integer or source in ("bf16", "f16")) and rounding == "rn" and not (saturate or relu or flush):
+    is_narrow = is_integer or source in ("bf16", "f16")
+    if target == "f32" and is_narrow and rounding == "rn" and not (saturate or relu or flush):
         narrow = values if is_integer else decode(values, source)
         return _with_nan(narrow.astype(np.float32), narrow, form)
     high, low = _exact(values, source)
@@ -100,7 +108,9 @@ def _exact(values: np.ndarray, source: str) -> tuple[np.ndarray, np.ndarray]:
 def _to_bfloat(values: np.ndarray) -> np.ndarray:
     """Float32 to the bits of bfloat16, to nearest even: an addition carries into the upper half."""
     bits = values.view(np.uint32)
-    rounded = ((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+    rounded = ((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)).astype(
+        np.uint16
+    )
     missing = np.isnan(values)
     return np.where(missing, np.uint16(FORMATS["bf16"].nan), rounded) if missing.any() else rounded
 

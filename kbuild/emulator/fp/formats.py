@@ -34,7 +34,9 @@ class Format:
         return 2.0 ** (self.lowest + self.precision - 1)
 
 
-def _format(name: str, precision: int, lowest: int, largest: float, storage: str, nan: int, infinities: bool = True) -> Format:
+def _format(
+    name: str, precision: int, lowest: int, largest: float, storage: str, nan: int, infinities: bool = True
+) -> Format:
     return Format(name, precision, lowest, largest, infinities, np.dtype(storage), nan)
 
 
@@ -50,4 +52,5 @@ FORMATS: dict[str, Format] = {
         _format("e4m3", 4, -9, 448.0, "u1", 0x7F, infinities=False),
     )
 }
-"""By PTX name.  `tf32` lies in the upper 19 bits of 32; the lower 13 are zero in results and ignored in operands."""
+"""By PTX name.  `tf32` lies in the upper 19 bits of 32; the lower 13 are zero in results and ignored in
+operands."""

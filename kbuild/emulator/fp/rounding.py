@@ -1,8 +1,8 @@
 """Rounding of exact values, the one step in which arithmetic may lose anything.
 
-An exact value is `(high + low) * 2**exponent`: `high` a float64, `low` a remainder of at most half a unit in the last place of
-`high`, of which only the sign matters.  So sums, products, quotients and roots of float64 numbers can be given exactly enough for
-any rounding to any format.
+An exact value is `(high + low) * 2**exponent`: `high` a float64, `low` a remainder of at most half a unit in
+the last place of `high`, of which only the sign matters.  So sums, products, quotients and roots of float64
+numbers can be given exactly enough for any rounding to any format.
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ import numpy as np
 from kbuild.emulator.fp.formats import Format
 
 
-def round_exact(high: np.ndarray, low: np.ndarray | float, exponent: np.ndarray | int, to: Format, rounding: str) -> np.ndarray:
+def round_exact(
+    high: np.ndarray, low: np.ndarray | float, exponent: np.ndarray | int, to: Format, rounding: str
+) -> np.ndarray:
     """The float64 values that round `(high + low) * 2**exponent` (finite, not 0) to a format.
 
-    `rounding` is `rn` (nearest, ties to even), `rna` (nearest, ties away from zero), `rz`, `rm` (down) or `rp` (up).  Overflow
-    gives infinity or the largest finite number, as the rounding demands; also for formats without infinities.
+    `rounding` is `rn` (nearest, ties to even), `rna` (nearest, ties away from zero), `rz`, `rm` (down) or
+    `rp` (up).  Overflow gives infinity or the largest finite number, as the rounding demands; also for
+    formats without infinities.
     """
     negative = np.signbit(high)
     magnitude = np.abs(high)
     rest = np.where(negative, -np.asarray(low), low)
     fraction, size = np.frexp(magnitude)
-    size = size.astype(np.int64) - ((fraction == 0.5) & (rest < 0))  # just below a power of two the places are finer
-    unit = np.maximum(size + exponent - to.precision, to.lowest) - exponent  # power of two of the last place, before scaling
-    # A value far below the smallest number is only "something above zero"; shifting it that far would lose even that.
-    scaled = np.where(unit - size > 60, 0.25, np.ldexp(magnitude, np.clip(-unit, -2000, 2000).astype(np.int32)))
+    size = size.astype(np.int64) - (
+        (fraction == 0.5) & (rest < 0)
+    )  # just below a power of two the places are finer
+    # Power of two of the last place, before scaling
+    unit = np.maximum(size + exponent - to.precision, to.lowest) - exponent
+    # A value far below the smallest number is only "something above zero"; shifting it that far would lose
+    # even that.
+    scaled = np.where(
+        unit - size > 60, 0.25, np.ldexp(magnitude, np.clip(-unit, -2000, 2000).astype(np.int32))
+    )
     whole = np.floor(scaled)
     part = scaled - whole
     below = (part == 0) & (rest < 0)
@@ -36,12 +45,16 @@ def round_exact(high: np.ndarray, low: np.ndarray | float, exponent: np.ndarray 
     result = np.ldexp(whole, np.clip(unit + exponent, -1074, 2000).astype(np.int32))
     over = result > to.largest
     if over.any():
-        stays = {"rz": np.ones_like(negative), "rm": ~negative, "rp": negative}.get(rounding, np.zeros_like(negative))
+        stays = {"rz": np.ones_like(negative), "rm": ~negative, "rp": negative}.get(
+            rounding, np.zeros_like(negative)
+        )
         result = np.where(over, np.where(stays, to.largest, np.inf), result)
     return np.where(negative, -result, result)
 
 
-def _goes_up(rounding: str, negative: np.ndarray, whole: np.ndarray, inexact: np.ndarray, against_half: np.ndarray) -> np.ndarray:
+def _goes_up(
+    rounding: str, negative: np.ndarray, whole: np.ndarray, inexact: np.ndarray, against_half: np.ndarray
+) -> np.ndarray:
     """Where a magnitude between `whole` and `whole + 1` becomes the latter."""
     if rounding == "rn":
         return (against_half > 0) | ((against_half == 0) & inexact & (np.fmod(whole, 2) == 1))
@@ -79,7 +92,8 @@ def _split(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_odd(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """`high + low` rounded to odd: later rounding to two bits less or more gives what rounding the exact value would."""
+    """`high + low` rounded to odd: later rounding to two bits less or more gives what rounding the exact
+    value would."""
     even = (high.view(np.int64) & 1) == 0
     moved = np.nextafter(high, np.where(low > 0, np.inf, -np.inf))
     return np.where((low != 0) & even, moved, high)

@@ -36,7 +36,9 @@ def address_of(operand: Operand) -> tuple[View, int]:
 
 def offset_by(base: np.ndarray, offset: int) -> np.ndarray:
     """Addresses some bytes further on, of the same width."""
-    return base + base.dtype.type(offset) if offset > 0 else base - base.dtype.type(-offset) if offset else base
+    return (
+        base + base.dtype.type(offset) if offset > 0 else base - base.dtype.type(-offset) if offset else base
+    )
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
@@ -66,7 +68,7 @@ def _load(form: Form, instruction: Instruction) -> Bound:
     if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
         sources = tuple(
             View(Address(address.base, address.offset + index * dtype.itemsize), kind) for index, _ in wanted
-        )  # fmt: skip
+        )
         return Bound(_move_each, sources + targets, wants_warps=False)
     base, offset = address_of(address)
 
@@ -95,8 +97,13 @@ def _store(form: Form, instruction: Instruction) -> Bound:
     dtype = np.dtype(f"u{min(form.dtype.itemsize, 8)}")
     if space == "param" and isinstance(address, Address) and isinstance(address.base, Symbol):
         bits = f"b{8 * dtype.itemsize}"
-        targets = (View(Address(address.base, address.offset + index * dtype.itemsize), bits) for index in range(len(items)))
-        return Bound(_move_each, (*(View(item, bits, fit="low") for item in items), *targets), wants_warps=False)
+        targets = (
+            View(Address(address.base, address.offset + index * dtype.itemsize), bits)
+            for index in range(len(items))
+        )
+        return Bound(
+            _move_each, (*(View(item, bits, fit="low") for item in items), *targets), wants_warps=False
+        )
     base, offset = address_of(address)
     whole = np.dtype("u8") if size == 16 else np.dtype(f"u{size}")
 
@@ -132,7 +139,11 @@ def _update(form: Form) -> Callable[..., np.ndarray]:
         return _bfloat_update(operation)
     element = np.dtype("f2") if form.type == "f16x2" else form.dtype
     floating = element.kind == "f"
-    apply = {"add": np.add, "min": least if floating else np.minimum, "max": greatest if floating else np.maximum}[operation]
+    apply = {
+        "add": np.add,
+        "min": least if floating else np.minimum,
+        "max": greatest if floating else np.maximum,
+    }[operation]
     if operation == "add" and form.type == "f32" and not (form.has("shared") or form.has("shared::cta")):
         # In global memory sums of f32 know no subnormal numbers; in shared memory they do.
         return lambda old, b: flush(flush(old.view(element)) + flush(b.view(element))).view(old.dtype)
@@ -145,13 +156,18 @@ def _bfloat_update(operation: str) -> Callable[..., np.ndarray]:
 
     def update(old: np.ndarray, b: np.ndarray) -> np.ndarray:
         raw = apply(from_bits(old), from_bits(b)).view(np.uint32).astype(np.uint64)
-        return ((raw + 0x7FFF + (raw >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16).view(old.dtype)
+        return (
+            ((raw + 0x7FFF + (raw >> np.uint64(16) & np.uint64(1))) >> np.uint64(16))
+            .astype(np.uint16)
+            .view(old.dtype)
+        )
 
     return update
 
 
 def _atomic(form: Form, instruction: Instruction) -> Bound:
-    """`atom` gives the old value, `red` does not; a vector is updated element by element, and aligned as a whole."""
+    """`atom` gives the old value, `red` does not; a vector is updated element by element, and aligned as a
+    whole."""
     space = space_of(form)
     returns = form.opcode == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
@@ -177,7 +193,13 @@ def _atomic(form: Form, instruction: Instruction) -> Bound:
         for element in range(width):
             values = [views[number * width + element] for number in range(count)]
             old = warps.memory.atomic(
-                space, offset_by(start, offset + element * size), size, update, values, where, (warps, instruction)
+                space,
+                offset_by(start, offset + element * size),
+                size,
+                update,
+                values,
+                where,
+                (warps, instruction),
             )
             if element in wanted:
                 np.copyto(views[count * width + wanted.index(element)], old, where=where)
@@ -209,31 +231,64 @@ _ATOMIC = "[relaxed|acquire|release|acq_rel][cta|cluster|gpu|sys][global|shared|
 _ANY = ("generic",)
 
 ROWS = [
-    Row("ld" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "load", handler=_load,
-        effects=Effects(reads=_ANY), unordered=True),
-    Row("st" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA, "", "store", handler=_store,
-        effects=Effects(writes=_ANY), unordered=True),
+    Row(
+        "ld" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA,
+        "",
+        "load",
+        handler=_load,
+        effects=Effects(reads=_ANY),
+        unordered=True,
+    ),
+    Row(
+        "st" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA,
+        "",
+        "store",
+        handler=_store,
+        effects=Effects(writes=_ANY),
+        unordered=True,
+    ),
     *(
-        Row(f"{opcode}{_ATOMIC}{operation}", "", summary, handler=_atomic,
-            effects=Effects(reads=_ANY, writes=_ANY, atomic=True), unordered=True)
+        Row(
+            f"{opcode}{_ATOMIC}{operation}",
+            "",
+            summary,
+            handler=_atomic,
+            effects=Effects(reads=_ANY, writes=_ANY, atomic=True),
+            unordered=True,
+        )
         for opcode in ("atom", "red")
         for operation, summary in (
             (".add[noftz]{u32|s32|u64|s64|f16|f16x2|bf16|bf16x2|f32|f64}", "atomic sum"),
             (".add{v2|v4}.f32", "atomic sums of vectors"),
-            ("{add|min|max}.noftz{v2|v4|v8}{f16|f16x2|bf16|bf16x2}", "atomic sums, smaller or larger of vectors of halves"),
+            (
+                "{add|min|max}.noftz{v2|v4|v8}{f16|f16x2|bf16|bf16x2}",
+                "atomic sums, smaller or larger of vectors of halves",
+            ),
             ("{min|max}{u32|s32|u64|s64}", "atomic smaller or larger"),
             ("{and|or|xor}{b32|b64}", "atomic logic"),
             ("{inc|dec}.u32", "atomic count up or down with wrap"),
         )
     ),
-    Row("atom" + _ATOMIC + ".exch{b32|b64|u32|s32|u64|f32}", "", "atomic exchange", handler=_atomic,
-        effects=Effects(reads=_ANY, writes=_ANY, atomic=True), unordered=True),
-    Row("atom" + _ATOMIC + ".cas{b16|b32|b64|u32|s32|u64}", "", "atomic compare and swap", handler=_atomic,
-        effects=Effects(reads=_ANY, writes=_ANY, atomic=True), unordered=True),
+    Row(
+        "atom" + _ATOMIC + ".exch{b32|b64|u32|s32|u64|f32}",
+        "",
+        "atomic exchange",
+        handler=_atomic,
+        effects=Effects(reads=_ANY, writes=_ANY, atomic=True),
+        unordered=True,
+    ),
+    Row(
+        "atom" + _ATOMIC + ".cas{b16|b32|b64|u32|s32|u64}",
+        "",
+        "atomic compare and swap",
+        handler=_atomic,
+        effects=Effects(reads=_ANY, writes=_ANY, atomic=True),
+        unordered=True,
+    ),
     Row("prefetch[global|local]{L1|L2|tensormap}", "", "hint", handler=_nothing, unordered=True),
     Row("prefetch[const|param].tensormap", "", "hint", handler=_nothing, unordered=True),
     Row("prefetchu.L1", "", "hint", handler=_nothing),
     Row("discard[global].L2", "", "hint", handler=_nothing),
     Row("applypriority[global].L2::evict_normal", "", "hint", handler=_nothing),
-]  # fmt: skip
+]
 assert set(_DATA[1:-1].split("|")) <= set(TYPES)

@@ -27,7 +27,9 @@ def _copy(form: Form, instruction: Instruction) -> Bound:
     rest = rest[1:-1] if form.has("L2::cache_hint") else rest[1:]
     amount_views = tuple(View(operand, "u32", fit="predicate") for operand in rest)
 
-    def function(warps: Any, start: np.ndarray, begin: np.ndarray, *amounts: np.ndarray, where: Any = True) -> None:
+    def function(
+        warps: Any, start: np.ndarray, begin: np.ndarray, *amounts: np.ndarray, where: Any = True
+    ) -> None:
         lanes = active_lanes(warps.size, where)
         moved = amounts[0][lanes].astype(np.int64) if amounts else np.full(len(lanes), size)
         if amounts and amounts[0].dtype == bool:
@@ -35,9 +37,13 @@ def _copy(form: Form, instruction: Instruction) -> Bound:
         if (moved > size).any():
             raise Fault("async-misuse", f"reads {int(moved.max())} bytes to fill {size}")
         agent_of(warps.cta).copies.issue(
-            (warps, instruction, lanes), warps.first_thread + lanes, start[lanes].astype(np.int64) + to_offset,
-            begin[lanes].astype(np.int64) + origin_offset, size, moved,
-        )  # fmt: skip
+            (warps, instruction, lanes),
+            warps.first_thread + lanes,
+            start[lanes].astype(np.int64) + to_offset,
+            begin[lanes].astype(np.int64) + origin_offset,
+            size,
+            moved,
+        )
 
     return Bound(function, (to, origin, *amount_views))
 
@@ -96,7 +102,12 @@ def _barrier_manage(form: Form, instruction: Instruction) -> Bound:
             touch("store", agent, place, (warps, instruction, np.array([lane])))
             if counts:
                 if agent.barriers.init(place, int(counts[0][lane])):
-                    tell(warps.memory.observers, "reused", (agent.cta.shared, place), (warps, instruction, np.array([lane])))
+                    tell(
+                        warps.memory.observers,
+                        "reused",
+                        (agent.cta.shared, place),
+                        (warps, instruction, np.array([lane])),
+                    )
             else:
                 _check_waiters(agent, place)
                 agent.barriers.invalidate(place)
@@ -108,11 +119,18 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
     """Arrivals, announcements of bytes, and both at once; gives the phase as the state."""
     arrives = form.has("arrive") or form.has("arrive_drop")
     gives = arrives and not isinstance(instruction.operands[0], Address)
-    result, operands = (instruction.operands[0] if gives else Sink()), instruction.operands[1 if gives else 0 :]
+    result, operands = (
+        (instruction.operands[0] if gives else Sink()),
+        instruction.operands[1 if gives else 0 :],
+    )
     view, offset = address_of(operands[0])
     generic, given = space_of(form) == "generic", tuple(map(count_view, operands[1:]))
     states = () if isinstance(result, Sink) else (View(result, "b64"),)
-    transfer, completes, completes_phase = form.has("expect_tx"), form.has("complete_tx"), not form.has("noComplete")
+    transfer, completes, completes_phase = (
+        form.has("expect_tx"),
+        form.has("complete_tx"),
+        not form.has("noComplete"),
+    )
     if (transfer or completes) and not given:
         raise PtxError(f"{instruction.name} lacks a number of bytes")
 
@@ -127,7 +145,9 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
             if completes:
                 agent.barriers.complete(place, amount)
             if arrives:
-                phase = agent.barriers.arrive(place, 1 if transfer else amount, form.has("arrive_drop"), completes_phase)
+                phase = agent.barriers.arrive(
+                    place, 1 if transfer else amount, form.has("arrive_drop"), completes_phase
+                )
                 tell(warps.memory.observers, "arrived", (agent.cta.shared, place), phase, site, None)
                 if states:
                     views[-1][lane] = phase
@@ -160,7 +180,9 @@ class BarrierWait:
         return True
 
     def describe(self) -> str:
-        agent, place, _, _ = next(wait for wait in self.waits if wait[0].barriers.at(wait[1]).phase <= wait[2])
+        agent, place, _, _ = next(
+            wait for wait in self.waits if wait[0].barriers.at(wait[1]).phase <= wait[2]
+        )
         return f"waits {agent.barriers.describe(place)}"
 
 
@@ -179,12 +201,15 @@ def _lanes_by_phase(waits: Any) -> dict[tuple[Asynchronous, int, int], list[int]
 
 
 def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
-    """`test_wait` looks; `try_wait` stands until the phase is complete, or comes back in vain once to show a missing loop."""
+    """`test_wait` looks; `try_wait` stands until the phase is complete, or comes back in vain once to show a
+    missing loop."""
     target, address, state = instruction.operands[:3]
     view, offset = address_of(address)
     generic, parity, tries = space_of(form) == "generic", form.has("parity"), form.has("try_wait")
 
-    def function(warps: Any, start: np.ndarray, states: np.ndarray, out: np.ndarray, where: Any = True) -> Any:
+    def function(
+        warps: Any, start: np.ndarray, states: np.ndarray, out: np.ndarray, where: Any = True
+    ) -> Any:
         own, site = agent_of(warps.cta), (warps, instruction)
         open_waits, passed = [], []
         looked: dict[tuple[int, int], tuple[bool, tuple[Asynchronous, int, int]]] = {}
@@ -193,7 +218,11 @@ def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
             if key not in looked:  # Most often all lanes look at the same one.
                 agent, place = shared_place(warps, key[0] + offset, generic)
                 current = agent.barriers.at(place).phase
-                done = agent.barriers.passed(place, key[1] & 1) if parity else agent.barriers.passed_token(place, key[1])
+                done = (
+                    agent.barriers.passed(place, key[1] & 1)
+                    if parity
+                    else agent.barriers.passed_token(place, key[1])
+                )
                 looked[key] = done, (agent, place, current - 1 if done else current)
             done, phase = looked[key]
             out[lane] = done
@@ -223,16 +252,49 @@ _WAIT = Effects(reads=("shared",), waits=True)
 _STATE = Effects(writes=("shared",))
 
 ROWS = [
-    Row("cp.async{ca|cg}{shared|shared::cta}.global[L2::cache_hint][L2::64B|L2::128B|L2::256B]", "",
-        "copy from global to shared memory", handler=_copy, effects=_COPY),
+    Row(
+        "cp.async{ca|cg}{shared|shared::cta}.global[L2::cache_hint][L2::64B|L2::128B|L2::256B]",
+        "",
+        "copy from global to shared memory",
+        handler=_copy,
+        effects=_COPY,
+    ),
     Row("cp.async.commit_group", "", "end a group of copies", handler=_copy_commit),
-    Row("cp.async.wait_group", "", "wait for all groups of copies but the last few", handler=_copy_wait,
-        effects=Effects(writes=("shared",))),
-    Row("cp.async.wait_all", "", "wait for all copies", handler=_copy_wait, effects=Effects(writes=("shared",))),
-    Row("cp.async.mbarrier.arrive[noinc][shared|shared::cta].b64", "", "arrive when all copies have landed", handler=_copy_arrive,
-        effects=_ARRIVE),
-    Row("mbarrier.init[shared|shared::cta].b64", "", "make an mbarrier", handler=_barrier_manage, effects=_STATE),
-    Row("mbarrier.inval[shared|shared::cta].b64", "", "end the use of an mbarrier", handler=_barrier_manage, effects=_STATE),
+    Row(
+        "cp.async.wait_group",
+        "",
+        "wait for all groups of copies but the last few",
+        handler=_copy_wait,
+        effects=Effects(writes=("shared",)),
+    ),
+    Row(
+        "cp.async.wait_all",
+        "",
+        "wait for all copies",
+        handler=_copy_wait,
+        effects=Effects(writes=("shared",)),
+    ),
+    Row(
+        "cp.async.mbarrier.arrive[noinc][shared|shared::cta].b64",
+        "",
+        "arrive when all copies have landed",
+        handler=_copy_arrive,
+        effects=_ARRIVE,
+    ),
+    Row(
+        "mbarrier.init[shared|shared::cta].b64",
+        "",
+        "make an mbarrier",
+        handler=_barrier_manage,
+        effects=_STATE,
+    ),
+    Row(
+        "mbarrier.inval[shared|shared::cta].b64",
+        "",
+        "end the use of an mbarrier",
+        handler=_barrier_manage,
+        effects=_STATE,
+    ),
     *(
         Row(f"mbarrier{operation}{_ORDER}{_PLACE}.b64", "", summary, handler=_barrier_arrive, effects=_ARRIVE)
         for operation, summary in (
@@ -241,8 +303,19 @@ ROWS = [
             (".complete_tx", "report bytes to an mbarrier"),
         )
     ),
-    Row("mbarrier{arrive|arrive_drop}.noComplete[release|relaxed][cta][shared|shared::cta].b64", "",
-        "arrive at an mbarrier without completing its phase", handler=_barrier_arrive, effects=_ARRIVE, unordered=True),
-    Row(f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64", "", "see whether a phase is complete",
-        handler=_barrier_wait, effects=_WAIT),
-]  # fmt: skip
+    Row(
+        "mbarrier{arrive|arrive_drop}.noComplete[release|relaxed][cta][shared|shared::cta].b64",
+        "",
+        "arrive at an mbarrier without completing its phase",
+        handler=_barrier_arrive,
+        effects=_ARRIVE,
+        unordered=True,
+    ),
+    Row(
+        f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64",
+        "",
+        "see whether a phase is complete",
+        handler=_barrier_wait,
+        effects=_WAIT,
+    ),
+]

@@ -8,9 +8,17 @@ from kbuild.emulator.isa.instruction_spec import Form, Lanes, Row
 
 _BITS = "{b16|b32|b64}"
 _COMPARE = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
+}
 _UNORDERED = {"equ": "eq", "neu": "ne", "ltu": "lt", "leu": "le", "gtu": "gt", "geu": "ge"}
 _COMBINE = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
@@ -55,9 +63,16 @@ def _extract(form: Form) -> Lanes:
         position, count = (start & 255).astype(np.int64), (length & 255).astype(np.int64)
         wide = a.astype(object) if width == 64 else a.astype(np.int64)
         if width == 64:
-            return np.array([_extract_one(int(x), int(p), int(n), form) for x, p, n in zip(wide, position, count)], form.dtype)
+            return np.array(
+                [_extract_one(int(x), int(p), int(n), form) for x, p, n in zip(wide, position, count)],
+                form.dtype,
+            )
         shifted = np.where(position < width, wide >> np.minimum(position, 63), np.where(wide < 0, -1, 0))
-        inside = np.minimum(count, np.maximum(width - position, 0)) if form.dtype.kind == "u" else np.minimum(count, width)
+        inside = (
+            np.minimum(count, np.maximum(width - position, 0))
+            if form.dtype.kind == "u"
+            else np.minimum(count, width)
+        )
         field = shifted & ((1 << inside) - 1)
         if form.dtype.kind == "i":
             sign = (wide >> np.minimum(position + count - 1, width - 1)) & 1
@@ -85,9 +100,14 @@ def _insert(form: Form) -> Lanes:
     def function(a: np.ndarray, b: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
         position, count = (start & 255).astype(np.uint64), (length & 255).astype(np.uint64)
         count = np.minimum(
-            count, np.where(position < width, width - np.minimum(position, width).astype(np.int64), 0).astype(np.uint64)
+            count,
+            np.where(position < width, width - np.minimum(position, width).astype(np.int64), 0).astype(
+                np.uint64
+            ),
         )
-        ones = np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(count, np.uint64(63))) - np.uint64(1))
+        ones = np.where(
+            count >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(count, np.uint64(63))) - np.uint64(1)
+        )
         place = np.minimum(position, np.uint64(63))
         mask = np.where(position < width, ones << place, np.uint64(0))
         return ((b.astype(np.uint64) & ~mask) | ((a.astype(np.uint64) << place) & mask)).astype(form.dtype)
@@ -96,11 +116,14 @@ def _insert(form: Form) -> Lanes:
 
 
 def _mask(form: Form) -> Lanes:
-    """`bmsk`: so many ones from a bit on.  Numbers beyond the width are cut (`.clamp`), or their low bits taken (`.wrap`)."""
+    """`bmsk`: so many ones from a bit on.  Numbers beyond the width are cut (`.clamp`), or their low bits
+    taken (`.wrap`)."""
     wrap = form.has("wrap")
 
     def function(start: np.ndarray, length: np.ndarray) -> np.ndarray:
-        first, count = (np.asarray(value & 31 if wrap else np.minimum(value, 32), np.uint64) for value in (start, length))
+        first, count = (
+            np.asarray(value & 31 if wrap else np.minimum(value, 32), np.uint64) for value in (start, length)
+        )
         one = np.uint64(1)
         return (((one << count) - one) << first).astype(np.uint32)
 
@@ -108,7 +131,11 @@ def _mask(form: Form) -> Lanes:
 
 
 def _count_ones(a: np.ndarray) -> np.ndarray:
-    return np.unpackbits(np.ascontiguousarray(a).view(np.uint8).reshape(len(a), -1), axis=1).sum(1).astype(np.uint32)
+    return (
+        np.unpackbits(np.ascontiguousarray(a).view(np.uint8).reshape(len(a), -1), axis=1)
+        .sum(1)
+        .astype(np.uint32)
+    )
 
 
 def _leading_zeros(a: np.ndarray) -> np.ndarray:
@@ -121,7 +148,11 @@ def _find(form: Form) -> Lanes:
     width = 8 * form.dtype.itemsize
 
     def function(a: np.ndarray) -> np.ndarray:
-        plain = np.where(a < 0, ~a, a).astype(form.dtype).view(f"u{form.dtype.itemsize}") if form.dtype.kind == "i" else a
+        plain = (
+            np.where(a < 0, ~a, a).astype(form.dtype).view(f"u{form.dtype.itemsize}")
+            if form.dtype.kind == "i"
+            else a
+        )
         zeros = _leading_zeros(plain).astype(np.int64)
         place = zeros if form.has("shiftamt") else width - 1 - zeros
         return np.where(zeros == width, -1, place).astype(np.int64).astype(np.uint32)
@@ -158,9 +189,13 @@ def _picks(mode: str, selector: np.ndarray) -> np.ndarray:
         return (selector[:, None] >> (4 * place)) & 15
     low = (selector & 3)[:, None]
     return {
-        "f4e": (low + place) & 7, "b4e": (low - place) & 7, "rc8": low + 0 * place, "ecl": np.maximum(place, low),
-        "ecr": np.minimum(place, low), "rc16": (low & 1) * 2 + (place & 1),
-    }[mode].astype(np.uint32)  # fmt: skip
+        "f4e": (low + place) & 7,
+        "b4e": (low - place) & 7,
+        "rc8": low + 0 * place,
+        "ecl": np.maximum(place, low),
+        "ecr": np.minimum(place, low),
+        "rc16": (low & 1) * 2 + (place & 1),
+    }[mode].astype(np.uint32)
 
 
 def _lookup(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -216,12 +251,33 @@ def _set_predicate(form: Form) -> Lanes:
 
 
 _OPPOSITE = {
-    "eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "lo": "hs", "hs": "lo", "hi": "ls", "ls": "hi",
-}  # fmt: skip
+    "eq": "ne",
+    "ne": "eq",
+    "lt": "ge",
+    "ge": "lt",
+    "gt": "le",
+    "le": "gt",
+    "lo": "hs",
+    "hs": "lo",
+    "hi": "ls",
+    "ls": "hi",
+}
 _OPPOSITE_FLOAT = {
-    "eq": "neu", "neu": "eq", "ne": "equ", "equ": "ne", "lt": "geu", "geu": "lt", "le": "gtu", "gtu": "le", "gt": "leu",
-    "leu": "gt", "ge": "ltu", "ltu": "ge", "num": "nan", "nan": "num",
-}  # fmt: skip
+    "eq": "neu",
+    "neu": "eq",
+    "ne": "equ",
+    "equ": "ne",
+    "lt": "geu",
+    "geu": "lt",
+    "le": "gtu",
+    "gtu": "le",
+    "gt": "leu",
+    "leu": "gt",
+    "ge": "ltu",
+    "ltu": "ge",
+    "num": "nan",
+    "nan": "num",
+}
 
 
 def opposite(form: Form) -> Form:
@@ -250,9 +306,16 @@ ROWS = [
     Row("or{pred|b16|b32|b64}", "t = t t", "bitwise or", lambda _: np.bitwise_or),
     Row("xor{pred|b16|b32|b64}", "t = t t", "bitwise exclusive or", lambda _: np.bitwise_xor),
     Row("not{pred|b16|b32|b64}", "t = t", "complement", _not),
-    Row("cnot" + _BITS, "t = t", "1 where the source is 0", lambda form: lambda a: (a == 0).astype(form.dtype)),
+    Row(
+        "cnot" + _BITS, "t = t", "1 where the source is 0", lambda form: lambda a: (a == 0).astype(form.dtype)
+    ),
     Row("shl" + _BITS, "t = t u32", "left shift", _shift),
-    Row("shr{b16|b32|b64|u16|u32|u64|s16|s32|s64}", "t = t u32", "right shift, arithmetic for signed types", _shift),
+    Row(
+        "shr{b16|b32|b64|u16|u32|u64|s16|s32|s64}",
+        "t = t u32",
+        "right shift, arithmetic for signed types",
+        _shift,
+    ),
     Row("shf{l|r}{wrap|clamp}.b32", "t = t t u32", "funnel shift", _funnel),
     Row("bfe{u32|u64|s32|s64}", "t = t u32 u32", "extract a bit field", _extract),
     Row("bfi{b32|b64}", "t = t t u32 u32", "insert a bit field", _insert),
@@ -264,13 +327,38 @@ ROWS = [
     Row("prmt.b32[f4e|b4e|rc8|ecl|ecr|rc16]", "t = t t u32", "bytes permuted", _permute),
     Row("lop3.b32", "t = t t t b32", "any logic function of three sources", lambda _: _lookup),
     Row("setp{eq|ne}" + _BITS, "pred pred? = t t", "compare bits", _set_predicate),
-    Row("setp{eq|ne}{and|or|xor}" + _BITS, "pred pred? = t t pred", "compare bits and combine", _set_predicate),
-    Row("setp{eq|ne|lt|le|gt|ge|lo|ls|hi|hs}" + _INTEGER, "pred pred? = t t", "compare integers", _set_predicate),
-    Row("setp{eq|ne|lt|le|gt|ge|lo|ls|hi|hs}{and|or|xor}" + _INTEGER, "pred pred? = t t pred", "compare integers and combine",
-        _set_predicate),
-    Row("setp" + _FLOAT_COMPARE + "[ftz]{f16|bf16|f32|f64}", "pred pred? = t t", "compare floats", _set_predicate),
-    Row("setp" + _FLOAT_COMPARE + "{and|or|xor}[ftz]{f32|f64}", "pred pred? = t t pred", "compare floats and combine",
-        _set_predicate),
+    Row(
+        "setp{eq|ne}{and|or|xor}" + _BITS, "pred pred? = t t pred", "compare bits and combine", _set_predicate
+    ),
+    Row(
+        "setp{eq|ne|lt|le|gt|ge|lo|ls|hi|hs}" + _INTEGER,
+        "pred pred? = t t",
+        "compare integers",
+        _set_predicate,
+    ),
+    Row(
+        "setp{eq|ne|lt|le|gt|ge|lo|ls|hi|hs}{and|or|xor}" + _INTEGER,
+        "pred pred? = t t pred",
+        "compare integers and combine",
+        _set_predicate,
+    ),
+    Row(
+        "setp" + _FLOAT_COMPARE + "[ftz]{f16|bf16|f32|f64}",
+        "pred pred? = t t",
+        "compare floats",
+        _set_predicate,
+    ),
+    Row(
+        "setp" + _FLOAT_COMPARE + "{and|or|xor}[ftz]{f32|f64}",
+        "pred pred? = t t pred",
+        "compare floats and combine",
+        _set_predicate,
+    ),
     Row("set" + _FLOAT_COMPARE + "[ftz]{u32|s32|f32}{u32|s32|f32}", "t0 = t t", "compare to a number", _set),
-    Row("selp{b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64}", "t = t t pred", "one of two, by a predicate", _select),
-]  # fmt: skip
+    Row(
+        "selp{b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64}",
+        "t = t t pred",
+        "one of two, by a predicate",
+        _select,
+    ),
+]

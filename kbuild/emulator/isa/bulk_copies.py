@@ -20,8 +20,8 @@ from kbuild.emulator.isa.places import active_lanes, count_view, living, number,
 from kbuild.emulator.ptx.model import Address, Instruction, Operand, PtxError
 
 STORED_UNIT = 16
-"""Bytes that a tensor copy to global memory writes together: it overruns rows that are no multiple of them, and may not begin
-elsewhere (seen on an H200)."""
+"""Bytes that a tensor copy to global memory writes together: it overruns rows that are no multiple of them,
+and may not begin elsewhere (seen on an H200)."""
 _MAP_WORDS = np.arange(0, 128, 8)
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
@@ -35,7 +35,8 @@ def _coordinates(operand: Operand) -> tuple[View, int, tuple[View, ...]]:
 
 
 def read_map(warps: Any, address: int, lane: int, instruction: Instruction) -> TensorMap:
-    """The tensor map at a generic address.  Raises Fault for an address or a map that the copy engine cannot use."""
+    """The tensor map at a generic address.  Raises Fault for an address or a map that the copy engine cannot
+    use."""
     if address % 64:
         raise Fault("misaligned", f"the tensor map at {address:#x} is not aligned to 64 bytes")
     site = (warps, instruction, np.full(16, lane))
@@ -51,26 +52,47 @@ def _decoded(data: bytes) -> TensorMap:
     return TensorMap.decode(data)
 
 
-def _load_of(warps: Any, site: Any, tensor_map: TensorMap, corner: list[int], targets: list[tuple[Any, int, int]],
-             wide: bool) -> Transfer:  # fmt: skip
+def _load_of(
+    warps: Any,
+    site: Any,
+    tensor_map: TensorMap,
+    corner: list[int],
+    targets: list[tuple[Any, int, int]],
+    wide: bool,
+) -> Transfer:
     """The copy of a box to all its destinations."""
     box, heap = box_at(tensor_map, corner, targets[0][1], wide=wide), warps.memory.heap
     return Transfer(
-        "load", site, (Extent(heap, box.sources[box.inside] - heap.base, box.size),),
+        "load",
+        site,
+        (Extent(heap, box.sources[box.inside] - heap.base, box.size),),
         tuple(Extent(agent.cta.shared, box.places, box.size) for agent, _, _ in targets),
-        box.inside, fill_bits(tensor_map), tensor_map.element, tuple((agent.barriers, signal) for agent, _, signal in targets),
-    )  # fmt: skip
+        box.inside,
+        fill_bits(tensor_map),
+        tensor_map.element,
+        tuple((agent.barriers, signal) for agent, _, signal in targets),
+    )
 
 
-def _store_of(warps: Any, site: Any, tensor_map: TensorMap, corner: list[int], source: tuple[Any, int], reduction: str,
-              wide: bool) -> Transfer:  # fmt: skip
+def _store_of(
+    warps: Any,
+    site: Any,
+    tensor_map: TensorMap,
+    corner: list[int],
+    source: tuple[Any, int],
+    reduction: str,
+    wide: bool,
+) -> Transfer:
     """The copy of a box from the shared memory of a CTA (agent, offset)."""
     box, heap = box_at(tensor_map, corner, source[1], STORED_UNIT, wide), warps.memory.heap
     return Transfer(
-        "reduce" if reduction else "store", site, (Extent(source[0].cta.shared, box.places[box.inside], box.size),),
+        "reduce" if reduction else "store",
+        site,
+        (Extent(source[0].cta.shared, box.places[box.inside], box.size),),
         (Extent(heap, box.sources[box.inside] - heap.base, box.size),),
-        reduction=(reduction, tensor_map.element) if reduction else None, thread=warps.first_thread + int(site[2][0]),
-    )  # fmt: skip
+        reduction=(reduction, tensor_map.element) if reduction else None,
+        thread=warps.first_thread + int(site[2][0]),
+    )
 
 
 def _widest(make: Callable[[bool], Transfer]) -> Transfer:
@@ -83,17 +105,23 @@ def _widest(make: Callable[[bool], Transfer]) -> Transfer:
     return wide
 
 
-def _targets(warps: Any, form: Form, address: int, barrier: int, mask: int | None) -> list[tuple[Any, int, int]]:
+def _targets(
+    warps: Any, form: Form, address: int, barrier: int, mask: int | None
+) -> list[tuple[Any, int, int]]:
     """(agent, offset of the data, offset of the mbarrier) for every CTA that a load writes to."""
     agent, place = shared_place(warps, address)
     owner, signal = shared_place(warps, barrier)
     if mask is None:
         if owner is not agent:
-            raise Fault("async-misuse", "the mbarrier lies in the shared memory of another CTA than the destination")
+            raise Fault(
+                "async-misuse", "the mbarrier lies in the shared memory of another CTA than the destination"
+            )
         return [(agent, place, signal)]
     ctas = warps.cta.cluster.ctas
     if mask >> len(ctas):
-        raise Fault("async-misuse", f"the multicast mask {mask:#x} names a CTA outside the cluster of {len(ctas)}")
+        raise Fault(
+            "async-misuse", f"the multicast mask {mask:#x} names a CTA outside the cluster of {len(ctas)}"
+        )
     return [(agent_of(living(cta)), place, signal) for rank, cta in enumerate(ctas) if mask >> rank & 1]
 
 
@@ -105,12 +133,19 @@ def _tensor_load(form: Form, instruction: Instruction) -> Bound:
     mask_views = (View(rest[0], "b16"),) if form.has("multicast::cluster") else ()
 
     def function(
-        warps: Any, start: np.ndarray, bar: np.ndarray, maps: np.ndarray, *views: np.ndarray, where: Any = True
-    ) -> None:  # fmt: skip
+        warps: Any,
+        start: np.ndarray,
+        bar: np.ndarray,
+        maps: np.ndarray,
+        *views: np.ndarray,
+        where: Any = True,
+    ) -> None:
         for lane in active_lanes(warps.size, where).tolist():
             tensor_map = read_map(warps, int(maps[lane]) + map_offset, lane, instruction)
             mask = int(views[-1][lane]) if mask_views else None
-            targets = _targets(warps, form, int(start[lane]) + to_offset, int(bar[lane]) + signal_offset, mask)
+            targets = _targets(
+                warps, form, int(start[lane]) + to_offset, int(bar[lane]) + signal_offset, mask
+            )
             corner = [int(view[lane]) for view in views[: len(coordinates)]]
             site = warps, instruction, np.array([lane])
             plain = tensor_map.element != "tf32" and not fill_bits(tensor_map)
@@ -127,7 +162,9 @@ def _tensor_store(form: Form, instruction: Instruction) -> Bound:
     origin, origin_offset = address_of(source)
     reduction = form.choose(*_REDUCTIONS)
 
-    def function(warps: Any, start: np.ndarray, maps: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
+    def function(
+        warps: Any, start: np.ndarray, maps: np.ndarray, *views: np.ndarray, where: Any = True
+    ) -> None:
         for lane in active_lanes(warps.size, where).tolist():
             tensor_map = read_map(warps, int(maps[lane]) + map_offset, lane, instruction)
             agent, place = shared_place(warps, int(start[lane]) + origin_offset)
@@ -142,32 +179,48 @@ def _tensor_store(form: Form, instruction: Instruction) -> Bound:
 def _run(space: Any, start: int, size: int, element: int) -> Extent:
     """A run of bytes, in elements.  Raises Fault unless start and size are multiples of 16."""
     if start % 16 or size % 16:
-        raise Fault("misaligned", f"a bulk copy of {size} bytes at {space.name} address {start:#x}: both must be multiples of 16")
+        raise Fault(
+            "misaligned",
+            f"a bulk copy of {size} bytes at {space.name} address {start:#x}: both must be multiples of 16",
+        )
     return Extent(space, start + np.arange(0, size, element, dtype=np.int64), element)
 
 
 def _bulk_load(form: Form, instruction: Instruction) -> Bound:
     """`[shared], [global or shared], size, [mbarrier]{, mask}{, cache policy}`."""
     target, source, size, barrier, *rest = instruction.operands
-    (to, to_offset), (origin, origin_offset), (signal, signal_offset) = map(address_of, (target, source, barrier))
+    (to, to_offset), (origin, origin_offset), (signal, signal_offset) = map(
+        address_of, (target, source, barrier)
+    )
     mask_views = (View(rest[0], "b16"),) if form.has("multicast::cluster") else ()
     inner = not form.has("global")
 
     def function(
-        warps: Any, start: np.ndarray, begin: np.ndarray, sizes: np.ndarray, bar: np.ndarray, *masks: np.ndarray,
+        warps: Any,
+        start: np.ndarray,
+        begin: np.ndarray,
+        sizes: np.ndarray,
+        bar: np.ndarray,
+        *masks: np.ndarray,
         where: Any = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for lane in active_lanes(warps.size, where).tolist():
             count = int(sizes[lane])
             mask = int(masks[0][lane]) if masks else None
-            targets = _targets(warps, form, int(start[lane]) + to_offset, int(bar[lane]) + signal_offset, mask)
+            targets = _targets(
+                warps, form, int(start[lane]) + to_offset, int(bar[lane]) + signal_offset, mask
+            )
             space = warps.cta.shared if inner else warps.memory.heap
             first = int(begin[lane]) + origin_offset - space.base
-            agent_of(warps.cta).transfers.load(Transfer(
-                "load", (warps, instruction, np.array([lane])), (_run(space, first, count, 8),),
-                tuple(_run(agent.cta.shared, place, count, 8) for agent, place, _ in targets),
-                barriers=tuple((agent.barriers, signal) for agent, _, signal in targets),
-            ))  # fmt: skip
+            agent_of(warps.cta).transfers.load(
+                Transfer(
+                    "load",
+                    (warps, instruction, np.array([lane])),
+                    (_run(space, first, count, 8),),
+                    tuple(_run(agent.cta.shared, place, count, 8) for agent, place, _ in targets),
+                    barriers=tuple((agent.barriers, signal) for agent, _, signal in targets),
+                )
+            )
 
     return Bound(function, (to, origin, count_view(size), signal, *mask_views))
 
@@ -180,17 +233,23 @@ def _bulk_store(form: Form, instruction: Instruction) -> Bound:
     kind = {"b32": "u32", "b64": "u64"}.get(form.type, form.type) if reduction else ""
     element = TYPES[form.type].itemsize if reduction else 8
 
-    def function(warps: Any, start: np.ndarray, begin: np.ndarray, sizes: np.ndarray, where: Any = True) -> None:
+    def function(
+        warps: Any, start: np.ndarray, begin: np.ndarray, sizes: np.ndarray, where: Any = True
+    ) -> None:
         for lane in active_lanes(warps.size, where).tolist():
             agent, place = shared_place(warps, int(begin[lane]) + origin_offset)
             heap = warps.memory.heap
             first, count = int(start[lane]) + to_offset - heap.base, int(sizes[lane])
-            agent.transfers.store(Transfer(
-                "reduce" if reduction else "store", (warps, instruction, np.array([lane])),
-                (_run(agent.cta.shared, place, count, element),),
-                (_run(heap, first, count, element),),
-                reduction=(reduction, kind) if reduction else None, thread=warps.first_thread + lane,
-            ))  # fmt: skip
+            agent.transfers.store(
+                Transfer(
+                    "reduce" if reduction else "store",
+                    (warps, instruction, np.array([lane])),
+                    (_run(agent.cta.shared, place, count, element),),
+                    (_run(heap, first, count, element),),
+                    reduction=(reduction, kind) if reduction else None,
+                    thread=warps.first_thread + lane,
+                )
+            )
 
     return Bound(function, (to, origin, count_view(size)))
 
@@ -232,7 +291,8 @@ def _replace(form: Form, instruction: Instruction) -> Bound:
 
 
 def _publish(form: Form, instruction: Instruction) -> Bound:
-    """`tensormap.cp_fenceproxy [global], [shared], 128`: the warp copies a map and makes it visible to the copy engine."""
+    """`tensormap.cp_fenceproxy [global], [shared], 128`: the warp copies a map and makes it visible to the
+    copy engine."""
     (to, to_offset), (origin, origin_offset) = map(address_of, instruction.operands[:2])
     if number(instruction.operands[2]) != 128:
         raise PtxError(f"{instruction.name} copies 128 bytes")
@@ -250,14 +310,20 @@ def _publish(form: Form, instruction: Instruction) -> Bound:
 
 
 def _acquire(form: Form, instruction: Instruction) -> Bound:
-    """`fence.proxy.tensormap::generic.acquire [map], 128`: copies after it see what was written to the map and released."""
+    """`fence.proxy.tensormap::generic.acquire [map], 128`: copies after it see what was written to the map
+    and released."""
     view, offset = address_of(instruction.operands[0])
     if number(instruction.operands[1]) != 128:
         raise PtxError(f"{instruction.name} is for 128 bytes")
 
     def function(warps: Any, start: np.ndarray, where: Any = True) -> None:
         lanes = active_lanes(warps.size, where)
-        tell(warps.memory.observers, "map_acquired", start[lanes].astype(np.int64) + offset, (warps, instruction, lanes))
+        tell(
+            warps.memory.observers,
+            "map_acquired",
+            start[lanes].astype(np.int64) + offset,
+            (warps, instruction, lanes),
+        )
 
     return Bound(function, (view,))
 
@@ -272,36 +338,98 @@ _STORE = Effects(reads=("shared",), writes=("global",), asynchronous=True)
 _HINT = "[L2::cache_hint]"
 _SIGNAL = ".mbarrier::complete_tx::bytes"
 _FIELDS = (
-    "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
-    "swizzle_mode", "fill_mode",
-)  # fmt: skip
+    "global_address",
+    "rank",
+    "box_dim",
+    "global_dim",
+    "global_stride",
+    "element_stride",
+    "elemtype",
+    "interleave_layout",
+    "swizzle_mode",
+    "fill_mode",
+)
 
 ROWS = [
-    Row(f"cp.async.bulk.tensor{_DIMENSIONS}{{shared::cluster|shared::cta}}.global[tile]{_SIGNAL}[multicast::cluster]{_HINT}", "",
-        "box of an array to shared memory", handler=_tensor_load, effects=_LOAD),
-    Row(f"cp.async.bulk.tensor{_DIMENSIONS}.global.shared::cta[tile].bulk_group{_HINT}", "", "box of an array from shared memory",
-        handler=_tensor_store, effects=_STORE),
-    Row(f"cp.reduce.async.bulk.tensor{_DIMENSIONS}.global.shared::cta{{{'|'.join(_REDUCTIONS)}}}[tile].bulk_group{_HINT}", "",
-        "box of an array combined with shared memory", handler=_tensor_store, effects=_STORE),
+    Row(
+        f"cp.async.bulk.tensor{_DIMENSIONS}{{shared::cluster|shared::cta}}.global[tile]{_SIGNAL}[multicast::cluster]{_HINT}",
+        "",
+        "box of an array to shared memory",
+        handler=_tensor_load,
+        effects=_LOAD,
+    ),
+    Row(
+        f"cp.async.bulk.tensor{_DIMENSIONS}.global.shared::cta[tile].bulk_group{_HINT}",
+        "",
+        "box of an array from shared memory",
+        handler=_tensor_store,
+        effects=_STORE,
+    ),
+    Row(
+        f"cp.reduce.async.bulk.tensor{_DIMENSIONS}.global.shared::cta{{{'|'.join(_REDUCTIONS)}}}[tile].bulk_group{_HINT}",
+        "",
+        "box of an array combined with shared memory",
+        handler=_tensor_store,
+        effects=_STORE,
+    ),
     Row(f"cp.async.bulk.prefetch.tensor{_DIMENSIONS}.L2.global[tile]{_HINT}", "", "hint", handler=_nothing),
-    Row(f"cp.async.bulk{{shared::cluster|shared::cta}}.global{_SIGNAL}[multicast::cluster]{_HINT}", "", "bytes to shared memory",
-        handler=_bulk_load, effects=_LOAD),
-    Row(f"cp.async.bulk.shared::cluster.shared::cta{_SIGNAL}", "", "bytes to shared memory of a CTA of the cluster",
-        handler=_bulk_load, effects=Effects(reads=("shared",), writes=("shared",), asynchronous=True)),
-    Row(f"cp.async.bulk.global.shared::cta.bulk_group{_HINT}", "", "bytes from shared memory", handler=_bulk_store,
-        effects=_STORE),
-    Row(f"cp.reduce.async.bulk.global.shared::cta.bulk_group{_HINT}{{{'|'.join(_REDUCTIONS)}}}[noftz]"
-        "{f16|bf16|b32|u32|s32|b64|u64|s64|f32|f64}", "", "bytes combined with shared memory", handler=_bulk_store,
-        effects=_STORE),
+    Row(
+        f"cp.async.bulk{{shared::cluster|shared::cta}}.global{_SIGNAL}[multicast::cluster]{_HINT}",
+        "",
+        "bytes to shared memory",
+        handler=_bulk_load,
+        effects=_LOAD,
+    ),
+    Row(
+        f"cp.async.bulk.shared::cluster.shared::cta{_SIGNAL}",
+        "",
+        "bytes to shared memory of a CTA of the cluster",
+        handler=_bulk_load,
+        effects=Effects(reads=("shared",), writes=("shared",), asynchronous=True),
+    ),
+    Row(
+        f"cp.async.bulk.global.shared::cta.bulk_group{_HINT}",
+        "",
+        "bytes from shared memory",
+        handler=_bulk_store,
+        effects=_STORE,
+    ),
+    Row(
+        f"cp.reduce.async.bulk.global.shared::cta.bulk_group{_HINT}{{{'|'.join(_REDUCTIONS)}}}[noftz]"
+        "{f16|bf16|b32|u32|s32|b64|u64|s64|f32|f64}",
+        "",
+        "bytes combined with shared memory",
+        handler=_bulk_store,
+        effects=_STORE,
+    ),
     Row(f"cp.async.bulk.prefetch.L2.global{_HINT}", "", "hint", handler=_nothing),
     Row("cp.async.bulk.commit_group", "", "end a group of bulk copies", handler=_group),
-    Row("cp.async.bulk.wait_group[read]", "", "wait for all groups of bulk copies but the last few", handler=_group,
-        effects=Effects(reads=("shared",), writes=("global",))),
-    Row(f"tensormap.replace.tile{{{'|'.join(_FIELDS)}}}{{global|shared::cta}}.b1024{{b32|b64}}", "",
-        "set a field of a tensor map", handler=_replace, effects=Effects(reads=("generic",), writes=("generic",))),
-    Row("fence.proxy.tensormap::generic.acquire{cta|cluster|gpu|sys}", "", "fence before uses of a tensor map", handler=_acquire,
-        effects=Effects(reads=("generic",), writes=("generic",))),
-    Row("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{cta|cluster|gpu|sys}.sync.aligned", "",
-        "publish a tensor map", handler=_publish,
-        effects=Effects(reads=("shared",), writes=("global",), collective="warp", aligned=True)),
-]  # fmt: skip
+    Row(
+        "cp.async.bulk.wait_group[read]",
+        "",
+        "wait for all groups of bulk copies but the last few",
+        handler=_group,
+        effects=Effects(reads=("shared",), writes=("global",)),
+    ),
+    Row(
+        f"tensormap.replace.tile{{{'|'.join(_FIELDS)}}}{{global|shared::cta}}.b1024{{b32|b64}}",
+        "",
+        "set a field of a tensor map",
+        handler=_replace,
+        effects=Effects(reads=("generic",), writes=("generic",)),
+    ),
+    Row(
+        "fence.proxy.tensormap::generic.acquire{cta|cluster|gpu|sys}",
+        "",
+        "fence before uses of a tensor map",
+        handler=_acquire,
+        effects=Effects(reads=("generic",), writes=("generic",)),
+    ),
+    Row(
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{cta|cluster|gpu|sys}.sync.aligned",
+        "",
+        "publish a tensor map",
+        handler=_publish,
+        effects=Effects(reads=("shared",), writes=("global",), collective="warp", aligned=True),
+    ),
+]

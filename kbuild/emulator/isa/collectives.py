@@ -1,7 +1,7 @@
 """Instructions in which the threads of a warp talk to each other.
 
-Lanes come as [32 * k]: k consecutive warps side by side.  `where` tells who takes part; a warp takes part with all the threads
-that its member mask names, or not at all.
+Lanes come as [32 * k]: k consecutive warps side by side.  `where` tells who takes part; a warp takes part
+with all the threads that its member mask names, or not at all.
 """
 
 from __future__ import annotations
@@ -22,24 +22,31 @@ _WARP = Effects(collective="warp")
 
 
 def whole_warps(count: int, where: Any) -> np.ndarray:
-    """For a collective of all 32 threads: which warps take part.  Raises Fault when a warp comes with only some."""
+    """For a collective of all 32 threads: which warps take part.  Raises Fault when a warp comes with only
+    some."""
     if where is True:
         return np.ones(count // 32, bool)
     lanes = where.reshape(-1, 32)
     whole = lanes.all(1)
     if (lanes.any(1) != whole).any():
         partial = lanes[np.argmax(lanes.any(1) != whole)]
-        raise Fault("divergent-collective", f"only {int(partial.sum())} of the warp's 32 threads are here, all must be")
+        raise Fault(
+            "divergent-collective",
+            f"only {int(partial.sum())} of the warp's 32 threads are here, all must be",
+        )
     return whole
 
 
 def check_members(members: np.ndarray, where: Any) -> np.ndarray:
-    """The lanes named by the member masks, bool [k, 32].  Raises Fault unless those lanes are the ones that are here."""
+    """The lanes named by the member masks, bool [k, 32].  Raises Fault unless those lanes are the ones that
+    are here."""
     if where is True and members[0] == 0xFFFFFFFF and (members == 0xFFFFFFFF).all():
         return np.ones((len(members) // 32, 32), bool)
     here = np.ones((len(members) // 32, 32), bool) if where is True else where.reshape(-1, 32)
     masks = members.reshape(-1, 32)
-    named = (masks[:, :, None] >> _LANE.astype(np.uint32) & 1).astype(bool)  # [warp, lane that names, lane named]
+    named = (masks[:, :, None] >> _LANE.astype(np.uint32) & 1).astype(
+        bool
+    )  # [warp, lane that names, lane named]
     for warp in np.flatnonzero(here.any(1)):
         lanes = here[warp]
         for lane in np.flatnonzero(lanes):
@@ -69,7 +76,12 @@ def _shuffle(form: Form, instruction: Instruction) -> Bound:
     known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def function(
-        value: np.ndarray, b: np.ndarray, c: np.ndarray, members: np.ndarray, *out: np.ndarray, where: Any = True
+        value: np.ndarray,
+        b: np.ndarray,
+        c: np.ndarray,
+        members: np.ndarray,
+        *out: np.ndarray,
+        where: Any = True,
     ) -> None:
         here = check_members(members, where)
         found = known.get(len(value)) if fixed else None
@@ -83,7 +95,9 @@ def _shuffle(form: Form, instruction: Instruction) -> Bound:
         for (_, kind), view in zip(kinds, out):
             np.copyto(view, result if kind == "b32" else valid, where=where)
 
-    def several(values: RegisterBlock, b: RegisterBlock, c: RegisterBlock, members: RegisterBlock, *out: RegisterBlock) -> None:
+    def several(
+        values: RegisterBlock, b: RegisterBlock, c: RegisterBlock, members: RegisterBlock, *out: RegisterBlock
+    ) -> None:
         check_members(members.read()[0], True)  # The same for all.
         source, valid = _shuffle_lanes(mode, b.read().reshape(-1, 32), c.read().reshape(-1, 32))
         result = values.read().reshape(-1)[source]
@@ -101,15 +115,19 @@ def _shuffle_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray,
     top = bottom | (clamp & ~segment)
     amount = (b & 31).astype(np.int64)
     lane = {
-        "up": _LANE - amount, "down": _LANE + amount, "bfly": _LANE ^ amount,
+        "up": _LANE - amount,
+        "down": _LANE + amount,
+        "bfly": _LANE ^ amount,
         "idx": bottom | (amount & ~segment.astype(np.int64) & 31),
-    }[mode]  # fmt: skip
+    }[mode]
     valid = lane >= (_LANE & segment | clamp & ~segment) if mode == "up" else lane <= top
     lane = np.where(valid, lane, _LANE)
     return (lane + 32 * np.arange(len(b))[:, None]).ravel().astype(np.intp), valid.ravel()
 
 
-def _per_warp(compute: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], source_type: str, result_type: str) -> Any:
+def _per_warp(
+    compute: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], source_type: str, result_type: str
+) -> Any:
     """A collective of `value, members` whose result `compute(values, named, here)` gives per lane, [k, 32]."""
 
     def handler(form: Form, instruction: Instruction) -> Bound:
@@ -122,7 +140,9 @@ def _per_warp(compute: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray
             named = (masks.reshape(-1, 32)[:, :, None] >> _LANE.astype(np.uint32) & 1).astype(bool)
             move(np.ascontiguousarray(compute(values.reshape(-1, 32), named, here)).ravel(), out, where)
 
-        return Bound(function, (View(value, kind), View(members, "u32"), View(first, result)), wants_warps=False)
+        return Bound(
+            function, (View(value, kind), View(members, "u32"), View(first, result)), wants_warps=False
+        )
 
     return handler
 
@@ -170,11 +190,18 @@ def _match_all(form: Form, instruction: Instruction) -> Bound:
 def _reduction(form: Form) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
     operation = form.choose("add", "min", "max", "and", "or", "xor")
     function = {
-        "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    }[operation]  # fmt: skip
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }[operation]
     dtype = form.dtype
     limits = np.iinfo(dtype)
-    neutral = {"min": limits.max, "max": limits.min, "and": limits.max if dtype.kind == "u" else -1}.get(operation, 0)
+    neutral = {"min": limits.max, "max": limits.min, "and": limits.max if dtype.kind == "u" else -1}.get(
+        operation, 0
+    )
 
     def compute(values: np.ndarray, named: np.ndarray, here: np.ndarray) -> np.ndarray:
         spread = np.where(named, values[:, None, :], dtype.type(neutral))
@@ -199,9 +226,15 @@ def _elect(form: Form, instruction: Instruction) -> Bound:
         here = check_members(masks, where)
         leader = np.repeat(here.argmax(1), 32)
         for (_, kind), view in zip(kinds, out):
-            move(leader == np.tile(_LANE, len(here)) if kind == "pred" else leader.astype(np.uint32), view, where)
+            move(
+                leader == np.tile(_LANE, len(here)) if kind == "pred" else leader.astype(np.uint32),
+                view,
+                where,
+            )
 
-    return Bound(function, (View(members, "u32"), *(View(item, kind) for item, kind in kinds)), wants_warps=False)
+    return Bound(
+        function, (View(members, "u32"), *(View(item, kind) for item, kind in kinds)), wants_warps=False
+    )
 
 
 def _active_mask(form: Form, instruction: Instruction) -> Bound:
@@ -222,16 +255,51 @@ def _warp_barrier(form: Form, instruction: Instruction) -> Bound:
 
 ROWS = [
     Row("shfl.sync{up|down|bfly|idx}.b32", "", "value of another lane", handler=_shuffle, effects=_WARP),
-    Row("vote.sync.ballot.b32", "", "predicates of the warp as bits", handler=_per_warp(_ballot, "pred", "b32"), effects=_WARP),
-    Row("vote.sync.all.pred", "", "whether all predicates hold", handler=_per_warp(_all, "pred", "pred"), effects=_WARP),
-    Row("vote.sync.any.pred", "", "whether any predicate holds", handler=_per_warp(_any, "pred", "pred"), effects=_WARP),
-    Row("vote.sync.uni.pred", "", "whether all predicates are the same", handler=_per_warp(_uniform, "pred", "pred"),
-        effects=_WARP),
-    Row("match.any.sync{b32|b64}", "", "lanes with the same value", handler=_per_warp(_match_any, "t", "b32"), effects=_WARP),
-    Row("match.all.sync{b32|b64}", "", "whether all lanes have the same value", handler=_match_all, effects=_WARP),
+    Row(
+        "vote.sync.ballot.b32",
+        "",
+        "predicates of the warp as bits",
+        handler=_per_warp(_ballot, "pred", "b32"),
+        effects=_WARP,
+    ),
+    Row(
+        "vote.sync.all.pred",
+        "",
+        "whether all predicates hold",
+        handler=_per_warp(_all, "pred", "pred"),
+        effects=_WARP,
+    ),
+    Row(
+        "vote.sync.any.pred",
+        "",
+        "whether any predicate holds",
+        handler=_per_warp(_any, "pred", "pred"),
+        effects=_WARP,
+    ),
+    Row(
+        "vote.sync.uni.pred",
+        "",
+        "whether all predicates are the same",
+        handler=_per_warp(_uniform, "pred", "pred"),
+        effects=_WARP,
+    ),
+    Row(
+        "match.any.sync{b32|b64}",
+        "",
+        "lanes with the same value",
+        handler=_per_warp(_match_any, "t", "b32"),
+        effects=_WARP,
+    ),
+    Row(
+        "match.all.sync{b32|b64}",
+        "",
+        "whether all lanes have the same value",
+        handler=_match_all,
+        effects=_WARP,
+    ),
     Row("redux.sync{add|min|max}{u32|s32}", "", "reduction over the warp", handler=_reduce, effects=_WARP),
     Row("redux.sync{and|or|xor}.b32", "", "bitwise reduction over the warp", handler=_reduce, effects=_WARP),
     Row("elect.sync", "", "a leader of the warp", handler=_elect, effects=_WARP),
     Row("activemask.b32", "", "lanes that are here", handler=_active_mask),
     Row("bar.warp.sync", "", "meeting of the threads of a warp", handler=_warp_barrier, effects=_WARP),
-]  # fmt: skip
+]

@@ -26,7 +26,9 @@ def one_value(values: np.ndarray, where: Any, what: str) -> int:
     """The value that all lanes taking part have.  Raises Fault when they differ."""
     chosen = values if where is True else values[where]
     if (chosen != chosen[0]).any():
-        raise Fault("barrier-misuse", f"threads give different {what}: {int(chosen.min())} and {int(chosen.max())}")
+        raise Fault(
+            "barrier-misuse", f"threads give different {what}: {int(chosen.min())} and {int(chosen.max())}"
+        )
     return int(chosen[0])
 
 
@@ -40,7 +42,11 @@ def _barrier(form: Form, instruction: Instruction) -> Bound:
         if aligned:
             whole_warps(len(numbers), where)
         return warps.cta.barriers.arrive(
-            warps, one_value(numbers, where, "barrier numbers"), one_value(counts, where, "thread counts"), where, not arrive
+            warps,
+            one_value(numbers, where, "barrier numbers"),
+            one_value(counts, where, "thread counts"),
+            where,
+            not arrive,
         )
 
     return Bound(function, (View(number, "u32"), View(count, "u32")))
@@ -53,7 +59,12 @@ def _barrier_reduce(form: Form, instruction: Instruction) -> Bound:
     operation = form.choose("popc", "and", "or")
 
     def function(
-        warps: Any, numbers: np.ndarray, counts: np.ndarray, values: np.ndarray, out: np.ndarray, where: Any = True
+        warps: Any,
+        numbers: np.ndarray,
+        counts: np.ndarray,
+        values: np.ndarray,
+        out: np.ndarray,
+        where: Any = True,
     ) -> Any:
         whole_warps(len(numbers), where)
         lanes = np.ones(len(values), bool) if where is True else where
@@ -63,12 +74,18 @@ def _barrier_reduce(form: Form, instruction: Instruction) -> Bound:
             move(np.full(len(out), found), out, where)
 
         return warps.cta.barriers.arrive(
-            warps, one_value(numbers, where, "barrier numbers"), one_value(counts, where, "thread counts"), where, True,
+            warps,
+            one_value(numbers, where, "barrier numbers"),
+            one_value(counts, where, "thread counts"),
+            where,
+            True,
             (int((values & lanes).sum()), finish),
-        )  # fmt: skip
+        )
 
     kind = "u32" if operation == "popc" else "pred"
-    return Bound(function, (View(number, "u32"), View(count, "u32"), View(predicate, "pred"), View(target, kind)))
+    return Bound(
+        function, (View(number, "u32"), View(count, "u32"), View(predicate, "pred"), View(target, kind))
+    )
 
 
 def _cluster_barrier(form: Form, instruction: Instruction) -> Bound:
@@ -123,25 +140,77 @@ ROWS = [
     Row("trap", "", "error that ends the kernel", handler=_trap),
     Row("brkpt", "", "breakpoint", handler=_nothing),
     Row("bar[cta]{sync|arrive}", "", "barrier of the CTA's warps", handler=_barrier, effects=_ALIGNED),
-    Row("barrier[cta]{sync|arrive}[aligned]", "", "barrier of the CTA's warps", handler=_barrier, effects=_CTA),
-    Row("bar[cta].red.popc.u32", "", "barrier that counts predicates", handler=_barrier_reduce, effects=_ALIGNED),
-    Row("bar[cta].red{and|or}.pred", "", "barrier that combines predicates", handler=_barrier_reduce,
-        effects=_ALIGNED),
-    Row("barrier[cta].red[aligned].popc.u32", "", "barrier that counts predicates", handler=_barrier_reduce, effects=_ALIGNED),
-    Row("barrier[cta].red[aligned]{and|or}.pred", "", "barrier that combines predicates", handler=_barrier_reduce,
-        effects=_ALIGNED),
-    Row("barrier.cluster{arrive|wait}[release|relaxed|acquire][aligned]", "", "barrier of a cluster", handler=_cluster_barrier,
-        effects=_CTA, unordered=True),
+    Row(
+        "barrier[cta]{sync|arrive}[aligned]", "", "barrier of the CTA's warps", handler=_barrier, effects=_CTA
+    ),
+    Row(
+        "bar[cta].red.popc.u32",
+        "",
+        "barrier that counts predicates",
+        handler=_barrier_reduce,
+        effects=_ALIGNED,
+    ),
+    Row(
+        "bar[cta].red{and|or}.pred",
+        "",
+        "barrier that combines predicates",
+        handler=_barrier_reduce,
+        effects=_ALIGNED,
+    ),
+    Row(
+        "barrier[cta].red[aligned].popc.u32",
+        "",
+        "barrier that counts predicates",
+        handler=_barrier_reduce,
+        effects=_ALIGNED,
+    ),
+    Row(
+        "barrier[cta].red[aligned]{and|or}.pred",
+        "",
+        "barrier that combines predicates",
+        handler=_barrier_reduce,
+        effects=_ALIGNED,
+    ),
+    Row(
+        "barrier.cluster{arrive|wait}[release|relaxed|acquire][aligned]",
+        "",
+        "barrier of a cluster",
+        handler=_cluster_barrier,
+        effects=_CTA,
+        unordered=True,
+    ),
     Row("membar{cta|gl|sys}", "", "memory fence", handler=_nothing, effects=_FENCE),
     Row("fence[sc|acq_rel|acquire|release]" + _LEVEL, "", "memory fence", handler=_nothing, effects=_FENCE),
-    Row("fence.mbarrier_init.release.cluster", "", "makes initialised barriers visible", handler=_nothing, effects=_FENCE),
-    Row("fence.proxy.async[global|shared::cta|shared::cluster]", "", "fence between proxies",
-        handler=_nothing, effects=_FENCE),
-    Row("fence.proxy.tensormap::generic.release" + _LEVEL, "", "fence behind writes of tensor maps", handler=_nothing,
-        effects=_FENCE),
+    Row(
+        "fence.mbarrier_init.release.cluster",
+        "",
+        "makes initialised barriers visible",
+        handler=_nothing,
+        effects=_FENCE,
+    ),
+    Row(
+        "fence.proxy.async[global|shared::cta|shared::cluster]",
+        "",
+        "fence between proxies",
+        handler=_nothing,
+        effects=_FENCE,
+    ),
+    Row(
+        "fence.proxy.tensormap::generic.release" + _LEVEL,
+        "",
+        "fence behind writes of tensor maps",
+        handler=_nothing,
+        effects=_FENCE,
+    ),
     Row("nanosleep.u32", "", "pause", handler=_nothing, effects=Effects(waits=True)),
     Row("griddepcontrol.wait", "", "waits for the launches before this one", handler=_wait_for_launches),
     Row("griddepcontrol.launch_dependents", "", "lets the next launch begin", handler=_nothing),
-    Row("setmaxnreg{inc|dec}.sync.aligned.u32", "", "registers per thread", handler=_nothing, effects=Effects(collective="warp")),
+    Row(
+        "setmaxnreg{inc|dec}.sync.aligned.u32",
+        "",
+        "registers per thread",
+        handler=_nothing,
+        effects=Effects(collective="warp"),
+    ),
     Row("pmevent", "", "profiler event", handler=_nothing),
-]  # fmt: skip
+]

@@ -48,7 +48,14 @@ def _between_floats(form: Form, target: str, source: str) -> Lanes:
         if plain:
             values = values.astype(TYPES[target])
         else:
-            values = fp.convert(values, source, target, rounding=rounding, relu=form.has("relu"), saturate=form.has("satfinite"))
+            values = fp.convert(
+                values,
+                source,
+                target,
+                rounding=rounding,
+                relu=form.has("relu"),
+                saturate=form.has("satfinite"),
+            )
         if form.has("ftz") and target == "f32":
             values = flush(values)
         return _into_unit(values) if form.has("sat") else values
@@ -77,7 +84,9 @@ def _to_integer(form: Form, target: str, source: str) -> Lanes:
         low, high = whole <= float(limits.min), whole >= float(limits.max)
         inside = np.where(low | high | np.isnan(whole), 0.0, whole).astype(dtype)
         return np.where(
-            np.isnan(whole), missing, np.where(low, limits.min, np.where(high, limits.max, inside).astype(dtype))
+            np.isnan(whole),
+            missing,
+            np.where(low, limits.min, np.where(high, limits.max, inside).astype(dtype)),
         ).astype(dtype)
 
     return function
@@ -98,8 +107,10 @@ def _pack(form: Form) -> Lanes:
     target = form.types[0][: form.types[0].rindex("x")]
     half = TYPES[target].itemsize
     options = {
-        "rounding": form.choose(*_ROUNDING, default="rn"), "relu": form.has("relu"), "saturate": form.has("satfinite"),
-    }  # fmt: skip
+        "rounding": form.choose(*_ROUNDING, default="rn"),
+        "relu": form.has("relu"),
+        "saturate": form.has("satfinite"),
+    }
 
     def function(high: np.ndarray, low: np.ndarray) -> np.ndarray:
         parts = np.empty((len(high), 2), f"u{half}")
@@ -125,7 +136,9 @@ def _pairs(form: Form) -> Lanes:
 
 def _tensor_float(form: Form) -> Lanes:
     rounding, relu = form.choose("rna", "rn", "rz"), form.has("relu")
-    return lambda a: fp.convert(a, "f32", "tf32", rounding=rounding, relu=relu, saturate=form.has("satfinite"))
+    return lambda a: fp.convert(
+        a, "f32", "tf32", rounding=rounding, relu=relu, saturate=form.has("satfinite")
+    )
 
 
 def _pack_integers(form: Form) -> Lanes:
@@ -135,7 +148,10 @@ def _pack_integers(form: Form) -> Lanes:
 
     def function(high: np.ndarray, low: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         unsigned = np.dtype(f"u{target.itemsize}")
-        parts = [_clamp_integers(value, limits).astype(target).view(unsigned).astype(np.uint32) for value in (low, high)]
+        parts = [
+            _clamp_integers(value, limits).astype(target).view(unsigned).astype(np.uint32)
+            for value in (low, high)
+        ]
         result = parts[0] | parts[1] << np.uint32(width)
         return result | (rest[0] << np.uint32(2 * width)) if rest else result
 
@@ -147,15 +163,29 @@ _FLOAT = "{f16|bf16|f32|f64}"
 
 ROWS = [
     Row("cvt[sat]" + _INTEGER + _INTEGER, "t0 = t", "integer to integer, clamped with .sat", _convert),
-    Row("cvt{rni|rzi|rmi|rpi}[ftz][sat]" + _INTEGER + _FLOAT, "t0 = t", "float to integer, clamped", _convert),
+    Row(
+        "cvt{rni|rzi|rmi|rpi}[ftz][sat]" + _INTEGER + _FLOAT, "t0 = t", "float to integer, clamped", _convert
+    ),
     Row("cvt{rn|rz|rm|rp}[sat]" + _FLOAT + _INTEGER, "t0 = t", "integer to float", _convert),
-    Row("cvt[rn|rz|rm|rp|rni|rzi|rmi|rpi][ftz][relu][sat|satfinite]" + _FLOAT + _FLOAT, "t0 = t", "float to float", _convert),
+    Row(
+        "cvt[rn|rz|rm|rp|rni|rzi|rmi|rpi][ftz][relu][sat|satfinite]" + _FLOAT + _FLOAT,
+        "t0 = t",
+        "float to float",
+        _convert,
+    ),
     Row("cvt{rn|rz}[relu][satfinite]{f16x2|bf16x2}.f32", "t0 = t t", "two floats to a pair", _pack),
     Row("cvt.rn.satfinite[relu]{e4m3x2|e5m2x2}.f32", "t0 = t t", "two floats to a pair of bytes", _pack),
-    Row("cvt.rn.satfinite[relu]{e4m3x2|e5m2x2}.f16x2", "t0 = t", "a pair of halves to a pair of bytes", _pairs),
+    Row(
+        "cvt.rn.satfinite[relu]{e4m3x2|e5m2x2}.f16x2", "t0 = t", "a pair of halves to a pair of bytes", _pairs
+    ),
     Row("cvt.rn[relu].f16x2{e4m3x2|e5m2x2}", "t0 = t", "a pair of bytes to a pair of halves", _pairs),
     Row("cvt.rna[satfinite].tf32.f32", "b32 = f32", "to TensorFloat-32, ties away from zero", _tensor_float),
     Row("cvt{rn|rz}[relu][satfinite].tf32.f32", "b32 = f32", "to TensorFloat-32", _tensor_float),
     Row("cvt.pack.sat{u16|s16}.s32", "b32 = t t", "two clamped integers to a pair", _pack_integers),
-    Row("cvt.pack.sat{u8|s8}.s32.b32", "b32 = s32 s32 b32", "two clamped integers below two earlier ones", _pack_integers),
-]  # fmt: skip
+    Row(
+        "cvt.pack.sat{u8|s8}.s32.b32",
+        "b32 = s32 s32 b32",
+        "two clamped integers below two earlier ones",
+        _pack_integers,
+    ),
+]

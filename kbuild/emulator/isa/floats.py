@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -25,11 +26,15 @@ def _bfloat_out(values: np.ndarray) -> np.ndarray:
 def lifted(form: Form, function: Lanes) -> Lanes:
     """A function of float values made to work on the form's registers: bfloat16 widened, pairs taken apart."""
     if form.type == "f16x2":
-        return lambda *values: function(*(value.view(_HALF) for value in values)).astype(_HALF).view(np.uint32)
+        return lambda *values: (
+            function(*(value.view(_HALF) for value in values)).astype(_HALF).view(np.uint32)
+        )
     if form.type == "bf16":
         return lambda *values: _bfloat_out(function(*map(_bfloat_in, values)))
     if form.type == "bf16x2":
-        return lambda *values: _bfloat_out(function(*(_bfloat_in(value.view(np.uint16)) for value in values))).view(np.uint32)
+        return lambda *values: _bfloat_out(
+            function(*(_bfloat_in(value.view(np.uint16)) for value in values))
+        ).view(np.uint32)
     return function
 
 
@@ -105,6 +110,10 @@ def _canonical(values: np.ndarray) -> np.ndarray:
     return np.where(unordered, values.dtype.type(np.nan), values) if unordered.any() else values
 
 
+def _or_nan(function: Lanes, *values: np.ndarray) -> np.ndarray:
+    return np.where(_any_nan(values), np.nan, function(*values)).astype(values[0].dtype)
+
+
 def _extreme(choose: Lanes) -> Callable[[Form], Lanes]:
     def meaning(form: Form) -> Lanes:
         function = choose
@@ -112,7 +121,7 @@ def _extreme(choose: Lanes) -> Callable[[Form], Lanes]:
             function = lambda a, b: np.copysign(choose(np.abs(a), np.abs(b)), _sign_product(a, b))  # noqa: E731
         if form.has("NaN"):
             inner = function
-            function = lambda *values: np.where(_any_nan(values), np.nan, inner(*values)).astype(values[0].dtype)  # noqa: E731
+            function = partial(_or_nan, inner)
         if form.has("ftz"):
             plain = function
             function = lambda *values: plain(*map(flush, values))  # noqa: E731
@@ -162,7 +171,9 @@ def _upper_half(function: Callable[[Form], Lanes]) -> Callable[[Form], Lanes]:
 
     def meaning(form: Form) -> Lanes:
         inner, kept = function(form), np.uint64(0xFFFFFFFF00000000)
-        return lambda value: (inner((value.view(np.uint64) & kept).view(np.float64)).view(np.uint64) & kept).view(np.float64)
+        return lambda value: (
+            inner((value.view(np.uint64) & kept).view(np.float64)).view(np.uint64) & kept
+        ).view(np.float64)
 
     return meaning
 
@@ -175,7 +186,9 @@ def _divide(form: Form) -> Lanes:
             # The hardware multiplies by a reciprocal, which underflows to zero for divisors beyond 2^126.
             huge = (np.abs(b) > 2.0**126) & np.isfinite(b)
             undefined = np.isinf(a) | np.isnan(a)
-            return np.where(huge, np.where(undefined, np.nan, np.copysign(0, a * np.sign(b))), a / b).astype(np.float32)
+            return np.where(huge, np.where(undefined, np.nan, np.copysign(0, a * np.sign(b))), a / b).astype(
+                np.float32
+            )
 
         return finished(form, approximate)
     return finished(form, np.divide)
@@ -185,10 +198,13 @@ def _test(form: Form) -> Lanes:
     kind = form.modifiers[0]
     tiny = np.finfo(form.dtype).tiny
     return {
-        "finite": np.isfinite, "infinite": np.isinf, "number": lambda a: ~np.isnan(a), "notanumber": np.isnan,
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "number": lambda a: ~np.isnan(a),
+        "notanumber": np.isnan,
         "normal": lambda a: np.isfinite(a) & ((np.abs(a) >= tiny) | (a == 0)),
         "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
-    }[kind]  # fmt: skip
+    }[kind]
 
 
 _ROUND = "[rn|rz|rm|rp]"
@@ -204,46 +220,134 @@ ROWS = [
     Row("mul[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "product", _rounded(np.multiply, "mul")),
     Row("fma{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "product plus addend, rounded once", _fused),
     Row("fma{rn|rz|rm|rp}.f64", "t = t t t", "product plus addend, rounded once", _fused),
-    Row("fma.rn[ftz][sat|relu]{f16|f16x2|bf16|bf16x2}", "t = t t t", "product plus addend, rounded once", _fused),
+    Row(
+        "fma.rn[ftz][sat|relu]{f16|f16x2|bf16|bf16x2}",
+        "t = t t t",
+        "product plus addend, rounded once",
+        _fused,
+    ),
     Row("mad{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "the same as fma", _fused),
     Row("mad{rn|rz|rm|rp}.f64", "t = t t t", "the same as fma", _fused),
     Row("div{rn|rz|rm|rp}[ftz].f32", "t = t t", "quotient", _rounded(np.divide, "div")),
     Row("div{rn|rz|rm|rp}.f64", "t = t t", "quotient", _rounded(np.divide, "div")),
-    Row("div{full|approx}[ftz].f32", "t = t t", "quotient", _divide,
-        accuracy=Accuracy(2.1, "ulp", "2.06 ulp", "divisors from 2^-126 to 2^126")),
+    Row(
+        "div{full|approx}[ftz].f32",
+        "t = t t",
+        "quotient",
+        _divide,
+        accuracy=Accuracy(2.1, "ulp", "2.06 ulp", "divisors from 2^-126 to 2^126"),
+    ),
     Row("rcp{rn|rz|rm|rp}[ftz].f32", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
     Row("rcp{rn|rz|rm|rp}.f64", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
-    Row("rcp.approx[ftz].f32", "t = t", "reciprocal", _approximate(np.reciprocal),
-        accuracy=Accuracy(1, "ulp", "0.98 ulp")),
+    Row(
+        "rcp.approx[ftz].f32",
+        "t = t",
+        "reciprocal",
+        _approximate(np.reciprocal),
+        accuracy=Accuracy(1, "ulp", "0.98 ulp"),
+    ),
     Row("sqrt{rn|rz|rm|rp}[ftz].f32", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
     Row("sqrt{rn|rz|rm|rp}.f64", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
-    Row("sqrt.approx[ftz].f32", "t = t", "square root", _approximate(np.sqrt), accuracy=Accuracy(1, "ulp", "0.94 ulp")),
-    Row("rsqrt.approx[ftz].f32", "t = t", "reciprocal of the square root", _approximate(_reciprocal_root),
-        accuracy=Accuracy(2, "ulp", "1.49 ulp")),
-    Row("rsqrt.approx.f64", "t = t", "reciprocal of the square root", _approximate(_reciprocal_root),
-        accuracy=Accuracy(1, "ulp", "0.51 ulp")),
-    Row("rsqrt.approx.ftz.f64", "t = t", "reciprocal of the square root, upper half", _upper_half(_approximate(_reciprocal_root)),
-        accuracy=Accuracy(2.0**-20, "relative", "2^-20.1")),
-    Row("sin.approx[ftz].f32", "t = t", "sine", _approximate(np.sin),
-        accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.5", "arguments from -pi to pi")),
-    Row("cos.approx[ftz].f32", "t = t", "cosine", _approximate(np.cos),
-        accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.3", "arguments from -pi to pi")),
-    Row("tanh.approx.f32", "t = t", "hyperbolic tangent", _approximate(np.tanh),
-        accuracy=Accuracy(2.0**-11, "relative", "2^-16.5")),
-    Row("tanh.approx{f16|f16x2|bf16|bf16x2}", "t = t", "hyperbolic tangent", _approximate(np.tanh),
-        accuracy=Accuracy(1.1, "ulp", "1.01 ulp")),
-    Row("ex2.approx[ftz].f32", "t = t", "power of two", _approximate(np.exp2), accuracy=Accuracy(2.1, "ulp", "2.06 ulp")),
-    Row("ex2.approx{f16|f16x2}", "t = t", "power of two", _approximate(np.exp2), accuracy=Accuracy(1.1, "ulp", "1.00 ulp")),
-    Row("ex2.approx.ftz{bf16|bf16x2}", "t = t", "power of two", _approximate(np.exp2),
-        accuracy=Accuracy(1.1, "ulp", "1 ulp from the rounded result, of 256 operands")),
-    Row("lg2.approx[ftz].f32", "t = t", "logarithm to base two", _approximate(np.log2),
-        accuracy=Accuracy(2.0**-22, "either", "2^-22.2")),
+    Row(
+        "sqrt.approx[ftz].f32",
+        "t = t",
+        "square root",
+        _approximate(np.sqrt),
+        accuracy=Accuracy(1, "ulp", "0.94 ulp"),
+    ),
+    Row(
+        "rsqrt.approx[ftz].f32",
+        "t = t",
+        "reciprocal of the square root",
+        _approximate(_reciprocal_root),
+        accuracy=Accuracy(2, "ulp", "1.49 ulp"),
+    ),
+    Row(
+        "rsqrt.approx.f64",
+        "t = t",
+        "reciprocal of the square root",
+        _approximate(_reciprocal_root),
+        accuracy=Accuracy(1, "ulp", "0.51 ulp"),
+    ),
+    Row(
+        "rsqrt.approx.ftz.f64",
+        "t = t",
+        "reciprocal of the square root, upper half",
+        _upper_half(_approximate(_reciprocal_root)),
+        accuracy=Accuracy(2.0**-20, "relative", "2^-20.1"),
+    ),
+    Row(
+        "sin.approx[ftz].f32",
+        "t = t",
+        "sine",
+        _approximate(np.sin),
+        accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.5", "arguments from -pi to pi"),
+    ),
+    Row(
+        "cos.approx[ftz].f32",
+        "t = t",
+        "cosine",
+        _approximate(np.cos),
+        accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.3", "arguments from -pi to pi"),
+    ),
+    Row(
+        "tanh.approx.f32",
+        "t = t",
+        "hyperbolic tangent",
+        _approximate(np.tanh),
+        accuracy=Accuracy(2.0**-11, "relative", "2^-16.5"),
+    ),
+    Row(
+        "tanh.approx{f16|f16x2|bf16|bf16x2}",
+        "t = t",
+        "hyperbolic tangent",
+        _approximate(np.tanh),
+        accuracy=Accuracy(1.1, "ulp", "1.01 ulp"),
+    ),
+    Row(
+        "ex2.approx[ftz].f32",
+        "t = t",
+        "power of two",
+        _approximate(np.exp2),
+        accuracy=Accuracy(2.1, "ulp", "2.06 ulp"),
+    ),
+    Row(
+        "ex2.approx{f16|f16x2}",
+        "t = t",
+        "power of two",
+        _approximate(np.exp2),
+        accuracy=Accuracy(1.1, "ulp", "1.00 ulp"),
+    ),
+    Row(
+        "ex2.approx.ftz{bf16|bf16x2}",
+        "t = t",
+        "power of two",
+        _approximate(np.exp2),
+        accuracy=Accuracy(1.1, "ulp", "1 ulp from the rounded result, of 256 operands"),
+    ),
+    Row(
+        "lg2.approx[ftz].f32",
+        "t = t",
+        "logarithm to base two",
+        _approximate(np.log2),
+        accuracy=Accuracy(2.0**-22, "either", "2^-22.2"),
+    ),
     Row("min[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "smaller", _extreme(least)),
     Row("max[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "larger", _extreme(greatest)),
     Row("min.f64", "t = t t", "smaller", _extreme(least)),
     Row("max.f64", "t = t t", "larger", _extreme(greatest)),
     Row("abs[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "absolute value", _sign_bits(np.absolute)),
     Row("neg[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "negative", _sign_bits(np.negative)),
-    Row("copysign{f32|f64}", "t = t t", "the second's magnitude with the first's sign", lambda _: lambda a, b: np.copysign(b, a)),
-    Row("testp{finite|infinite|number|notanumber|normal|subnormal}{f32|f64}", "pred = t", "kind of number", _test),
-]  # fmt: skip
+    Row(
+        "copysign{f32|f64}",
+        "t = t t",
+        "the second's magnitude with the first's sign",
+        lambda _: lambda a, b: np.copysign(b, a),
+    ),
+    Row(
+        "testp{finite|infinite|number|notanumber|normal|subnormal}{f32|f64}",
+        "pred = t",
+        "kind of number",
+        _test,
+    ),
+]

@@ -1,10 +1,11 @@
 """What a row of the table of opcodes is, and how an instruction finds its row.
 
-A pattern names the forms of an opcode: `.a` is a fixed modifier, `{a|b}` is exactly one of several, `[a|b]` at most one.  So
-`add{u32|s32}` stands for `add.u32` and `add.s32`, and `fma{rn|rz}[ftz].f32` for four forms.
+A pattern names the forms of an opcode: `.a` is a fixed modifier, `{a|b}` is exactly one of several, `[a|b]`
+at most one.  So `add{u32|s32}` stands for `add.u32` and `add.s32`, and `fma{rn|rz}[ftz].f32` for four forms.
 
-An operand list says which operands a row has: results, `=`, sources.  Each is the name of a PTX type, or `t`, the last type in
-the instruction's name, `t0`, its first, `wide`, the integer type of twice the width; `x?` may be left out.
+An operand list says which operands a row has: results, `=`, sources.  Each is the name of a PTX type, or `t`,
+the last type in the instruction's name, `t0`, its first, `wide`, the integer type of twice the width; `x?`
+may be left out.
 """
 
 from __future__ import annotations
@@ -22,12 +23,35 @@ from kbuild.emulator.ptx.model import Operand
 TYPES: dict[str, np.dtype] = {
     name: np.dtype(kind)
     for name, kind in {
-        "pred": "bool", "b8": "u1", "b16": "u2", "b32": "u4", "b64": "u8", "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8",
-        "s8": "i1", "s16": "i2", "s32": "i4", "s64": "i8", "f16": "f2", "f32": "f4", "f64": "f8", "bf16": "u2", "f16x2": "u4",
-        "bf16x2": "u4", "e4m3": "u1", "e5m2": "u1", "e4m3x2": "u2", "e5m2x2": "u2", "tf32": "u4", "u16x2": "u4", "s16x2": "u4",
+        "pred": "bool",
+        "b8": "u1",
+        "b16": "u2",
+        "b32": "u4",
+        "b64": "u8",
+        "u8": "u1",
+        "u16": "u2",
+        "u32": "u4",
+        "u64": "u8",
+        "s8": "i1",
+        "s16": "i2",
+        "s32": "i4",
+        "s64": "i8",
+        "f16": "f2",
+        "f32": "f4",
+        "f64": "f8",
+        "bf16": "u2",
+        "f16x2": "u4",
+        "bf16x2": "u4",
+        "e4m3": "u1",
+        "e5m2": "u1",
+        "e4m3x2": "u2",
+        "e5m2x2": "u2",
+        "tf32": "u4",
+        "u16x2": "u4",
+        "s16x2": "u4",
         "b128": "V16",
     }.items()
-}  # fmt: skip
+}
 """How the lanes of a register look to numpy under each PTX type; types that numpy lacks are their bits."""
 
 _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
@@ -62,7 +86,8 @@ class Accuracy:
 
     bound: float
     unit: str
-    """`ulp`, units in the last place of the exact result; `relative` to it; `absolute`; `either`, relative or absolute."""
+    """`ulp`, units in the last place of the exact result; `relative` to it; `absolute`; `either`, relative or
+    absolute."""
     measured: str
     """The largest error that an H200 made, over two million operands."""
     domain: str = ""
@@ -202,7 +227,8 @@ class Row:
 
 @dataclass(frozen=True)
 class View:
-    """The lanes of an operand, seen as a PTX type; of `parts` equal parts of each register, the one numbered `part`."""
+    """The lanes of an operand, seen as a PTX type; of `parts` equal parts of each register, the one numbered
+    `part`."""
 
     operand: Operand
     type: str
@@ -210,13 +236,14 @@ class View:
     part: int = 0
     parts: int = 1
     fit: str = ""
-    """For a register wider than the type: `extend` fills all of it, `low` reads its low part; empty forbids it.  With `predicate`
-    it may be a predicate instead."""
+    """For a register wider than the type: `extend` fills all of it, `low` reads its low part; empty forbids
+    it.  With `predicate` it may be a predicate instead."""
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """The lanes of several registers of one width, as one: what a warp holds of a matrix.  A step gets a `RegisterBlock`."""
+    """The lanes of several registers of one width, as one: what a warp holds of a matrix.  A step gets a
+    `RegisterBlock`."""
 
     views: tuple[View, ...]
 
@@ -226,15 +253,17 @@ class Bound:
     """A handler made ready for one instruction."""
 
     function: Callable[..., Any]
-    """`function(*views, where=…)`, with the warps first if it wants them; `where` is True or a mask over the lanes.
+    """`function(*views, where=…)`, with the warps first if it wants them; `where` is True or a mask over the
+    lanes.
 
     A result other than None is something to wait for: it has `ready()` and `describe()`.
     """
     views: tuple[View | Fragment, ...] = ()
     wants_warps: bool = True
     several: Callable[..., Any] | None = None
-    """What `function` does with all lanes, for several such instructions at once: it gets a `RegisterBlock` for each view, which
-    has a row for each instruction (for a `Fragment` all first registers come first).  None: it cannot."""
+    """What `function` does with all lanes, for several such instructions at once: it gets a `RegisterBlock`
+    for each view, which has a row for each instruction (for a `Fragment` all first registers come first).
+    None: it cannot."""
     results: int = 0
     """The views at the end that are written, where there is `several`; the others are read."""
     key: tuple[Any, ...] = ()

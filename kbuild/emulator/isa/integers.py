@@ -170,13 +170,24 @@ ROWS = [
     Row("max{u16|u32|u64|s16|s64}", "t = t t", "larger", lambda _: np.maximum),
     Row("min[relu].s32", "t = t t", "smaller; with .relu zero for what is negative", _extreme),
     Row("max[relu].s32", "t = t t", "larger; with .relu zero for what is negative", _extreme),
-    Row("min{u16x2|s16x2}", "t = t t", "smaller of both halves", lambda form: packed_halves(np.minimum, form)),
+    Row(
+        "min{u16x2|s16x2}", "t = t t", "smaller of both halves", lambda form: packed_halves(np.minimum, form)
+    ),
     Row("max{u16x2|s16x2}", "t = t t", "larger of both halves", lambda form: packed_halves(np.maximum, form)),
-    Row("sad{u16|u32|u64|s16|s32|s64}", "t = t t t", "absolute difference, plus an addend",
-        lambda _: lambda a, b, c: np.where(a < b, b - a, a - b) + c),
+    Row(
+        "sad{u16|u32|u64|s16|s32|s64}",
+        "t = t t t",
+        "absolute difference, plus an addend",
+        lambda _: lambda a, b, c: np.where(a < b, b - a, a - b) + c,
+    ),
     Row("dp4a{u32|s32}{u32|s32}", "b32 = t0 t s32", "four products of bytes, plus an addend", _dot),
-    Row("dp2a{lo|hi}{u32|s32}{u32|s32}", "b32 = t0 t s32", "two products of halves and bytes, plus an addend", _dot),
-]  # fmt: skip
+    Row(
+        "dp2a{lo|hi}{u32|s32}{u32|s32}",
+        "b32 = t0 t s32",
+        "two products of halves and bytes, plus an addend",
+        _dot,
+    ),
+]
 
 
 def packed_halves(function: Callable[..., np.ndarray], form: Form) -> Lanes:

@@ -48,31 +48,45 @@ def _mov(form: Form, instruction: Instruction) -> Bound:
         raise PtxError(f"{instruction.name} cannot have a vector of {count}")
     part = f"b{bits // count}"
     views = [
-        (View(source, form.type, index, count), View(item, part)) if vector is target
+        (View(source, form.type, index, count), View(item, part))
+        if vector is target
         else (View(item, part), View(target, form.type, index, count))
-        for index, item in enumerate(vector.items) if not isinstance(item, Sink)
-    ]  # fmt: skip
-    return Bound(_move_all, tuple(pair[0] for pair in views) + tuple(pair[1] for pair in views), wants_warps=False)
+        for index, item in enumerate(vector.items)
+        if not isinstance(item, Sink)
+    ]
+    return Bound(
+        _move_all, tuple(pair[0] for pair in views) + tuple(pair[1] for pair in views), wants_warps=False
+    )
 
 
 def _mov_halves(instruction: Instruction) -> Bound:
     """`mov.b128`: both operands are two registers of 64 bits, or one of 128, which is the same."""
-    target, source = (operand.items if isinstance(operand, Vector) else () for operand in instruction.operands)
+    target, source = (
+        operand.items if isinstance(operand, Vector) else () for operand in instruction.operands
+    )
     if len(target) != 2 or len(source) != 2:
         raise PtxError(f"{instruction.name} moves a register of 128 bits or a vector of two of 64")
-    kept = [(View(item, "b64"), View(place, "b64")) for item, place in zip(source, target) if not isinstance(place, Sink)]
+    kept = [
+        (View(item, "b64"), View(place, "b64"))
+        for item, place in zip(source, target)
+        if not isinstance(place, Sink)
+    ]
 
     def function(*views: np.ndarray, where: Any = True) -> None:
         half = len(views) // 2
         for value, place in zip([view.copy() for view in views[:half]], views[half:]):
             move(value, place, where)
 
-    return Bound(function, tuple(pair[0] for pair in kept) + tuple(pair[1] for pair in kept), wants_warps=False)
+    return Bound(
+        function, tuple(pair[0] for pair in kept) + tuple(pair[1] for pair in kept), wants_warps=False
+    )
 
 
 def _space(form: Form) -> str:
     return next(
-        name for name in ("global", "shared", "local", "const", "param") if any(m.split("::")[0] == name for m in form.modifiers)
+        name
+        for name in ("global", "shared", "local", "const", "param")
+        if any(m.split("::")[0] == name for m in form.modifiers)
     )
 
 
@@ -84,7 +98,11 @@ def _to_generic(form: Form, instruction: Instruction) -> Bound:
 
     def function(source: np.ndarray, target: np.ndarray, where: Any = True) -> None:
         wide = source.astype(np.uint64)
-        result = wide & np.uint64(memory.WINDOW_SIZE - 1) if away and window else wide + np.uint64(0 if away else window)
+        result = (
+            wide & np.uint64(memory.WINDOW_SIZE - 1)
+            if away and window
+            else wide + np.uint64(0 if away else window)
+        )
         move(result, target, where)
 
     target, source = instruction.operands
@@ -114,7 +132,9 @@ def _map_shared(form: Form, instruction: Instruction) -> Bound:
         move(address + np.uint64(memory.SHARED_WINDOW if generic else 0), target, where)
 
     target, source, rank = instruction.operands
-    return Bound(function, (View(source, "address"), View(rank, "u32"), View(target, "address")), wants_warps=False)
+    return Bound(
+        function, (View(source, "address"), View(rank, "u32"), View(target, "address")), wants_warps=False
+    )
 
 
 def _cta_rank(form: Form, instruction: Instruction) -> Bound:
@@ -149,6 +169,11 @@ ROWS = [
     Row("isspacep" + _SPACES, "", "whether a generic address lies in a space", handler=_is_space),
     Row("mapa[shared::cluster]" + _SIZES, "", "address in another CTA's shared memory", handler=_map_shared),
     Row("getctarank[shared::cluster]" + _SIZES, "", "CTA that a shared address lies in", handler=_cta_rank),
-    Row("createpolicy.fractional{L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged}"
-        "[L2::evict_first|L2::evict_unchanged].b64", "", "cache policy", handler=_policy),
-]  # fmt: skip
+    Row(
+        "createpolicy.fractional{L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged}"
+        "[L2::evict_first|L2::evict_unchanged].b64",
+        "",
+        "cache policy",
+        handler=_policy,
+    ),
+]

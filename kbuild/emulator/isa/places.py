@@ -1,4 +1,5 @@
-"""What handlers of asynchronous instructions share: lanes that take part, and addresses in shared memory of a cluster."""
+"""What handlers of asynchronous instructions share: lanes that take part, and addresses in shared memory of a
+cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def active_lanes(size: int, where: Any) -> np.ndarray:
 
 
 def shared_place(warps: Any, address: int, generic: bool = False) -> tuple[Asynchronous, int]:
-    """The agent of the CTA whose shared memory an address lies in, and the offset there.  Raises Fault for other addresses."""
+    """The agent of the CTA whose shared memory an address lies in, and the offset there.  Raises Fault for
+    other addresses."""
     if generic:
         if address // WINDOW_SIZE != SHARED_WINDOW // WINDOW_SIZE:
             raise Fault("out-of-bounds", f"the generic address {address:#x} does not lie in shared memory")
@@ -34,7 +36,8 @@ def shared_place(warps: Any, address: int, generic: bool = False) -> tuple[Async
 
 
 def living(cta: Any) -> Any:
-    """A CTA whose shared memory is used.  Raises Fault where all its warps have ended, and others may have that memory."""
+    """A CTA whose shared memory is used.  Raises Fault where all its warps have ended, and others may have
+    that memory."""
     if not cta.live_warps:
         raise Fault("ended-peer", f"uses shared memory of CTA {cta.rank} of the cluster, which has ended")
     return cta

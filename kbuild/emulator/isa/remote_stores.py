@@ -25,25 +25,43 @@ def _store(form: Form, instruction: Instruction) -> Bound:
     element = form.dtype.itemsize
     size = len(items) * element
 
-    def function(warps: Any, start: np.ndarray, bar: np.ndarray, *values: np.ndarray, where: Any = True) -> None:
+    def function(
+        warps: Any, start: np.ndarray, bar: np.ndarray, *values: np.ndarray, where: Any = True
+    ) -> None:
         for lane in active_lanes(warps.size, where).tolist():
             agent, place = shared_place(warps, int(start[lane]) + to_offset, generic)
             owner, offset = shared_place(warps, int(bar[lane]) + signal_offset, generic)
             if owner is not agent:
-                raise Fault("async-misuse", "the mbarrier lies in the shared memory of another CTA than the destination")
+                raise Fault(
+                    "async-misuse",
+                    "the mbarrier lies in the shared memory of another CTA than the destination",
+                )
             if place % size:
-                raise Fault("misaligned", f"shared address {place:#x} is not aligned to the {size} bytes stored")
+                raise Fault(
+                    "misaligned", f"shared address {place:#x} is not aligned to the {size} bytes stored"
+                )
             places = place + np.arange(0, size, element, dtype=np.int64)
-            agent_of(warps.cta).transfers.load(Transfer(
-                "store", (warps, instruction, np.array([lane])), (), (Extent(agent.cta.shared, places, element),),
-                barriers=((owner.barriers, offset),), data=np.array([value[lane] for value in values]),
-            ))  # fmt: skip
+            agent_of(warps.cta).transfers.load(
+                Transfer(
+                    "store",
+                    (warps, instruction, np.array([lane])),
+                    (),
+                    (Extent(agent.cta.shared, places, element),),
+                    barriers=((owner.barriers, offset),),
+                    data=np.array([value[lane] for value in values]),
+                )
+            )
 
     return Bound(function, (to, signal, *(View(item, f"b{8 * element}") for item in items)))
 
 
 ROWS = [
-    Row("st.async[weak][shared::cluster].mbarrier::complete_tx::bytes[shared::cluster][v2|v4]"
-        "{b32|b64|u32|u64|s32|s64|f32|f64}", "", "store to a CTA of the cluster, told to an mbarrier", handler=_store,
-        effects=Effects(writes=("shared",), asynchronous=True)),
-]  # fmt: skip
+    Row(
+        "st.async[weak][shared::cluster].mbarrier::complete_tx::bytes[shared::cluster][v2|v4]"
+        "{b32|b64|u32|u64|s32|s64|f32|f64}",
+        "",
+        "store to a CTA of the cluster, told to an mbarrier",
+        handler=_store,
+        effects=Effects(writes=("shared",), asynchronous=True),
+    ),
+]

@@ -27,9 +27,22 @@ from kbuild.emulator.ptx.model import Instruction, PtxError
 __all__ = ["SECTIONS", "TABLE", "Bound", "Effects", "Form", "Fragment", "Lanes", "Row", "View", "form_of"]
 
 SECTIONS = (
-    integers, bits, floats, convert, moves, access, collectives, control, mma_rows, sparse_rows, wmma_rows, async_copies,
-    bulk_copies, remote_stores, wgmma_rows,
-)  # fmt: skip
+    integers,
+    bits,
+    floats,
+    convert,
+    moves,
+    access,
+    collectives,
+    control,
+    mma_rows,
+    sparse_rows,
+    wmma_rows,
+    async_copies,
+    bulk_copies,
+    remote_stores,
+    wgmma_rows,
+)
 """The modules whose `ROWS` make up the table."""
 TABLE: tuple[Row, ...] = tuple(row for module in SECTIONS for row in module.ROWS)
 

@@ -1,8 +1,9 @@
-"""Mutation testing: how many of the mistakes that a kernel's PTX could hold do its runs on the emulator find out?
+"""Mutation testing: how many of the mistakes that a kernel's PTX could hold do its runs on the emulator find
+out?
 
-    subject ─mutants─▶ one instruction changed ─trials─▶ caught: a finding, or a wrong output
-                                                   └───▶ equivalent, by rule or by a person's mark ─┐
-                                                   └───▶ survived: a hole in inputs or emulator ◀─no─┘
+subject ─mutants─▶ one instruction changed ─trials─▶ caught: a finding, or a wrong output
+                                               └───▶ equivalent, by rule or by a person's mark ─┐
+                                               └───▶ survived: a hole in inputs or emulator ◀─no─┘
 """
 
 from kbuild.emulator.mutate.campaign import OPERATORS, Result, campaign, clean, share, table, wrong_marks
@@ -10,5 +11,15 @@ from kbuild.emulator.mutate.equivalence import Mark, read_marks
 from kbuild.emulator.mutate.trial import Case, Subject
 
 __all__ = [
-    "OPERATORS", "Case", "Mark", "Result", "Subject", "campaign", "clean", "read_marks", "share", "table", "wrong_marks",
-]  # fmt: skip
+    "OPERATORS",
+    "Case",
+    "Mark",
+    "Result",
+    "Subject",
+    "campaign",
+    "clean",
+    "read_marks",
+    "share",
+    "table",
+    "wrong_marks",
+]

@@ -1,4 +1,5 @@
-"""Which code one thread executes alone: what tests of a thread's own number say about the branches and guards behind them."""
+"""Which code one thread executes alone: what tests of a thread's own number say about the branches and guards
+behind them."""
 
 from __future__ import annotations
 
@@ -86,7 +87,11 @@ class Alone:
             return self._implied(parts[0], not value, depth - 1)
         if instruction.name == ("and.pred" if value else "or.pred") and len(parts) == len(sources):
             return _NOTHING.union(*(self._implied(part, value, depth - 1) for part in parts))
-        if instruction.opcode == "setp" and instruction.modifiers[0] == ("eq" if value else "ne") and len(sources) == 2:
+        if (
+            instruction.opcode == "setp"
+            and instruction.modifiers[0] == ("eq" if value else "ne")
+            and len(sources) == 2
+        ):
             return self._equal(sources[0], sources[1])
         return _NOTHING
 
@@ -119,6 +124,10 @@ class Alone:
 
 
 _PARTS: Mapping[tuple[str, int], tuple[str, int]] = {
-    ("and", _LANES): ("lane", 1), ("and", 992): ("warp", 32), ("and", 0xFFFFFFE0): ("warp", 32), ("shr", 5): ("warp", 1),
-}  # fmt: skip
-"""Operations on a thread's number that leave the number of its lane or of its warp; there are at most 1,024 threads."""
+    ("and", _LANES): ("lane", 1),
+    ("and", 992): ("warp", 32),
+    ("and", 0xFFFFFFE0): ("warp", 32),
+    ("shr", 5): ("warp", 1),
+}
+"""Operations on a thread's number that leave the number of its lane or of its warp; there are at most 1,024
+threads."""

@@ -1,9 +1,9 @@
 """Barriers that order nothing: no two threads touch the same on its two sides, as far as the next barriers.
 
-An asynchronous operation touches memory from its issue, which a barrier must not let come too early, until a wait for it, which a
-barrier hands on to others.  What a thread learns before a barrier by acquiring, and what it hands on behind one by releasing,
-concerns all memory.  Within a warp, loads of global memory need no barrier before later stores: the race detector takes them for
-ordered too.
+An asynchronous operation touches memory from its issue, which a barrier must not let come too early, until a
+wait for it, which a barrier hands on to others.  What a thread learns before a barrier by acquiring, and what
+it hands on behind one by releasing, concerns all memory.  Within a warp, loads of global memory need no
+barrier before later stores: the race detector takes them for ordered too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ Place = tuple[int, int]
 _ALL = "all"
 _IN_WARP, _IN_CTA = frozenset({"lane"}), frozenset({"lane", "warp"})
 _ORDERS = ("release", "acq_rel")
-_WAITS = {"cp.async.wait": (("shared", True), ("global", False)), "cp.async.bulk.wait": (("shared", False), ("global", True)),
-          "wgmma.wait_group": (("shared", False),)}  # fmt: skip
+_WAITS = {
+    "cp.async.wait": (("shared", True), ("global", False)),
+    "cp.async.bulk.wait": (("shared", False), ("global", True)),
+    "wgmma.wait_group": (("shared", False),),
+}
 """What asynchronous operations have touched once they have been waited for, and whether they wrote it."""
 
 
@@ -37,7 +40,8 @@ class _Access:
     atomic: bool = False
 
     def conflicts(self, other: _Access, parts: frozenset[str]) -> bool:
-        """Whether order matters: two threads may do these to the same bytes, this one first.  A thread is told by `parts`."""
+        """Whether order matters: two threads may do these to the same bytes, this one first.  A thread is
+        told by `parts`."""
         if parts == _IN_WARP and self.place == other.place == "global" and not self.writes:
             return False
         apart = self.place != other.place and _ALL not in (self.place, other.place)
@@ -46,7 +50,8 @@ class _Access:
 
 
 def orders_nothing(program: Program, mutant: Mutant) -> bool:
-    """Whether no access that reaches a barrier without passing another one can conflict with one that it reaches so."""
+    """Whether no access that reaches a barrier without passing another one can conflict with one that it
+    reaches so."""
     places = [
         (number, index)
         for number, block in enumerate(program.blocks)
@@ -65,7 +70,11 @@ def orders_nothing(program: Program, mutant: Mutant) -> bool:
 
 def _like(barrier: Instruction) -> Callable[[Instruction], bool]:
     """Barriers at which the same threads meet."""
-    return lambda other: other.opcode == barrier.opcode and "arrive" not in other.modifiers and other.operands == barrier.operands
+    return lambda other: (
+        other.opcode == barrier.opcode
+        and "arrive" not in other.modifiers
+        and other.operands == barrier.operands
+    )
 
 
 def _bounds_warp(other: Instruction) -> bool:
@@ -75,9 +84,13 @@ def _bounds_warp(other: Instruction) -> bool:
 
 
 def _accesses(
-    program: Program, alone: Alone, start: Place, towards: Callable[[Program, Place], list[Place]],
-    bounds: Callable[[Instruction], bool], touched: Callable[[Step, Facts], set[_Access]],
-) -> set[_Access]:  # fmt: skip
+    program: Program,
+    alone: Alone,
+    start: Place,
+    towards: Callable[[Program, Place], list[Place]],
+    bounds: Callable[[Instruction], bool],
+    touched: Callable[[Step, Facts], set[_Access]],
+) -> set[_Access]:
     """What is touched on the ways from a barrier in one direction, as far as the next barriers."""
     found: set[_Access] = set()
     todo, seen = towards(program, start), set[Place]()
@@ -134,7 +147,11 @@ def _releases(step: Step) -> bool:
 def _is_fence(instruction: Instruction) -> bool:
     """Whether relaxed accesses next to an instruction acquire or release by it."""
     fence = instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"
-    return fence or instruction.opcode in ("membar", "griddepcontrol", "call") or instruction.name.startswith("barrier.cluster")
+    return (
+        fence
+        or instruction.opcode in ("membar", "griddepcontrol", "call")
+        or instruction.name.startswith("barrier.cluster")
+    )
 
 
 def _touched(step: Step, facts: Facts) -> set[_Access]:
@@ -145,7 +162,13 @@ def _touched(step: Step, facts: Facts) -> set[_Access]:
     if instruction.opcode == "mbarrier":
         return {_Access("mbarrier", instruction.modifiers[0] not in ("try_wait", "test_wait"), facts)}
     found = set()
-    named = {word.partition("::")[0] for word in instruction.modifiers} & {"shared", "global", "local", "param", "const"}
+    named = {word.partition("::")[0] for word in instruction.modifiers} & {
+        "shared",
+        "global",
+        "local",
+        "param",
+        "const",
+    }
     for spaces, writes in ((effects.reads, False), (effects.writes, True)):
         for space in spaces:
             place = min(named, default=_ALL) if space == "generic" else space
@@ -172,7 +195,11 @@ def _earlier(program: Program, place: Place) -> list[Place]:
     number, index = place
     if index > 0:
         return [(number, index - 1)]
-    return [(source, len(block.steps)) for source, block in enumerate(program.blocks) if number in _successors(program, source)]
+    return [
+        (source, len(block.steps))
+        for source, block in enumerate(program.blocks)
+        if number in _successors(program, source)
+    ]
 
 
 def _successors(program: Program, number: int) -> list[int]:

@@ -52,7 +52,10 @@ def clean(subject: Subject) -> int:
 
 
 def campaign(
-    subject: Subject, limit: int | None = None, operators: Sequence[Operator] = OPERATORS, marks: Iterable[Mark] = ()
+    subject: Subject,
+    limit: int | None = None,
+    operators: Sequence[Operator] = OPERATORS,
+    marks: Iterable[Mark] = (),
 ) -> Iterator[Result]:
     """What becomes of the mutants of a kernel, at most `limit` of each kind, as it turns out."""
     marks = tuple(marks)
@@ -77,7 +80,9 @@ def _outcome(subject: Subject, mutant: Mutant, place: str, marks: tuple[Mark, ..
     cases = subject.cases_reaching(mutant.before.line)
     line, more = mutant.before.line, TRIALS["more"]
     caught = _caught(subject, program, cases, TRIALS[mutant.group])
-    caught = caught or _caught(subject, program, ((case, steps) for case, lines, steps in subject.further if line in lines), more)
+    caught = caught or _caught(
+        subject, program, ((case, steps) for case, lines, steps in subject.further if line in lines), more
+    )
     caught = caught or _caught(subject, program, edges(subject, mutant), more[:1])
     if caught:
         return CAUGHT, caught
@@ -88,7 +93,9 @@ def _outcome(subject: Subject, mutant: Mutant, place: str, marks: tuple[Mark, ..
     return SURVIVED, "" if cases else "no case reaches it"
 
 
-def _caught(subject: Subject, program: Program, cases: Iterable[tuple[Case, int]], adversaries: Sequence[Adversary]) -> str:
+def _caught(
+    subject: Subject, program: Program, cases: Iterable[tuple[Case, int]], adversaries: Sequence[Adversary]
+) -> str:
     """What finds a mutant, if anything does: the problem, the case and the adversary."""
     for case, steps in cases:
         for adversary in adversaries:
@@ -104,17 +111,27 @@ def table(results: Iterable[Result]) -> str:
     kinds = sorted({(result.mutant.group, result.mutant.kind) for result in results}, reverse=True)
     rows = [("mutation", "mutants", "equivalent", "caught", "survived", "share")]
     for group in dict.fromkeys(group for group, _ in kinds):
-        rows += [_row(kind, [r for r in results if r.mutant.kind == kind]) for found, kind in sorted(kinds) if found == group]
+        rows += [
+            _row(kind, [r for r in results if r.mutant.kind == kind])
+            for found, kind in sorted(kinds)
+            if found == group
+        ]
         rows.append(_row(f"all of {group}", [result for result in results if result.mutant.group == group]))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]) for row in rows
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
+        for row in rows
     )
 
 
 def _row(name: str, results: Sequence[Result]) -> tuple[str, ...]:
     counts = Counter(result.state for result in results)
-    return (name, str(len(results)), *(str(counts[state]) for state in (EQUIVALENT, CAUGHT, SURVIVED)), _percent(share(results)))
+    return (
+        name,
+        str(len(results)),
+        *(str(counts[state]) for state in (EQUIVALENT, CAUGHT, SURVIVED)),
+        _percent(share(results)),
+    )
 
 
 def share(results: Iterable[Result]) -> float:

@@ -14,7 +14,8 @@ _NOBODY, _SEVERAL = -1, -2
 
 
 class _Touched:
-    """Notes for every byte who touched it, whether anybody wrote it, and whether anybody did so other than atomically.
+    """Notes for every byte who touched it, whether anybody wrote it, and whether anybody did so other than
+    atomically.
 
     `scope` gives what is looked at on its own, such as each CTA; within it `actor` tells apart who touches.
     """
@@ -24,7 +25,14 @@ class _Touched:
         self.found: dict[tuple[Any, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def accessed(
-        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+        self,
+        kind: str,
+        space: Space,
+        offsets: np.ndarray,
+        size: int,
+        lanes: np.ndarray,
+        data: np.ndarray | None,
+        site: Any,
     ) -> None:
         if space.name not in ("global", "shared"):
             return
@@ -43,10 +51,15 @@ class _Touched:
     @property
     def conflict(self) -> bool:
         """Whether several touched a byte that one wrote, and not all atomically."""
-        return any(bool(((owner == _SEVERAL) & written & plain).any()) for owner, written, plain in self.found.values())
+        return any(
+            bool(((owner == _SEVERAL) & written & plain).any())
+            for owner, written, plain in self.found.values()
+        )
 
 
-def _conflict(subject: Subject, case: Case, scope: Callable[[Any], Any], actor: Callable[[Any, np.ndarray], Any]) -> bool:
+def _conflict(
+    subject: Subject, case: Case, scope: Callable[[Any], Any], actor: Callable[[Any, np.ndarray], Any]
+) -> bool:
     touched = _Touched(scope, actor)
     subject.launch(subject.program, case, ADVERSARIES[1], observers=[touched])
     return touched.conflict
@@ -54,13 +67,17 @@ def _conflict(subject: Subject, case: Case, scope: Callable[[Any], Any], actor: 
 
 def threads_conflict(subject: Subject, case: Case) -> bool:
     """Whether two threads of a CTA touch a byte that one of them writes, not both atomically."""
-    return _conflict(subject, case, lambda convoy: convoy.cta.index, lambda convoy, lanes: lanes + convoy.first_thread)
+    return _conflict(
+        subject, case, lambda convoy: convoy.cta.index, lambda convoy, lanes: lanes + convoy.first_thread
+    )
 
 
 def ctas_conflict(subject: Subject, case: Case) -> bool:
     """Whether two CTAs do."""
     x, y = 1 << 10, 1 << 20
     return _conflict(
-        subject, case, lambda convoy: 0,
+        subject,
+        case,
+        lambda convoy: 0,
         lambda convoy, lanes: convoy.cta.index[0] + x * convoy.cta.index[1] + y * convoy.cta.index[2],
-    )  # fmt: skip
+    )

@@ -1,4 +1,5 @@
-"""Which registers hold what follows from a thread's place in its CTA alone: the same in every launch, whatever the arguments."""
+"""Which registers hold what follows from a thread's place in its CTA alone: the same in every launch,
+whatever the arguments."""
 
 from __future__ import annotations
 
@@ -6,7 +7,18 @@ from collections.abc import Iterator
 
 from kbuild.emulator.engine.program import Program
 from kbuild.emulator.isa.table import form_of
-from kbuild.emulator.ptx.model import Address, Immediate, Instruction, Not, Operand, Pair, Register, Special, Symbol, Vector
+from kbuild.emulator.ptx.model import (
+    Address,
+    Immediate,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Register,
+    Special,
+    Symbol,
+    Vector,
+)
 
 _PLACES = ("%tid.", "%ntid.", "%laneid", "%warpid", "%nwarpid", "%lanemask", "WARP_SZ")
 
@@ -18,7 +30,11 @@ def fixed_registers(program: Program) -> frozenset[str]:
     """
     definitions: dict[str, list[Instruction]] = {}
     for statement in program.flat.statements:
-        if isinstance(statement, Instruction) and statement.operands and not isinstance(statement.operands[0], Address):
+        if (
+            isinstance(statement, Instruction)
+            and statement.operands
+            and not isinstance(statement.operands[0], Address)
+        ):
             for name in registers(statement.operands[0]):
                 definitions.setdefault(name, []).append(statement)
     fixed: set[str] = set()
@@ -52,7 +68,9 @@ def registers(operand: Operand) -> Iterator[str]:
 def computes_from(instruction: Instruction, fixed: frozenset[str] | set[str]) -> bool:
     """Whether all sources of an instruction are constants, places or registers of the set."""
     sources = instruction.operands[1:]
-    if not all(isinstance(source, Register | Immediate | Special | Symbol | Vector | Not) for source in sources):
+    if not all(
+        isinstance(source, Register | Immediate | Special | Symbol | Vector | Not) for source in sources
+    ):
         return False
     places = all(source.name.startswith(_PLACES) for source in sources if isinstance(source, Special))
     guarded = instruction.guard is None or instruction.guard.register.name in fixed

@@ -44,9 +44,12 @@ def equivalence(subject: Subject, mutant: Mutant) -> str:
 
 
 def _same_results(subject: Subject, mutant: Mutant) -> str:
-    """An instruction that computes from the thread's place alone has been tried on all that it can meet, once it is executed;
-    one whose operands are equal whatever the data is computes with two copies of one element."""
-    if mutant.kind in ("add → sub", "sub → add") and any(_is_zero(operand) for operand in mutant.before.operands[1:]):
+    """An instruction that computes from the thread's place alone has been tried on all that it can meet, once
+    it is executed; one whose operands are equal whatever the data is computes with two copies of one element.
+    """
+    if mutant.kind in ("add → sub", "sub → add") and any(
+        _is_zero(operand) for operand in mutant.before.operands[1:]
+    ):
         return "zero is added or subtracted"
     if mutant.kind == "shfl of another lane" and Alone(subject.program).is_uniform(mutant.before.operands[1]):
         return "all lanes of a warp hold the same number"
@@ -65,7 +68,8 @@ def _same_results(subject: Subject, mutant: Mutant) -> str:
 
 
 def _chooses_threads(program: Program, mutant: Mutant, fixed: frozenset[str]) -> bool:
-    """Whether the change concerns which threads do something, by their place alone: a guard, or a comparison for guards."""
+    """Whether the change concerns which threads do something, by their place alone: a guard, or a comparison
+    for guards."""
     guard = mutant.before.guard
     if mutant.kind == "predicate negated" and guard is not None:
         return guard.register.name in fixed
@@ -75,14 +79,17 @@ def _chooses_threads(program: Program, mutant: Mutant, fixed: frozenset[str]) ->
 
 
 def _only_guards(program: Program, made: set[str]) -> bool:
-    """Whether predicates, and what other ones are made of them, say nothing but whether instructions are executed."""
+    """Whether predicates, and what other ones are made of them, say nothing but whether instructions are
+    executed."""
     found, before = set(made), -1
     while len(found) != before:
         before = len(found)
         for statement in program.flat.statements:
             if isinstance(statement, Instruction) and statement.opcode != "bra":
                 results = 1 if statement.opcode == "setp" or statement.modifiers[-1:] == ("pred",) else 0
-                if any(name in found for operand in statement.operands[results:] for name in registers(operand)):
+                if any(
+                    name in found for operand in statement.operands[results:] for name in registers(operand)
+                ):
                     if not (results and statement.opcode in ("and", "or", "not", "xor")):
                         return False
                     found |= set(registers(statement.operands[0]))
@@ -100,18 +107,28 @@ class _Stores:
         self.found: dict[tuple[int, str, tuple[int, ...]], set[bytes]] = {}
 
     def accessed(
-        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+        self,
+        kind: str,
+        space: Space,
+        offsets: np.ndarray,
+        size: int,
+        lanes: np.ndarray,
+        data: np.ndarray | None,
+        site: Any,
     ) -> None:
         if data is None or kind == "load":
             return
         place = site[0].cta.index if space.name == "shared" else ()
-        both = np.concatenate([offsets.astype(np.int64).view(np.uint8).reshape(-1, 8), data.reshape(-1, size)], axis=1)
+        both = np.concatenate(
+            [offsets.astype(np.int64).view(np.uint8).reshape(-1, 8), data.reshape(-1, size)], axis=1
+        )
         found = self.found.setdefault((site[1].line, space.name, place), set())
         found.update(row.tobytes() for row in both)
 
 
 def _same_stores(subject: Subject, mutant: Mutant) -> bool:
-    """Whether original and mutant store the same in all cases; atomic operations and copies count as different."""
+    """Whether original and mutant store the same in all cases; atomic operations and copies count as
+    different."""
     program = mutated(subject.program, mutant)
     if program is None:
         return False
@@ -140,7 +157,9 @@ class _Awaited:
 
     def awaited(self, operation: Any, threads: np.ndarray, only_reads: bool, site: Any) -> None:
         if self.line in (None, site[1].line):
-            self.found.setdefault(site[0].first, []).append((site[1].line, operation.site[1].line, len(threads)))
+            self.found.setdefault(site[0].first, []).append(
+                (site[1].line, operation.site[1].line, len(threads))
+            )
 
 
 def _same_waits(subject: Subject, mutant: Mutant) -> str:
@@ -154,7 +173,9 @@ def _same_waits(subject: Subject, mutant: Mutant) -> str:
             return ""
     if not waits:
         return "all waits wait for the same operations without it"
-    return "no operation is under way that it waits for" if other is None else "it waits for the same operations"
+    return (
+        "no operation is under way that it waits for" if other is None else "it waits for the same operations"
+    )
 
 
 def _awaited(subject: Subject, program: Program, case: Case, line: int | None, steps: int) -> Waits:
@@ -164,7 +185,8 @@ def _awaited(subject: Subject, program: Program, case: Case, line: int | None, s
 
 
 class _Phases:
-    """Notes in which phases of mbarriers a PTX line arrives, and the last phase of each that a thread has waited for."""
+    """Notes in which phases of mbarriers a PTX line arrives, and the last phase of each that a thread has
+    waited for."""
 
     def __init__(self, line: int) -> None:
         self.line = line
@@ -204,7 +226,8 @@ class Mark:
     """Pattern of subjects' names, as of files."""
     kind: str
     text: str
-    """The original instruction, its registers without their numbers; ` #2` after it for the second one alone that is so."""
+    """The original instruction, its registers without their numbers; ` #2` after it for the second one alone
+    that is so."""
     place: str
     """File name and line of the kernel source."""
     reason: str
@@ -220,7 +243,9 @@ def read_marks(text: str, file: str) -> tuple[Mark, ...]:
         if line.strip() and not line.startswith("#"):
             parts = [part.strip() for part in line.split("|")]
             if len(parts) != 5 or not all(parts):
-                raise EmulationError(f"{file}:{number}: expected subject | kind | instruction | place | reason, found {line!r}")
+                raise EmulationError(
+                    f"{file}:{number}: expected subject | kind | instruction | place | reason, found {line!r}"
+                )
             found.append(Mark(*parts))
     return tuple(found)
 
@@ -228,10 +253,11 @@ def read_marks(text: str, file: str) -> tuple[Mark, ...]:
 def fits(mark: Mark, subject: str, mutant: Mutant, place: str) -> bool:
     """Whether a mark speaks of a mutant."""
     return (
-        fnmatchcase(subject, mark.subject) and mark.kind == mutant.kind
+        fnmatchcase(subject, mark.subject)
+        and mark.kind == mutant.kind
         and mark.text in (plain(mutant.before), f"{plain(mutant.before)} #{mutant.number}")
         and place.rsplit("/", 1)[-1] == mark.place
-    )  # fmt: skip
+    )
 
 
 def stale(marks: Iterable[Mark], seen: Iterable[tuple[str, Mutant, str, bool]]) -> Iterator[str]:
@@ -245,4 +271,6 @@ def stale(marks: Iterable[Mark], seen: Iterable[tuple[str, Mutant, str, bool]]) 
         fitting = [entry for entry in tried if fits(mark, *entry[:3])]
         if tried and not fitting:
             yield f"no mutant is {mark.subject} | {mark.kind} | {mark.text} | {mark.place}"
-        yield from (f"marked as equivalent, but caught: {entry[0]}: {entry[1]}" for entry in fitting if entry[3])
+        yield from (
+            f"marked as equivalent, but caught: {entry[0]}: {entry[1]}" for entry in fitting if entry[3]
+        )

@@ -61,9 +61,11 @@ _PAIRS = 24
 
 
 def edges(subject: Subject, mutant: Mutant) -> Iterator[tuple[Case, int]]:
-    """Launches, with their steps, in which a comparison of integers that a mutant changes sees two equal numbers.
+    """Launches, with their steps, in which a comparison of integers that a mutant changes sees two equal
+    numbers.
 
-    Where one side is the same for all threads, and so perhaps an argument, it is made to be what the other side was.
+    Where one side is the same for all threads, and so perhaps an argument, it is made to be what the other
+    side was.
     """
     if mutant.before.opcode != "setp" or form_of(mutant.before).dtype.kind not in "iu":
         return

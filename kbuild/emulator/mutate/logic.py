@@ -9,8 +9,20 @@ from kbuild.emulator.isa.instruction_spec import TYPES
 from kbuild.emulator.mutate.mutant import Change, Operator
 from kbuild.emulator.ptx.model import Address, Immediate, Instruction, Operand, Vector
 
-_OPPOSITES = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "lo": "ls", "ls": "lo", "hi": "hs", "hs": "hi",
-              "ltu": "leu", "leu": "ltu", "gtu": "geu", "geu": "gtu"}  # fmt: skip
+_OPPOSITES = {
+    "lt": "le",
+    "le": "lt",
+    "gt": "ge",
+    "ge": "gt",
+    "lo": "ls",
+    "ls": "lo",
+    "hi": "hs",
+    "hs": "hi",
+    "ltu": "leu",
+    "leu": "ltu",
+    "gtu": "geu",
+    "geu": "gtu",
+}
 _EQUALITIES = {"eq": "ne", "ne": "eq", "equ": "neu", "neu": "equ"}
 
 
@@ -29,13 +41,21 @@ def _compared(kind: str, others: Mapping[str, str]) -> Operator:
 
     def changes(instruction: Instruction) -> Iterator[Change]:
         if instruction.opcode in ("setp", "set") and instruction.modifiers[0] in others:
-            yield (replace(instruction, modifiers=(others[instruction.modifiers[0]], *instruction.modifiers[1:])),)
+            yield (
+                replace(
+                    instruction, modifiers=(others[instruction.modifiers[0]], *instruction.modifiers[1:])
+                ),
+            )
 
     return Operator(kind, "logic", changes)
 
 
 def _without_addend(instruction: Instruction) -> Iterator[Change]:
-    if instruction.opcode in ("mad", "fma") and "cc" not in instruction.modifiers and "relu" not in instruction.modifiers:
+    if (
+        instruction.opcode in ("mad", "fma")
+        and "cc" not in instruction.modifiers
+        and "relu" not in instruction.modifiers
+    ):
         yield (replace(instruction, opcode="mul", operands=instruction.operands[:3]),)
 
 
@@ -57,7 +77,8 @@ def _negated_guard(instruction: Instruction) -> Iterator[Change]:
 
 
 def _other_lane(instruction: Instruction) -> Iterator[Change]:
-    """`shfl` from another lane.  A butterfly gets the next one's mask: other masks, if independent, give the same sum."""
+    """`shfl` from another lane.  A butterfly gets the next one's mask: other masks, if independent, give the
+    same sum."""
     if not instruction.name.startswith("shfl.sync"):
         return
     target, value, lane, *rest = instruction.operands
@@ -72,7 +93,11 @@ def _other_order_of_matrix(instruction: Instruction) -> Iterator[Change]:
         words = instruction.modifiers
         place = next(index for index, word in enumerate(words) if word in ("x1", "x2", "x4")) + 1
         has = "trans" in words
-        yield (replace(instruction, modifiers=words[:place] + (() if has else ("trans",)) + words[place + has :]),)
+        yield (
+            replace(
+                instruction, modifiers=words[:place] + (() if has else ("trans",)) + words[place + has :]
+            ),
+        )
 
 
 def _moved_address(kind: str, steps: int, operand: int) -> Operator:

@@ -1,7 +1,7 @@
 """Mutants: a kernel with one instruction changed as a mistake would change it.
 
-A program is judged by how many of its mutants a run finds out; a mutant that nothing finds is a hole in the inputs or in the
-emulator, or does the same as the original.
+A program is judged by how many of its mutants a run finds out; a mutant that nothing finds is a hole in the
+inputs or in the emulator, or does the same as the original.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Mutant:
     before: Instruction
     after: Change
     number: int = 1
-    """Which it is, of the mutants of its kind whose instructions are alike and come from one line of the kernel's source."""
+    """Which it is, of the mutants of its kind whose instructions are alike and come from one line of the
+    kernel's source."""
 
     def __str__(self) -> str:
         after = " ".join(map(str, self.after)) or "(nothing)"

@@ -43,14 +43,27 @@ def _barrier_wait_passed(instruction: Instruction) -> Iterator[Change]:
     """A look at an mbarrier that always says that the phase is complete."""
     if _named("mbarrier.try_wait", "mbarrier.test_wait")(instruction):
         zero = Immediate("0")
-        yield (replace(instruction, opcode="setp", modifiers=("eq", "u32"), operands=(instruction.operands[0], zero, zero)),)
+        yield (
+            replace(
+                instruction,
+                opcode="setp",
+                modifiers=("eq", "u32"),
+                operands=(instruction.operands[0], zero, zero),
+            ),
+        )
 
 
 def _other_parity(instruction: Instruction) -> Iterator[Change]:
     if _named("mbarrier.try_wait.parity", "mbarrier.test_wait.parity")(instruction):
         first, place, parity, *rest = instruction.operands
         scratch = Register(SCRATCH)
-        flipped = replace(instruction, opcode="xor", modifiers=("b32",), operands=(scratch, parity, Immediate("1")), guard=None)
+        flipped = replace(
+            instruction,
+            opcode="xor",
+            modifiers=("b32",),
+            operands=(scratch, parity, Immediate("1")),
+            guard=None,
+        )
         yield flipped, replace(instruction, operands=(first, place, scratch, *rest))
 
 
@@ -67,7 +80,11 @@ def _other_count(kind: str, start: str, step: int) -> Operator:
         elif isinstance(count, Register):
             scratch = Register(SCRATCH)
             changed = replace(
-                instruction, opcode="add", modifiers=("s32",), operands=(scratch, count, Immediate(str(step))), guard=None
+                instruction,
+                opcode="add",
+                modifiers=("s32",),
+                operands=(scratch, count, Immediate(str(step))),
+                guard=None,
             )
             yield changed, replace(instruction, operands=(*others, scratch))
 
@@ -92,7 +109,15 @@ def _first_program_alone(name: str, word: str, rank_or_mask: str) -> Operator:
 
 
 SYNCHRONISATION = (
-    _dropped("drop bar.sync", "bar.sync", "barrier.sync", "barrier.cta.sync", "bar.red", "bar.arrive", "barrier.arrive"),
+    _dropped(
+        "drop bar.sync",
+        "bar.sync",
+        "barrier.sync",
+        "barrier.cta.sync",
+        "bar.red",
+        "bar.arrive",
+        "barrier.arrive",
+    ),
     _dropped("drop bar.warp.sync", "bar.warp.sync"),
     _dropped("drop barrier.cluster", "barrier.cluster"),
     _dropped("drop cp.async.wait_group", "cp.async.wait_group", "cp.async.wait_all"),
@@ -107,7 +132,15 @@ SYNCHRONISATION = (
     _dropped("drop wgmma.fence", "wgmma.fence"),
     _dropped("drop wgmma.commit_group", "wgmma.commit_group"),
     _dropped("drop fence.proxy", "fence.proxy"),
-    _dropped("drop fence", "fence.acq_rel", "fence.sc", "fence.mbarrier_init", "membar", "fence.acquire", "fence.release"),
+    _dropped(
+        "drop fence",
+        "fence.acq_rel",
+        "fence.sc",
+        "fence.mbarrier_init",
+        "membar",
+        "fence.acquire",
+        "fence.release",
+    ),
     _dropped("drop mbarrier.arrive", "mbarrier.arrive", "mbarrier.arrive_drop"),
     _dropped("drop mbarrier.init", "mbarrier.init"),
     Operator("pass mbarrier wait", "sync", _barrier_wait_passed),

@@ -1,4 +1,5 @@
-"""Runs of a kernel that may find a mistake out: its cases, under schedules and timings that lay bare what is not ordered."""
+"""Runs of a kernel that may find a mistake out: its cases, under schedules and timings that lay bare what is
+not ordered."""
 
 from __future__ import annotations
 
@@ -43,14 +44,20 @@ class Adversary:
 
 RACES = Adversary("round-robin", "late", True)
 ADVERSARIES = (
-    Adversary("lockstep", "late"), RACES, Adversary("reverse", "early"), Adversary("random(1)", "random(1)"),
-    Adversary("starve(0)", "late"), Adversary("random(2)", "late", True), Adversary("starve(1)", "random(2)"),
-)  # fmt: skip
+    Adversary("lockstep", "late"),
+    RACES,
+    Adversary("reverse", "early"),
+    Adversary("random(1)", "random(1)"),
+    Adversary("starve(0)", "late"),
+    Adversary("random(2)", "late", True),
+    Adversary("starve(1)", "random(2)"),
+)
 """All that the unchanged kernel has to pass."""
 TRIALS = {
-    "logic": ADVERSARIES[:2], "sync": (RACES, *(adversary for adversary in ADVERSARIES if adversary != RACES)),
+    "logic": ADVERSARIES[:2],
+    "sync": (RACES, *(adversary for adversary in ADVERSARIES if adversary != RACES)),
     "more": ADVERSARIES[:2],
-}  # fmt: skip
+}
 """What is tried on a mutant until something finds it, by its group; and on further launches."""
 
 
@@ -94,11 +101,13 @@ class Subject:
     shared_bytes: int
     cases: tuple[Case, ...]
     more: Callable[[], Iterator[Case]] = _no_more
-    """Further launches for mutants that these do not find out; those that the kernel itself does not pass are left out."""
+    """Further launches for mutants that these do not find out; those that the kernel itself does not pass are
+    left out."""
     vary: Vary = _no_others
     """Launches at the edge of a comparison."""
     checks: str = "strict"
-    """What the race detector looks for: `strict`, or `lenient` for code that leaves out what hardware does without."""
+    """What the race detector looks for: `strict`, or `lenient` for code that leaves out what hardware does
+    without."""
 
     @cached_property
     def reached(self) -> list[tuple[frozenset[int], int]]:
@@ -112,7 +121,8 @@ class Subject:
 
     @cached_property
     def further(self) -> Iterable[tuple[Case, frozenset[int], int]]:
-        """The launches of `more` that the kernel passes, with what they reach, and their steps; each is made when asked for."""
+        """The launches of `more` that the kernel passes, with what they reach, and their steps; each is made
+        when asked for."""
         return _Remembered(found for case in self.more() if (found := self.passed(case)) is not None)
 
     def passed(self, case: Case) -> tuple[Case, frozenset[int], int] | None:
@@ -124,17 +134,32 @@ class Subject:
         return case, frozenset(lines), report.steps
 
     def launch(
-        self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000, observers: Sequence[Any] = ()
+        self,
+        program: Program,
+        case: Case,
+        adversary: Adversary,
+        step_budget: int = 10_000_000,
+        observers: Sequence[Any] = (),
     ) -> Report:
         """Run one case, with all checks of the emulator."""
         with np.errstate(all="ignore"):
             return run(
-                program, None, case.grid, self.num_warps, self.shared_bytes, case.arguments,
-                schedule=adversary.schedule, timing=adversary.timing, step_budget=step_budget,
-                observers=observers, checks=self.checks if adversary.races else "",
-            )  # fmt: skip
+                program,
+                None,
+                case.grid,
+                self.num_warps,
+                self.shared_bytes,
+                case.arguments,
+                schedule=adversary.schedule,
+                timing=adversary.timing,
+                step_budget=step_budget,
+                observers=observers,
+                checks=self.checks if adversary.races else "",
+            )
 
-    def problem(self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000) -> str:
+    def problem(
+        self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000
+    ) -> str:
         """What a run shows to be wrong: the kind of a finding, or `wrong output`; empty where nothing is."""
         report = self.launch(program, case, adversary, step_budget)
         if report.findings:
@@ -147,7 +172,8 @@ class Subject:
         return sorted(found, key=lambda entry: entry[1])
 
     def steps_allowed(self, steps: int) -> int:
-        """The step budget of a mutant whose original takes so many steps in lockstep: enough for every warp on its own."""
+        """The step budget of a mutant whose original takes so many steps in lockstep: enough for every warp
+        on its own."""
         return 3 * steps * self.num_warps + 20_000
 
 

@@ -1,7 +1,8 @@
-"""The control-flow graph of a kernel: blocks, where diverged threads meet again, and which branches must not be run as one.
+"""The control-flow graph of a kernel: blocks, where diverged threads meet again, and which branches must not
+be run as one.
 
-A block ends at a branch, before a label, and after every instruction that talks to other warps: it is what a schedule may put
-between two others.
+A block ends at a branch, before a label, and after every instruction that talks to other warps: it is what a
+schedule may put between two others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Block:
     instructions: list[Instruction] = field(default_factory=list)
     """Without the branch, return or exit that ends it."""
     target: int | None = None
-    """Where the branch at the end goes; the number of blocks stands for the end of the kernel; None: no branch."""
+    """Where the branch at the end goes; the number of blocks stands for the end of the kernel; None: no
+    branch."""
     guard: Guard | None = None
     """The condition of that branch; None: always."""
     branch: Instruction | None = None
@@ -42,14 +44,18 @@ def build(flat: Flat) -> list[Block]:
             continue
         operand = block.branch.operands[0]
         if not isinstance(operand, Symbol) or operand.name not in labels:
-            raise PtxError(f"line {block.branch.line}: branch to {operand}, which is no label of the function")
+            raise PtxError(
+                f"line {block.branch.line}: branch to {operand}, which is no label of the function"
+            )
         block.target = labels[operand.name]
     _find_reconvergence(blocks)
     for number, block in enumerate(blocks):
         if block.guard is not None:
             block.separates = _region_communicates(blocks, number)
         if block.target is not None and block.target <= number:
-            block.spins = any(looks(inside) for member in _loop(blocks, number) for inside in blocks[member].instructions)
+            block.spins = any(
+                looks(inside) for member in _loop(blocks, number) for inside in blocks[member].instructions
+            )
     return blocks
 
 
@@ -95,7 +101,9 @@ def _loop(blocks: list[Block], number: int) -> set[int]:
                 inside.add(block)
                 todo.append(block)
     after = [[end for end in successors(blocks, block) if end < len(blocks)] for block in range(len(blocks))]
-    return inside & set(_postorder(after, head))  # A loop that is entered in its middle has ways to it among the former.
+    return inside & set(
+        _postorder(after, head)
+    )  # A loop that is entered in its middle has ways to it among the former.
 
 
 def looks(instruction: Instruction) -> bool:
@@ -104,7 +112,8 @@ def looks(instruction: Instruction) -> bool:
     if "shared" in words or any(word.startswith("shared::") for word in words):
         return False
     return instruction.opcode == "atom" or (
-        instruction.opcode == "ld" and any(word in ("volatile", "relaxed", "acquire", "mmio") for word in words)
+        instruction.opcode == "ld"
+        and any(word in ("volatile", "relaxed", "acquire", "mmio") for word in words)
     )
 
 

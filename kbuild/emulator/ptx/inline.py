@@ -1,10 +1,11 @@
-"""Calls put into their callers, so that the engine sees one flat list of statements per kernel, of simple branches and registers.
+"""Calls put into their callers, so that the engine sees one flat list of statements per kernel, of simple
+branches and registers.
 
-Parameters of a call are variables that both sides name; the callee's names for them become the caller's.  Everything else of a
-callee gets a suffix of its own for each call.
+Parameters of a call are variables that both sides name; the callee's names for them become the caller's.
+Everything else of a callee gets a suffix of its own for each call.
 
-A register of 128 bits becomes a vector of its halves.  `brx.idx` becomes a comparison and a branch for each of its labels; the
-instruction itself stays behind them, for an index that is none.
+A register of 128 bits becomes a vector of its halves.  `brx.idx` becomes a comparison and a branch for each
+of its labels; the instruction itself stays behind them, for an index that is none.
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ class _Flattener:
         names = {**names, **{statement.name: statement.name + suffix for statement in _declared(function)}}
         renamer = _Renamer(names, suffix, wide)
         end = f"$end{suffix}"
-        targets = {statement.name: statement.labels for statement in function.body or () if isinstance(statement, BranchTargets)}
+        targets = {
+            statement.name: statement.labels
+            for statement in function.body or ()
+            if isinstance(statement, BranchTargets)
+        }
         for statement in function.body or ():
             if isinstance(statement, Label):
                 yield Label(renamer.name(statement.name))
@@ -82,7 +87,9 @@ class _Flattener:
                 elif statement.opcode == "call":
                     yield from self._call(renamer.instruction(statement), stack)
                 elif statement.opcode == "ret" and suffix:
-                    yield replace(renamer.instruction(statement), opcode="bra", modifiers=(), operands=(Symbol(end),))
+                    yield replace(
+                        renamer.instruction(statement), opcode="bra", modifiers=(), operands=(Symbol(end),)
+                    )
                 else:
                     yield renamer.instruction(statement)
         if suffix:
@@ -98,7 +105,9 @@ class _Flattener:
         self.switches += 1
         over, chosen = Label(f"$over#{self.switches}"), Register(f"%chosen#{self.switches}")
         self.registers[chosen.name] = "pred"
-        instruction = renamer.instruction(replace(instruction, operands=(index, Immediate(str(len(targets[among.name]))))))
+        instruction = renamer.instruction(
+            replace(instruction, operands=(index, Immediate(str(len(targets[among.name])))))
+        )
         if instruction.guard is not None:
             skips = Guard(instruction.guard.register, not instruction.guard.negated)
             yield replace(instruction, opcode="bra", modifiers=(), operands=(Symbol(over.name),), guard=skips)
@@ -128,7 +137,9 @@ class _Flattener:
         formal = (*function.results, *function.parameters)
         actual = (*results, *arguments)
         if len(formal) != len(actual) or not all(isinstance(operand, Symbol) for operand in actual):
-            raise PtxError(f"line {instruction.line}: {instruction} does not fit the declaration of {function.name}")
+            raise PtxError(
+                f"line {instruction.line}: {instruction} does not fit the declaration of {function.name}"
+            )
         names = {variable.name: str(operand) for variable, operand in zip(formal, actual)}
         self.calls += 1
         yield from self.expand(function, names, f"@{self.calls}", (*stack, function.name))

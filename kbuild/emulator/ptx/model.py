@@ -1,7 +1,8 @@
 """PTX as plain data: what the parser makes, the printer writes and the engine runs.
 
-Only what LLVM's NVPTX backend and inline assembly emit is known; all else is an error that names it.  Brace scopes are
-flattened by the parser: a name declared in an inner scope gets a suffix, so that within a function every name means one thing.
+Only what LLVM's NVPTX backend and inline assembly emit is known; all else is an error that names it.  Brace
+scopes are flattened by the parser: a name declared in an inner scope gets a suffix, so that within a function
+every name means one thing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Special:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A literal, kept as written; `value` is an int, or a float for a `0f…`/`0d…` literal whose bits are `bits`."""
+    """A literal, kept as written; `value` is an int, or a float for a `0f…`/`0d…` literal whose bits are
+    `bits`."""
 
     text: str
 
@@ -138,7 +140,8 @@ class Guard:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A `.loc`: the kernel source line that the instructions after it come from, and the calls that led there."""
+    """A `.loc`: the kernel source line that the instructions after it come from, and the calls that led
+    there."""
 
     file: int
     line: int
@@ -247,7 +250,9 @@ class Function:
                 if statement.count is None:
                     found[statement.name] = statement.type
                 else:
-                    found.update((f"{statement.name}{index}", statement.type) for index in range(statement.count))
+                    found.update(
+                        (f"{statement.name}{index}", statement.type) for index in range(statement.count)
+                    )
         return found
 
     @property
@@ -286,4 +291,6 @@ class Module:
         if instruction.source is None:
             return None
         names = dict(self.files)
-        return Loc(names.get(instruction.source.file, "?"), instruction.source.line, instruction.source.column)
+        return Loc(
+            names.get(instruction.source.file, "?"), instruction.source.line, instruction.source.column
+        )

@@ -20,7 +20,12 @@ from kbuild.emulator.ptx.model import (
 
 def print_module(module: Module) -> str:
     """The text of a module."""
-    lines = [f".version {module.version}", f".target {', '.join(module.target)}", f".address_size {module.address_size}", ""]
+    lines = [
+        f".version {module.version}",
+        f".target {', '.join(module.target)}",
+        f".address_size {module.address_size}",
+        "",
+    ]
     lines += [print_variable(variable) + ";" for variable in module.variables]
     for function in module.functions:
         lines += ["", *_function(function)]

@@ -10,7 +10,18 @@ import numpy as np
 from kbuild.emulator.engine.memory import Space
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Row
 from kbuild.emulator.race.reports import Reports
-from kbuild.emulator.race.shadow import PENDING, Shadow, agent_of, agents_of, clock_of, clocks_of, pack, site_of, sites_of, some
+from kbuild.emulator.race.shadow import (
+    PENDING,
+    Shadow,
+    agent_of,
+    agents_of,
+    clock_of,
+    clocks_of,
+    pack,
+    site_of,
+    sites_of,
+    some,
+)
 from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, Site, Sites
 
 
@@ -23,9 +34,11 @@ class Memory:
     shared: bool
     """Whether it is a CTA's own; its shadow then counts agents within the cluster."""
     unwritten: np.ndarray | None = None
-    """bool per byte: which the host has left for the kernel to write first.  None: for shared memory all, else none."""
+    """bool per byte: which the host has left for the kernel to write first.  None: for shared memory all,
+    else none."""
     earlier: np.ndarray | None = None
-    """bool per byte: which a launch before this one may work on until a thread has waited for it.  None: none."""
+    """bool per byte: which a launch before this one may work on until a thread has waited for it.  None:
+    none."""
 
     @property
     def fenced(self) -> int:
@@ -81,7 +94,8 @@ class Actor:
         return self.clocks.knows(self.threads, np.where(inside, agents, 0), clocks_of(words), KNOWN) & inside
 
     def beside(self, agents: np.ndarray) -> np.ndarray:
-        """Whether threads of the same warps (numbered in the cluster) are on the same side of branches as these are."""
+        """Whether threads of the same warps (numbered in the cluster) are on the same side of branches as
+        these are."""
         mask = self.convoy.stack[-1].mask if self.convoy.stack else True
         if mask is True:
             return np.ones(len(agents), bool)
@@ -103,10 +117,11 @@ class Rules:
         return pack(actor.site.number, actor.threads + (0 if memory.shared else actor.clocks.base), clocks)
 
     def is_known_writer(self, memory: Memory, cells: np.ndarray, actor: Actor) -> bool:
-        """Whether one thread or copy wrote all of these, and did so before, for the proxy that the actor uses.
+        """Whether one thread or copy wrote all of these, and did so before, for the proxy that the actor
+        uses.
 
-        Then nothing else that a read checks can be wrong: a short way for reads of whole tiles, of which True alone tells
-        anything.
+        Then nothing else that a read checks can be wrong: a short way for reads of whole tiles, of which True
+        alone tells anything.
         """
         words = memory.shadow.writers.take(cells)
         word = int(words[0])
@@ -114,11 +129,13 @@ class Rules:
             return False
         if not actor.knows_all(memory, word, KNOWN):
             return False
-        return not (actor.site.async_proxy and self.sites.generic[site_of(word)]) or actor.knows_all(memory, word, memory.fenced)
+        return not (actor.site.async_proxy and self.sites.generic[site_of(word)]) or actor.knows_all(
+            memory, word, memory.fenced
+        )
 
     def is_sound_read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> bool:
-        """Whether a plain read is of what others wrote before, or of global memory that nobody wrote: a short way for most reads,
-        of which True alone tells anything."""
+        """Whether a plain read is of what others wrote before, or of global memory that nobody wrote: a short
+        way for most reads, of which True alone tells anything."""
         words = memory.shadow.writers.take(cells)
         if actor.site.strong or actor.site.async_proxy or memory.earlier is not None:
             return False
@@ -127,7 +144,9 @@ class Rules:
         written = np.count_nonzero(words) == len(words)
         return written and np.count_nonzero(actor.knows(memory, words, KNOWN)) == len(words)
 
-    def check_writers(self, memory: Memory, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None) -> None:
+    def check_writers(
+        self, memory: Memory, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None
+    ) -> None:
         """Everybody who wrote must have done so before; `benign` are granules that get the bytes they hold."""
         words = memory.shadow.writers.take(cells)
         bad = ~actor.knows(memory, words, KNOWN)
@@ -142,7 +161,12 @@ class Rules:
             bad = ~actor.knows(memory, words, KNOWN) & ~self._competing(memory, words, actor)
             self._conflicts(memory, cells, words, bad, actor, action, "wrote")
         if actor.site.async_proxy:
-            unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
+            unfenced = (
+                ~bad
+                & self.sites.generic[sites_of(words)]
+                & ~actor.knows(memory, words, memory.fenced)
+                & (words != 0)
+            )
             self._unfenced("proxy-fence", memory, cells, words, unfenced, actor, action)
 
     def check_map(self, memory: Memory, cells: np.ndarray, actor: Actor, published: np.ndarray) -> None:
@@ -150,7 +174,9 @@ class Rules:
         words = memory.shadow.writers[cells]
         unknown = ~actor.knows(memory, words, KNOWN)
         self._conflicts(memory, cells, words, unknown.copy(), actor, "reads", "wrote")
-        self._unfenced("tensormap-fence", memory, cells, words, ~unknown & ~published & (words != 0), actor, "reads")
+        self._unfenced(
+            "tensormap-fence", memory, cells, words, ~unknown & ~published & (words != 0), actor, "reads"
+        )
 
     def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
         """Everybody who read must have done so before."""
@@ -170,11 +196,17 @@ class Rules:
                 bad &= ~self._competing(memory, words, actor)
             self._conflicts(memory, cells, words, bad, actor, "writes", "read")
         if actor.site.async_proxy:
-            unfenced = ~bad & self.sites.generic[sites_of(words)] & ~actor.knows(memory, words, memory.fenced) & (words != 0)
+            unfenced = (
+                ~bad
+                & self.sites.generic[sites_of(words)]
+                & ~actor.knows(memory, words, memory.fenced)
+                & (words != 0)
+            )
             self._unfenced("proxy-fence-reuse", memory, cells, words, unfenced, actor, "writes")
 
     def _competing(self, memory: Memory, words: np.ndarray, actor: Actor) -> np.ndarray:
-        """Which words tell of strong accesses that may compete with this one: the scope of each holds both threads."""
+        """Which words tell of strong accesses that may compete with this one: the scope of each holds both
+        threads."""
         scopes = np.minimum(self.sites.scopes[sites_of(words)], actor.site.scope)
         per_cta = 32 * actor.convoy.cta.warp_count
         agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
@@ -190,7 +222,8 @@ class Rules:
         memory.shadow.read(columns, cells, words, lambda old: actor.knows_own(memory, old))
 
     def note_write(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
-        """Note a write; where it is atomic, the one before it that was not, or not for as many threads, stays known."""
+        """Note a write; where it is atomic, the one before it that was not, or not for as many threads, stays
+        known."""
         if actor.site.strong:
             old = memory.shadow.writers[cells]
             narrow = (old != 0) & (self.sites.scopes[sites_of(old)] < actor.site.scope)
@@ -224,7 +257,10 @@ class Rules:
             if self.reports.wants("uninitialised-read", actor.site):
                 where = memory.describe(int(cells[index]))
                 self._add(
-                    "uninitialised-read", f"{self._who(actor, index)} reads {where}, which nobody has written", actor, index
+                    "uninitialised-read",
+                    f"{self._who(actor, index)} reads {where}, which nobody has written",
+                    actor,
+                    index,
                 )
 
     def check_earlier(self, memory: Memory, cells: np.ndarray, actor: Actor, action: str) -> None:
@@ -242,11 +278,15 @@ class Rules:
     def check_end(self, memory: Memory, clocks: Clocks, cta: Any) -> None:
         """When a CTA ends, its threads must know what others of the cluster did to its shared memory.
 
-        Arrivals at mbarriers do not count here: who has seen the phase knows them to be over, whatever else they order.
+        Arrivals at mbarriers do not count here: who has seen the phase knows them to be over, whatever else
+        they order.
         """
         per_cta, convoy = 32 * cta.warp_count, cta.convoys[0]
         row = clocks.row(slice(cta.rank * per_cta, (cta.rank + 1) * per_cta)).clocks[KNOWN]
-        for action, words in [("writes", memory.shadow.writers), *(("reads", words) for words in memory.shadow.all_readers())]:
+        for action, words in [
+            ("writes", memory.shadow.writers),
+            *(("reads", words) for words in memory.shadow.all_readers()),
+        ]:
             agents = agents_of(words)
             late = (words != 0) & (agents // per_cta != cta.rank)
             late[late] = row[agents[late]] < clocks_of(words[late])
@@ -258,8 +298,11 @@ class Rules:
                     text = f"{who} {action} shared memory of CTA {cta.index}; nothing orders that before the end of the CTA"
                     self.reports.add("ended-peer", text, site, convoy, tuple(convoy.warps))
 
-    def check_lanes(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray, data: np.ndarray | None) -> None:
-        """Threads of one instruction must not write different bytes to one place; called when `words` are noted."""
+    def check_lanes(
+        self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray, data: np.ndarray | None
+    ) -> None:
+        """Threads of one instruction must not write different bytes to one place; called when `words` are
+        noted."""
         if data is None or not some(memory.shadow.writers.take(cells) != words):
             return
         order = np.argsort(cells, kind="stable")
@@ -269,18 +312,31 @@ class Rules:
             index = int(order[1:][np.argmax(differs)])
             if self.reports.wants("race", actor.site, actor.site):
                 where = memory.describe(int(cells[index]))
-                text = f"{self._who(actor, index)} and another thread write different values to {where} at once"
+                text = (
+                    f"{self._who(actor, index)} and another thread write different values to {where} at once"
+                )
                 self._add("race", text, actor, index, actor.site)
 
     def _conflicts(
-        self, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str, earlier: str
+        self,
+        memory: Memory,
+        cells: np.ndarray,
+        words: np.ndarray,
+        bad: np.ndarray,
+        actor: Actor,
+        action: str,
+        earlier: str,
     ) -> None:
         """Report what is not ordered."""
         if not some(bad):
             return
         numbers = sites_of(words)
         agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
-        near = (agents >> 5 == actor.threads >> 5) & (agents < actor.clocks.threads) & (clocks_of(words) < PENDING)
+        near = (
+            (agents >> 5 == actor.threads >> 5)
+            & (agents < actor.clocks.threads)
+            & (clocks_of(words) < PENDING)
+        )
         near &= actor.together is None
         if earlier == "read" and not memory.shared:
             bad &= ~(near & actor.beside(agents))  # a warp issues its loads before its later stores
@@ -290,33 +346,78 @@ class Rules:
                 if self.reports.wants(kind, actor.site, other):
                     index = int(np.argmax(chosen & (numbers == number)))
                     reason = "nothing orders the two"
-                    self._tell(kind, memory, int(cells[index]), words[index], actor, index, action, earlier, reason, other)
+                    self._tell(
+                        kind,
+                        memory,
+                        int(cells[index]),
+                        words[index],
+                        actor,
+                        index,
+                        action,
+                        earlier,
+                        reason,
+                        other,
+                    )
 
     def _unfenced(
-        self, kind: str, memory: Memory, cells: np.ndarray, words: np.ndarray, bad: np.ndarray, actor: Actor, action: str
+        self,
+        kind: str,
+        memory: Memory,
+        cells: np.ndarray,
+        words: np.ndarray,
+        bad: np.ndarray,
+        actor: Actor,
+        action: str,
     ) -> None:
         """Report what is ordered, but not before the proxy of the later access."""
         if not some(bad):
             return
         numbers, earlier = sites_of(words), "read" if kind == "proxy-fence-reuse" else "wrote"
-        fences = "fence.proxy.tensormap, release and acquire," if kind == "tensormap-fence" else "fence.proxy.async"
+        fences = (
+            "fence.proxy.tensormap, release and acquire,"
+            if kind == "tensormap-fence"
+            else "fence.proxy.async"
+        )
         for number in np.unique(numbers[bad]).tolist():
             other = self.sites.numbered(number)
             if self.reports.wants(kind, actor.site, other):
                 index = int(np.argmax(bad & (numbers == number)))
                 reason = f"no {fences} lies between the two"
-                self._tell(kind, memory, int(cells[index]), words[index], actor, index, action, earlier, reason, other)
+                self._tell(
+                    kind,
+                    memory,
+                    int(cells[index]),
+                    words[index],
+                    actor,
+                    index,
+                    action,
+                    earlier,
+                    reason,
+                    other,
+                )
 
     def _tell(
-        self, kind: str, memory: Memory, cell: int, word: Any, actor: Actor, index: int, action: str, earlier: str, reason: str,
+        self,
+        kind: str,
+        memory: Memory,
+        cell: int,
+        word: Any,
+        actor: Actor,
+        index: int,
+        action: str,
+        earlier: str,
+        reason: str,
         other: Site,
-    ) -> None:  # fmt: skip
+    ) -> None:
         where = memory.describe(cell)
         agent = int(agents_of(word)) - (0 if memory.shared else actor.clocks.base)
         first = self._name_of(actor, agent, other)
         if clocks_of(word) >= PENDING:
             first = first if first.startswith("a product") else f"{other.instruction.name} of {first}"
-            earlier, reason = {"wrote": "still writes", "read": "still reads"}[earlier], "it has not been waited for"
+            earlier, reason = (
+                {"wrote": "still writes", "read": "still reads"}[earlier],
+                "it has not been waited for",
+            )
         message = f"{self._who(actor, index)} {action} {where}, which {first} {earlier}; {reason}"
         self._add(kind, message, actor, index, other)
 

@@ -1,17 +1,17 @@
 """Vector clocks: for each thread of a cluster, up to which of its moments it knows every other thread.
 
-A thread's own clock goes up whenever it hands on what it knows.  Something done at clock c of thread u comes before what thread t
-does now just when t knows u up to c.  Besides threads there is a column for every mbarrier: its clock counts the phases that are
-complete, and stands for the copies that the phases tell of.  And there is one for each warp's products: its clock counts those
-that the warp has waited for.
+A thread's own clock goes up whenever it hands on what it knows.  Something done at clock c of thread u comes
+before what thread t does now just when t knows u up to c.  Besides threads there is a column for every
+mbarrier: its clock counts the phases that are complete, and stands for the copies that the phases tell of.
+And there is one for each warp's products: its clock counts those that the warp has waited for.
 
-Two more planes of the same shape say up to where generic accesses of shared and of global memory are also ordered before those of
-the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.  Another, in kernels that write tensor maps, says up to
-where writes have been released to the proxy that reads those.
+Two more planes of the same shape say up to where generic accesses of shared and of global memory are also
+ordered before those of the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.  Another, in
+kernels that write tensor maps, says up to where writes have been released to the proxy that reads those.
 
-The last two, in kernels with `fence.sc` (or `membar`), follow the one order that these fences have.  `SEQUENCED` says what comes
-before one of them that comes before now; `OBSERVED` what came before one that the next such fence must follow, since what was
-written after the former has been read.
+The last two, in kernels with `fence.sc` (or `membar`), follow the one order that these fences have.
+`SEQUENCED` says what comes before one of them that comes before now; `OBSERVED` what came before one that the
+next such fence must follow, since what was written after the former has been read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ import numpy as np
 MBARRIERS = 1024
 """Numbers kept for mbarriers, and for the products of warps, beside those of a cluster's threads."""
 PRODUCTS, LAUNCHES = -1, -2
-"""What stands for the space in the key of the column of a warp's products, and of that for the launches before this one."""
+"""What stands for the space in the key of the column of a warp's products, and of that for the launches
+before this one."""
 _GROWTH = 64
 KNOWN, FENCED, FENCED_GLOBAL, RELEASED, SEQUENCED, OBSERVED = range(6)
-"""The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy too, what is
-released to the proxy of tensor maps, and the two of fences in sequence."""
+"""The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy
+too, what is released to the proxy of tensor maps, and the two of fences in sequence."""
 
 Threads = Any
 """A slice, or an array of thread numbers."""
@@ -50,8 +51,10 @@ class Row:
         if other is None:
             return self
         return replace(
-            self, clocks=_larger(self.clocks, other.clocks), foreign=_merged(self.foreign, other.foreign.items())
-        )  # fmt: skip
+            self,
+            clocks=_larger(self.clocks, other.clocks),
+            foreign=_merged(self.foreign, other.foreign.items()),
+        )
 
 
 class Clocks:
@@ -108,19 +111,28 @@ class Clocks:
             fenced = {}
             for number, clocks in self._foreign[thread].items():
                 fenced[number] = clocks.copy()
-                fenced[number][KNOWN] = fenced[number][SEQUENCED] = np.maximum(clocks[KNOWN], clocks[OBSERVED])
+                fenced[number][KNOWN] = fenced[number][SEQUENCED] = np.maximum(
+                    clocks[KNOWN], clocks[OBSERVED]
+                )
             self._foreign[thread] = fenced
 
     def row_for_sequence(self, threads: np.ndarray) -> Row:
         """What a fence in sequence knows that comes after a read of what these threads write now."""
         row = self.row(threads)
-        return Row(row.number, _observed(row.clocks), {key: _observed(value) for key, value in row.foreign.items()}, True)
+        return Row(
+            row.number,
+            _observed(row.clocks),
+            {key: _observed(value) for key, value in row.foreign.items()},
+            True,
+        )
 
     def row(self, threads: Threads) -> Row:
         """What these threads know together."""
         foreign: Mapping[int, np.ndarray] = {}
         if self._knows_foreign:
-            dictionaries = {id(self._foreign[thread]): self._foreign[thread] for thread in self._all[threads].tolist()}
+            dictionaries = {
+                id(self._foreign[thread]): self._foreign[thread] for thread in self._all[threads].tolist()
+            }
             for each in dictionaries.values():
                 foreign = _merged(foreign, each.items())
         return Row(self.number, self.rows[:, threads].max(1), foreign)
@@ -173,7 +185,8 @@ class Clocks:
         return self.rows[KNOWN, threads, column] > 0
 
     def column(self, barrier: tuple[int, int], fresh: bool = False) -> int:
-        """The column of an mbarrier (space, offset), or of products (`PRODUCTS`, warp); a `fresh` one is unknown to everybody."""
+        """The column of an mbarrier (space, offset), or of products (`PRODUCTS`, warp); a `fresh` one is
+        unknown to everybody."""
         if fresh or barrier not in self._columns:
             self._warp_rows.clear()
             self._columns[barrier] = self.threads + (self._used - self.threads) % MBARRIERS
@@ -188,7 +201,8 @@ class Clocks:
         self._raise_to(threads, column, np.maximum(self.rows[:, threads, column], phases))
 
     def see_product_end(self, threads: slice) -> tuple[int, int]:
-        """The threads of a warp have waited for one more of its products; the column of these, and how many it were."""
+        """The threads of a warp have waited for one more of its products; the column of these, and how many
+        it were."""
         column = self.column((PRODUCTS, threads.start >> 5))
         count = int(self.rows[KNOWN, threads, column].max()) + 1
         self._raise_to(threads, column, count)
@@ -203,7 +217,9 @@ class Clocks:
         rows = self.rows[plane]
         return rows.take(threads * rows.shape[1] + agents) >= clocks
 
-    def knows_any(self, threads: np.ndarray, agents: np.ndarray, clocks: np.ndarray, plane: int) -> np.ndarray:
+    def knows_any(
+        self, threads: np.ndarray, agents: np.ndarray, clocks: np.ndarray, plane: int
+    ) -> np.ndarray:
         """As `knows`, for agents numbered among those of all clusters."""
         if np.count_nonzero(clocks) == 0:
             return np.ones(len(clocks), bool)
@@ -248,7 +264,9 @@ def _observed(clocks: np.ndarray) -> np.ndarray:
     return found
 
 
-def _merged(old: Mapping[int, np.ndarray], more: Iterable[tuple[int, np.ndarray]]) -> Mapping[int, np.ndarray]:
+def _merged(
+    old: Mapping[int, np.ndarray], more: Iterable[tuple[int, np.ndarray]]
+) -> Mapping[int, np.ndarray]:
     found = dict(old)
     for number, clocks in more:
         found[number] = _larger(found[number], clocks) if number in found else clocks

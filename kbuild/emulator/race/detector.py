@@ -38,15 +38,18 @@ class _Cluster:
 class RaceDetector:
     """Watches one launch (`run(…, observers=[RaceDetector()])`); its findings come with the report.
 
-    `without` are kinds of findings to leave out (see `race.KINDS`; `race.LENIENT` is such a set); `unwritten` the numbers of
-    arguments, or the names that `run` gives them, whose bytes the kernel must write before it reads them; `earlier` those of
-    arguments that a launch before this one still works on: a kernel with `griddepcontrol.wait` must not touch them before
-    somebody has waited.
+    `without` are kinds of findings to leave out (see `race.KINDS`; `race.LENIENT` is such a set); `unwritten`
+    the numbers of arguments, or the names that `run` gives them, whose bytes the kernel must write before it
+    reads them; `earlier` those of arguments that a launch before this one still works on: a kernel with
+    `griddepcontrol.wait` must not touch them before somebody has waited.
     """
 
     def __init__(
-        self, without: Iterable[str] = (), unwritten: Iterable[int | str] = (), earlier: Iterable[int | str] = ()
-    ) -> None:  # fmt: skip
+        self,
+        without: Iterable[str] = (),
+        unwritten: Iterable[int | str] = (),
+        earlier: Iterable[int | str] = (),
+    ) -> None:
         self.without = frozenset(without)
         self.unwritten = _names(unwritten)
         self.earlier = _names(earlier)
@@ -74,7 +77,10 @@ class RaceDetector:
         self._maps = Maps(self.rules)
         heap = self._heap = launch.global_memory
         waits = any(instruction.name == "griddepcontrol.wait" for instruction in statements)
-        unwritten, earlier = _bytes_of(heap, self.unwritten), _bytes_of(heap, self.earlier if waits else frozenset())
+        unwritten, earlier = (
+            _bytes_of(heap, self.unwritten),
+            _bytes_of(heap, self.earlier if waits else frozenset()),
+        )
         self._memories[id(heap)] = Memory(heap, Shadow(len(heap.data), 1), False, unwritten, earlier)
 
     def findings(self) -> list[Finding]:
@@ -84,7 +90,14 @@ class RaceDetector:
     # Accesses
 
     def accessed(
-        self, kind: str, space: Space, offsets: np.ndarray, size: int, lanes: np.ndarray, data: np.ndarray | None, site: Any
+        self,
+        kind: str,
+        space: Space,
+        offsets: np.ndarray,
+        size: int,
+        lanes: np.ndarray,
+        data: np.ndarray | None,
+        site: Any,
     ) -> None:
         if space.name not in ("shared", "global"):
             return
@@ -106,7 +119,9 @@ class RaceDetector:
         else:
             if kind == "atomic":
                 self.rules.check_written(memory, cells, actor)
-            self._write(memory, cells, actor, None if data is None else data.reshape(-1, memory.shadow.granule))
+            self._write(
+                memory, cells, actor, None if data is None else data.reshape(-1, memory.shadow.granule)
+            )
         if found.instruction.opcode == "mbarrier":
             barrier = (id(space), int(offsets[0]))
             if found.instruction.modifiers[0] == "init":
@@ -144,7 +159,9 @@ class RaceDetector:
         self.rules.note_write(memory, cells, actor, words)
         self.rules.check_lanes(memory, cells, actor, words, data)
 
-    def _order_strong(self, kind: str, site: Site, convoy: Any, memory: Memory, offsets: np.ndarray, threads: np.ndarray) -> None:
+    def _order_strong(
+        self, kind: str, site: Site, convoy: Any, memory: Memory, offsets: np.ndarray, threads: np.ndarray
+    ) -> None:
         cluster, place = self._cluster(convoy.cta.cluster), (id(memory.space), offsets)
         if site.instruction.opcode == "cp":
             cluster.flights.signals(int(threads[0]), (id(memory.space), int(offsets[0])))
@@ -158,10 +175,15 @@ class RaceDetector:
         cluster, site = self._cluster(convoy.cta.cluster), self.sites.of(instruction)
         threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
         if isinstance(operation, Copy):
-            memories = (self._memory(operation.reads[0].space, convoy.cta), self._memory(operation.writes[0].space, convoy.cta))
+            memories = (
+                self._memory(operation.reads[0].space, convoy.cta),
+                self._memory(operation.writes[0].space, convoy.cta),
+            )
             cluster.flights.copy(operation, Actor(cluster.clocks, threads, site, convoy), memories)
         elif operation.kind == "product":
-            actor = Actor(cluster.clocks, threads[:1], site, convoy, cluster.clocks.row_of_warp(int(threads[0]) >> 5))
+            actor = Actor(
+                cluster.clocks, threads[:1], site, convoy, cluster.clocks.row_of_warp(int(threads[0]) >> 5)
+            )
             cluster.flights.product(operation, actor, self._memory(convoy.cta.shared, convoy.cta))
             if isinstance(operation, Product):
                 self._products.issued(operation, convoy.first + int(lanes[0]) // 32)
@@ -172,7 +194,9 @@ class RaceDetector:
 
     def _check_signals(self, operation: Operation, cluster: _Cluster, actor: Actor) -> None:
         """The mbarriers that a copy will tell must have been made for the asynchronous proxy too."""
-        for owner, offset in operation.barriers if isinstance(operation, Transfer) and actor.site.async_proxy else ():
+        for owner, offset in (
+            operation.barriers if isinstance(operation, Transfer) and actor.site.async_proxy else ()
+        ):
             ready = cluster.order.made_for((id(owner.shared), offset), int(actor.threads[0]))
             if not ready and self.reports.wants("mbarrier-fence", actor.site):
                 text = f"the mbarrier at shared address {offset:#x} was made without a fence after it that copies heed"
@@ -237,10 +261,13 @@ class RaceDetector:
             return None
         wanted = [
             check
-            for check in (self._ordering(convoy, step.instruction), self._products.watch(convoy, step.instruction),
-                          self._unwritten.watch(convoy, step.instruction))
+            for check in (
+                self._ordering(convoy, step.instruction),
+                self._products.watch(convoy, step.instruction),
+                self._unwritten.watch(convoy, step.instruction),
+            )
             if check is not None
-        ]  # fmt: skip
+        ]
         if not wanted:
             self._unwatched.add(id(step.instruction))
             return None
@@ -256,16 +283,26 @@ class RaceDetector:
     def _ordering(self, convoy: Any, instruction: Instruction) -> Check | None:
         """What an instruction that touches no memory does to the order."""
         if instruction.name == "griddepcontrol.wait":
-            return lambda where: self._cluster(convoy.cta.cluster).clocks.waited_for_launches(self._active(convoy, where))
+            return lambda where: self._cluster(convoy.cta.cluster).clocks.waited_for_launches(
+                self._active(convoy, where)
+            )
         if instruction.name == "bar.warp.sync":
-            return lambda where: self._cluster(convoy.cta.cluster).order.warps_meet(self._active(convoy, where))
+            return lambda where: self._cluster(convoy.cta.cluster).order.warps_meet(
+                self._active(convoy, where)
+            )
         if instruction.name.startswith(("fence.proxy.async", "fence.mbarrier_init")):
             planes = [FENCED] if "global" not in instruction.modifiers else []
             planes += [FENCED_GLOBAL] if instruction.modifiers[-1] in ("async", "global") else []
-            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where), planes)
+            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(
+                self._active(convoy, where), planes
+            )
         if instruction.name.startswith("fence.proxy.tensormap::generic.release"):
-            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(self._active(convoy, where), [RELEASED])
-        if instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"):
+            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(
+                self._active(convoy, where), [RELEASED]
+            )
+        if instruction.opcode == "membar" or (
+            instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"
+        ):
             scope, sequential = scope_of(instruction), is_sequential(instruction)
             return lambda where: self._cluster(convoy.cta.cluster).order.fence(
                 convoy.cta, self._active(convoy, where), scope, sequential
@@ -292,7 +329,8 @@ class RaceDetector:
                 del self._releases[key]
 
     def _check_arrivals(self, cta: Any, clocks: Clocks) -> None:
-        """Report arrivals of other CTAs at mbarriers of one that ends, in phases that it has not seen complete."""
+        """Report arrivals of other CTAs at mbarriers of one that ends, in phases that it has not seen
+        complete."""
         for (space, offset), (phase, found, convoy) in list(self._afar.items()):
             if space != id(cta.shared):
                 continue
@@ -346,7 +384,9 @@ class RaceDetector:
 
 def _names(arguments: Iterable[int | str]) -> frozenset[str]:
     """How memory calls arguments, which are given by number or by name."""
-    return frozenset(f"argument {argument}" if isinstance(argument, int) else argument for argument in arguments)
+    return frozenset(
+        f"argument {argument}" if isinstance(argument, int) else argument for argument in arguments
+    )
 
 
 def _bytes_of(heap: Space, arguments: frozenset[str]) -> np.ndarray | None:

@@ -1,9 +1,10 @@
 """The rule for tensor maps that a kernel writes: the copy engine reads them through a proxy of its own.
 
-    writes of the map ─▶ fence.proxy.tensormap::generic.release ─ order ─▶ fence.proxy.tensormap::generic.acquire [map] ─▶ copy
+    writes of the map ─▶ fence.proxy.tensormap::generic.release ─ order ─▶
+    fence.proxy.tensormap::generic.acquire [map] ─▶ copy
 
-`tensormap.cp_fenceproxy` writes a map and releases it at once.  What a thread knows to be released is a plane of its clocks; an
-acquire keeps that for one map, and counts for copies that come after it.
+`tensormap.cp_fenceproxy` writes a map and releases it at once.  What a thread knows to be released is a plane
+of its clocks; an acquire keeps that for one map, and counts for copies that come after it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Maps:
         found = np.zeros(len(words), bool)
         for agent, acquires in self._acquired.get(offset, {}).items():
             for acquire in acquires:
-                known = actor.clocks.knows_any(actor.threads[:1], np.array([agent]), np.array([acquire.clock]), KNOWN)
+                known = actor.clocks.knows_any(
+                    actor.threads[:1], np.array([agent]), np.array([acquire.clock]), KNOWN
+                )
                 if known[0]:
                     found |= _released(acquire.row, words, actor.clocks.threads + MBARRIERS)
         return found

@@ -29,7 +29,9 @@ class Noted:
     column: int | None = None
     """Of the readers; None: the granules are written."""
 
-    def settle(self, agents: np.ndarray | int, clocks: np.ndarray | int, site: int, chosen: np.ndarray | None = None) -> None:
+    def settle(
+        self, agents: np.ndarray | int, clocks: np.ndarray | int, site: int, chosen: np.ndarray | None = None
+    ) -> None:
         """From now on those granules that nothing else was noted at count as touched at clocks of agents."""
         self.follow()
         shadow = self.memory.shadow
@@ -103,7 +105,9 @@ class Flights:
                 continue
             memory = memory_of(extent.space)
             if memory.shared:
-                self._read(flight, memory, memory.shadow.cells_of(extent), actor, ("bulk", int(actor.threads[0])))
+                self._read(
+                    flight, memory, memory.shadow.cells_of(extent), actor, ("bulk", int(actor.threads[0]))
+                )
             else:
                 self._read_now(memory, extent, actor)
         for extent in operation.writes:
@@ -160,8 +164,11 @@ class Flights:
 
     def signals(self, thread: int, barrier: tuple[int, int]) -> None:
         """A thread has told an mbarrier to wait for its copies so far."""
-        mine = [flight for operation, flight in self.flights.values()
-                if operation.kind == "copy" and (flight.actor.threads == thread).any()]  # fmt: skip
+        mine = [
+            flight
+            for operation, flight in self.flights.values()
+            if operation.kind == "copy" and (flight.actor.threads == thread).any()
+        ]
         self._signals.setdefault((thread, hash(barrier)), []).append(mine)
 
     def signalled(self, thread: int, barrier: tuple[int, int], column: int, phase: int) -> None:
@@ -177,9 +184,17 @@ class Flights:
         for operation, flight in list(self.flights.values()):
             if operation.kind == "copy" and flight.actor.convoy.cta is cta:
                 del self.flights[id(operation)]
-                if any(noted.open for noted in flight.writes) and reports.wants("unfinished", flight.actor.site):
+                if any(noted.open for noted in flight.writes) and reports.wants(
+                    "unfinished", flight.actor.site
+                ):
                     text = "the CTA ends before the copy into its shared memory is waited for"
-                    reports.add("unfinished", text, flight.actor.site, flight.actor.convoy, tuple(flight.actor.convoy.warps))
+                    reports.add(
+                        "unfinished",
+                        text,
+                        flight.actor.site,
+                        flight.actor.convoy,
+                        tuple(flight.actor.convoy.warps),
+                    )
 
     def _begin(self, operation: Operation, actor: Actor) -> Flight:
         self._count = (self._count + 1) % PENDING
@@ -202,7 +217,9 @@ class Flights:
             self.rules.check_written(memory, cells, actor)
         self.rules.note_read(memory, cells, actor)
 
-    def _read(self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor, column: tuple[str, int]) -> None:
+    def _read(
+        self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor, column: tuple[str, int]
+    ) -> None:
         if not self.rules.is_known_writer(memory, cells, actor):
             self.rules.check_writers(memory, cells, actor, "reads", None)
             self.rules.check_written(memory, cells, actor)

@@ -32,14 +32,17 @@ class Release:
 class Order:
     """The order among the threads of one cluster; `releases` is shared by all clusters of a launch."""
 
-    def __init__(self, clocks: Clocks, threads_per_cta: int, releases: dict[tuple[int, int], list[Release]]) -> None:
+    def __init__(
+        self, clocks: Clocks, threads_per_cta: int, releases: dict[tuple[int, int], list[Release]]
+    ) -> None:
         self.clocks = clocks
         self.threads_per_cta = threads_per_cta
         self.releases = releases
         self._brought: dict[tuple[int, int], Row] = {}
         """What came to each barrier of a CTA (rank, number)."""
         self._phases: dict[tuple[int, int], dict[int, Row]] = {}
-        """What arrived at each mbarrier (space, offset) in each of its last phases, as far as its own CTA may know it."""
+        """What arrived at each mbarrier (space, offset) in each of its last phases, as far as its own CTA may
+        know it."""
         self._far: dict[tuple[int, int], dict[int, Row]] = {}
         """What others released there at the scope of the cluster: for those who acquire at that scope."""
         self._makers: dict[tuple[int, int], tuple[int, int]] = {}
@@ -58,7 +61,9 @@ class Order:
         first = rank * self.threads_per_cta
         if warps and warps[-1] - warps[0] + 1 == len(warps):
             return slice(first + 32 * warps[0], first + 32 * warps[-1] + 32)
-        return np.concatenate([first + 32 * warp + np.arange(32) for warp in warps] or [np.zeros(0, np.int64)])
+        return np.concatenate(
+            [first + 32 * warp + np.arange(32) for warp in warps] or [np.zeros(0, np.int64)]
+        )
 
     # Barriers
 
@@ -103,11 +108,13 @@ class Order:
 
     # Mbarriers
 
-    def arrived(self, barrier: tuple[int, int], phase: int, threads: np.ndarray, from_afar: bool, to_cluster: bool) -> None:
+    def arrived(
+        self, barrier: tuple[int, int], phase: int, threads: np.ndarray, from_afar: bool, to_cluster: bool
+    ) -> None:
         """Threads hand on what they know to those who see a phase complete.
 
-        Threads of another CTA do so `to_cluster` alone.  At the scope of their own CTA they only say which asynchronous
-        operations they know to have ended: those touch nothing any more, whoever hears of it.
+        Threads of another CTA do so `to_cluster` alone.  At the scope of their own CTA they only say which
+        asynchronous operations they know to have ended: those touch nothing any more, whoever hears of it.
         """
         row = self.clocks.row(threads)
         if from_afar and to_cluster:
@@ -116,8 +123,8 @@ class Order:
         self.clocks.tick(threads)
 
     def passed(self, barrier: tuple[int, int], phase: int, threads: np.ndarray, of_cluster: bool) -> None:
-        """Threads have seen a phase complete: they know who arrived, and what copies brought; what others than their own CTA
-        released they acquire at the scope `of_cluster`."""
+        """Threads have seen a phase complete: they know who arrived, and what copies brought; what others
+        than their own CTA released they acquire at the scope `of_cluster`."""
         for phases in (self._phases, self._far)[: 1 + of_cluster]:
             before = [number for number in phases.get(barrier, {}) if number <= phase]
             if before:
@@ -139,11 +146,12 @@ class Order:
     # Fences, acquire and release
 
     def fence(self, cta: Any, threads: np.ndarray, scope: int, sequential: bool) -> None:
-        """`fence` and `membar`: acquire what relaxed reads have met, and hand on to relaxed writes that follow.
+        """`fence` and `membar`: acquire what relaxed reads have met, and hand on to relaxed writes that
+        follow.
 
-        Those that are `sequential` have one order for all threads: one that comes after a read of what was written after
-        another one comes after that, however the two threads and the two accesses were ordered.  So that is followed for the
-        scope of the device; narrower ones count as others do.
+        Those that are `sequential` have one order for all threads: one that comes after a read of what was
+        written after another one comes after that, however the two threads and the two accesses were ordered.
+        So that is followed for the scope of the device; narrower ones count as others do.
         """
         for thread in threads.tolist():
             for release in self._seen.pop(thread, ()):
@@ -154,7 +162,9 @@ class Order:
             self._fences[thread] = (self.clocks.row(np.array([thread])), scope)
         self.clocks.tick(threads)
 
-    def strong_access(self, kind: str, site: Site, cta: Any, place: tuple[int, np.ndarray], threads: np.ndarray) -> None:
+    def strong_access(
+        self, kind: str, site: Site, cta: Any, place: tuple[int, np.ndarray], threads: np.ndarray
+    ) -> None:
         """An atomic operation, or an access with an order, by threads at offsets of a space."""
         if not (site.acquires or site.releases or self.releases or self._fences or self.clocks.sequential):
             return
@@ -171,8 +181,9 @@ class Order:
                 kept.append(Release(self.clocks.row(here), cta, site.scope))
             kept += [
                 Release(self._fences[thread][0], cta, min(self._fences[thread][1], site.scope))
-                for thread in here.tolist() if thread in self._fences
-            ]  # fmt: skip
+                for thread in here.tolist()
+                if thread in self._fences
+            ]
             if self.clocks.sequential:
                 kept.append(Release(self.clocks.row_for_sequence(here), cta, site.scope))
             if kept or known:
@@ -199,7 +210,8 @@ class Order:
 
 
 def _hand_on(phases: dict[int, Row], phase: int, row: Row) -> None:
-    """Add a row to what arrived in a phase, of which there is none later, and forget phases that nobody can wait for."""
+    """Add a row to what arrived in a phase, of which there is none later, and forget phases that nobody can
+    wait for."""
     phases[phase] = row.joined(phases[max(phases)] if phases else None)
     for number in [number for number in phases if number < phase - 1]:
         del phases[number]

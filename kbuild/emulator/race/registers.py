@@ -1,4 +1,5 @@
-"""The rules for registers: a product owns its own until it is waited for and wants a fence first, and reads need writes."""
+"""The rules for registers: a product owns its own until it is waited for and wants a fence first, and reads
+need writes."""
 
 from __future__ import annotations
 
@@ -40,9 +41,13 @@ def touched_by(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]
     """The registers that an instruction reads, and those that it writes.  Products count as neither."""
     if instruction.name.startswith("wgmma.mma_async"):
         _, a, *rest = instruction.operands
-        return frozenset(names_in(rest)) | frozenset(() if isinstance(a, Vector) else names_in((a,))), frozenset()
+        return frozenset(names_in(rest)) | frozenset(
+            () if isinstance(a, Vector) else names_in((a,))
+        ), frozenset()
     operands, writes = instruction.operands, frozenset[str]()
-    has_result = instruction.opcode not in _WITHOUT_RESULT or (instruction.opcode != "red" and "red" in instruction.modifiers)
+    has_result = instruction.opcode not in _WITHOUT_RESULT or (
+        instruction.opcode != "red" and "red" in instruction.modifiers
+    )
     if operands and has_result and isinstance(operands[0], Register | Vector | Pair):
         writes, operands = frozenset(names_in(operands[:1])), operands[1:]
     guard = () if instruction.guard is None else (instruction.guard.register,)
@@ -56,9 +61,11 @@ class ProductRegisters:
         self.sites = sites
         self.reports = reports
         products = [
-            step.instruction for block in program.blocks for step in block.steps
+            step.instruction
+            for block in program.blocks
+            for step in block.steps
             if step.instruction.name.startswith("wgmma.mma_async")
-        ]  # fmt: skip
+        ]
         self.registers = frozenset(name for product in products for name in _own(product))
         if "product registers" not in program.known:
             program.known["product registers"] = _runs(program, self.registers)
@@ -94,7 +101,11 @@ class ProductRegisters:
                 site = self.sites.of(product.site[1])
                 if self.reports.wants("unfinished", site):
                     self.reports.add(
-                        "unfinished", "the CTA ends before the product is waited for", site, product.site[0], key[1:]
+                        "unfinished",
+                        "the CTA ends before the product is waited for",
+                        site,
+                        product.site[0],
+                        key[1:],
                     )
         for key in [key for key in self._unfenced if key[0] == id(cta)]:
             del self._unfenced[key]
@@ -115,7 +126,9 @@ class ProductRegisters:
     def _touch(self, convoy: Any, where: Any, run: list[_Touch]) -> None:
         touched = self._touched.get(id(run))
         if touched is None:
-            touched = self._touched[id(run)] = {name: self.sites.of(each.instruction) for each in run for name in each.names}
+            touched = self._touched[id(run)] = {
+                name: self.sites.of(each.instruction) for each in run for name in each.names
+            }
         cta = id(convoy.cta)
         for warp in convoy.warps if where is True else convoy.warps_in(where):
             key = (cta, warp)
@@ -124,13 +137,17 @@ class ProductRegisters:
                 unfenced = self._unfenced[key] = {}
             unfenced.update(touched)
             for product in self._flying.get(key, ()):
-                if not touched.keys().isdisjoint(product.names.of_d) or not touched.keys().isdisjoint(product.names.of_a):
+                if not touched.keys().isdisjoint(product.names.of_d) or not touched.keys().isdisjoint(
+                    product.names.of_a
+                ):
                     self._check_flying(convoy, warp, product, run)
 
     def _check_flying(self, convoy: Any, warp: int, product: Product, run: list[_Touch]) -> None:
         """Report what touches registers of a product that is under way."""
         for each in run:
-            wrong = (each.reads & product.names.of_d) | (each.writes & (product.names.of_d | product.names.of_a))
+            wrong = (each.reads & product.names.of_d) | (
+                each.writes & (product.names.of_d | product.names.of_a)
+            )
             if not wrong:
                 continue
             site, other, name = self.sites.of(each.instruction), self.sites.of(product.site[1]), min(wrong)
@@ -154,8 +171,8 @@ class _Touch:
 
 
 def _runs(program: Program, registers: frozenset[str]) -> dict[int, list[_Touch]]:
-    """Instructions that touch registers of products and always run one after the other, with no `wgmma` between; by the id of the
-    first of them, before which all can be looked at."""
+    """Instructions that touch registers of products and always run one after the other, with no `wgmma`
+    between; by the id of the first of them, before which all can be looked at."""
     found: dict[int, list[_Touch]] = {}
     for block in program.blocks if registers else ():
         run: list[_Touch] = []
@@ -211,7 +228,7 @@ class Unwritten:
 
     def _touch(
         self, convoy: Any, where: Any, instruction: Instruction, reads: frozenset[str], writes: frozenset[str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         threads = slice(convoy.first_thread, convoy.first_thread + convoy.size)
         for name in reads:
             missing = ~self._state(convoy, name)[threads]
@@ -243,7 +260,8 @@ def _doubtful_reads(program: Program) -> dict[int, frozenset[str]]:
     """For each instruction the registers that it reads although a path leads there that writes them nowhere."""
     blocks, end = program.blocks, len(program.blocks)
     made = [
-        frozenset[str]().union(*(_results(step.instruction) for step in block.steps if step.guard is None)) for block in blocks
+        frozenset[str]().union(*(_results(step.instruction) for step in block.steps if step.guard is None))
+        for block in blocks
     ]
     known: list[frozenset[str] | None] = [None] * (end + 1)
     known[0], todo = frozenset(), [0]

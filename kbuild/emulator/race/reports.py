@@ -51,13 +51,27 @@ class Reports:
             self._found[key] = replace(old, count=old.count + 1)
         return old is None
 
-    def add(self, kind: str, message: str, site: Site, convoy: Any, warps: tuple[int, ...], other: Site | None = None) -> None:
+    def add(
+        self,
+        kind: str,
+        message: str,
+        site: Site,
+        convoy: Any,
+        warps: tuple[int, ...],
+        other: Site | None = None,
+    ) -> None:
         """A finding at an instruction, perhaps against an `other` one that came before it."""
         place = self.module.place
         self._found[kind, site.number, other.number if other else 0] = Finding(
-            kind, message, site.instruction, place(site.instruction), convoy.cta.index, warps,
-            other.instruction if other else None, place(other.instruction) if other else None,
-        )  # fmt: skip
+            kind,
+            message,
+            site.instruction,
+            place(site.instruction),
+            convoy.cta.index,
+            warps,
+            other.instruction if other else None,
+            place(other.instruction) if other else None,
+        )
 
     def findings(self) -> list[Finding]:
         return list(self._found.values())

@@ -1,10 +1,11 @@
 """Who touched each byte last: one word per granule of a space and kind of access.
 
-A word holds the instruction, the thread or mbarrier that the access counts for, and its clock.  Granules begin at 16 bytes and
-are split when a smaller access comes.
+A word holds the instruction, the thread or mbarrier that the access counts for, and its clock.  Granules
+begin at 16 bytes and are split when a smaller access comes.
 
-Of readers, a shadow keeps the last one in each of its columns.  One that another takes the place of is forgotten where the other
-knows it: whoever knows the other knows both.  Else it goes to a crowd of readers beside the columns, so that none is lost.
+Of readers, a shadow keeps the last one in each of its columns.  One that another takes the place of is
+forgotten where the other knows it: whoever knows the other knows both.  Else it goes to a crowd of readers
+beside the columns, so that none is lost.
 """
 
 from __future__ import annotations
@@ -76,7 +77,11 @@ class Shadow:
         self._crowd = Crowd(len(self.writers))
 
     def read(
-        self, columns: np.ndarray | int, cells: np.ndarray, words: np.ndarray, ordered: Callable[[np.ndarray], np.ndarray]
+        self,
+        columns: np.ndarray | int,
+        cells: np.ndarray,
+        words: np.ndarray,
+        ordered: Callable[[np.ndarray], np.ndarray],
     ) -> None:
         """Note readers of granules; `ordered` says which words of earlier ones they know."""
         one = isinstance(columns, int)
@@ -102,7 +107,8 @@ class Shadow:
         yield self._crowd.words()
 
     def written(self, cells: np.ndarray) -> None:
-        """Granules have been written by somebody who knew their readers: whoever knows the writer knows these."""
+        """Granules have been written by somebody who knew their readers: whoever knows the writer knows
+        these."""
         self._crowd.forget(cells)
 
     def cells(self, offsets: np.ndarray, size: int) -> tuple[np.ndarray, int]:
@@ -207,7 +213,9 @@ class Crowd:
         self._sort()
         self._here = np.repeat(self._here, count)
         cells = (self._cells[:, None] * count + np.arange(count)).ravel()
-        order = np.argsort(cells, kind="stable")  # Granules with several readers have become several runs of granules.
+        order = np.argsort(
+            cells, kind="stable"
+        )  # Granules with several readers have become several runs of granules.
         self._cells, self._words = cells[order], np.repeat(self._words, count)[order]
 
     def _sort(self) -> None:

@@ -12,7 +12,8 @@ from kbuild.emulator.ptx.model import Instruction
 _STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 _BULK = ("cp.async.bulk", "cp.reduce.async.bulk")
 WEAK, CTA, CLUSTER, DEVICE = range(4)
-"""Scopes: among which threads an access or a fence orders.  Those of the system are threads of the device here."""
+"""Scopes: among which threads an access or a fence orders.  Those of the system are threads of the device
+here."""
 _SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": DEVICE, "sys": DEVICE, "gl": DEVICE}
 
 
@@ -23,8 +24,8 @@ class Site:
     number: int
     instruction: Instruction
     scope: int
-    """Of strong accesses (atomic operations, and accesses with an order): two of them on one address are no race where the scope
-    of each holds both threads.  `WEAK` for others."""
+    """Of strong accesses (atomic operations, and accesses with an order): two of them on one address are no
+    race where the scope of each holds both threads.  `WEAK` for others."""
     acquires: bool
     releases: bool
     modifies: bool
@@ -75,7 +76,8 @@ class Sites:
 
 
 def uses_async_proxy(instruction: Instruction) -> bool:
-    """Whether an instruction's accesses go through the asynchronous proxy: products of warpgroups, bulk and tensor copies."""
+    """Whether an instruction's accesses go through the asynchronous proxy: products of warpgroups, bulk and
+    tensor copies."""
     return instruction.name.startswith(("wgmma.mma_async", *_BULK))
 
 
@@ -86,7 +88,9 @@ def scope_of(instruction: Instruction) -> int:
 
 def is_sequential(instruction: Instruction) -> bool:
     """Whether an instruction is a fence of the one order that all such fences have."""
-    return instruction.opcode == "membar" or (instruction.opcode == "fence" and instruction.modifiers[0] == "sc")
+    return instruction.opcode == "membar" or (
+        instruction.opcode == "fence" and instruction.modifiers[0] == "sc"
+    )
 
 
 def _describe(number: int, instruction: Instruction) -> Site:
@@ -96,12 +100,19 @@ def _describe(number: int, instruction: Instruction) -> Site:
     signal = name.startswith("cp.async.mbarrier")
     scope = DEVICE if barrier or signal else scope_of(instruction) if atomic or _any(_STRONG, words) else WEAK
     return Site(
-        number, instruction, scope, acquires=_any(("acquire", "acq_rel"), words) and not barrier,
-        releases=_any(("release", "acq_rel"), words) and not barrier, modifies=atomic,
-        asynchronous=uses_async_proxy(instruction) or (name.startswith(("cp.async", "st.async")) and not signal),
-        async_proxy=uses_async_proxy(instruction), uses_map=instruction.opcode == "cp" and "tensor" in words,
-        publishes_map=name.startswith("tensormap.cp_fenceproxy"), read_only="nc" in words,
-    )  # fmt: skip
+        number,
+        instruction,
+        scope,
+        acquires=_any(("acquire", "acq_rel"), words) and not barrier,
+        releases=_any(("release", "acq_rel"), words) and not barrier,
+        modifies=atomic,
+        asynchronous=uses_async_proxy(instruction)
+        or (name.startswith(("cp.async", "st.async")) and not signal),
+        async_proxy=uses_async_proxy(instruction),
+        uses_map=instruction.opcode == "cp" and "tensor" in words,
+        publishes_map=name.startswith("tensormap.cp_fenceproxy"),
+        read_only="nc" in words,
+    )
 
 
 def _any(wanted: Sequence[str], words: Sequence[str]) -> bool:

@@ -30,5 +30,7 @@ def entries_of(data: bytes) -> list[Entry]:
         stored = data[HEADER + length + row["offset"] :][: row["stored"]]
         blob = zlib.decompress(stored) if row["compression"] == "zlib" else stored
         assert len(blob) == row["size"] and sha256(blob).hexdigest() == row["sha256"]
-        found.append(Entry(**{name: row[name] for name in Entry.__dataclass_fields__ if name != "data"}, data=blob))
+        found.append(
+            Entry(**{name: row[name] for name in Entry.__dataclass_fields__ if name != "data"}, data=blob)
+        )
     return found

@@ -1,4 +1,5 @@
-"""An archive gives back what went in, the same bytes each time.  The package that reads it is tested in tests/launcher."""
+"""An archive gives back what went in, the same bytes each time.  The package that reads it is tested in
+tests/launcher."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ def entry(key: str, data: bytes = CUBIN) -> Entry:
     return Entry(key, "cubin", "scale", f"scale/{key}", "sm_90a", "scale_kernel", 1024, 4, 32, data)
 
 
-ENTRIES = [entry("b"), entry("a", b"\x7fELF" + random.Random(1).randbytes(500)), entry("c"), entry("empty", b"")]
+ENTRIES = [
+    entry("b"),
+    entry("a", b"\x7fELF" + random.Random(1).randbytes(500)),
+    entry("c"),
+    entry("empty", b""),
+]
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
@@ -36,15 +42,21 @@ def test_equal_cubins_are_stored_once() -> None:
     data = encode(ENTRIES)
     rows = {row["key"]: row for row in index_of(data)}
     assert rows["b"]["offset"] == rows["c"]["offset"]
-    assert len(data) == len(encode([replace(one, data=b"" if one.key == "c" else one.data) for one in ENTRIES])) + sum(
-        len(str(rows["c"][name])) - len(str(rows["empty"][name])) for name in ("offset", "stored", "size", "compression")
+    assert len(data) == len(
+        encode([replace(one, data=b"" if one.key == "c" else one.data) for one in ENTRIES])
+    ) + sum(
+        len(str(rows["c"][name])) - len(str(rows["empty"][name]))
+        for name in ("offset", "stored", "size", "compression")
     )
 
 
 def test_small_or_random_blobs_are_stored_raw() -> None:
     assert {row["key"]: row["compression"] for row in index_of(encode(ENTRIES))} == {
-        "a": "raw", "b": "zlib", "c": "zlib", "empty": "raw",
-    }  # fmt: skip
+        "a": "raw",
+        "b": "zlib",
+        "c": "zlib",
+        "empty": "raw",
+    }
 
 
 def test_a_key_may_stand_for_one_cubin_only() -> None:

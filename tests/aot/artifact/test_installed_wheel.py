@@ -1,6 +1,7 @@
 """A wheel where nothing but Python and numpy is: no driver, no compiler, no torch, no right to write.
 
-The wheel is a real one, of two kernels; it is installed as pip does it, by unpacking, and used by another process.
+The wheel is a real one, of two kernels; it is installed as pip does it, by unpacking, and used by another
+process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from kbuild.aot.build.project import Options, build
 from tests.aot.conftest import KERNEL
 from tests.manifests import package_table
 
-MANIFEST = package_table("two_kernels", "sm_90+ptx") + """\
+MANIFEST = (
+    package_table("two_kernels", "sm_90+ptx")
+    + """\
 [[kernel]]
 name = "scale"
 source = "kernels/scale.py"
@@ -51,6 +54,7 @@ n_rows = "i32"
 when = { n_cols = "<= 128" }
 BLOCK = 128
 """
+)
 
 ROW_SUMS = '''\
 import triton
@@ -132,24 +136,35 @@ def installed(wheel: Path, tmp_path: Path) -> Iterator[Path]:
 def contents(*folders: Path) -> dict[str, str]:
     """Everything under the folders, with the digests of files."""
     paths = [path for folder in folders for path in sorted(folder.rglob("*"))]
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder" for path in paths}
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        for path in paths
+    }
 
 
 @pytest.fixture
 def used(installed: Path, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """What a process printed and found that has Python, numpy and the package, and an environment of empty folders."""
+    """What a process printed and found that has Python, numpy and the package, and an environment of empty
+    folders."""
     for name in ("libraries", "home", "work"):
         (tmp_path / name).mkdir()
     for package in Path(numpy.__file__).parents[1].glob("numpy*"):
         (tmp_path / "libraries" / package.name).symlink_to(package)
     folders = [str(tmp_path / "home")] * 3
-    environment = {"KBUILD_LIBCUDA": "/nowhere/libcuda.so.1", **dict(zip(("HOME", "TMPDIR", "XDG_CACHE_HOME"), folders))}
+    environment = {
+        "KBUILD_LIBCUDA": "/nowhere/libcuda.so.1",
+        **dict(zip(("HOME", "TMPDIR", "XDG_CACHE_HOME"), folders)),
+    }
     code = f"{PRELUDE}sys.path += [{str(installed)!r}, {str(tmp_path / 'libraries')!r}]\n{USE}"
     before = contents(installed)
     command = [sys.executable, "-I", "-S", "-B", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path / "work", env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path / "work", env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    assert contents(installed) == before and contents(tmp_path / "home", tmp_path / "work") == {}, "files were made"
+    assert contents(installed) == before and contents(tmp_path / "home", tmp_path / "work") == {}, (
+        "files were made"
+    )
     printed, _, found = done.stdout.rstrip().rpartition("\n")
     return printed, json.loads(found)
 
@@ -157,9 +172,15 @@ def used(installed: Path, tmp_path: Path) -> tuple[str, dict[str, Any]]:
 def test_it_takes_python_alone_and_writes_nothing(used: tuple[str, dict[str, Any]]) -> None:
     _, found = used
     standard = set(sys.stdlib_module_names) | {"__main__"}
-    assert set(found["modules"]) - standard == {"two_kernels"}, "importing it imports the standard library alone"
-    assert not set(found["modules"]) & {"ctypes", "json", "hashlib", "dataclasses", "subprocess"}, "and little of that"
-    assert not [name for name in found["libraries"] if name.startswith(("libcuda", "libnv", "libLLVM", "libtorch"))]
+    assert set(found["modules"]) - standard == {"two_kernels"}, (
+        "importing it imports the standard library alone"
+    )
+    assert not set(found["modules"]) & {"ctypes", "json", "hashlib", "dataclasses", "subprocess"}, (
+        "and little of that"
+    )
+    assert not [
+        name for name in found["libraries"] if name.startswith(("libcuda", "libnv", "libLLVM", "libtorch"))
+    ]
     assert found["writes"] == []
 
 

@@ -50,7 +50,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Options, Result]:
 
 def test_the_wheel_holds_what_was_compiled(built: tuple[Options, Result]) -> None:
     options, result = built
-    assert not result.failures and result.wheel is not None and result.wheel.parent == options.project / "dist"
+    assert (
+        not result.failures and result.wheel is not None and result.wheel.parent == options.project / "dist"
+    )
     with zipfile.ZipFile(result.wheel) as archive:
         assert archive.testzip() is None
         entries = entries_of(archive.read("demo_kernels/cubins/sm_80.kbz"))
@@ -58,7 +60,9 @@ def test_the_wheel_holds_what_was_compiled(built: tuple[Options, Result]) -> Non
         for entry in entries:
             suffix = f"{entry.key.removeprefix('scale.').removesuffix('.ptx')}.{entry.kind}"
             assert entry.data == (options.project / "build/sm_80/scale" / suffix).read_bytes()
-        assert {entry.kind for entry in entries_of(archive.read("demo_kernels/cubins/sm_90.kbz"))} == {"cubin"}
+        assert {entry.kind for entry in entries_of(archive.read("demo_kernels/cubins/sm_90.kbz"))} == {
+            "cubin"
+        }
         assert not [name for name in archive.namelist() if name.endswith((".c", ".pyc", ".json"))]
 
 
@@ -67,7 +71,11 @@ def test_the_wheel_is_well_formed(built: tuple[Options, Result]) -> None:
     assert wheel is not None
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        assert len(set(names)) == len(names) and names[:-1] == sorted(names[:-1]) and names[-1].endswith("/RECORD")
+        assert (
+            len(set(names)) == len(names)
+            and names[:-1] == sorted(names[:-1])
+            and names[-1].endswith("/RECORD")
+        )
         rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(names[-1]).decode()))}
         assert set(rows) == set(names)
         for name in names[:-1]:
@@ -93,11 +101,15 @@ def test_the_wheel_says_which_driver_it_needs(built: tuple[Options, Result]) -> 
     )
 
 
-def test_a_driver_that_the_code_does_not_run_on_cannot_be_promised(tmp_path: Path, built: tuple[Options, Result]) -> None:
+def test_a_driver_that_the_code_does_not_run_on_cannot_be_promised(
+    tmp_path: Path, built: tuple[Options, Result]
+) -> None:
     """A cubin may be of another ptxas than the one that was chosen, out of a cache of another day."""
     package = replace(PACKAGE, min_driver=525)
     one = Built(job=None, facts={"ptxas_version": "13.5.37"}, cubin=b"", ptx=b"")  # type: ignore[arg-type]
-    with pytest.raises(ToolError, match=r"min_driver is 525, but ptxas 13\.5\.37 made code for drivers from 580 on"):
+    with pytest.raises(
+        ToolError, match=r"min_driver is 525, but ptxas 13\.5\.37 made code for drivers from 580 on"
+    ):
         driver_of(Manifest(package, ()), [one])
     assert driver_of(Manifest(replace(package, min_driver=590), ()), [one]) == 590
     assert driver_of(Manifest(package, ()), [replace(one, facts={"ptxas_version": "12.9.86"})]) == 525
@@ -105,8 +117,24 @@ def test_a_driver_that_the_code_does_not_run_on_cannot_be_promised(tmp_path: Pat
 
 def test_pip_installs_it_and_it_imports_without_a_gpu(built: tuple[Options, Result], tmp_path: Path) -> None:
     wheel = built[1].wheel
-    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "-q", "--target", str(tmp_path), str(wheel)]
-    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode != 0:
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-index",
+        "--no-deps",
+        "-q",
+        "--target",
+        str(tmp_path),
+        str(wheel),
+    ]
+    if (
+        subprocess.run(
+            [sys.executable, "-m", "pip", "--version"], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("no pip here")
     subprocess.run(pip, check=True, capture_output=True)
     code = "import demo_kernels; print(demo_kernels.__version__, demo_kernels.scale.__name__)"
@@ -137,7 +165,9 @@ def test_two_directories_and_days_give_the_same_bytes(built: tuple[Options, Resu
     mask = os.umask(0o077)
     try:
         environment = {**options.environment, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
-        again = build(replace(options, project=other, cache=None, jobs=1, environment=environment), Progress())
+        again = build(
+            replace(options, project=other, cache=None, jobs=1, environment=environment), Progress()
+        )
     finally:
         os.umask(mask)
     assert again.wheel is not None and again.wheel.read_bytes() == result.wheel.read_bytes()
@@ -156,9 +186,13 @@ def test_metadata_and_name() -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         text = archive.read("demo_kernels-1.0.dist-info/METADATA").decode()
     assert text.splitlines() == [
-        "Metadata-Version: 2.4", "Name: demo_kernels", "Version: 1.0", "Summary: Demo", "License-Expression: MIT",
+        "Metadata-Version: 2.4",
+        "Name: demo_kernels",
+        "Version: 1.0",
+        "Summary: Demo",
+        "License-Expression: MIT",
         "Requires-Python: >=3.10",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a\\x"])
@@ -171,7 +205,9 @@ def test_platform_tags(built: tuple[Options, Result]) -> None:
     launcher = (built[0].project / "build/package/demo_kernels/_launcher.abi3.so").read_bytes()
     assert needed_libraries(launcher) <= {b"libc.so.6", b"libdl.so.2", b"libpthread.so.0"}
     tag = platform_tag(launcher)
-    assert tag.startswith(("manylinux_2_17_", "linux_")), "it runs on any glibc from 2.17 on, whatever it was built with"
+    assert tag.startswith(("manylinux_2_17_", "linux_")), (
+        "it runs on any glibc from 2.17 on, whatever it was built with"
+    )
     # Whatever needs a glibc that is not here yet, or another library, is for this machine alone.
     assert platform_tag(launcher + b"GLIBC_2.999").startswith("linux_")
     assert platform_tag(launcher.replace(b"libc.so.6\0", b"libX.so.6\0")).startswith("linux_")

@@ -1,7 +1,8 @@
-"""A compiler for tests of the build: quick, deterministic, and it notes in `compiled.log` beside the source what it made.
+"""A compiler for tests of the build: quick, deterministic, and it notes in `compiled.log` beside the source
+what it made.
 
-A line `MODE = "..."` in the kernel's file makes it fail in one of the ways that a compiler can; when it is slow, it first leaves
-a file `at_work` there.
+A line `MODE = "..."` in the kernel's file makes it fail in one of the ways that a compiler can; when it is
+slow, it first leaves a file `at_work` there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def source_digest(path: Path, function: str, places: bool = False) -> str:
     return hashlib.sha256((tree + function).encode()).hexdigest()
 
 
-def compile(source: str, *, signature: Any, constexprs: Any, target: str, options: CompileOptions, texts: Any) -> Any:
+def compile(
+    source: str, *, signature: Any, constexprs: Any, target: str, options: CompileOptions, texts: Any
+) -> Any:
     """An artifact whose cubin is a digest of all that was asked for."""
     file, _, function = source.rpartition(":")
     mode = re.search(r'^MODE = "(\w+)"', Path(file).read_text(), re.MULTILINE)
@@ -44,19 +47,40 @@ def compile(source: str, *, signature: Any, constexprs: Any, target: str, option
         case "edit":
             with open(file, "a") as stream:
                 stream.write(f"X{time.time_ns()} = 1\n")
-    serialized = (f"{file}:6: this dot runs slower than it could: registers",) if mode and mode[1] == "serialized" else ()
+    serialized = (
+        (f"{file}:6: this dot runs slower than it could: registers",)
+        if mode and mode[1] == "serialized"
+        else ()
+    )
     if serialized and options.strict:
         raise CompileError("this dot runs slower than it could: registers", Loc(file, 6, 5, 8, function))
-    asked = {**options.code(), "signature": signature, "constexprs": constexprs, "target": target, "texts": texts}
+    asked = {
+        **options.code(),
+        "signature": signature,
+        "constexprs": constexprs,
+        "target": target,
+        "texts": texts,
+    }
     request = repr((source_digest(Path(file), function), sorted(asked.items(), key=str)))
     with open(Path(file).with_name("compiled.log"), "a") as log:
         log.write(f"{function} {target} {sorted(constexprs.items())}\n")
     facts = SimpleNamespace(
-        name=function, arch=target, options=options, warps=options.num_warps, shared=0, registers=32,
-        spill_stores=0, spill_loads=0, params=tuple(signature.items()), ptxas_version="13.5", warnings=serialized, conversions=0,
-        tma=(), serialized=serialized,
+        name=function,
+        arch=target,
+        options=options,
+        warps=options.num_warps,
+        shared=0,
+        registers=32,
+        spill_stores=0,
+        spill_loads=0,
+        params=tuple(signature.items()),
+        ptxas_version="13.5",
+        warnings=serialized,
+        conversions=0,
+        tma=(),
+        serialized=serialized,
         waits_for_launches="gdc_wait" in Path(file).read_text(),
         stage_seconds={"ttir": time.time()},
-    )  # fmt: skip
+    )
     cubin = ELF + hashlib.sha256(request.encode()).digest() * 50
     return SimpleNamespace(asm={"ptx": f"// {request}\n", "cubin": cubin}, metadata=facts)

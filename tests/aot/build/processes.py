@@ -38,17 +38,23 @@ def written_number(file: Path) -> int:
 
 
 def at_work(project: Path) -> dict[int, Path]:
-    """The processes in a project's directory or below, but this one, and where each is: those of a build and of its steps."""
+    """The processes in a project's directory or below, but this one, and where each is: those of a build and
+    of its steps."""
     found: dict[int, Path] = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # It has ended.
             found[int(process.name)] = Path(os.readlink(process / "cwd"))
     project = project.resolve()
-    return {process: folder for process, folder in found.items() if folder.is_relative_to(project) and process != os.getpid()}
+    return {
+        process: folder
+        for process, folder in found.items()
+        if folder.is_relative_to(project) and process != os.getpid()
+    }
 
 
 def interruptible() -> None:
-    """To be called in a new process: what a shell starts in the background, as a test run may be, has the interrupt ignored."""
+    """To be called in a new process: what a shell starts in the background, as a test run may be, has the
+    interrupt ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -102,13 +102,17 @@ def test_what_changed_is_compiled_and_nothing_else(options: Options) -> None:
     assert cubins(options) == first
 
 
-def test_a_kernel_excluded_everywhere_is_left_out_with_a_note(options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kernel_excluded_everywhere_is_left_out_with_a_note(
+    options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = options.project / "kernels.toml"
     text = manifest.read_text().replace('archs = ["sm_80", "sm_90"]', 'archs = ["sm_80"]')
     manifest.write_text(text + '[[kernel.exclude]]\narch = "sm_80"\n')
     result = run(replace(options, kernels=()))
     assert {job.variant.kernel for job in result.jobs} == {"scale"} and result.wheel is not None
-    assert capsys.readouterr().err == "note: shift is left out: the manifest excludes it everywhere on sm_80\n"
+    assert (
+        capsys.readouterr().err == "note: shift is left out: the manifest excludes it everywhere on sm_80\n"
+    )
 
 
 def test_variants_no_longer_asked_for_go_away(options: Options) -> None:
@@ -142,11 +146,14 @@ def test_lost_and_broken_state_is_mended(options: Options) -> None:
     assert compiled(options) == [] and cubins(options) == first
 
 
-@pytest.mark.parametrize("mode, says", [
-    ("error", ["NEGATE is not for this kernel", "kernels/scale.py:6:5", "help: leave it out"]),
-    ("abort", ["the compiler was ended by signal 6"]),
-    ("broken", ["kbuild broke: ZeroDivisionError", "this is a bug of kbuild's"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mode, says",
+    [
+        ("error", ["NEGATE is not for this kernel", "kernels/scale.py:6:5", "help: leave it out"]),
+        ("abort", ["the compiler was ended by signal 6"]),
+        ("broken", ["kbuild broke: ZeroDivisionError", "this is a bug of kbuild's"]),
+    ],
+)
 def test_a_failed_variant_costs_that_variant(options: Options, mode: str, says: list[str]) -> None:
     (options.project / "kernels/scale.py").write_text(f'MODE = "{mode}"\n' + KERNEL)
     result = run(replace(options, keep_going=True))
@@ -167,9 +174,15 @@ def test_dots_that_ptxas_serializes_are_warnings_and_with_strict_errors(options:
     assert not first.failures
     assert [fact["kernel"] for fact in first.facts if fact["serialized"]] == ["scale"] * VARIANTS
     strict = replace(options, compile=DEFAULTS.changed({"strict": True}), keep_going=True)
-    for again in (strict, strict, replace(strict, cache=None)):  # Built already; not built, but in the cache; not even there.
+    for again in (
+        strict,
+        strict,
+        replace(strict, cache=None),
+    ):  # Built already; not built, but in the cache; not even there.
         failures = [str(failure) for failure in run(again).failures]
-        assert len(failures) == VARIANTS and all("this dot runs slower than it could" in text for text in failures)
+        assert len(failures) == VARIANTS and all(
+            "this dot runs slower than it could" in text for text in failures
+        )
     assert not run(options).failures, "without strict they are there again"
 
 
@@ -181,7 +194,9 @@ def test_a_launch_that_begins_early_has_to_wait(options: Options) -> None:
     (options.project / "kernels.toml").write_text(f'{head}name = "shift"{early}')
     failures = run(replace(options, keep_going=True)).failures
     assert len(failures) == 3 * 4, "on sm_90, where it would begin early"
-    assert "launch_pdl, but shift_kernel never waits" in str(failures[0]) and "tl.extra.cuda.gdc_wait()" in str(failures[0])
+    assert "launch_pdl, but shift_kernel never waits" in str(
+        failures[0]
+    ) and "tl.extra.cuda.gdc_wait()" in str(failures[0])
     source = options.project / "kernels/shift.py"
     source.write_text(source.read_text() + "X = 'gdc_wait'\n")
     assert run(options).failures == ()
@@ -227,7 +242,15 @@ sys.exit(1 if build(options, Progress()).failures else 0)
 
 def start(options: Options) -> subprocess.Popen[bytes]:
     """The same build in a process of its own."""
-    command = [sys.executable, "-c", SCRIPT, str(options.project), os.environ["PATH"], str(ROOT), *options.kernels]
+    command = [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        str(options.project),
+        os.environ["PATH"],
+        str(ROOT),
+        *options.kernels,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=interruptible)
 
@@ -244,7 +267,9 @@ def test_builds_at_once_in_one_directory(options: Options) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(options: Options, number: signal.Signals) -> None:
+def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(
+    options: Options, number: signal.Signals
+) -> None:
     for delay in (0.05, 0.2, 0.35):
         process = start(options)
         time.sleep(delay)
@@ -259,12 +284,15 @@ def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(options: Options,
 
 
 def test_a_build_waits_for_what_a_killed_one_has_left_at_work(options: Options) -> None:
-    """Its server takes a moment to end, and a worker of it may still be writing; here it is stopped meanwhile."""
+    """Its server takes a moment to end, and a worker of it may still be writing; here it is stopped
+    meanwhile."""
     source = options.project / "kernels/scale.py"
     source.write_text('MODE = "slow"\n' + KERNEL)
     first = start(options)
     wait_until(lambda: (options.project / "kernels/at_work").exists())
-    left = [process for process, folder in at_work(options.project).items() if "@serve" in command_line(process)]
+    left = [
+        process for process, folder in at_work(options.project).items() if "@serve" in command_line(process)
+    ]
     assert len(left) > 1, "a server, and workers"
     for process in left:
         os.kill(process, signal.SIGSTOP)
@@ -280,7 +308,9 @@ def test_a_build_waits_for_what_a_killed_one_has_left_at_work(options: Options) 
     assert second.wait(60) == 0 and len(cubins(options)) == 3 * 2 * VARIANTS
 
 
-ONE = package_table("demo_kernels", "sm_80") + """\
+ONE = (
+    package_table("demo_kernels", "sm_80")
+    + """\
 [[kernel]]
 name = "scale"
 source = "kernels/scale.py"
@@ -288,6 +318,7 @@ grid = ["cdiv(n, BLOCK)"]
 args = { x = "*fp16", y = "*fp16", n = "i32" }
 config = [{ BLOCK = 512, NEGATE = false }]
 """
+)
 """A manifest of one variant, which a build compiles without its server."""
 
 
@@ -313,7 +344,9 @@ def test_a_ninja_that_is_killed_is_told(options: Options, monkeypatch: pytest.Mo
     ninja = options.project / "ninja"
     ninja.write_text("#!/bin/sh\nkill -KILL $$\n")
     ninja.chmod(0o755)
-    monkeypatch.setattr(toolchain, "find_ninja", lambda environment: toolchain.Tool("ninja", str(ninja), "PATH"))
+    monkeypatch.setattr(
+        toolchain, "find_ninja", lambda environment: toolchain.Tool("ninja", str(ninja), "PATH")
+    )
     with pytest.raises(ToolError, match=r"ninja was ended by signal 9$"):
         run(options)
 

@@ -112,5 +112,7 @@ sys.exit(bad)
 
 def test_processes_at_once_never_see_half_an_entry(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    runs = [subprocess.Popen([sys.executable, "-c", HAMMER, str(tmp_path)], env=environment) for _ in range(4)]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", HAMMER, str(tmp_path)], env=environment) for _ in range(4)
+    ]
     assert [run.wait(60) for run in runs] == [0, 0, 0, 0]

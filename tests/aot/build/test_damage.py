@@ -21,7 +21,9 @@ from tests.aot.conftest import KERNEL
 from tests.manifests import package_table
 
 ROOT = Path(__file__).parents[3]
-MANIFEST = package_table("demo_kernels", "sm_80+ptx", "sm_90", version="0.1.0") + """\
+MANIFEST = (
+    package_table("demo_kernels", "sm_80+ptx", "sm_90", version="0.1.0")
+    + """\
 [[kernel]]
 name = "scale"
 source = "kernels/scale.py"
@@ -29,6 +31,7 @@ grid = ["cdiv(n, BLOCK)"]
 args = { x = "*fp16:16", y = "*fp16:16", n = "i32" }
 config = [{ BLOCK = 512, NEGATE = false }]
 """
+)
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda data: b"",
     "cut short": lambda data: data[: len(data) // 2],
@@ -104,7 +107,9 @@ def test_files_made_from_something_else_are_made_again(options: Options) -> None
     assert made(options) == new
 
 
-def test_a_client_that_does_nothing_makes_no_wheel_of_old_code(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_nothing_makes_no_wheel_of_old_code(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An empty program is one that ends well; the steps are done without it then."""
     (options.project / "kernels/scale.py").write_text(KERNEL.replace("* SCALE", "/ SCALE"))
     good = made(replace_project(options))
@@ -179,7 +184,9 @@ def test_what_is_published_waits_for_the_disk(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_a_full_disk_is_called_that_and_half_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_full_disk_is_called_that_and_half_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     path = tmp_path / "deep/kernel.cubin"
     files.write_atomic(path, b"old")
 
@@ -187,6 +194,7 @@ def test_a_full_disk_is_called_that_and_half_writes_nothing(tmp_path: Path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if call == "write":
+
         class Full:
             def __init__(self, handle: int, mode: str) -> None:
                 os.close(handle)

@@ -58,12 +58,18 @@ def test_identity_depends_on_what_goes_in(project: Path) -> None:
 def test_identity_depends_on_lines_where_the_cubin_names_them(project: Path) -> None:
     """Assertions and line information do; of other cubins a moved line is no business."""
     variants = expand(load(project / "kernels.toml"))
-    asserting, profiled = (variants.requested(DEFAULTS.changed({name: True})) for name in ("debug", "lineinfo"))
+    asserting, profiled = (
+        variants.requested(DEFAULTS.changed({name: True})) for name in ("debug", "lineinfo")
+    )
     moved = {"places": {"scale": "a" * 64}}
     assert not identities(planned(project, expansion=asserting)) & identities(planned(project))
-    assert not identities(planned(project, expansion=asserting, **moved)) & identities(planned(project, expansion=asserting))
+    assert not identities(planned(project, expansion=asserting, **moved)) & identities(
+        planned(project, expansion=asserting)
+    )
     assert not identities(planned(project, expansion=profiled)) & identities(planned(project))
-    assert not identities(planned(project, expansion=profiled, **moved)) & identities(planned(project, expansion=profiled))
+    assert not identities(planned(project, expansion=profiled, **moved)) & identities(
+        planned(project, expansion=profiled)
+    )
     assert identities(planned(project, **moved)) == identities(planned(project))
 
 
@@ -75,27 +81,54 @@ CHANGED: dict[str, object] = {
 }
 """Every field of a variant that its code depends on, with another value."""
 OF_DISPATCH = {"kernel": "other", "guards": (Guard("n", ">", 3),)}
-OPTIONS = {"num_warps": 2, "num_stages": 5, "cluster_size": 2, "max_registers": 64, "enable_fp_fusion": False, "debug": True,
-           "lineinfo": True}  # fmt: skip
+OPTIONS = {
+    "num_warps": 2,
+    "num_stages": 5,
+    "cluster_size": 2,
+    "max_registers": 64,
+    "enable_fp_fusion": False,
+    "debug": True,
+    "lineinfo": True,
+}
 """Every option on which the code depends, with another value."""
 
 
 def test_identity_depends_on_every_field_of_a_variant(project: Path) -> None:
     first = expand(load(project / "kernels.toml")).variants[0]
-    assert {field.name for field in fields(first)} == {*CHANGED, *OF_DISPATCH, "options"}, "a new field is one or the other"
+    assert {field.name for field in fields(first)} == {*CHANGED, *OF_DISPATCH, "options"}, (
+        "a new field is one or the other"
+    )
     assert {option.name for option in options() if option.changes_code} == set(OPTIONS)
     changed = [replace(first, **{field: value}) for field, value in CHANGED.items()]
-    changed += [replace(first, options=first.options.changed({name: value})) for name, value in OPTIONS.items()]
+    changed += [
+        replace(first, options=first.options.changed({name: value})) for name, value in OPTIONS.items()
+    ]
     assert first not in changed
-    found = {identity for one in (first, *changed) for identity in identities(planned(project, expansion=Expansion((one,), ())))}
+    found = {
+        identity
+        for one in (first, *changed)
+        for identity in identities(planned(project, expansion=Expansion((one,), ())))
+    }
     assert len(found) == len(changed) + 1
-    dispatched = [replace(first, **{field: value}) for field, value in OF_DISPATCH.items() if field != "kernel"]
-    dispatched.append(replace(first, options=first.options.changed({"launch_pdl": True, "strict": True, "ptxas": "/bin/ptxas"})))
+    dispatched = [
+        replace(first, **{field: value}) for field, value in OF_DISPATCH.items() if field != "kernel"
+    ]
+    dispatched.append(
+        replace(
+            first, options=first.options.changed({"launch_pdl": True, "strict": True, "ptxas": "/bin/ptxas"})
+        )
+    )
     assert {*identities(planned(project, expansion=Expansion(tuple(dispatched), ())))} <= found
 
 
 def test_a_package_is_made_anew_for_all_that_goes_into_it(project: Path) -> None:
-    package: dict[str, object] = {"archs": ["sm_80"], "launcher": ["cc"], "templates": "1", "cc_digest": "2", "kbuild": "3"}
+    package: dict[str, object] = {
+        "archs": ["sm_80"],
+        "launcher": ["cc"],
+        "templates": "1",
+        "cc_digest": "2",
+        "kbuild": "3",
+    }
     package["epoch"] = 4
     first = planned(project, package=package)
     for name in package:
@@ -103,7 +136,9 @@ def test_a_package_is_made_anew_for_all_that_goes_into_it(project: Path) -> None
         assert changed.edges[-1].identity != first.edges[-1].identity
         is_of_launcher = name in ("launcher", "templates", "cc_digest")
         assert (changed.edges[0].identity != first.edges[0].identity) == is_of_launcher
-        assert {edge.identity for edge in changed.edges[1:-1]} == {edge.identity for edge in first.edges[1:-1]}
+        assert {edge.identity for edge in changed.edges[1:-1]} == {
+            edge.identity for edge in first.edges[1:-1]
+        }
 
 
 def test_the_digest_of_the_templates_is_that_of_each(tmp_path: Path) -> None:
@@ -130,13 +165,28 @@ def test_identity_does_not_depend_on_facts_of_dispatch_or_names(project: Path) -
 
 
 def test_identity_is_the_same_on_every_machine_and_day() -> None:
-    """This digest is written down: whoever changes it throws away all caches, and should raise FORMAT knowingly."""
-    request = {"function": "k", "signature": [["x", "*fp16:16"]], "constexprs": [["BLOCK", 1024]], "target": "sm_90"}
+    """This digest is written down: whoever changes it throws away all caches, and should raise FORMAT
+    knowingly."""
+    request = {
+        "function": "k",
+        "signature": [["x", "*fp16:16"]],
+        "constexprs": [["BLOCK", 1024]],
+        "target": "sm_90",
+    }
     assert request_digest(request, "a", "b", {"ptxas": "c", "llvm": "d"}) == digest(
-        {"compiler": "b", "format": 1, "request": request, "source": "a", "tools": {"llvm": "d", "ptxas": "c"}}
+        {
+            "compiler": "b",
+            "format": 1,
+            "request": request,
+            "source": "a",
+            "tools": {"llvm": "d", "ptxas": "c"},
+        }
     )
     assert digest(request) == "837453685a7825b862cf99e2b2ea375316f2c214850625157f18e0ce15a5dc1e"
-    assert canonical_json({"b": (1, 2.5, None), "a": True, "ü": "é"}) == b'{"a":true,"b":[1,2.5,null],"\\u00fc":"\\u00e9"}'
+    assert (
+        canonical_json({"b": (1, 2.5, None), "a": True, "ü": "é"})
+        == b'{"a":true,"b":[1,2.5,null],"\\u00fc":"\\u00e9"}'
+    )
 
 
 def test_the_compiler_s_digest_is_that_of_its_sources(tmp_path: Path) -> None:
@@ -165,23 +215,36 @@ def test_digests_of_tools_are_remembered_until_the_file_changes(tmp_path: Path) 
     assert FileDigests(record).get(tool) == "0" * 64  # The record is believed,
     tool.write_bytes(b"two")
     assert FileDigests(record).get(tool) not in (first, "0" * 64)  # but not about another file.
-    for garbage in (b"", b"[]", b'{"x": 1}', b"\xff", seal({name: [1]})[1:], seal({name: entry}).replace(b"0000", b"1111")):
+    for garbage in (
+        b"",
+        b"[]",
+        b'{"x": 1}',
+        b"\xff",
+        seal({name: [1]})[1:],
+        seal({name: entry}).replace(b"0000", b"1111"),
+    ):
         record.write_bytes(garbage)
         assert len(FileDigests(record).get(tool)) == 64
 
 
-def test_the_digest_of_an_installed_tool_is_that_of_its_wheel_s_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_of_an_installed_tool_is_that_of_its_wheel_s_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     tool, record = tmp_path / "nvidia" / "ptxas", tmp_path / "nvcc-13.dist-info" / "RECORD"
     for path in (tool, record):
         path.parent.mkdir()
     tool.write_bytes(b"one")
-    recorded = base64.urlsafe_b64encode(b"\xff" * 32).decode().rstrip("=")  # Not its digest, to see which is given.
+    recorded = (
+        base64.urlsafe_b64encode(b"\xff" * 32).decode().rstrip("=")
+    )  # Not its digest, to see which is given.
 
     def found() -> str:
         return FileDigests(tmp_path / "none").get(tool)
 
-    record.write_text(f"nvidia/other,sha256=x,9\nnvidia/ptxas,sha256={recorded},3\nnvcc-13.dist-info/RECORD,,\n")
+    record.write_text(
+        f"nvidia/other,sha256=x,9\nnvidia/ptxas,sha256={recorded},3\nnvcc-13.dist-info/RECORD,,\n"
+    )
     assert found() == "ff" * 32
     record.write_text(f"nvidia/ptxas,sha256={recorded},4\n")  # Of a file of another size,
     assert found() == bytes_digest(b"one")
@@ -207,7 +270,11 @@ def test_a_job_reads_back_and_says_how_to_repeat_it(project: Path) -> None:
 
 def test_ninja_s_text(project: Path) -> None:
     text = (project / "kernels.toml").read_text().replace("[false, true]", "[false]")
-    text = re.sub(r"\[\[kernel.exclude\]\][^\[]*", "", text).replace('["fp16", "fp32"]', '["fp16"]').replace("16?", "16")
+    text = (
+        re.sub(r"\[\[kernel.exclude\]\][^\[]*", "", text)
+        .replace('["fp16", "fp32"]', '["fp16"]')
+        .replace("16?", "16")
+    )
     (project / "kernels.toml").write_text(text)
     variants = expand(load(project / "kernels.toml"), ["sm_80"]).variants
     package = {"archs": ["sm_80"], "launcher": ["cc", "-c", "$x y.c"], "templates": "1", "cc_digest": "2"}
@@ -215,7 +282,9 @@ def test_ninja_s_text(project: Path) -> None:
     printed = ninja.text(made)
     name = "fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3"
     files = f"sm_80/scale/{name}.cubin sm_80/scale/{name}.json sm_80/scale/{name}.ptx"
-    assert printed.replace("$\n    ", "") == f"""\
+    assert (
+        printed.replace("$\n    ", "")
+        == f"""\
 # Written by kbuild build; changes are lost.
 ninja_required_version = 1.10
 builddir = .kbuild
@@ -234,6 +303,7 @@ build {files}: step .kbuild/jobs/sm_80/scale/{name}.json
 build .kbuild/wheel.json: step .kbuild/assemble.json | .kbuild/package.json .kbuild/launcher.o .kbuild/launcher.o.json {files}
   what = package demo_kernels
 """
+    )
     assert [name for name, _ in made.files] == [
         f".kbuild/jobs/sm_80/scale/{name}.json",
         ".kbuild/package.json",

@@ -58,7 +58,9 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """The command line of the client, in Python and in C."""
     if request.param == "client.py":
         return [sys.executable, "-S", "-I", str(CLIENT)]
-    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", CLIENT.with_suffix(".c"), "-o", tmp_path / "client"], check=True)
+    subprocess.run(
+        ["cc", "-Wall", "-Wextra", "-Werror", CLIENT.with_suffix(".c"), "-o", tmp_path / "client"], check=True
+    )
     return [str(tmp_path / "client"), sys.executable]
 
 
@@ -74,9 +76,12 @@ def server(tmp_path: Path) -> Iterator[Process]:
             listening.listen(64)
             number = listening.fileno()
             process = subprocess.Popen(
-                [sys.executable, "-c", SERVER, str(number)], env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=(number,),
-            )  # fmt: skip
+                [sys.executable, "-c", SERVER, str(number)],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(number,),
+            )
         yield process
     finally:
         os.chdir(here)
@@ -95,7 +100,9 @@ def client(tmp_path: Path, command: list[str], job: str) -> Process:
 
 def test_codes_and_outputs_reach_their_clients(tmp_path: Path, server: Process, command: list[str]) -> None:
     clients = [client(tmp_path, command, f"exit {code}") for code in range(20)]
-    assert [(one.communicate()[0], one.returncode) for one in clients] == [(b"exit True\n", code) for code in range(20)]
+    assert [(one.communicate()[0], one.returncode) for one in clients] == [
+        (b"exit True\n", code) for code in range(20)
+    ]
 
 
 def test_a_worker_does_one_job_after_another(tmp_path: Path, server: Process, command: list[str]) -> None:
@@ -109,18 +116,26 @@ def test_the_last_step_finds_its_modules_loaded_and_no_other_waits_for_them(
 ) -> None:
     assert client(tmp_path, command, "exit 3").wait(20) == 3
     last = '{"package": ".kbuild/package.json"}'
-    together = [client(tmp_path, command, last) for _ in range(3)]  # More than one cannot be; they are done all the same.
+    together = [
+        client(tmp_path, command, last) for _ in range(3)
+    ]  # More than one cannot be; they are done all the same.
     assert sorted(one.wait(20) for one in together) == [40, 40, 41]
     assert client(tmp_path, command, last).wait(20) == 41
 
 
-@pytest.mark.parametrize("job, code", [("abort", 128 + signal.SIGABRT), ("raise", 1), ("alarm", 128 + signal.SIGALRM)])
-def test_a_worker_that_dies_costs_its_job(tmp_path: Path, server: Process, command: list[str], job: str, code: int) -> None:
+@pytest.mark.parametrize(
+    "job, code", [("abort", 128 + signal.SIGABRT), ("raise", 1), ("alarm", 128 + signal.SIGALRM)]
+)
+def test_a_worker_that_dies_costs_its_job(
+    tmp_path: Path, server: Process, command: list[str], job: str, code: int
+) -> None:
     assert client(tmp_path, command, job).wait(20) == code
     assert client(tmp_path, command, "exit 0").wait(20) == 0
 
 
-def test_a_client_that_leaves_takes_its_worker_along(tmp_path: Path, server: Process, command: list[str]) -> None:
+def test_a_client_that_leaves_takes_its_worker_along(
+    tmp_path: Path, server: Process, command: list[str]
+) -> None:
     one = client(tmp_path, command, f"sleep {tmp_path}/one")
     process = written_number(tmp_path / "one")
     one.kill()

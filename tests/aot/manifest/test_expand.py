@@ -1,4 +1,5 @@
-"""Expansion is pure and ordered, gives a reason for what it leaves out, and a variant reads back from its text."""
+"""Expansion is pure and ordered, gives a reason for what it leaves out, and a variant reads back from its
+text."""
 
 from __future__ import annotations
 
@@ -38,9 +39,14 @@ def test_variants_stand_as_written(project: Path) -> None:
 
 def test_a_launch_that_begins_early_is_for_hopper(project: Path) -> None:
     text = (project / "kernels.toml").read_text()
-    (project / "kernels.toml").write_text(text.replace("[[kernel.config]]\n", "[[kernel.config]]\nlaunch_pdl = true\n"))
+    (project / "kernels.toml").write_text(
+        text.replace("[[kernel.config]]\n", "[[kernel.config]]\nlaunch_pdl = true\n")
+    )
     variants = expand(load(project / "kernels.toml")).variants
-    assert {(variant.arch, variant.options.launch_pdl) for variant in variants} == {("sm_80", False), ("sm_90", True)}
+    assert {(variant.arch, variant.options.launch_pdl) for variant in variants} == {
+        ("sm_80", False),
+        ("sm_90", True),
+    }
     assert all(Variant.parse(str(variant)) == variant for variant in variants)
     assert all(variant.file_name.endswith("pdl") == variant.options.launch_pdl for variant in variants)
 
@@ -50,16 +56,25 @@ def test_assertions_are_an_option_of_a_configuration(project: Path) -> None:
     file.write_text(file.read_text().replace("BLOCK = 2048", "BLOCK = 2048\ndebug = true"))
     found = expand(load(file)).variants
     assert {variant.options.debug for variant in found if dict(variant.constexprs)["BLOCK"] == 2048} == {True}
-    assert {variant.options.debug for variant in found if dict(variant.constexprs)["BLOCK"] != 2048} == {False}
+    assert {variant.options.debug for variant in found if dict(variant.constexprs)["BLOCK"] != 2048} == {
+        False
+    }
     for variant in found:
-        assert variant.name.endswith("debug") is variant.options.debug and Variant.parse(str(variant)) == variant
+        assert (
+            variant.name.endswith("debug") is variant.options.debug and Variant.parse(str(variant)) == variant
+        )
 
 
 def test_clusters_are_for_hopper(project: Path) -> None:
     text = (project / "kernels.toml").read_text()
-    (project / "kernels.toml").write_text(text.replace("[[kernel.config]]\n", "[[kernel.config]]\ncluster_size = 4\n"))
+    (project / "kernels.toml").write_text(
+        text.replace("[[kernel.config]]\n", "[[kernel.config]]\ncluster_size = 4\n")
+    )
     variants = expand(load(project / "kernels.toml")).variants
-    assert {(variant.arch, variant.options.cluster_size) for variant in variants} == {("sm_80", 1), ("sm_90", 4)}
+    assert {(variant.arch, variant.options.cluster_size) for variant in variants} == {
+        ("sm_80", 1),
+        ("sm_90", 4),
+    }
     assert all(Variant.parse(str(variant)) == variant for variant in variants)
     assert all(variant.file_name.endswith("c4") == (variant.arch == "sm_90") for variant in variants)
 
@@ -79,8 +94,12 @@ def test_a_configuration_for_one_architecture(project: Path) -> None:
 
 def test_a_configuration_that_another_always_precedes_is_not_built(project: Path) -> None:
     """For fp16 the first configuration is taken wherever the second would apply."""
-    text = (project / "kernels.toml").read_text().replace('n = "<= 1024" }', 'n = "<= 1024", dtype = "fp16" }')
-    text = text.replace("BLOCK = 2048", 'when = { n = "<= 1024" }\nBLOCK = 256\n[[kernel.config]]\nBLOCK = 2048')
+    text = (
+        (project / "kernels.toml").read_text().replace('n = "<= 1024" }', 'n = "<= 1024", dtype = "fp16" }')
+    )
+    text = text.replace(
+        "BLOCK = 2048", 'when = { n = "<= 1024" }\nBLOCK = 256\n[[kernel.config]]\nBLOCK = 2048'
+    )
     (project / "kernels.toml").write_text(text)
     variants = expand(load(project / "kernels.toml"), archs=["sm_90"]).variants
     found = {(dict(variant.matrix)["dtype"], variant.values["BLOCK"]) for variant in variants}
@@ -91,13 +110,16 @@ def test_specialisations_go_together(project: Path) -> None:
     manifest = load(project / "kernels.toml")
     both = (Specialization((("n", "1"), ("x", "16"))), Specialization())
     kernel = replace(manifest.kernels[0], specializations=both, configs=(Config(),))
-    found = [dict(variant.signature)["n"] for variant in expand(replace(manifest, kernels=(kernel,)), ["sm_80"]).variants]
+    found = [
+        dict(variant.signature)["n"]
+        for variant in expand(replace(manifest, kernels=(kernel,)), ["sm_80"]).variants
+    ]
     assert found[:3] == ["i32:1", "i32:16", "i32"]
 
 
 def test_the_grid_may_need_what_the_kernel_does_not_take(project: Path) -> None:
     text = (project / "kernels.toml").read_text()
-    text = text.replace("BLOCK)\"]", "BLOCK)\", \"rows\"]\n[kernel.grid_args]\nrows = \"i32\"")
+    text = text.replace('BLOCK)"]', 'BLOCK)", "rows"]\n[kernel.grid_args]\nrows = "i32"')
     (project / "kernels.toml").write_text(text)
     manifest = load(project / "kernels.toml")
     assert manifest.kernels[0].grid_args == (Argument("rows", "i32"),)
@@ -108,7 +130,10 @@ def test_exclusions_say_why(project: Path) -> None:
     manifest = load(project / "kernels.toml")
     point = (("dtype", "fp32"), ("NEGATE", True))
     reason = "excluded by { dtype = fp32, NEGATE = True }"
-    assert expand(manifest).excluded == (Excluded("scale", "sm_80", point, reason), Excluded("scale", "sm_90", point, reason))
+    assert expand(manifest).excluded == (
+        Excluded("scale", "sm_80", point, reason),
+        Excluded("scale", "sm_90", point, reason),
+    )
     kernel = replace(manifest.kernels[0], configs=manifest.kernels[0].configs[:1], excludes=())
     reasons = {excluded.reason for excluded in expand(replace(manifest, kernels=(kernel,))).excluded}
     assert reasons == {"no config applies"}
@@ -127,14 +152,21 @@ def test_text_keeps_the_types_of_values() -> None:
     values = [True, False, 1, 0, -5, 2**63, 0.5, 1e-300, 1e22, -0.0, None, "none", "fp16", "true", "x1"]
     for _ in range(200):
         chosen = tuple((f"V{index}", generator.choice(values)) for index in range(generator.randrange(30)))
-        guards = tuple(Guard("n", operator, generator.randrange(-9, 9)) for operator in ("<", "<=", "%", "==", "!=", ">", ">="))
+        guards = tuple(
+            Guard("n", operator, generator.randrange(-9, 9))
+            for operator in ("<", "<=", "%", "==", "!=", ">", ">=")
+        )
         variant = Variant("k", "sm_90", chosen, (("n", "i64:1"), ("p", "*fp32")), chosen, guards=guards)
         back = Variant.parse(str(variant))
-        assert back == variant and [type(value) for _, value in back.matrix] == [type(value) for _, value in chosen]
+        assert back == variant and [type(value) for _, value in back.matrix] == [
+            type(value) for _, value in chosen
+        ]
         assert len(variant.file_name) < 230
 
 
-@pytest.mark.parametrize("text", ["", "a/b", "k/sm_90//n=i32//w4/", "k/sm_90//n//w4s3/", "k/sm_90//n=i32//w4s3/n~3"])
+@pytest.mark.parametrize(
+    "text", ["", "a/b", "k/sm_90//n=i32//w4/", "k/sm_90//n//w4s3/", "k/sm_90//n=i32//w4s3/n~3"]
+)
 def test_what_is_no_variant_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Variant.parse(text)

@@ -36,5 +36,11 @@ def test_every_key_is_explained() -> None:
     for name in ARCHS:
         assert f"`{name}`" in PAGE, name
     for name in DTYPES:
-        known = f"`{name}`" in PAGE or name in ("i8", "i16", "i32", "u16", "u32")  # Those within `i1` to `i64`.
+        known = f"`{name}`" in PAGE or name in (
+            "i8",
+            "i16",
+            "i32",
+            "u16",
+            "u32",
+        )  # Those within `i1` to `i64`.
         assert known, name

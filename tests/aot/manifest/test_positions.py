@@ -48,8 +48,17 @@ def paths(value: object, path: Path = ()) -> set[Path]:
 
 def test_lines_of_odd_but_good_texts() -> None:
     lines = positions(ODD)
-    assert lines[("quoted key",)] == 2 and lines[("a", "b", "c d")] == 3 and lines[("text",)] == 4 and lines[("lists",)] == 7
-    assert lines[("lists", 0)] == 8 and lines[("lists", 1, 0, "y", 0)] == 10 and lines[("lists", 1, 0, "y", 1)] == 11
+    assert (
+        lines[("quoted key",)] == 2
+        and lines[("a", "b", "c d")] == 3
+        and lines[("text",)] == 4
+        and lines[("lists",)] == 7
+    )
+    assert (
+        lines[("lists", 0)] == 8
+        and lines[("lists", 1, 0, "y", 0)] == 10
+        and lines[("lists", 1, 0, "y", 1)] == 11
+    )
     assert lines[("literal",)] == 13 and lines[("t",)] == 15 and lines[("t", "number")] == 18
     assert lines[("t", "array", 0)] == 19 and lines[("t", "array", 0, "k", "a", "b")] == 20
     assert lines[("t", "array", 1, "k")] == 22 and lines[("t", "array", 1, "sub", "k")] == 24
@@ -58,4 +67,6 @@ def test_lines_of_odd_but_good_texts() -> None:
 
 def test_nothing_is_left_out() -> None:
     for text in (ODD, MANIFEST, "", "a = 1", "[a]\n[b]\n", "x = {}\ny = [[], [[]]]"):
-        assert paths(tomli.loads(text)) - set(positions(text)) <= {("spaced",)}  # A table that no line names by itself.
+        assert paths(tomli.loads(text)) - set(positions(text)) <= {
+            ("spaced",)
+        }  # A table that no line names by itself.

@@ -12,7 +12,8 @@ from kbuild.errors import ToolError
 
 
 class Device:
-    """A queue that runs later than it is filled: commands cost the process `host` microseconds, launches what they say.
+    """A queue that runs later than it is filled: commands cost the process `host` microseconds, launches what
+    they say.
 
     `cool`: what follows a launch of at least 100 us takes 10 % less, as with a GPU at its power limit.
     """
@@ -58,7 +59,9 @@ class Device:
 def test_everyone_runs_once_in_each_round_and_after_everyone_else() -> None:
     device = Device()
     calls = {name: device.call(name, us, spread=1.0) for name, us in (("a", 10.0), ("b", 20.0), ("c", 50.0))}
-    assert interleaved.in_turns(calls, device, rounds=300) == pytest.approx({"a": 10.0, "b": 20.0, "c": 50.0}), "medians"
+    assert interleaved.in_turns(calls, device, rounds=300) == pytest.approx(
+        {"a": 10.0, "b": 20.0, "c": 50.0}
+    ), "medians"
     launched = device.launched[3:]
     rounds = [tuple(launched[start : start + 3]) for start in range(0, len(launched), 3)]
     assert len(rounds) == 300 and all(sorted(one) == ["a", "b", "c"] for one in rounds)
@@ -71,7 +74,11 @@ def test_everyone_runs_once_in_each_round_and_after_everyone_else() -> None:
 
 def test_nobody_gains_by_who_ran_before() -> None:
     device = Device(cool=0.9)
-    calls = {"ours": device.call("ours", 50.0), "theirs": device.call("theirs", 50.0), "slow": device.call("slow", 200.0)}
+    calls = {
+        "ours": device.call("ours", 50.0),
+        "theirs": device.call("theirs", 50.0),
+        "slow": device.call("slow", 200.0),
+    }
     found = interleaved.in_turns(calls, device, rounds=400)
     assert found["ours"] == found["theirs"]
 

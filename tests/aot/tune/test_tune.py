@@ -1,4 +1,5 @@
-"""`kbuild tune`, with a machine that only pretends to time: what is tried, what is kept, and what builds make of it."""
+"""`kbuild tune`, with a machine that only pretends to time: what is tried, what is kept, and what builds make
+of it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from kbuild.aot.manifest import tuned
 from kbuild.aot.manifest.expand import Variant, expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.tuned import Entry
-from kbuild.aot.tune.tune import SECONDS, Device, Program, obstacle, programs_at_once, short, tasks, variants_of
+from kbuild.aot.tune.tune import (
+    SECONDS,
+    Device,
+    Program,
+    obstacle,
+    programs_at_once,
+    short,
+    tasks,
+    variants_of,
+)
 from kbuild.aot.verify.cases import Case
 from kbuild.cli import main
 from kbuild.cli.verbs import tune as verb
@@ -36,8 +46,8 @@ H200 = Device("NVIDIA H200", 90, 232448, 132)
 
 
 class Machine:
-    """Launches of 4096 elements are the fastest, and by four warps they are wrong; `broken` ones bring the device down, and
-    `hanging` ones the run."""
+    """Launches of 4096 elements are the fastest, and by four warps they are wrong; `broken` ones bring the
+    device down, and `hanging` ones the run."""
 
     def __init__(self, device: Device = H200) -> None:
         self.device = device
@@ -61,7 +71,9 @@ class Machine:
 
     def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
         blocks = [int(program.variant.values["BLOCK"] or 0) for program in programs]
-        self.timed += [f"{block}w{program.variant.options.num_warps}" for block, program in zip(blocks, programs)]
+        self.timed += [
+            f"{block}w{program.variant.options.num_warps}" for block, program in zip(blocks, programs)
+        ]
         if self.hanging in blocks:
             raise KeyboardInterrupt
         self.lost |= self.broken in blocks
@@ -72,7 +84,8 @@ class Machine:
 
 @pytest.fixture
 def tuning(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """The project with a table `[kernel.tune]`, as the current directory, and the machine that the command finds."""
+    """The project with a table `[kernel.tune]`, as the current directory, and the machine that the command
+    finds."""
     file = project / "kernels.toml"
     file.write_text(file.read_text() + TABLE)
     monkeypatch.chdir(project)
@@ -84,7 +97,9 @@ def tuning(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ma
     return machine
 
 
-def test_the_fastest_right_configuration_is_kept_and_built(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_fastest_right_configuration_is_kept_and_built(
+    tuning: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["tune"]) == 0
     said = capsys.readouterr().err
     assert "[1/3] scale.sm_90 dtype=fp16 NEGATE=False n<=1024 n<=512" in said
@@ -96,7 +111,8 @@ def test_the_fastest_right_configuration_is_kept_and_built(tuning: Machine, caps
         ({"BLOCK": 4096, "num_warps": 8, "num_stages": 2}, 32.414, "()"),
         ({"BLOCK": 4096, "num_warps": 8, "num_stages": 2}, 32.414, "()"),
     ]
-    # What is far behind in the trial is not checked; in each task the default's results are what the others are held against.
+    # What is far behind in the trial is not checked; in each task the default's results are what the others
+    # are held against.
     assert tuning.checked == ["1024w8", "4096w2", *2 * ["2048w8", "4096w4", "4096w8"]]
     assert main(["list"]) == 0
     listed = capsys.readouterr().out.splitlines()
@@ -108,10 +124,14 @@ def test_the_fastest_right_configuration_is_kept_and_built(tuning: Machine, caps
     ]
     assert main(["build", "-q"]) == 0 and len(list(Path("dist").iterdir())) == 1
     assert main(["mutate", "--dry-run", "--sample", "99"]) == 0
-    assert capsys.readouterr().out.splitlines() == [line for line in listed if line.startswith("scale.")], "as any other verb"
+    assert capsys.readouterr().out.splitlines() == [line for line in listed if line.startswith("scale.")], (
+        "as any other verb"
+    )
 
 
-def test_a_second_run_takes_up_where_the_first_ended(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_takes_up_where_the_first_ended(
+    tuning: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
     tuning.hanging = 4096
     assert main(["tune"]) == 130
     tuning.hanging = 0
@@ -124,7 +144,9 @@ def test_a_second_run_takes_up_where_the_first_ended(tuning: Machine, capsys: py
     assert dict(tuned.read(Path("kernels.tune.toml"))[0].config)["BLOCK"] == 4096
 
 
-def test_a_candidate_that_takes_the_device_along_ends_the_run(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_candidate_that_takes_the_device_along_ends_the_run(
+    tuning: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
     tuning.broken = 512
     assert main(["tune", "-q"]) == ToolError("").exit_code
     tuning.broken, tuning.lost, before = 0, False, len(tuning.timed)
@@ -136,12 +158,19 @@ def test_a_candidate_that_takes_the_device_along_ends_the_run(tuning: Machine, c
 
 def test_entries_for_facts_of_products_are_built(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path("kernels.toml")
-    file.write_text(file.read_text().replace('when = { n = "<= 512", dtype', 'when = { "n * n" = "<= 262144", dtype'))
+    file.write_text(
+        file.read_text().replace('when = { n = "<= 512", dtype', 'when = { "n * n" = "<= 262144", dtype')
+    )
     assert main(["tune", "-q"]) == 0
-    assert [str(fact) for fact in tuned.read(Path("kernels.tune.toml"))[0].facts] == ["n<=1024", "n*n<=262144"]
+    assert [str(fact) for fact in tuned.read(Path("kernels.tune.toml"))[0].facts] == [
+        "n<=1024",
+        "n*n<=262144",
+    ]
     assert main(["list"]) == 0
     said = capsys.readouterr()
-    assert "warning" not in said.err and said.out.count("BLOCK=4096,SCALE=2.0.n-le-1024,n+n-le-262144.w2s3") == 2
+    assert (
+        "warning" not in said.err and said.out.count("BLOCK=4096,SCALE=2.0.n-le-1024,n+n-le-262144.w2s3") == 2
+    )
 
 
 def test_a_dry_run_shows_candidates_without_a_gpu(
@@ -157,8 +186,17 @@ def test_a_dry_run_shows_candidates_without_a_gpu(
 def test_tables_of_several_machines_merge(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", "-q"]) == 0
     here = tuned.read(Path("kernels.tune.toml"))
-    other = [Entry(**{**vars(entry), "device": "NVIDIA H100", "config": (("BLOCK", 512), ("num_warps", 1), ("num_stages", 1)),
-                      "us": 1.0}) for entry in here]  # fmt: skip
+    other = [
+        Entry(
+            **{
+                **vars(entry),
+                "device": "NVIDIA H100",
+                "config": (("BLOCK", 512), ("num_warps", 1), ("num_stages", 1)),
+                "us": 1.0,
+            }
+        )
+        for entry in here
+    ]
     tuned.write(Path("other.toml"), other)
     assert main(["tune", "--merge", "other.toml"]) == 0
     both = tuned.read(Path("kernels.tune.toml"))
@@ -166,7 +204,9 @@ def test_tables_of_several_machines_merge(tuning: Machine, capsys: pytest.Captur
     # Where devices of one architecture differ, the one that gains the most decides.
     assert main(["list", "-q", "--arch", "sm_90"]) == 0
     assert capsys.readouterr().out.count("BLOCK=512,SCALE=2.0.n-le-1024,n-le-512.w1s1") == 2
-    assert main(["tune", "--merge", "none.toml"]) == 2 and "none.toml: no such file" in capsys.readouterr().err
+    assert (
+        main(["tune", "--merge", "none.toml"]) == 2 and "none.toml: no such file" in capsys.readouterr().err
+    )
 
 
 def test_entries_for_another_source_are_left_out(tuning: Machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,14 +240,30 @@ def test_tables_that_are_none(tmp_path: Path, text: str, says: str) -> None:
 @pytest.mark.parametrize(
     "before, after, says",
     [
-        ("BLOCK = [512", "BLOK = [512", 'tune.candidates.BLOK: no configuration gives it; did you mean "BLOCK"?'),
-        ("num_warps = [4, 8]", "num_warps = [4, 5]", "tune.candidates.num_warps[1]: the int 5 cannot be a value of num_warps"),
+        (
+            "BLOCK = [512",
+            "BLOK = [512",
+            'tune.candidates.BLOK: no configuration gives it; did you mean "BLOCK"?',
+        ),
+        (
+            "num_warps = [4, 8]",
+            "num_warps = [4, 5]",
+            "tune.candidates.num_warps[1]: the int 5 cannot be a value of num_warps",
+        ),
         ("n = 500", "n = 5000", "tune.bucket[0].values.n: the bucket is for n <= 512"),
         ("n = 500", "m = 500", "tune.bucket[0].values.m: unknown key"),
         ('x = "n", ', "", 'tune.sizes: missing key "x"'),
         ('y = "n" }', 'y = "m" }', "tune.sizes.y:"),
-        ("[kernel.tune]", "[kernel.tune]\nrequire = 'BLOCKS < n'", 'tune.require: unknown name "BLOCKS" in "BLOCKS < n"'),
-        ("BLOCK = [512, 1024, 2048, 4096]", "BLOCK = []", "tune.candidates.BLOCK: expected a list of values, found an empty"),
+        (
+            "[kernel.tune]",
+            "[kernel.tune]\nrequire = 'BLOCKS < n'",
+            'tune.require: unknown name "BLOCKS" in "BLOCKS < n"',
+        ),
+        (
+            "BLOCK = [512, 1024, 2048, 4096]",
+            "BLOCK = []",
+            "tune.candidates.BLOCK: expected a list of values, found an empty",
+        ),
     ],
 )
 def test_mistakes_in_the_table_are_told(project: Path, before: str, after: str, says: str) -> None:
@@ -241,7 +297,9 @@ def test_what_is_required_is_about_whole_numbers(project: Path) -> None:
     file = project / "kernels.toml"
     text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")
     file.write_text(text + TABLE.replace("[kernel.tune]", '[kernel.tune]\nrequire = "BLOCK * SCALE > 8"'))
-    with pytest.raises(ManifestError, match=r"tune\.require names SCALE, which is no whole number in BLOCK=512,SCALE=2\.0 w"):
+    with pytest.raises(
+        ManifestError, match=r"tune\.require names SCALE, which is no whole number in BLOCK=512,SCALE=2\.0 w"
+    ):
         list(tasks(load(file), ("sm_90",), ()))
 
 
@@ -250,11 +308,17 @@ def test_candidates_may_set_what_only_another_configuration_gives(project: Path)
     text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")
     file.write_text(text + TABLE.replace("BLOCK = [512, ", "SCALE = [1.0, 2.0], BLOCK = [512, "))
     found = list(tasks(load(file), ("sm_90",), ()))
-    assert len(variants_of(found)) == (1 + 8) + 16 + 16, "where its warps are in the list, the default is a candidate"
-    assert len(found[1].candidates) == 2 * 8 and {variant.values["SCALE"] for variant in found[1].candidates} == {1.0, 2.0}
+    assert len(variants_of(found)) == (1 + 8) + 16 + 16, (
+        "where its warps are in the list, the default is a candidate"
+    )
+    assert len(found[1].candidates) == 2 * 8 and {
+        variant.values["SCALE"] for variant in found[1].candidates
+    } == {1.0, 2.0}
 
 
-def test_without_a_driver_it_says_so(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_driver_it_says_so(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = project / "kernels.toml"
     file.write_text(file.read_text() + TABLE)
     monkeypatch.chdir(project)
@@ -273,5 +337,9 @@ def test_a_bucket_is_for_the_strongest_promises_that_its_launch_keeps(project: P
         "scale.sm_90 dtype=fp16 NEGATE=False",
         "scale.sm_90 dtype=fp16 NEGATE=True",
     ]
-    assert dict(found[0].default.signature)["n"] == "i32" and dict(found[1].default.signature)["n"] == "i32:16"
-    assert {dict(variant.signature)["n"] for variant in found[1].candidates} == {"i32:16"} and len(found[1].candidates) == 8
+    assert (
+        dict(found[0].default.signature)["n"] == "i32" and dict(found[1].default.signature)["n"] == "i32:16"
+    )
+    assert {dict(variant.signature)["n"] for variant in found[1].candidates} == {"i32:16"} and len(
+        found[1].candidates
+    ) == 8

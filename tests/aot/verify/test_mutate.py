@@ -30,7 +30,9 @@ def command(project: Path, *words: str) -> list[str]:
     return ["mutate", "-C", str(project), "--arch", "sm_80", "-j", "1", "--limit", "2", *words]
 
 
-def test_mistakes_are_caught(described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_caught(
+    described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(described)
     assert main(command(described)) == 0
     out = capsys.readouterr().out
@@ -38,10 +40,14 @@ def test_mistakes_are_caught(described: Path, capsys: pytest.CaptureFixture[str]
     assert main(command(described, "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     assert {result["state"] for result in found} <= {"caught", "equivalent"}
-    assert any(result["place"] == "kernels/scale.py:11" and result["kind"] == "address + element" for result in found)
+    assert any(
+        result["place"] == "kernels/scale.py:11" and result["kind"] == "address + element" for result in found
+    )
 
 
-def test_it_says_what_it_is_at(described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_what_it_is_at(
+    described: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kbuild.aot.build.progress._SECONDS_OF_SILENCE", 0)
     monkeypatch.setattr("kbuild.aot.verify.pool._SECONDS_BETWEEN_NOTES", 0)
     assert main(command(described, "--limit", "1", "--group", "logic")) == 0

@@ -86,7 +86,9 @@ def wrong(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
     def compile_wrong(*args: object, **options: object) -> driver.Artifact:
         artifact = right(*args, **options)  # type: ignore[arg-type]
         assert before in artifact.asm["ptx"]
-        return driver.Artifact({**artifact.asm, "ptx": artifact.asm["ptx"].replace(before, after)}, artifact.metadata)
+        return driver.Artifact(
+            {**artifact.asm, "ptx": artifact.asm["ptx"].replace(before, after)}, artifact.metadata
+        )
 
     monkeypatch.setattr(driver, "compile", compile_wrong)
 
@@ -106,23 +108,36 @@ def launches(project: Path, table: str) -> dict[tuple[str, bool], list[str]]:
 def test_launches_go_to_the_variants_whose_promises_they_keep(project: Path) -> None:
     assert launches(project, TABLE) == {
         ("i32:16", True): ["n=1024"],  # None fits: the first that can be is changed.
-        ("i32", True): ["n=33"], ("i32:16", False): ["n=1600"], ("i32", False): ["n=1600", "n=33"],
-    }  # fmt: skip
+        ("i32", True): ["n=33"],
+        ("i32:16", False): ["n=1600"],
+        ("i32", False): ["n=1600", "n=33"],
+    }
 
 
 def test_values_may_be_expressions_and_loops_run_from_no_round_on(project: Path) -> None:
     table = '\n[kernel.verify]\nsizes = { x = "n", y = "n" }\nvalues = [{ n = "BLOCK - 16" }]\nloops = { n = "BLOCK" }\n'
     found = launches(project, table)
-    assert found["i32:16", False] == ["n=2032", "n=16", "n=4096", "n=4112", "n=8192", "n=8208", "n=12288"]  # n=0 starts nothing.
+    assert found["i32:16", False] == [
+        "n=2032",
+        "n=16",
+        "n=4096",
+        "n=4112",
+        "n=8192",
+        "n=8208",
+        "n=12288",
+    ]  # n=0 starts nothing.
     assert found["i32", True] == ["n=1008", "n=1"]  # The guard is n <= 1024.
 
 
 def test_each_launch_runs_adversely_and_the_first_in_lockstep() -> None:
     planned = runs_of([None, None])  # type: ignore[list-item]
     assert [(run.case, run.data, run.schedule) for run in planned] == [
-        (1, "whole", ADVERSE[0][0]), (2, "whole", ADVERSE[1][0]),
-        (1, "whole", "lockstep"), (1, "real", "lockstep"), (1, "special", "lockstep"),
-    ]  # fmt: skip
+        (1, "whole", ADVERSE[0][0]),
+        (2, "whole", ADVERSE[1][0]),
+        (1, "whole", "lockstep"),
+        (1, "real", "lockstep"),
+        (1, "special", "lockstep"),
+    ]
     assert Wanted(case=1, data="real").of(planned) == [Run(1, "real", "lockstep", "early")]
     assert Wanted(case=2, data="special", schedule="reverse").of(planned) == [Run(2, "special", "reverse")]
 
@@ -154,7 +169,9 @@ def dot_kernel(a, b, c, K, T: tl.constexpr):
         acc = tl.dot(left + 1, tl.load(b + (start + k)[:, None] * 64 + n[None, :]), acc)
     tl.store(c + m[:, None] * 64 + n[None, :], acc)
 """
-DOTS = package_table("dots", "sm_90", version="1") + """
+DOTS = (
+    package_table("dots", "sm_90", version="1")
+    + """
 [[kernel]]
 name = "dot"
 source = "kernels/dot.py"
@@ -170,6 +187,7 @@ T = 32
 sizes = { a = "64 * K", b = "64 * K", c = "4096" }
 values = [{ K = 96 }]
 """
+)
 
 
 def test_the_ptx_is_that_for_the_ptxas_of_the_build(
@@ -204,7 +222,11 @@ def test_the_ptx_is_that_for_the_ptxas_of_the_build(
     assert re.search(r"ldmatrix[^$]*wgmma\.wait_group[^$]*wgmma\.mma_async", default) and not verified_ptx()
     (tmp_path / "kernels.toml").write_text(DOTS.replace('version = "1"', 'version = "1"\nptxas = "12.9"'))
     old = verified_ptx()
-    assert re.search(r"wgmma\.wait_group[^$]*ldmatrix[^$]*wgmma\.mma_async", old) and old != default and not verified_ptx()
+    assert (
+        re.search(r"wgmma\.wait_group[^$]*ldmatrix[^$]*wgmma\.mma_async", old)
+        and old != default
+        and not verified_ptx()
+    )
     (tmp_path / "kernels.toml").write_text(DOTS)
     assert not verified_ptx()
     monkeypatch.setenv("KBUILD_PTXAS", choose(installed(ptxas_version), "12.9").path)
@@ -217,15 +239,26 @@ def test_without_a_table_launches_are_guessed(project: Path, capsys: pytest.Capt
     assert main(["verify", "-C", str(project), "--arch", "sm_80", "--no-cache"]) == 0
     told = capsys.readouterr().err
     assert "6 ok, 0 failed" in told
-    note = "note: scale has no [kernel.verify]: one launch is guessed, with arrays as large as what it touches\n"
+    note = (
+        "note: scale has no [kernel.verify]: one launch is guessed, with arrays as large as what it touches\n"
+    )
     assert note in told
-    assert main(["verify", "-C", str(project), "--arch", "sm_80", "-q"]) == 0 and capsys.readouterr().err == ""
+    assert (
+        main(["verify", "-C", str(project), "--arch", "sm_80", "-q"]) == 0 and capsys.readouterr().err == ""
+    )
 
 
-@pytest.mark.parametrize("body, reason", [
-    ("tl.store(y + tl.arange(0, BLOCK) // 2, tl.load(x + tl.arange(0, BLOCK)))", "different values are written to one place"),
-    ("tl.store(y + tl.arange(0, BLOCK) * (1 << 14), 1.0)", "write out of bounds"),
-], ids=["overlapping rows", "far apart"])  # fmt: skip
+@pytest.mark.parametrize(
+    "body, reason",
+    [
+        (
+            "tl.store(y + tl.arange(0, BLOCK) // 2, tl.load(x + tl.arange(0, BLOCK)))",
+            "different values are written to one place",
+        ),
+        ("tl.store(y + tl.arange(0, BLOCK) * (1 << 14), 1.0)", "write out of bounds"),
+    ],
+    ids=["overlapping rows", "far apart"],
+)
 def test_a_launch_that_cannot_be_guessed_is_asked_for(
     project: Path, capsys: pytest.CaptureFixture[str], body: str, reason: str
 ) -> None:
@@ -234,13 +267,17 @@ def test_a_launch_that_cannot_be_guessed_is_asked_for(
     file.write_text(f"{head}    {body}\n")
     assert main(["verify", "-C", str(project), "--arch", "sm_80", "--no-cache"]) == 1
     told = capsys.readouterr().err
-    assert reason in told and '[kernel.verify]\n    sizes = { x = "…", y = "…" }\n    values = [{ n = … }]' in told
+    assert (
+        reason in told
+        and '[kernel.verify]\n    sizes = { x = "…", y = "…" }\n    values = [{ n = … }]' in told
+    )
 
 
 def test_assertions_are_verified_as_they_ship(
     verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `debug` of a configuration, of the command line, and by Triton's variable; a kernel that breaks them fails."""
+    """With `debug` of a configuration, of the command line, and by Triton's variable; a kernel that breaks
+    them fails."""
     file, manifest = verified / "kernels/scale.py", verified / "kernels.toml"
     file.write_text(file.read_text().replace("    mask = ", '    assert n > 40, "n is small"\n    mask = '))
     command = ["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache", "-k"]
@@ -248,7 +285,11 @@ def test_assertions_are_verified_as_they_ship(
     capsys.readouterr()
     assert main([*command, "--debug"]) == 1
     told = capsys.readouterr().err
-    assert "assertion failed in program (0, 0, 0): n is small" in told and "scale.py:9:5" in told and "w4s3debug" in told
+    assert (
+        "assertion failed in program (0, 0, 0): n is small" in told
+        and "scale.py:9:5" in told
+        and "w4s3debug" in told
+    )
     monkeypatch.setenv("TRITON_DEBUG", "1")
     assert main(command) == 1
     monkeypatch.delenv("TRITON_DEBUG")
@@ -256,14 +297,27 @@ def test_assertions_are_verified_as_they_ship(
     assert main(command) == 1
 
 
-@pytest.mark.parametrize("before, after, message", [
-    ("%ctaid.x", "%ctaid.y", "elements differ; "),
-    ("scale_kernel_param_1]", "scale_kernel_param_0]", "y: 1600 of 1600 elements differ; [0] is nan, expected "),
-    ("setp.lt", "setp.ne", "out-of-bounds: "),
-    ("mov.u32", "mov.u33", "mov.u33"),
-], ids=["same program", "nothing written", "beyond the end", "no such instruction"])  # fmt: skip
+@pytest.mark.parametrize(
+    "before, after, message",
+    [
+        ("%ctaid.x", "%ctaid.y", "elements differ; "),
+        (
+            "scale_kernel_param_1]",
+            "scale_kernel_param_0]",
+            "y: 1600 of 1600 elements differ; [0] is nan, expected ",
+        ),
+        ("setp.lt", "setp.ne", "out-of-bounds: "),
+        ("mov.u32", "mov.u33", "mov.u33"),
+    ],
+    ids=["same program", "nothing written", "beyond the end", "no such instruction"],
+)
 def test_wrong_code_is_caught(
-    verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], before: str, after: str, message: str
+    verified: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    before: str,
+    after: str,
+    message: str,
 ) -> None:
     wrong(monkeypatch, before, after)
     assert main(["verify", "-C", str(verified), "--arch", "sm_80", "-k"]) == 1
@@ -291,7 +345,10 @@ def test_what_takes_long_says_what_it_is_at(
     monkeypatch.setattr("kbuild.aot.build.progress._SECONDS_OF_SILENCE", 0)
     monkeypatch.setattr("kbuild.aot.verify.pool._SECONDS_BETWEEN_NOTES", 0)
     assert main(["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache"]) == 0
-    assert "  … scale.sm_80.fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3: run 2 of 4\n" in capsys.readouterr().err
+    assert (
+        "  … scale.sm_80.fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3: run 2 of 4\n"
+        in capsys.readouterr().err
+    )
     assert main(["verify", "-C", str(verified), "--arch", "sm_80", "--no-cache", "-q"]) == 0
     assert capsys.readouterr().err == ""
 
@@ -338,7 +395,9 @@ def test_a_failure_says_how_to_repeat_it(
 
 def test_a_kernel_may_say_why_it_is_not_verified(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = project / "kernels.toml"
-    manifest.write_text(manifest.read_text().replace('name = "scale"\n', 'name = "scale"\nunverified = "needs a moon"\n'))
+    manifest.write_text(
+        manifest.read_text().replace('name = "scale"\n', 'name = "scale"\nunverified = "needs a moon"\n')
+    )
     assert main(["verify", "-C", str(project), "--no-cache"]) == 0
     told = capsys.readouterr()
     assert told.err.startswith("note: scale is not verified: needs a moon\n") and "0 ok, 0 failed" in told.err
@@ -359,7 +418,10 @@ def test_a_crash_and_a_hang_cost_one_variant_each(
         return right(*args, **options)
 
     monkeypatch.setattr(driver, "compile", compile_badly)
-    assert main(["verify", "-C", str(verified), "--arch", "sm_80", "-k", "--no-cache", "--json", "--limit", "2"]) == 1
+    assert (
+        main(["verify", "-C", str(verified), "--arch", "sm_80", "-k", "--no-cache", "--json", "--limit", "2"])
+        == 1
+    )
     output = capsys.readouterr()
     problems = [verdict["problem"] for verdict in json.loads(output.out) if verdict["state"] == "failed"]
     assert len(problems) == 2 and "4 ok, 2 failed" in output.err
@@ -415,7 +477,9 @@ tt.func @f(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>) attributes {num_warps = 1} {
 
 def test_what_the_kernel_does_not_read_is_poisoned() -> None:
     right = reference(module_of(TEXT), Case((), (("x", 5), ("y", 5)), (1,)), "whole", 0)
-    assert right.exact and right.arguments["x"][0] in range(-3, 4) and np.isnan(right.arguments["x"][1:]).all()
+    assert (
+        right.exact and right.arguments["x"][0] in range(-3, 4) and np.isnan(right.arguments["x"][1:]).all()
+    )
     assert np.isnan(right.arguments["y"]).all() and right.expected["y"][0] == right.arguments["x"][0]
     assert right.written["y"].tolist() == [True, False, False, False, False] and not right.written["x"].any()
 
@@ -435,10 +499,18 @@ def test_results_are_equal_or_within_bounds() -> None:
 
     assert problem(right * np.float32(1.000001)) == ""
     assert problem(right * np.float32(1.000001), exact=True).startswith("2 of 4 elements differ")
-    assert problem([1, 1001, np.nan, np.inf]).startswith("1 of 4 elements differ; [1] is 1001.0, expected 1000.0")
-    assert problem([1, 1000, 0, np.inf]) and problem([1, 1000, np.nan, -np.inf]) and problem([1, 1000, np.nan, 3e38])
+    assert problem([1, 1001, np.nan, np.inf]).startswith(
+        "1 of 4 elements differ; [1] is 1001.0, expected 1000.0"
+    )
+    assert (
+        problem([1, 1000, 0, np.inf])
+        and problem([1, 1000, np.nan, -np.inf])
+        and problem([1, 1000, np.nan, 3e38])
+    )
     assert problem(right, written=~all_written) == ""
-    assert problem(right + 1, written=~all_written).startswith("2 elements were written that the kernel does not write")
+    assert problem(right + 1, written=~all_written).startswith(
+        "2 elements were written that the kernel does not write"
+    )
 
 
 def test_counters_begin_at_zero(tmp_path: Path) -> None:
@@ -461,20 +533,33 @@ def test_mistakes_in_the_table_are_told(project: Path) -> None:
     found = mistakes(project)
     assert any(f"{line}: " in one and "sizes.z: unknown key" in one for one in found), found
     assert any('sizes: missing key "y"' in one for one in found), found
-    assert any("values[0].n: expected an integer or an expression, found the float 1.5" in one for one in found), found
+    assert any(
+        "values[0].n: expected an integer or an expression, found the float 1.5" in one for one in found
+    ), found
     assert any('values[1]: missing key "n"' in one for one in found), found
     file.write_text(text + '\n[kernel.verify]\nsizes = { x = "m", y = "n" }\nvalues = []\n')
     assert ['sizes.x: unknown name "m"' in one for one in mistakes(project)] == [True]
 
 
 def test_run_prints_arrays_and_findings(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = ["-C", str(project), "kernels/scale.py:scale_kernel", "-s", "x=*fp32,y=*fp32,n=i32", "-c", "BLOCK=64,NEGATE=true"]
+    source = [
+        "-C",
+        str(project),
+        "kernels/scale.py:scale_kernel",
+        "-s",
+        "x=*fp32,y=*fp32,n=i32",
+        "-c",
+        "BLOCK=64,NEGATE=true",
+    ]
     assert main(["run", *source, "--arg", "x=range:50,y=poison:50", "--arg", "n=50"]) == 0
     assert "y: 50 elements of f32, 50 changed: 0.0, -2.0, -4.0" in capsys.readouterr().out
     assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=64"]) == 1
     found = capsys.readouterr().out
     assert "out-of-bounds" in found and "scale.py:" in found
-    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--schedule", "reverse", "--races"]) == 0
+    assert (
+        main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--schedule", "reverse", "--races"])
+        == 0
+    )
     assert "y: 50 elements of f32, 50 changed" in capsys.readouterr().out
     assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--races"]) == 2
     assert "--schedule reverse" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""What never ends, or cannot be launched, ends `kbuild verify` with a clear report; and large launches are right."""
+"""What never ends, or cannot be launched, ends `kbuild verify` with a clear report; and large launches are
+right."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.manifests import package_table
 
 ROOT = Path(__file__).resolve().parents[3]
 
-KERNEL = '''\
+KERNEL = """\
 import triton
 import triton.language as tl
 
@@ -36,8 +37,10 @@ def total_kernel(x, out, n, BLOCK: tl.constexpr):
     while rest > BLOCK:
         rest -= BLOCK
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + offsets, mask=offsets < n, other=0)) + rest // BLOCK)
-'''
-MANIFEST = package_table("demo_kernels", "sm_90", version="0.1.0") + """\
+"""
+MANIFEST = (
+    package_table("demo_kernels", "sm_90", version="0.1.0")
+    + """\
 [[kernel]]
 name = "total"
 source = "kernels/total.py"
@@ -53,6 +56,7 @@ num_warps = 4
 sizes = { x = "n", out = "cdiv(n, BLOCK)" }
 values = [{ n = "32 * BLOCK - 5" }]
 """
+)
 
 
 @pytest.fixture
@@ -72,21 +76,39 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[driver.Artifact],
 
 def with_ptx(artifact: driver.Artifact, before: str, after: str) -> driver.Artifact:
     assert before in artifact.asm["ptx"]
-    return driver.Artifact({**artifact.asm, "ptx": artifact.asm["ptx"].replace(before, after)}, artifact.metadata)
+    return driver.Artifact(
+        {**artifact.asm, "ptx": artifact.asm["ptx"].replace(before, after)}, artifact.metadata
+    )
 
 
 def test_thirty_two_programs(total: Path) -> None:
     assert main(["verify", "-C", str(total), "--no-cache"]) == 0
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda artifact: with_ptx(artifact, "bar.sync \t0;", "bar.sync \t0, 256;"), "deadlock: no warp can go on: warp"),
-    (lambda artifact: with_ptx(artifact, ", -256;", ", 0;"), "step-budget: no end after 500"),
-    (lambda artifact: driver.Artifact(artifact.asm, replace(artifact.metadata, options=CompileOptions(64))), "2048 threads"),
-    (lambda artifact: with_ptx(artifact, "bar.sync \t0;", ""), "race: "),
-], ids=["deadlock", "endless loop", "2048 threads", "race"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            lambda artifact: with_ptx(artifact, "bar.sync \t0;", "bar.sync \t0, 256;"),
+            "deadlock: no warp can go on: warp",
+        ),
+        (lambda artifact: with_ptx(artifact, ", -256;", ", 0;"), "step-budget: no end after 500"),
+        (
+            lambda artifact: driver.Artifact(
+                artifact.asm, replace(artifact.metadata, options=CompileOptions(64))
+            ),
+            "2048 threads",
+        ),
+        (lambda artifact: with_ptx(artifact, "bar.sync \t0;", ""), "race: "),
+    ],
+    ids=["deadlock", "endless loop", "2048 threads", "race"],
+)
 def test_code_that_does_not_end_or_synchronise(
-    total: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: Any, message: str
+    total: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: Any,
+    message: str,
 ) -> None:
     changed(monkeypatch, change)
     monkeypatch.setattr("kbuild.aot.verify.check.STEP_BUDGET", 50_000)
@@ -95,7 +117,9 @@ def test_code_that_does_not_end_or_synchronise(
     assert message in told, told
 
 
-def test_a_kernel_that_does_not_end(total: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kernel_that_does_not_end(
+    total: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = total / "kernels/total.py"
     file.write_text(file.read_text().replace("rest -= BLOCK", "rest += 0"))
     monkeypatch.setattr(machine, "MOST_ROUNDS", 1000)
@@ -113,20 +137,46 @@ def test_a_cluster_of_thirty_two() -> None:
 
 def test_four_warp_groups() -> None:
     source = f"{ROOT / 'kernels/matmul.py'}:matmul_kernel"
-    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32:16") | {
-        "stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1", "stride_cm": "i32:16",
-        "stride_cn": "i32:1",
-    }  # fmt: skip
+    signature = (
+        dict.fromkeys("abc", "*fp16:16")
+        | dict.fromkeys("MNK", "i32:16")
+        | {
+            "stride_am": "i32:16",
+            "stride_ak": "i32:1",
+            "stride_bk": "i32:16",
+            "stride_bn": "i32:1",
+            "stride_cm": "i32:16",
+            "stride_cn": "i32:1",
+        }
+    )
     tiles = {"BLOCK_M": 256, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 1}
-    artifact = driver.compile(source, signature=signature, constexprs=tiles, target="sm_90", num_warps=16, stop="ptx")
+    artifact = driver.compile(
+        source, signature=signature, constexprs=tiles, target="sm_90", num_warps=16, stop="ptx"
+    )
     assert "wgmma" in artifact.asm["ptx"]
     random = np.random.default_rng(0)
     a, b = (random.integers(-3, 4, shape).astype(np.float16) for shape in ((256, 64), (64, 64)))
     values = {"a": a, "b": b, "c": np.full((256, 64), np.nan, np.float16), "M": 256, "N": 64, "K": 64}
-    values |= {"stride_am": 64, "stride_ak": 1, "stride_bk": 64, "stride_bn": 1, "stride_cm": 64, "stride_cn": 1}
+    values |= {
+        "stride_am": 64,
+        "stride_ak": 1,
+        "stride_bk": 64,
+        "stride_bn": 1,
+        "stride_cm": 64,
+        "stride_cn": 1,
+    }
     facts = artifact.metadata
     arguments = arguments_of(facts.params, values)
-    report = run(artifact.asm["ptx"], None, (1,), facts.warps, facts.shared, arguments, schedule="reverse", checks="strict")
+    report = run(
+        artifact.asm["ptx"],
+        None,
+        (1,),
+        facts.warps,
+        facts.shared,
+        arguments,
+        schedule="reverse",
+        checks="strict",
+    )
     output = report.check().outputs[[name for name, _ in facts.params].index("c")]
     np.testing.assert_array_equal(output, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
 

@@ -41,17 +41,38 @@ LOOK_BACK = {"x": "*i32", "sums": "*i32", "flags": "*i32", "out": "*i32", "n": "
 BARRIER = {"x": "*i32", "count": "*i32", "out": "*i32", "n": "i32"}
 VALUES = "values = [{ n = 100 }, { n = 90 }, { n = 80 }, { n = 33 }, { n = 112 }]\n"
 """A launch for each of the adverse orders."""
-LOOK_BACK_TABLE = '[kernel.verify]\nsizes = { x = "n", sums = "cdiv(n, BLOCK)", flags = "cdiv(n, BLOCK)", out = "n" }\n' + VALUES
+LOOK_BACK_TABLE = (
+    '[kernel.verify]\nsizes = { x = "n", sums = "cdiv(n, BLOCK)", flags = "cdiv(n, BLOCK)", out = "n" }\n'
+    + VALUES
+)
 
 
-@pytest.mark.parametrize("name, args, table, zeros", [
-    ("stream_k", STREAM_K,
-     'sizes = { x = "n", parts = "cdiv(n, BLOCK)", locks = "cdiv(n, BLOCK)", out = "1" }', "locks"),
-    ("look_back", LOOK_BACK, 'sizes = { x = "n", sums = "cdiv(n, BLOCK)", flags = "cdiv(n, BLOCK)", out = "n" }', "flags"),
-    ("grid_barrier", BARRIER,
-     'sizes = { x = "cdiv(n, BLOCK) * BLOCK", count = "1", out = "cdiv(n, BLOCK) * BLOCK" }', "count"),
-])  # fmt: skip
-def test_programs_that_wait_are_verified(project: Project, name: str, args: dict[str, str], table: str, zeros: str) -> None:
+@pytest.mark.parametrize(
+    "name, args, table, zeros",
+    [
+        (
+            "stream_k",
+            STREAM_K,
+            'sizes = { x = "n", parts = "cdiv(n, BLOCK)", locks = "cdiv(n, BLOCK)", out = "1" }',
+            "locks",
+        ),
+        (
+            "look_back",
+            LOOK_BACK,
+            'sizes = { x = "n", sums = "cdiv(n, BLOCK)", flags = "cdiv(n, BLOCK)", out = "n" }',
+            "flags",
+        ),
+        (
+            "grid_barrier",
+            BARRIER,
+            'sizes = { x = "cdiv(n, BLOCK) * BLOCK", count = "1", out = "cdiv(n, BLOCK) * BLOCK" }',
+            "count",
+        ),
+    ],
+)
+def test_programs_that_wait_are_verified(
+    project: Project, name: str, args: dict[str, str], table: str, zeros: str
+) -> None:
     folder = project(name, args, "cdiv(n, BLOCK)", f'[kernel.verify]\n{table}\n{VALUES}zeros = ["{zeros}"]\n')
     assert main(["verify", "-C", str(folder), "--no-cache", "-q"]) == 0
 
@@ -59,22 +80,36 @@ def test_programs_that_wait_are_verified(project: Project, name: str, args: dict
 def test_a_flag_read_too_early_is_a_race(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     folder = project("look_back", LOOK_BACK, "cdiv(n, BLOCK)", LOOK_BACK_TABLE + 'zeros = ["flags"]\n')
     file = folder / "kernels/waiting.py"
-    file.write_text(file.read_text().replace('flags + program - 1, 0, sem="acquire"', 'flags + program - 1, 0, sem="relaxed"'))
+    file.write_text(
+        file.read_text().replace(
+            'flags + program - 1, 0, sem="acquire"', 'flags + program - 1, 0, sem="relaxed"'
+        )
+    )
     assert main(["verify", "-C", str(folder), "--no-cache"]) == 1
     assert "race: " in (told := capsys.readouterr().err) and " reads sums[" in told
 
 
-def test_a_deadlock_is_told_with_its_loop_and_what_it_looks_at(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_deadlock_is_told_with_its_loop_and_what_it_looks_at(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = '[kernel.verify]\nsizes = { flags = "4", out = "1" }\nvalues = [{}]\nzeros = ["flags"]\n'
     folder = project("deadlock", {"flags": "*i32", "out": "*i32"}, "2", table, "")
     assert main(["verify", "-C", str(folder), "--no-cache"]) == 1
     told = capsys.readouterr().err
-    line = 1 + next(place for place, text in enumerate(SOURCE.read_text().splitlines()) if "flags + 3 * other" in text)
-    assert f"waiting.py:{line}:" in told and "reads flags[3], which is 0" in told and "reads flags[0], which is 0" in told
+    line = 1 + next(
+        place for place, text in enumerate(SOURCE.read_text().splitlines()) if "flags + 3 * other" in text
+    )
+    assert (
+        f"waiting.py:{line}:" in told
+        and "reads flags[3], which is 0" in told
+        and "reads flags[0], which is 0" in told
+    )
     assert "zeros = [" not in told
 
 
-def test_zeros_are_proposed_for_what_a_loop_spins_on(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zeros_are_proposed_for_what_a_loop_spins_on(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = '[kernel.verify]\nsizes = { lock = "1", total = "1" }\nvalues = [{ n = 1 }]\n'
     args = {"lock": "*i32", "total": "*i32", "n": "i32"}
     folder = project("spin_lock", args, "3", table, "")
@@ -87,7 +122,8 @@ def test_zeros_are_proposed_for_what_a_loop_spins_on(project: Project, capsys: p
 def test_a_guess_in_vain_is_made_once_for_a_kernel(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The lock is taken from the beginning, in all eight variants; the table that is proposed lets it begin as zeros."""
+    """The lock is taken from the beginning, in all eight variants; the table that is proposed lets it begin
+    as zeros."""
     folder = project("spin_lock", {"lock": "*i32:16?", "total": "*i32:16?", "n": "i32:16?"}, "3", "", "")
     file = folder / "kernels/waiting.py"
     file.write_text(file.read_text().replace("(lock, 0, 1,", "(lock, 9, 1,").replace("== 1:", "!= 9:"))
@@ -102,7 +138,10 @@ def test_a_guess_in_vain_is_made_once_for_a_kernel(
     assert main(["verify", "-C", str(folder), "--no-cache", "-k", "-j", "2"]) == 1
     told = capsys.readouterr().err
     assert "0 ok, 8 failed" in told and told.count("was guessed in vain") == 7
-    assert '[kernel.verify]\n    sizes = { lock = "…", total = "…" }\n    values = [{ n = … }]\n    zeros = ["lock"]' in told
+    assert (
+        '[kernel.verify]\n    sizes = { lock = "…", total = "…" }\n    values = [{ n = … }]\n    zeros = ["lock"]'
+        in told
+    )
     assert log.read_text() == "compiled\n"
 
 
@@ -115,15 +154,24 @@ def test_a_loop_of_the_code_without_an_end_says_what_it_looks_at(
 
     def compile_wrong(*args: Any, **options: Any) -> driver.Artifact:
         artifact = right(*args, **options)
-        lines = [line for line in artifact.asm["ptx"].splitlines() if "atom.release.gpu.global.exch" not in line]
+        lines = [
+            line for line in artifact.asm["ptx"].splitlines() if "atom.release.gpu.global.exch" not in line
+        ]
         return driver.Artifact({**artifact.asm, "ptx": "\n".join(lines)}, artifact.metadata)
 
     monkeypatch.setattr(driver, "compile", compile_wrong)
     monkeypatch.setattr("kbuild.aot.verify.check.STEP_BUDGET", 50_000)
     assert main(["verify", "-C", str(folder), "--no-cache"]) == 1
     told = capsys.readouterr().err
-    line = 1 + next(place for place, text in enumerate(SOURCE.read_text().splitlines()) if "flags + program - 1, 0" in text)
-    assert "step-budget: no end after 500" in told and f"looks at flags[5], from {folder}/kernels/waiting.py:{line}:" in told
+    line = 1 + next(
+        place
+        for place, text in enumerate(SOURCE.read_text().splitlines())
+        if "flags + program - 1, 0" in text
+    )
+    assert (
+        "step-budget: no end after 500" in told
+        and f"looks at flags[5], from {folder}/kernels/waiting.py:{line}:" in told
+    )
     assert told.count("step-budget") == 1
 
 
@@ -158,7 +206,9 @@ def early_kernel(x, weight, out, n, BLOCK: tl.constexpr):
 """
 
 
-def test_memory_of_the_launch_before_is_touched_behind_the_wait(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_of_the_launch_before_is_touched_behind_the_wait(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What is read before may be read if nobody writes it, and the manifest says that."""
     args = {"x": "*fp32", "weight": "*fp32", "out": "*fp32", "n": "i32"}
     table = '[kernel.verify]\nsizes = { x = "n", weight = "n", out = "n" }\nvalues = [{ n = 60 }]\n'
@@ -167,11 +217,21 @@ def test_memory_of_the_launch_before_is_touched_behind_the_wait(project: Project
     command = ["verify", "-C", str(folder), "--no-cache"]
     assert main(command) == 1
     told = capsys.readouterr().err
-    assert "before-wait: " in told and "reads weight[32] before griddepcontrol.wait" in told and "waiting.py:9:" in told
+    assert (
+        "before-wait: " in told
+        and "reads weight[32] before griddepcontrol.wait" in told
+        and "waiting.py:9:" in told
+    )
     manifest = folder / "kernels.toml"
     manifest.write_text(manifest.read_text() + 'ready = ["weight"]\n')
     assert main([*command, "-q"]) == 0
-    manifest.write_text(manifest.read_text().replace("launch_pdl = true", "launch_pdl = false").replace('ready = ["weight"]', ""))
+    manifest.write_text(
+        manifest.read_text()
+        .replace("launch_pdl = true", "launch_pdl = false")
+        .replace('ready = ["weight"]', "")
+    )
     assert main([*command, "-q"]) == 0
     manifest.write_text(manifest.read_text() + 'ready = ["n"]\n')
-    assert main(command) == 2 and "ready[0]: expected an argument that is a pointer" in capsys.readouterr().err
+    assert (
+        main(command) == 2 and "ready[0]: expected an argument that is a pointer" in capsys.readouterr().err
+    )

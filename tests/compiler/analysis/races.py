@@ -1,9 +1,10 @@
-"""A race checker that shares nothing with the analysis: it runs the control flow and compares all pairs of accesses.
+"""A race checker that shares nothing with the analysis: it runs the control flow and compares all pairs of
+accesses.
 
-Loops run with concrete bounds, buffer numbers are numbers, and each event is a range of bytes.  Two accesses to the same
-bytes, one of which writes, must have a barrier between the completion of the first and the second; an asynchronous copy
-completes at the first wait that covers its group, and so does the reading of an asynchronous product.  What a product reads
-was fenced by its writer before that barrier.
+Loops run with concrete bounds, buffer numbers are numbers, and each event is a range of bytes.  Two accesses
+to the same bytes, one of which writes, must have a barrier between the completion of the first and the
+second; an asynchronous copy completes at the first wait that covers its group, and so does the reading of an
+asynchronous product.  What a product reads was fenced by its writer before that barrier.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from kbuild.compiler.ops.gpu import (
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
 
-COMPARE = {"slt": int.__lt__, "sgt": int.__gt__, "eq": int.__eq__, "ne": int.__ne__, "sge": int.__ge__, "ult": int.__lt__}
+COMPARE = {
+    "slt": int.__lt__,
+    "sgt": int.__gt__,
+    "eq": int.__eq__,
+    "ne": int.__ne__,
+    "sge": int.__ge__,
+    "ult": int.__lt__,
+}
 
 
 @dataclass
@@ -99,7 +107,9 @@ class Trace:
             case Constant():
                 self.values[op.result] = op.value
             case AddI() | SubI() | MulI() if None not in values:
-                self.values[op.result] = {AddI: int.__add__, SubI: int.__sub__, MulI: int.__mul__}[type(op)](*values)
+                self.values[op.result] = {AddI: int.__add__, SubI: int.__sub__, MulI: int.__mul__}[type(op)](
+                    *values
+                )
             case CmpI() if None not in values:
                 self.values[op.result] = COMPARE[op.predicate](*values)
             case Select() if values[0] is not None:
@@ -133,7 +143,9 @@ class Trace:
                 tiles = [value for value in values[:2] if value is not None]
                 self.products.append([self.access(op, tile, False, done) for tile in tiles])
             case WarpGroupDotWait():
-                for event in (e for product in self.products[: len(self.products) - op.pendings] for e in product):
+                for event in (
+                    e for product in self.products[: len(self.products) - op.pendings] for e in product
+                ):
                     event.done = self.time if event.done is None else event.done
             case FenceAsyncShared():
                 self.fences.append(self.time)
@@ -162,13 +174,19 @@ class Trace:
         found = []
         for number, second in enumerate(self.events):
             for first in self.events[:number]:
-                overlap = first.start < second.end and second.start < first.end and (first.writes or second.writes)
+                overlap = (
+                    first.start < second.end and second.start < first.end and (first.writes or second.writes)
+                )
                 if not overlap:
                     continue
                 if first.done is None or first.done > second.time:
-                    found.append(f"{first.op} at {first.time} is not waited for before {second.op} at {second.time}")
+                    found.append(
+                        f"{first.op} at {first.time} is not waited for before {second.op} at {second.time}"
+                    )
                 elif not self.is_ordered(first.done, second):
-                    found.append(f"no barrier between {first.op} at {first.done} and {second.op} at {second.time}")
+                    found.append(
+                        f"no barrier between {first.op} at {first.done} and {second.op} at {second.time}"
+                    )
         return found
 
 

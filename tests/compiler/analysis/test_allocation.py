@@ -1,4 +1,5 @@
-"""Places in shared memory: apart while alive together, together where they can be, and told when there is not enough."""
+"""Places in shared memory: apart while alive together, together where they can be, and told when there is not
+enough."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def random_demands(seed: int) -> list[Demand]:
     for _ in range(generator.randint(1, 30)):
         start = generator.randint(0, 50)
         life = Interval(start, start + generator.randint(0, 20))
-        demands.append(Demand(Barrier(), generator.choice([4, 100, 512, 4096]), generator.choice([128, 1024]), life))
+        demands.append(
+            Demand(Barrier(), generator.choice([4, 100, 512, 4096]), generator.choice([128, 1024]), life)
+        )
     return demands
 
 

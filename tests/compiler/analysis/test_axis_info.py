@@ -1,4 +1,5 @@
-"""Facts about numbers: known cases, and random expressions whose facts must hold of what the interpreter computes."""
+"""Facts about numbers: known cases, and random expressions whose facts must hold of what the interpreter
+computes."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,19 @@ from kbuild.compiler.interp.memory import GlobalMemory
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.parser import parse_module
-from kbuild.compiler.ir.types import F16, I1, I8, I16, I32, I64, IntType, PointerType, TensorType, bit_width, is_pointer
+from kbuild.compiler.ir.types import (
+    F16,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    IntType,
+    PointerType,
+    TensorType,
+    bit_width,
+    is_pointer,
+)
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.ops.elementwise import (
     AddI,
@@ -84,11 +97,28 @@ def test_masks_let_through_whole_groups_when_the_bound_is_divisible() -> None:
     assert known.mask_alignment(values["mask_n"]) == 16 and known.mask_alignment(values["mask_m"]) == 1
 
 
-@pytest.mark.parametrize(("predicate", "below"), [("slt", True), ("sge", True), ("ult", True), ("uge", True), ("sgt", False),
-                                                  ("sle", False), ("ugt", False), ("ule", False), ("eq", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("predicate", "below"),
+    [
+        ("slt", True),
+        ("sge", True),
+        ("ult", True),
+        ("uge", True),
+        ("sgt", False),
+        ("sle", False),
+        ("ugt", False),
+        ("ule", False),
+        ("eq", None),
+    ],
+)
 def test_groups_are_compared_alike_with_a_divisible_bound(predicate: str, below: bool | None) -> None:
-    """With `range < n`, n divisible by 16, 16 elements go alike; `range <= n` parts them, unless it is n that is consecutive."""
-    mask, range_, bound = "tensor<64xi1>", "%range: tensor<64xi32> = tt.make_range {start = 0, end = 64}", "tensor<64xi32>"
+    """With `range < n`, n divisible by 16, 16 elements go alike; `range <= n` parts them, unless it is n that
+    is consecutive."""
+    mask, range_, bound = (
+        "tensor<64xi1>",
+        "%range: tensor<64xi32> = tt.make_range {start = 0, end = 64}",
+        "tensor<64xi32>",
+    )
     known, values = named(f"""\
 tt.func @f(%n: i32 {{divisibility = 16}}) {{
   {range_}
@@ -181,7 +211,9 @@ class RandomTensors:
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
-        self.function = Func("f", Block([I32, I32, PointerType(F16)]), {}, ({"divisibility": 16}, {}, {"divisibility": 16}))
+        self.function = Func(
+            "f", Block([I32, I32, PointerType(F16)]), {}, ({"divisibility": 16}, {}, {"divisibility": 16})
+        )
         self.build = Builder(self.function.body)
         self.values: list[Value] = []
         self.conditions: list[Value] = []
@@ -199,9 +231,13 @@ class RandomTensors:
             start = int(self.random.choice([0, 4, 8, 16, 3]))
             return self.build.add(MakeRange(start, start + size[0], TensorType(size, I32))).result
         if kind == 1:
-            return self.build.add(Constant(int(self.random.choice([1, 2, 3, 4, 7, 8, 12, 16, 48])), TensorType(size, I32))).result
+            return self.build.add(
+                Constant(int(self.random.choice([1, 2, 3, 4, 7, 8, 12, 16, 48])), TensorType(size, I32))
+            ).result
         if kind == 2:
-            return self.build.add(Splat(self.function.arguments[int(self.random.integers(2))], TensorType(size, I32))).result
+            return self.build.add(
+                Splat(self.function.arguments[int(self.random.integers(2))], TensorType(size, I32))
+            ).result
         return self.pick()
 
     def pick(self) -> Value:
@@ -219,7 +255,9 @@ class RandomTensors:
             rhs = self.leaf()
             if cls in (ShLI, ShRSI):
                 rhs = self.build.add(Constant(int(self.random.integers(4)), rhs.type)).result
-            self.values.append(self.build.add(cls(self.leaf() if not self.values else self.pick(), rhs)).result)
+            self.values.append(
+                self.build.add(cls(self.leaf() if not self.values else self.pick(), rhs)).result
+            )
         elif kind == 6:
             predicate = str(self.random.choice(["slt", "sle", "sgt", "sge", "eq"]))
             self.conditions.append(self.build.add(CmpI(self.pick(), self.leaf(), predicate)).result)
@@ -234,7 +272,9 @@ class RandomTensors:
         elif kind == 8 and len(self.shape()) == 2:
             self.values.append(self.build.add(Trans(self.values[-1], (1, 0))).result)
         elif kind == 9 and len(self.shape()) == 1 and self.shape()[0] % 4 == 0:
-            self.values.append(self.build.add(Reshape(self.values[-1], TensorType((self.shape()[0] // 4, 4), I32))).result)
+            self.values.append(
+                self.build.add(Reshape(self.values[-1], TensorType((self.shape()[0] // 4, 4), I32))).result
+            )
 
 
 def holds(info: Info, values: np.ndarray, unit: int) -> bool:
@@ -245,7 +285,11 @@ def holds(info: Info, values: np.ndarray, unit: int) -> bool:
         groups = rows.reshape(-1, info.contiguity[axis])
         equal = rows.reshape(-1, info.constancy[axis])
         first = rows.reshape(-1, info.prefixes[axis])
-        if (np.diff(groups) != unit).any() or (np.diff(equal) != 0).any() or (groups[:, 0] % info.divisibility[axis]).any():
+        if (
+            (np.diff(groups) != unit).any()
+            or (np.diff(equal) != 0).any()
+            or (groups[:, 0] % info.divisibility[axis]).any()
+        ):
             return False
         if values.dtype == np.bool_ and (np.diff(first) > 0).any():
             return False
@@ -289,13 +333,17 @@ def assert_facts(function: Func, arguments: list[np.generic]) -> None:
                 beyond.add(value)  # Quotients by zero may be anything, and so may sums that overflow.
                 continue
             unit = 2 if is_pointer(value.type) else 1
-            assert holds(known.get(value), computed, unit), [op.op_name, *(v.op and v.op.op_name for v in op.operands)]
+            assert holds(known.get(value), computed, unit), [
+                op.op_name,
+                *(v.op and v.op.op_name for v in op.operands),
+            ]
 
 
 @pytest.mark.parametrize("start", [0, 3, -16])
 @pytest.mark.parametrize("narrow", [None, I8, I16])
 def test_facts_hold_of_runs_on_both_sides_of_zero(start: int, narrow: IntType | None) -> None:
-    """Consecutive numbers, less a constant or an argument, through a narrow type, by what quotients and masks are made of."""
+    """Consecutive numbers, less a constant or an argument, through a narrow type, by what quotients and masks
+    are made of."""
     function = Func("f", Block([I32, I32]), {}, ({"divisibility": 16}, {}))
     build, wide = Builder(function.body), TensorType((64,), I32)
 
@@ -303,7 +351,9 @@ def test_facts_hold_of_runs_on_both_sides_of_zero(start: int, narrow: IntType | 
         return build.add(op).results[0]
 
     run = add(MakeRange(start, start + 64, wide))
-    shifts = [add(Constant(number, wide)) for number in (5, 16, -16)] + [add(Splat(a, wide)) for a in function.arguments]
+    shifts = [add(Constant(number, wide)) for number in (5, 16, -16)] + [
+        add(Splat(a, wide)) for a in function.arguments
+    ]
     runs = [add(cls(run, shift)) for shift in shifts for cls in (AddI, SubI)]
     if narrow is not None:
         short = [add(TruncI(value, TensorType((64,), narrow))) for value in (run, *shifts, *runs)]

@@ -111,7 +111,8 @@ class Program:
         self.write("}")
 
     def rounds(self, depth: int) -> None:
-        """A while that does something before the test, too; what it carries is `n` counting down, and two buffers' numbers."""
+        """A while that does something before the test, too; what it carries is `n` counting down, and two
+        buffers' numbers."""
         start = self.random.choice(["%c0", "%c1", "%c2"])
         before, after, end = ([self.name() for _ in range(3)] for _ in range(3))
         self.write(f"{', '.join(end)}: i32, i32, i32 = scf.while %n, {start}, %c0")
@@ -234,12 +235,21 @@ COMMIT = "ttg.async_commit_group"
 
 @pytest.mark.parametrize(
     ("then", "other", "pending", "landed"),
-    [(COMMIT, COMMIT, 0, True), (COMMIT, "", 0, False), ("", COMMIT, 0, False), ("", "", 0, False),
-     (f"{COMMIT}\n{COMMIT}", f"{COMMIT}\n{COMMIT}", 1, True), (f"{COMMIT}\n{COMMIT}", COMMIT, 1, False),
-     (COMMIT, f"{COMMIT}\n{COMMIT}", 1, False)],
-)  # fmt: skip
-def test_a_copy_has_landed_only_where_both_branches_committed_it(then: str, other: str, pending: int, landed: bool) -> None:
-    """Whichever way the program came, the wait covers the copy: it is as young as in the branch that commits less."""
+    [
+        (COMMIT, COMMIT, 0, True),
+        (COMMIT, "", 0, False),
+        ("", COMMIT, 0, False),
+        ("", "", 0, False),
+        (f"{COMMIT}\n{COMMIT}", f"{COMMIT}\n{COMMIT}", 1, True),
+        (f"{COMMIT}\n{COMMIT}", COMMIT, 1, False),
+        (COMMIT, f"{COMMIT}\n{COMMIT}", 1, False),
+    ],
+)
+def test_a_copy_has_landed_only_where_both_branches_committed_it(
+    then: str, other: str, pending: int, landed: bool
+) -> None:
+    """Whichever way the program came, the wait covers the copy: it is as young as in the branch that commits
+    less."""
     text = f"""{LAYOUTS}
 tt.func @f(%p: {POINTERS}, %flag: i1) attributes {{num_warps = 4}} {{
   %c0: i32 = arith.constant {{value = 0}}

@@ -73,8 +73,14 @@ def test_an_address_out_of_memory_may_be_where_another_array_is_written() -> Non
   %y: f32 = tt.load %p
   tt.store %b, %y
 """)
-    unseen, known = (op.ptr for op in func.body if isinstance(op, Load | PointerWrite) and op.ptr is not func.arguments[2])
-    assert may_be_written(unseen, func) and may_be_written(known, func) and not may_be_written(func.arguments[0], func)
+    unseen, known = (
+        op.ptr for op in func.body if isinstance(op, Load | PointerWrite) and op.ptr is not func.arguments[2]
+    )
+    assert (
+        may_be_written(unseen, func)
+        and may_be_written(known, func)
+        and not may_be_written(func.arguments[0], func)
+    )
 
 
 def test_a_loop_may_take_turns_between_arrays() -> None:

@@ -42,7 +42,10 @@ def kernel() -> tuple[Func, dict[str, Value]]:
     func = parse_module(TEXT).kernel
     blocks = [func.body, *(region for op in func.body.walk() for region in op.regions)]
     results = [result for op in func.body.walk() for result in op.results]
-    return func, {value.hint: value for value in (*(argument for block in blocks for argument in block.arguments), *results)}
+    return func, {
+        value.hint: value
+        for value in (*(argument for block in blocks for argument in block.arguments), *results)
+    }
 
 
 def names(values: list[Value]) -> list[str]:
@@ -55,12 +58,24 @@ def first(func: Func, kind: type[Op]) -> Op:
 
 def test_where_a_value_comes_from_that_control_flow_hands_on() -> None:
     _, named = kernel()
-    sources = {name: names(group.sources()) for name, value in named.items() if (group := group_of(value)) is not None}
+    sources = {
+        name: names(group.sources())
+        for name, value in named.items()
+        if (group := group_of(value)) is not None
+    }
     assert sources == {
-        "part": ["c0", "term"], "sum": ["c0", "term"], "turn": ["c0", "following"], "turns": ["c0", "following"],
-        "old": ["c0", "older"], "unused": ["c0", "older"], "term": ["next", "part"], "spare": ["n", "old"],
-        "a": ["sum", "less"], "b": ["a"], "last": ["a"],
-    }  # fmt: skip
+        "part": ["c0", "term"],
+        "sum": ["c0", "term"],
+        "turn": ["c0", "following"],
+        "turns": ["c0", "following"],
+        "old": ["c0", "older"],
+        "unused": ["c0", "older"],
+        "term": ["next", "part"],
+        "spare": ["n", "old"],
+        "a": ["sum", "less"],
+        "b": ["a"],
+        "last": ["a"],
+    }
 
 
 def test_where_a_value_goes_that_control_flow_hands_on() -> None:

@@ -62,10 +62,14 @@ def read(tile: str) -> str:
     ("place", "tile", "end"),
     [
         # What is read anywhere in a loop is read again in the next round: up to the loop's last operation.
-        ("IN_BEFORE", "%s", "scf.yield"), ("IN_BEFORE", "%a", "scf.yield"), ("IN_AFTER", "%s", "scf.yield"),
-        ("IN_AFTER", "%b", "scf.yield"), ("AFTER", "%last", "ttg.local_load"), ("AFTER", "%s", "ttg.local_load"),
+        ("IN_BEFORE", "%s", "scf.yield"),
+        ("IN_BEFORE", "%a", "scf.yield"),
+        ("IN_AFTER", "%s", "scf.yield"),
+        ("IN_AFTER", "%b", "scf.yield"),
+        ("AFTER", "%last", "ttg.local_load"),
+        ("AFTER", "%s", "ttg.local_load"),
     ],
-)  # fmt: skip
+)
 def test_of_a_while(place: str, tile: str, end: str) -> None:
     head = WHILE if tile != "%s" else WHILE.replace("%n, %s", "%n, %o")
     body = head.replace("    IN_BEFORE\n", f"    {read(tile)}\n" if place == "IN_BEFORE" else "")
@@ -73,9 +77,14 @@ def test_of_a_while(place: str, tile: str, end: str) -> None:
     assert ends_at(body + (f"  {read(tile)}\n" if place == "AFTER" else "")) == end
 
 
-@pytest.mark.parametrize(("place", "tile", "end"), [
-    ("IN_BODY", "%s", "scf.yield"), ("IN_BODY", "%a", "scf.yield"), ("AFTER", "%last", "ttg.local_load"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "tile", "end"),
+    [
+        ("IN_BODY", "%s", "scf.yield"),
+        ("IN_BODY", "%a", "scf.yield"),
+        ("AFTER", "%last", "ttg.local_load"),
+    ],
+)
 def test_of_a_for(place: str, tile: str, end: str) -> None:
     head = FOR if tile != "%s" else FOR.replace("[%s]", "[%o]")
     body = head.replace("    IN_BODY\n", f"    {read(tile)}\n" if place == "IN_BODY" else "")
@@ -99,9 +108,12 @@ COMMIT = "  ttg.async_commit_group\n"
         (f"{COMMIT}  ttg.async_wait {{num = 1}}\n  gpu.barrier\n", "the end"),
         ("  ttg.async_wait {num = 0}\n  gpu.barrier\n", "the end"),
         # A commit or a wait of one branch is none.
-        (f"  scf.if %flag then_body() {{\n  {COMMIT}  scf.yield\n  }} else_body() {{\n  scf.yield\n  }}\n"
-         "  ttg.async_wait {num = 0}\n  gpu.barrier\n", "the end"),
+        (
+            f"  scf.if %flag then_body() {{\n  {COMMIT}  scf.yield\n  }} else_body() {{\n  scf.yield\n  }}\n"
+            "  ttg.async_wait {num = 0}\n  gpu.barrier\n",
+            "the end",
+        ),
     ],
-)  # fmt: skip
+)
 def test_of_what_a_copy_is_on_its_way_to(after_the_copy: str, end: str) -> None:
     assert ends_at(COPY + after_the_copy) == end

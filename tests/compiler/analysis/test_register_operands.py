@@ -34,7 +34,7 @@ def test_from_where_the_operand_is_loaded() -> None:
       %s: tensor<64x64xf16> = tt.splat %scale
       %a: tensor<64x64xf16> = arith.mulf %q, %s
       {DOT}
-    """) == ["q", "s", "a"]  # fmt: skip
+    """) == ["q", "s", "a"]
 
 
 def test_pointers_masks_and_constants_are_none() -> None:
@@ -47,7 +47,7 @@ def test_pointers_masks_and_constants_are_none() -> None:
       %both: tensor<64x64xi1> = arith.andi %mask, %all
       %a: tensor<64x64xf16> = arith.select %both, %q, %zero
       {DOT}
-    """) == ["q", "a"]  # fmt: skip
+    """) == ["q", "a"]
 
 
 def test_a_dot_before_begins_a_new_one() -> None:
@@ -57,7 +57,7 @@ def test_a_dot_before_begins_a_new_one() -> None:
       %w1: tensor<64x64xf32> = ttng.warp_group_dot_wait %e {{pendings = 0}}
       %a: tensor<64x64xf16> = arith.truncf %w1
       {DOT}
-    """) == ["a"]  # fmt: skip
+    """) == ["a"]
 
 
 def test_what_a_loop_hands_on_and_a_branch_gives() -> None:
@@ -71,7 +71,9 @@ def test_what_a_loop_hands_on_and_a_branch_gives() -> None:
         scf.yield %next, %else
       }}"""
     assert makers(loop) == ["first", "next"], "the second value is no operand"
-    assert makers(loop.replace(DOT, "") + DOT.replace("%a", "%k")) == ["h", "else"], "the loop by its first result"
+    assert makers(loop.replace(DOT, "") + DOT.replace("%a", "%k")) == ["h", "else"], (
+        "the loop by its first result"
+    )
     assert makers(f"""
       %a: tensor<64x64xf16> = scf.if %t then_body() {{
         %one: tensor<64x64xf16> = ttg.local_load %y
@@ -81,7 +83,7 @@ def test_what_a_loop_hands_on_and_a_branch_gives() -> None:
         scf.yield %two
       }}
       {DOT}
-    """) == ["a", "one", "two"]  # fmt: skip
+    """) == ["a", "one", "two"]
 
 
 def test_which_operand_is_in_registers() -> None:

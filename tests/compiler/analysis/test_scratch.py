@@ -1,5 +1,5 @@
-"""Plans of reductions and scans, carried out here on lists: concatenation, which is not commutative, shows every
-element that is missing, doubled or out of place."""
+"""Plans of reductions and scans, carried out here on lists: concatenation, which is not commutative, shows
+every element that is missing, doubled or out of place."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from kbuild.errors import InternalError
 
 LAYOUTS = {
     "rows": ("blocked{sizePerThread=[1,4], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}", (16, 64)),
-    "across warps": ("blocked{sizePerThread=[2,2], threadsPerWarp=[2,16], warpsPerCTA=[2,2], order=[1,0]}", (16, 128)),
-    "columns": ("blocked{sizePerThread=[4,1], threadsPerWarp=[8,4], warpsPerCTA=[1,4], order=[0,1]}", (64, 8)),
+    "across warps": (
+        "blocked{sizePerThread=[2,2], threadsPerWarp=[2,16], warpsPerCTA=[2,2], order=[1,0]}",
+        (16, 128),
+    ),
+    "columns": (
+        "blocked{sizePerThread=[4,1], threadsPerWarp=[8,4], warpsPerCTA=[1,4], order=[0,1]}",
+        (64, 8),
+    ),
     "copies": ("blocked{sizePerThread=[2,4], threadsPerWarp=[8,4], warpsPerCTA=[2,2], order=[1,0]}", (4, 8)),
     "accumulator": ("mma{warps=[2,2], instruction=[16,8]}", (32, 32)),
     "operand": ("dotOperand{index=1, warps=[2,2], kWidth=2}", (32, 32)),
@@ -41,7 +47,11 @@ tt.func @f(%x: tensor<{dimensions}xf32, #l>) attributes {{num_warps = 4}} {{
 """).kernel
     combine = parse_module("tt.func @c(%a: f32, %b: f32) {\n  tt.reduce.return %a\n}\n").kernel.body
     source = func.arguments[0]
-    return Reduce((source,), axis, combine) if kind == "reduce" else Scan((source,), axis, combine, attributes == "reverse")
+    return (
+        Reduce((source,), axis, combine)
+        if kind == "reduce"
+        else Scan((source,), axis, combine, attributes == "reverse")
+    )
 
 
 def threads() -> list[Thread]:
@@ -64,7 +74,8 @@ def linear(bases: tuple[int, ...], index: int) -> int:
 
 
 def exchanged(exchange: Exchange, partials: dict[Thread, list[list]]) -> Callable[[Thread, int], list[list]]:
-    """Write the partials as the exchange says; gives the function by which a thread reads all slots of a partial."""
+    """Write the partials as the exchange says; gives the function by which a thread reads all slots of a
+    partial."""
     memory: dict[int, list] = {}
 
     def place(thread: Thread, partial: int, slot: int) -> int:
@@ -89,7 +100,10 @@ def test_a_reduction_combines_each_element_once(name: str, axis: int) -> None:
     layout, plan = op.srcs[0].type.layout, plan_reduce(op)
     values = {t: [[at(layout, r, t) for r in group] for group in plan.groups] for t in threads()}
     for distance in plan.shuffles:
-        values = {(lane, w): [a + b for a, b in zip(v, values[lane ^ distance, w])] for (lane, w), v in values.items()}
+        values = {
+            (lane, w): [a + b for a, b in zip(v, values[lane ^ distance, w])]
+            for (lane, w), v in values.items()
+        }
     if plan.exchange is not None:
         read = exchanged(plan.exchange, values)
         values = {t: [joined(read(t, partial)) for partial in range(len(plan.groups))] for t in threads()}
@@ -131,7 +145,9 @@ def test_a_scan_combines_in_order(name: str, axis: int, reverse: bool) -> None:
                     totals[t][chunk] = other + old[t][chunk] if later else old[t][chunk] + other
                 if read is not None and step.exchange is not None:
                     slots = read(t, chunk)
-                    own = sum((warp >> bit & 1) << position for position, bit in enumerate(step.exchange.warp_bits))
+                    own = sum(
+                        (warp >> bit & 1) << position for position, bit in enumerate(step.exchange.warp_bits)
+                    )
                     earlier = slots[:own] if not reverse else slots[:own:-1]
                     before[t][chunk] = joined(earlier) + before[t][chunk]
                     totals[t][chunk] = joined(slots if not reverse else slots[::-1])
@@ -143,7 +159,9 @@ def test_a_scan_combines_in_order(name: str, axis: int, reverse: bool) -> None:
                 results[register] = start + [at(layout, r, t)[axis] for r in chunk[: position + 1]]
         for register, source in enumerate(plan.results):
             last = at(layout, register, t)[axis]
-            assert results[source] == (list(range(size - 1, last - 1, -1)) if reverse else list(range(last + 1)))
+            assert results[source] == (
+                list(range(size - 1, last - 1, -1)) if reverse else list(range(last + 1))
+            )
 
 
 @pytest.mark.parametrize("register", [1, 3])

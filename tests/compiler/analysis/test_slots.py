@@ -1,4 +1,5 @@
-"""Counters around a ring of buffers: which forms of one are known, and which two of them never number the same buffer."""
+"""Counters around a ring of buffers: which forms of one are known, and which two of them never number the
+same buffer."""
 
 from __future__ import annotations
 
@@ -12,8 +13,13 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.transforms._support.slots import following_slot
 
 
-def counted(test: str = "slt", chosen: str = "%next, %zero", start: str = "%zero", bound: str = "%three",
-            increment: str = "%slot, %one") -> tuple[SlotNumbers, For, dict[str, Value]]:  # fmt: skip
+def counted(
+    test: str = "slt",
+    chosen: str = "%next, %zero",
+    start: str = "%zero",
+    bound: str = "%three",
+    increment: str = "%slot, %one",
+) -> tuple[SlotNumbers, For, dict[str, Value]]:
     """A loop that carries `%slot` on as `%after`, and the values of its body by name."""
     func = parse_module(f"""tt.func @f(%n: i32, %c: i1) {{
   %zero: i32 = arith.constant {{value = 0}}
@@ -31,7 +37,11 @@ def counted(test: str = "slt", chosen: str = "%next, %zero", start: str = "%zero
 """).kernel
     (loop,) = [op for op in func.body if isinstance(op, For)]
     values = {value.hint: value for op in func.body.walk() for value in op.results}
-    return SlotNumbers(), loop, {**values, **{value.hint: value for value in (*loop.body.arguments, *func.arguments)}}
+    return (
+        SlotNumbers(),
+        loop,
+        {**values, **{value.hint: value for value in (*loop.body.arguments, *func.arguments)}},
+    )
 
 
 @pytest.mark.parametrize("test", ["slt", "ult", "ne", "eq", "sge", "uge"])
@@ -51,10 +61,23 @@ def test_a_counter_may_start_anywhere_in_the_ring() -> None:
     assert slots.of(values["three"]) == Slot(3)
 
 
-@pytest.mark.parametrize("wrong", [
-    {"test": "sle"}, {"test": "sgt"}, {"chosen": "%zero, %next"}, {"test": "eq"}, {"chosen": "%next, %one"}, {"start": "%three"},
-    {"start": "%five"}, {"bound": "%n"}, {"increment": "%slot, %three"}, {"increment": "%slot, %slot"}, {"increment": "%i, %one"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"test": "sle"},
+        {"test": "sgt"},
+        {"chosen": "%zero, %next"},
+        {"test": "eq"},
+        {"chosen": "%next, %one"},
+        {"start": "%three"},
+        {"start": "%five"},
+        {"bound": "%n"},
+        {"increment": "%slot, %three"},
+        {"increment": "%slot, %slot"},
+        {"increment": "%i, %one"},
+    ],
+    ids=str,
+)
 def test_what_is_no_counter_of_a_ring(wrong: dict[str, str]) -> None:
     slots, _, values = counted(**wrong)
     assert slots.of(values["slot"]) is None and slots.of(values["after"]) is None
@@ -71,5 +94,7 @@ def test_the_counters_that_passes_write_are_known() -> None:
 
 def test_the_next_iteration_numbers_a_buffer_one_lower() -> None:
     loop, other = counted()[1], counted()[1]
-    assert Slot(1, loop, 3).around(loop) == Slot(0, loop, 3) and Slot(0, loop, 3).around(loop) == Slot(2, loop, 3)
+    assert Slot(1, loop, 3).around(loop) == Slot(0, loop, 3) and Slot(0, loop, 3).around(loop) == Slot(
+        2, loop, 3
+    )
     assert Slot(1, loop, 3).around(other) == Slot(1, loop, 3) and Slot(2).around(loop) == Slot(2)

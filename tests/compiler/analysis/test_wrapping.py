@@ -81,13 +81,45 @@ tt.func @f(%x: !tt.ptr<i32>, %wide: !tt.ptr<i64>, %reals: !tt.ptr<f32>, %n: i32,
 }
 """
 WRAPPING = {
-    "large", "pairs", "halves_1", "halves_2", "joined", "chained", "gathered", "both", "product", "distance", "real_distance",
-    "shifted", "counted", "cut", "far", "late", "inner", "carried", "sum", "back", "chosen", "walked", "before", "after",
-}  # fmt: skip
-FROM_MEMORY = {
-    "narrowed", "rounded", "from", "near", "both", "product", "distance", "real_distance", "shifted", "shifted_less", "scaled",
+    "large",
+    "pairs",
+    "halves_1",
+    "halves_2",
+    "joined",
+    "chained",
+    "gathered",
+    "both",
+    "product",
+    "distance",
+    "real_distance",
+    "shifted",
+    "counted",
     "cut",
-}  # fmt: skip
+    "far",
+    "late",
+    "inner",
+    "carried",
+    "sum",
+    "back",
+    "chosen",
+    "walked",
+    "before",
+    "after",
+}
+FROM_MEMORY = {
+    "narrowed",
+    "rounded",
+    "from",
+    "near",
+    "both",
+    "product",
+    "distance",
+    "real_distance",
+    "shifted",
+    "shifted_less",
+    "scaled",
+    "cut",
+}
 
 
 def _values(text: str) -> tuple[dict[str, Value], WrappingOffsets]:
@@ -108,7 +140,9 @@ def test_what_wraps_and_what_is_computed_from_memory(name: str) -> None:
 def test_the_order_of_questions_makes_no_difference() -> None:
     for backwards in (False, True):
         values, wrapping = _values(TEXT)
-        assert {name for name in sorted(values, reverse=backwards) if wrapping.may_wrap(values[name])} == WRAPPING
+        assert {
+            name for name in sorted(values, reverse=backwards) if wrapping.may_wrap(values[name])
+        } == WRAPPING
 
 
 def test_long_sums_do_not_wrap() -> None:

@@ -55,16 +55,27 @@ def branch(instructions: int, predicate: int = 7) -> int:
 
 def found(*instructions: int) -> list[tuple[int, int, int]]:
     """Number of the writing instruction and of the product, and the register."""
-    return [(place // 16, reader // 16, register) for place, reader, register in overwritten(words(*instructions))]
+    return [
+        (place // 16, reader // 16, register) for place, reader, register in overwritten(words(*instructions))
+    ]
 
 
 def test_a_write_before_the_wait_and_after_it() -> None:
     assert found(product(40), mov(42), wait(0), mov(41), EXIT) == [(1, 0, 42)]
 
 
-@pytest.mark.parametrize("register, size, first", [
-    (39, 4, None), (39, 8, 40), (40, 4, 40), (43, 4, 43), (44, 16, None), (36, 16, None), (38, 16, 40),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "register, size, first",
+    [
+        (39, 4, None),
+        (39, 8, 40),
+        (40, 4, 40),
+        (43, 4, 43),
+        (44, 16, None),
+        (36, 16, None),
+        (38, 16, 40),
+    ],
+)
 def test_wide_loads_write_several_registers(register: int, size: int, first: int | None) -> None:
     assert found(product(40), load(register, size), EXIT) == ([] if first is None else [(1, 0, first)])
 
@@ -80,7 +91,9 @@ def test_a_wait_that_leaves_a_group_in_flight() -> None:
     assert found(*body, mov(40), mov(44), EXIT) == []
     assert found(*body, mov(48), EXIT) == [(4, 2, 48)]
     assert found(product(40, closes=False), product(44), wait(0), mov(40), EXIT) == [], "one group"
-    assert found(product(40), product(44, closes=False), wait(0), mov(44), EXIT) == [(3, 1, 44)], "the group is open still"
+    assert found(product(40), product(44, closes=False), wait(0), mov(44), EXIT) == [(3, 1, 44)], (
+        "the group is open still"
+    )
 
 
 def test_around_a_loop() -> None:
@@ -118,8 +131,8 @@ add.u32 %t, %t, 1;
 setp.lt.u32 %q, %t, %r3;
 @%q bra Loop;
 wgmma.wait_group.sync.aligned 0;"""
-"""The left operand of each round is loaded while the product of the one before may read its own, and takes its place after the
-wait, as PTX demands."""
+"""The left operand of each round is loaded while the product of the one before may read its own, and takes
+its place after the wait, as PTX demands."""
 
 
 def test_real_code() -> None:
@@ -129,7 +142,14 @@ def test_real_code() -> None:
     for one in versions.values():
         if one.version >= (13, 3):
             cubin, _ = assemble(kernel(LOOP), "sm_90a", one.path)
-            assert re.search(rb"\.text\.k", cubin) and overwritten(code_of(cubin)) == [] and len(sections(cubin)) > 5
+            assert (
+                re.search(rb"\.text\.k", cubin)
+                and overwritten(code_of(cubin)) == []
+                and len(sections(cubin)) > 5
+            )
         else:
-            with pytest.raises(ToolError, match=r"register R\d+: written at 0x\w+ while the product at 0x\w+ may still read it"):
+            with pytest.raises(
+                ToolError,
+                match=r"register R\d+: written at 0x\w+ while the product at 0x\w+ may still read it",
+            ):
                 assemble(kernel(LOOP), "sm_90a", one.path)

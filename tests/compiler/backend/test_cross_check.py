@@ -1,4 +1,5 @@
-"""A cubin is held against the PTX that it was made of: who made another kernel's, or left a product out, is found out."""
+"""A cubin is held against the PTX that it was made of: who made another kernel's, or left a product out, is
+found out."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ HEADER = ".version 8.4\n.target {arch}\n.address_size 64\n.extern .shared .align
 WGMMA = "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{sums}}}, %a{left}, %b, 1, 1, 1, 0, 0;"
 
 
-def kernel(body: str, arch: str = "sm_90a", name: str = "k", parameters: str = ".param .u64 p", threads: str = "128") -> str:
+def kernel(
+    body: str, arch: str = "sm_90a", name: str = "k", parameters: str = ".param .u64 p", threads: str = "128"
+) -> str:
     """A kernel with registers to calculate in, some of which hold what ptxas cannot know."""
     return f"""{HEADER.format(arch=arch)}
 .visible .entry {name}({parameters}) .reqntid {threads}
@@ -70,18 +73,22 @@ EACH = {
     "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2": f"{F32}, {A4}, %b, 1, 1, 1",
     "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8": f"{I32}, %a0, %b, 1",
     "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc": f"{I32}, %a0, %b, 1",
-}  # fmt: skip
+}
 """An instruction of each kind, and operands for it."""
 
 
 def one_of_each(arch: str) -> str:
     """PTX with all of the instructions that an architecture has."""
     asynchronous, later = arch == "sm_90a", arch >= "sm_89"
-    chosen = {name: operands for name, operands in EACH.items() if asynchronous or not name.startswith("wgmma")}
+    chosen = {
+        name: operands for name, operands in EACH.items() if asynchronous or not name.startswith("wgmma")
+    }
     lines = [f"{name} {operands};" for name, operands in chosen.items() if later or ".e4m3" not in name]
     around = ("wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;wgmma.wait_group.sync.aligned 0;")
     # Each in a group of its own: ptxas takes products of one group that look alike for one.
-    return kernel("\n".join(f"{around[0]}{line}{around[1]}" if "wgmma" in line else line for line in lines), arch)
+    return kernel(
+        "\n".join(f"{around[0]}{line}{around[1]}" if "wgmma" in line else line for line in lines), arch
+    )
 
 
 def cubin_of(ptx: str, arch: str) -> bytes:
@@ -100,7 +107,9 @@ def test_the_instructions_of_each_kind_are_found(arch: str) -> None:
     wanted = expected(in_ptx(ptx), capability(cubin))
     more = in_code(code_of(cubin)) - wanted
     # A routine of sm_90 for the 4-bit product makes two 8-bit ones of it, and the table leaves such out.
-    assert {str(product): count for product, count in more.items()} == ({"IMMA": 2, "BMMA": 1} if arch >= "sm_90" else {})
+    assert {str(product): count for product, count in more.items()} == (
+        {"IMMA": 2, "BMMA": 1} if arch >= "sm_90" else {}
+    )
     assert len(wanted) == {"sm_80": 4, "sm_89": 5, "sm_90": 3, "sm_90a": 7}[arch]
 
 
@@ -115,8 +124,12 @@ def nvdisasm() -> str:
 def test_operations_have_the_numbers_that_nvdisasm_knows(arch: str, tmp_path: Path) -> None:
     cubin = cubin_of(one_of_each(arch), arch)
     (tmp_path / "k.cubin").write_bytes(cubin)
-    text = subprocess.run([nvdisasm(), "-hex", tmp_path / "k.cubin"], capture_output=True, text=True, check=True).stdout
-    line = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)(\.\S+)?.*?/\* 0x([0-9a-f]{16}) \*/")
+    text = subprocess.run(
+        [nvdisasm(), "-hex", tmp_path / "k.cubin"], capture_output=True, text=True, check=True
+    ).stdout
+    line = re.compile(
+        r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)(\.\S+)?.*?/\* 0x([0-9a-f]{16}) \*/"
+    )
     found = [(name, shape or "", int(word, 16)) for name, shape, word in line.findall(text)]
     assert len(found) == len(code_of(cubin)) // BYTES, "every instruction is read"
     for name, shape, word in found:
@@ -128,17 +141,25 @@ def test_operations_have_the_numbers_that_nvdisasm_knows(arch: str, tmp_path: Pa
 
 def test_columns_of_products_are_told_apart() -> None:
     body = wgmmas(0, 1, columns=16) + wgmmas(2, columns=8) + wgmmas(3, columns=256)
-    assert {str(product): count for product, count in in_code(code_of(cubin_of(kernel(body), "sm_90a"))).items()} == {
-        "HGMMA of 16 columns": 2, "HGMMA of 8 columns": 1, "HGMMA of 256 columns": 1,
-    }  # fmt: skip
+    assert {
+        str(product): count for product, count in in_code(code_of(cubin_of(kernel(body), "sm_90a"))).items()
+    } == {
+        "HGMMA of 16 columns": 2,
+        "HGMMA of 8 columns": 1,
+        "HGMMA of 256 columns": 1,
+    }
 
 
 def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
-    """All versions from 12.8 to 13.5 take the second of two products of the same tiles into the same registers for the first."""
+    """All versions from 12.8 to 13.5 take the second of two products of the same tiles into the same
+    registers for the first."""
     with pytest.raises(ToolError) as caught:
         assemble(kernel(wgmmas(0, 0, 1)), "sm_90a")
     message = str(caught.value)
-    assert "products of matrices (HGMMA of 16 columns): expected 3, found 2; the results would be wrong" in message
+    assert (
+        "products of matrices (HGMMA of 16 columns): expected 3, found 2; the results would be wrong"
+        in message
+    )
     assert re.search(r"ptxas 1\d\.\d+\.\d+ made a cubin", message) and "kbuild 0.1.0, llvmlite 0." in message
     assert "KBUILD_PTXAS" in caught.value.hint and "[package]" in caught.value.hint
     assert assemble(kernel(wgmmas(0, 1, 2)), "sm_90a")
@@ -147,7 +168,10 @@ def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
 def test_a_product_that_nothing_uses_may_be_left_out() -> None:
     """A program that uses half of a tile: LLVM keeps both products, for they are asm, and ptxas drops one."""
     other = WGMMA.format(columns=16, sums=", ".join(f"%f{index}" for index in range(100, 108)), left=3)
-    body = wgmmas(0, 1).replace("wgmma.commit", f"{other}\nwgmma.commit", 1) + "mov.b32 %f120, %f101; mov.b32 %f121, %f120;"
+    body = (
+        wgmmas(0, 1).replace("wgmma.commit", f"{other}\nwgmma.commit", 1)
+        + "mov.b32 %f120, %f101; mov.b32 %f121, %f120;"
+    )
     ptx = kernel(body)
     cubin = cubin_of(ptx, "sm_90a")
     assert len(in_ptx(ptx)) == 3 and sum(in_code(code_of(cubin)).values()) == 2
@@ -161,8 +185,8 @@ NEVER = "setp.gt.u32 %q, %t, 5000; @%q st.global.f32 [%p], %f101;"
 
 
 def test_a_product_whose_only_use_never_happens_may_be_left_out() -> None:
-    """ptxas knows the range of `tid`, and what no store brings out need not be computed; of conditions that it cannot know it
-    leaves nothing out."""
+    """ptxas knows the range of `tid`, and what no store brings out need not be computed; of conditions that
+    it cannot know it leaves nothing out."""
     product = f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f100, %f101, %f102, %f103}}, {A4}, {B2}, {F32};"
     dead, alive = kernel(product + NEVER, "sm_80"), kernel(product + NEVER.replace("5000", "50"), "sm_80")
     assert not in_code(code_of(cubin_of(dead, "sm_80"))) and not unused(dead)
@@ -173,14 +197,25 @@ def test_a_product_whose_only_use_never_happens_may_be_left_out() -> None:
 
 
 DOUBLES = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{%d{0}, %d{1}}}, {{%d2}}, {{%d3}}, {{%d0, %d1}};"
-HALVES = f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f100, %f101, %f102, %f103}}, {A4}, {B2}, {F32};"
+HALVES = (
+    f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f100, %f101, %f102, %f103}}, {A4}, {B2}, {F32};"
+)
 
 
-@pytest.mark.parametrize("body, arch, operation", [
-    (DOUBLES.format(4, 5) + DOUBLES.format(6, 7) + "add.f64 %d0, %d4, %d7;", "sm_90", "DMMA"),
-    (HALVES + "st.global.f32 [%p], %f100; st.global.f32 [%p], %f0;", "sm_80", "HMMA"),
-    (HALVES + "shr.u32 %r14, %t, 7; neg.s32 %r14, %r14; and.b32 %f100, %f100, %r14; st.global.b32 [%p], %f100;", "sm_80", "HMMA"),
-], ids=["equal to another", "overwritten", "masked by the number of the thread"])  # fmt: skip
+@pytest.mark.parametrize(
+    "body, arch, operation",
+    [
+        (DOUBLES.format(4, 5) + DOUBLES.format(6, 7) + "add.f64 %d0, %d4, %d7;", "sm_90", "DMMA"),
+        (HALVES + "st.global.f32 [%p], %f100; st.global.f32 [%p], %f0;", "sm_80", "HMMA"),
+        (
+            HALVES
+            + "shr.u32 %r14, %t, 7; neg.s32 %r14, %r14; and.b32 %f100, %f100, %r14; st.global.b32 [%p], %f100;",
+            "sm_80",
+            "HMMA",
+        ),
+    ],
+    ids=["equal to another", "overwritten", "masked by the number of the thread"],
+)
 def test_a_product_that_ptxas_proves_needless_may_be_left_out(body: str, arch: str, operation: str) -> None:
     ptx = kernel(body, arch)
     cubin = cubin_of(ptx, arch)
@@ -190,12 +225,19 @@ def test_a_product_that_ptxas_proves_needless_may_be_left_out(body: str, arch: s
         require_same(ptx, arch, cubin, "13.5.37", lambda _: damaged)
 
 
-@pytest.mark.parametrize("use", [
-    "st.global.b32 [%p], %r1;", "@%r2 st.global.b32 [%p], %p;", "{ L1: atom.add.u32 %r8, [%p], %r2; }", "bar.sync %r3;",
-    "add.u32 %r7, %r0, 1; st.global.b32 [%p], %r7;", "L2:\n@%q mov.b32 %r7, %r2; @%q bra L2; setp.ne.u32 %q, %r7, 0; @%q bra L2;",
-    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r7}, {%r0}, {%r8}, {%r9}; red.add.f32 [%p], %r7;",
-    "ld.global.b32 %r7, [%r1]; call.uni f, (%r7);",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "use",
+    [
+        "st.global.b32 [%p], %r1;",
+        "@%r2 st.global.b32 [%p], %p;",
+        "{ L1: atom.add.u32 %r8, [%p], %r2; }",
+        "bar.sync %r3;",
+        "add.u32 %r7, %r0, 1; st.global.b32 [%p], %r7;",
+        "L2:\n@%q mov.b32 %r7, %r2; @%q bra L2; setp.ne.u32 %q, %r7, 0; @%q bra L2;",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r7}, {%r0}, {%r8}, {%r9}; red.add.f32 [%p], %r7;",
+        "ld.global.b32 %r7, [%r1]; call.uni f, (%r7);",
+    ],
+)
 def test_what_comes_to_any_effect_is_used(use: str) -> None:
     product = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r5}, {%r6};"
     assert unused(f"{{ {product} {use} }}") == []
@@ -205,23 +247,27 @@ def test_what_comes_to_any_effect_is_used(use: str) -> None:
 MORE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r4}, {%r5}, {%r0};"
 
 
-@pytest.mark.parametrize("around, number", [
-    ("mov.b32 %r0, 0; st.global.b32 [%p], %r0; L1: {0} @%q bra L1; ret;", 1),
-    ("mov.b32 %r0, 0; L1: {0} @%q bra L1; mov.b32 %r0, 1; st.global.b32 [%p], %r0; ret;", 1),
-    ("mov.b32 %r0, 0; L1: {0} @%q bra L1; st.global.b32 [%p], %r0; ret;", 0),
-    ("L1: st.global.b32 [%p], %r0; {0} bra.uni L1;", 0),
-    ("{0} @%q mov.b32 %r0, 1; st.global.b32 [%p], %r0;", 0),
-    ("{0} @%q bra L1; exit; L1: st.global.b32 [%p], %r0;", 0),
-    ("{0} @%q exit; st.global.b32 [%p], %r0;", 0),
-    ("{0} bra.uni L2; L1: ret; L2: brx.idx %r1, list; L3: st.global.b32 [%p], %r0; ret;", 0),
-    ("{0} ret; st.global.b32 [%p], %r0;", 1),
-    ("bra $L2; $L1: st.global.b32 [%p], %r0; ret; $L2: {0} bra $L1;", 0),
-    ("mov.b32 %r0, 0; $L1: {0} @%q bra $L1; st.global.b32 [%p], %r0; ret;", 0),
-    ("bra L2; L1: st.global.b32 [%p], %r0; ret; L2: {0} bra elsewhere;", 0),
-    ("list: .branchtargets L1; bra L2; L1: st.global.b32 [%p], %r0; ret; L2: {0} brx.idx %r1, list;", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "around, number",
+    [
+        ("mov.b32 %r0, 0; st.global.b32 [%p], %r0; L1: {0} @%q bra L1; ret;", 1),
+        ("mov.b32 %r0, 0; L1: {0} @%q bra L1; mov.b32 %r0, 1; st.global.b32 [%p], %r0; ret;", 1),
+        ("mov.b32 %r0, 0; L1: {0} @%q bra L1; st.global.b32 [%p], %r0; ret;", 0),
+        ("L1: st.global.b32 [%p], %r0; {0} bra.uni L1;", 0),
+        ("{0} @%q mov.b32 %r0, 1; st.global.b32 [%p], %r0;", 0),
+        ("{0} @%q bra L1; exit; L1: st.global.b32 [%p], %r0;", 0),
+        ("{0} @%q exit; st.global.b32 [%p], %r0;", 0),
+        ("{0} bra.uni L2; L1: ret; L2: brx.idx %r1, list; L3: st.global.b32 [%p], %r0; ret;", 0),
+        ("{0} ret; st.global.b32 [%p], %r0;", 1),
+        ("bra $L2; $L1: st.global.b32 [%p], %r0; ret; $L2: {0} bra $L1;", 0),
+        ("mov.b32 %r0, 0; $L1: {0} @%q bra $L1; st.global.b32 [%p], %r0; ret;", 0),
+        ("bra L2; L1: st.global.b32 [%p], %r0; ret; L2: {0} bra elsewhere;", 0),
+        ("list: .branchtargets L1; bra L2; L1: st.global.b32 [%p], %r0; ret; L2: {0} brx.idx %r1, list;", 0),
+    ],
+)
 def test_a_register_is_used_until_it_is_written_anew(around: str, number: int) -> None:
-    """ptxas leaves out a sum of a loop which nothing reads, though its register holds, before it, a zero that others read."""
+    """ptxas leaves out a sum of a loop which nothing reads, though its register holds, before it, a zero that
+    others read."""
     assert len(unused(around.replace("{0}", MORE))) == number
 
 
@@ -235,10 +281,21 @@ def without(cubin: bytes, operation: str) -> bytes:
     raise AssertionError(f"no {operation}")
 
 
-@pytest.mark.parametrize("arch, operation", [
-    ("sm_80", "HMMA"), ("sm_80", "IMMA"), ("sm_80", "BMMA"), ("sm_80", "DMMA"), ("sm_89", "QMMA"), ("sm_90", "HMMA"),
-    ("sm_90a", "HGMMA"), ("sm_90a", "QGMMA"), ("sm_90a", "IGMMA"), ("sm_90a", "BGMMA"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arch, operation",
+    [
+        ("sm_80", "HMMA"),
+        ("sm_80", "IMMA"),
+        ("sm_80", "BMMA"),
+        ("sm_80", "DMMA"),
+        ("sm_89", "QMMA"),
+        ("sm_90", "HMMA"),
+        ("sm_90a", "HGMMA"),
+        ("sm_90a", "QGMMA"),
+        ("sm_90a", "IGMMA"),
+        ("sm_90a", "BGMMA"),
+    ],
+)
 def test_each_instruction_that_is_missing_is_missed(arch: str, operation: str) -> None:
     ptx = one_of_each(arch)
     cubin = cubin_of(ptx, arch)
@@ -256,15 +313,27 @@ def test_a_kernel_says_what_it_takes() -> None:
     assert (found.name, found.parameters, found.threads) == ("k", (8, 1, 128, 4, 2), (96, 2, 1))
 
 
-@pytest.mark.parametrize("other, arch, message", [
-    (kernel("", name="j"), "sm_90a", "kernel: expected k, found j"),
-    (kernel("", parameters=PARAMETERS.replace("f32", "f64")), "sm_90a", "expected 8, 1, 128, 4, 2, found 8, 1, 128, 8, 2"),
-    (kernel("", parameters=".param .u64 p"), "sm_90a", "parameters: expected 8, 1, 128, 4, 2, found 8"),
-    (kernel("", parameters=PARAMETERS, threads="256"), "sm_90a", "threads of a program: expected 128, 1, 1, found 256, 1, 1"),
-    (kernel("", "sm_80", parameters=PARAMETERS), "sm_80", "architecture: expected sm_90, found sm_80"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "other, arch, message",
+    [
+        (kernel("", name="j"), "sm_90a", "kernel: expected k, found j"),
+        (
+            kernel("", parameters=PARAMETERS.replace("f32", "f64")),
+            "sm_90a",
+            "expected 8, 1, 128, 4, 2, found 8, 1, 128, 8, 2",
+        ),
+        (kernel("", parameters=".param .u64 p"), "sm_90a", "parameters: expected 8, 1, 128, 4, 2, found 8"),
+        (
+            kernel("", parameters=PARAMETERS, threads="256"),
+            "sm_90a",
+            "threads of a program: expected 128, 1, 1, found 256, 1, 1",
+        ),
+        (kernel("", "sm_80", parameters=PARAMETERS), "sm_80", "architecture: expected sm_90, found sm_80"),
+    ],
+)
 def test_another_kernel_s_cubin_is_found_out(tmp_path: Path, other: str, arch: str, message: str) -> None:
-    """A program in the place of ptxas, such as a cache of compilers, that gives what it made of something else."""
+    """A program in the place of ptxas, such as a cache of compilers, that gives what it made of something
+    else."""
     (tmp_path / "other.cubin").write_bytes(cubin_of(other, arch))
     fake = tmp_path / "ptxas"
     fake.write_text(f"""#!/bin/sh
@@ -278,7 +347,10 @@ for last; do :; done; cat {tmp_path}/other.cubin > "$last"
 
 
 def test_comments_and_other_instructions_are_no_products() -> None:
-    assert in_ptx("// mma.sync.m16n8k16 x\n; // ; mma.sync.m16n8k16 x\n\twgmma.fence.sync.aligned;\n%mma.x y") == []
+    assert (
+        in_ptx("// mma.sync.m16n8k16 x\n; // ; mma.sync.m16n8k16 x\n\twgmma.fence.sync.aligned;\n%mma.x y")
+        == []
+    )
     text = "@%p1 mma.sync.m16n8k8.f32.tf32.tf32.f32 {%r1}\n{ wgmma.mma_async.m64n8k16.f32.f16.f16 {%r1}"
     assert [name.partition(".")[0] for name in in_ptx(text)] == ["mma", "wgmma"]
 
@@ -310,4 +382,8 @@ def test_functions_beside_the_kernel_get_opaque_conditions_of_their_own() -> Non
     function = ".func (.param .b32 r) f(.param .b32 a)\n{ .reg .pred %p; .reg .b32 %r; setp.eq.s32 %p, %r, 0; ret; }\n"
     text = opaque(".extern .func g(.param .b32 a);\n" + function + kernel("setp.eq.s32 %q, %r0, 0;"))
     assert text.count("setp.eq.b32 %opaque") == text.count("xor.pred") == 2
-    assert text.index("xor.pred %p, %p, %opaque;") > text.index("setp.eq.b32 %opaque") > text.index("f(.param .b32 a)")
+    assert (
+        text.index("xor.pred %p, %p, %opaque;")
+        > text.index("setp.eq.b32 %opaque")
+        > text.index("f(.param .b32 a)")
+    )

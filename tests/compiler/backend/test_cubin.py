@@ -53,7 +53,9 @@ def test_line_information_is_the_same_in_every_directory(tmp_path, monkeypatch):
         (tmp_path / name / "kernels").mkdir(parents=True)
         (tmp_path / name / "kernels/total.py").write_text(TOTAL)
         monkeypatch.chdir(tmp_path / name)
-        artifact = kbuild.compile("kernels/total.py:total", signature={"x": "*fp32", "out": "*fp32"}, lineinfo=True)
+        artifact = kbuild.compile(
+            "kernels/total.py:total", signature={"x": "*fp32", "out": "*fp32"}, lineinfo=True
+        )
         made.append(artifact.asm)
     assert '.file\t1 "kernels/total.py"' in made[0]["ptx"]
     assert all(made[0][stage] == made[1][stage] for stage in ("llir", "ptx", "cubin"))
@@ -68,11 +70,14 @@ def test_words_of_no_encoding_are_told_as_well(tmp_path):
         assemble(PTX, "sm_80", str(tool))
 
 
-@pytest.mark.parametrize("action, message", [
-    ("true", "wrote no cubin"),
-    ('for last; do :; done; printf "" > "$last"', "wrote no cubin"),
-    ('for last; do :; done; head -c 200 /bin/sh > "$last"', "machine"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "action, message",
+    [
+        ("true", "wrote no cubin"),
+        ('for last; do :; done; printf "" > "$last"', "wrote no cubin"),
+        ('for last; do :; done; head -c 200 /bin/sh > "$last"', "machine"),
+    ],
+)
 def test_a_ptxas_that_lies_is_found_out(tmp_path, action, message):
     fake = tmp_path / "ptxas"
     fake.write_text(f"#!/bin/sh\n{action}\n")
@@ -132,23 +137,33 @@ def test_registers_that_are_live_together_are_counted():
     assert live_registers("mov %rd1, 0; mov %rs1, 1; mov %p1, 0; st [%rd1], %rs1;") == 3
 
 
-CROWDED = PTX.replace("ret;", "".join(text % n for text in ("ld.u32 %%r%d, [p];", "st.u32 [p], %%r%d;") for n in range(600)))
+CROWDED = PTX.replace(
+    "ret;", "".join(text % n for text in ("ld.u32 %%r%d, [p];", "st.u32 [p], %%r%d;") for n in range(600))
+)
 
 
-@pytest.mark.parametrize("text, plain, roomy, asked, best", [
-    (PTX, (40, 0), (40, 0), "p", "p"),
-    (PTX, (255, 64), (255, 32), "p", "p"),  # It has all registers that there are.
-    (PTX, (32, 640), (255, 64), "pr", "r"),
-    (PTX, (32, 64), (255, 64), "pr", "p"),
-    (PTX.replace("32 {", "512 {"), (128, 64), (128, 32), "p", "p"),  # 512 threads cannot have more.
-    (PTX.replace("32 {", "16, 32 {"), (120, 64), (128, 32), "pr", "r"),
-    (PTX.replace(".reqntid 32", ""), (32, 64), (255, 0), "p", "p"),
-    (CROWDED, (32, 640), (255, 64), "r", "r"),
-    (CROWDED, (128, 0), (255, 0), "rp", "p"),
-    (CROWDED, (32, 640), (255, 0), "rp", "r"),
-])  # fmt: skip
-def test_a_kernel_is_assembled_again_only_if_that_may_spare_spills(monkeypatch, text, plain, roomy, asked, best):
-    said = {"p": CubinFacts(plain[0], plain[1], 0, 0, 0, 0, ""), "r": CubinFacts(roomy[0], roomy[1], 0, 0, 0, 0, "")}
+@pytest.mark.parametrize(
+    "text, plain, roomy, asked, best",
+    [
+        (PTX, (40, 0), (40, 0), "p", "p"),
+        (PTX, (255, 64), (255, 32), "p", "p"),  # It has all registers that there are.
+        (PTX, (32, 640), (255, 64), "pr", "r"),
+        (PTX, (32, 64), (255, 64), "pr", "p"),
+        (PTX.replace("32 {", "512 {"), (128, 64), (128, 32), "p", "p"),  # 512 threads cannot have more.
+        (PTX.replace("32 {", "16, 32 {"), (120, 64), (128, 32), "pr", "r"),
+        (PTX.replace(".reqntid 32", ""), (32, 64), (255, 0), "p", "p"),
+        (CROWDED, (32, 640), (255, 64), "r", "r"),
+        (CROWDED, (128, 0), (255, 0), "rp", "p"),
+        (CROWDED, (32, 640), (255, 0), "rp", "r"),
+    ],
+)
+def test_a_kernel_is_assembled_again_only_if_that_may_spare_spills(
+    monkeypatch, text, plain, roomy, asked, best
+):
+    said = {
+        "p": CubinFacts(plain[0], plain[1], 0, 0, 0, 0, ""),
+        "r": CubinFacts(roomy[0], roomy[1], 0, 0, 0, 0, ""),
+    }
     calls = []
 
     def once(ptx, *_):

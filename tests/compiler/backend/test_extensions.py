@@ -13,13 +13,19 @@ from kbuild.compiler.backend.extensions import in_two_steps
 KERNELS = f"{Path(__file__).parents[2]}/zoo/kernels/undefined.py"
 
 
-@pytest.mark.parametrize("statement, steps", [
-    ("cvt.u64.u16 %rd1, %rs2;", "{ .reg .b32 %wide; cvt.u32.u16 %wide, %rs2; cvt.u64.u32 %rd1, %wide; }"),
-    ("cvt.s64.u8 \t%rd1, %r2;", "{ .reg .b32 %wide; cvt.u32.u8 %wide, %r2; cvt.u64.u32 %rd1, %wide; }"),
-    ("@!%p1 cvt.u64.u8 %rd1, %rs2;", "{ .reg .b32 %wide; @!%p1 cvt.u32.u8 %wide, %rs2; @!%p1 cvt.u64.u32 %rd1, %wide; }"),
-    ("cvt.u64.u32 %rd1, %r2;", "cvt.u64.u32 %rd1, %r2;"),
-    ("cvt.s64.s16 %rd1, %rs2;", "cvt.s64.s16 %rd1, %rs2;"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement, steps",
+    [
+        ("cvt.u64.u16 %rd1, %rs2;", "{ .reg .b32 %wide; cvt.u32.u16 %wide, %rs2; cvt.u64.u32 %rd1, %wide; }"),
+        ("cvt.s64.u8 \t%rd1, %r2;", "{ .reg .b32 %wide; cvt.u32.u8 %wide, %r2; cvt.u64.u32 %rd1, %wide; }"),
+        (
+            "@!%p1 cvt.u64.u8 %rd1, %rs2;",
+            "{ .reg .b32 %wide; @!%p1 cvt.u32.u8 %wide, %rs2; @!%p1 cvt.u64.u32 %rd1, %wide; }",
+        ),
+        ("cvt.u64.u32 %rd1, %r2;", "cvt.u64.u32 %rd1, %r2;"),
+        ("cvt.s64.s16 %rd1, %rs2;", "cvt.s64.s16 %rd1, %rs2;"),
+    ],
+)
 def test_a_statement(statement: str, steps: str) -> None:
     assert in_two_steps(statement) == steps
 

@@ -1,4 +1,5 @@
-"""Kernels of which ptxas spills upper halves of registers are assembled again, with 16-bit values in registers of 32 bits."""
+"""Kernels of which ptxas spills upper halves of registers are assembled again, with 16-bit values in
+registers of 32 bits."""
 
 from __future__ import annotations
 
@@ -40,22 +41,38 @@ st.local.b16 [%p+2], %rs1; ld.local.b16 %rs2, [%l+6]; st.global.b16 [%q], %rs2;"
 """What a kernel looks like whose upper halves are spilled."""
 
 
-@pytest.mark.parametrize("statement, words", [
-    ("add.s16 %rs3, %rs1, %rs2;",
-     "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word2; add.s16 %rs3, %half0, %half1; cvt.u32.u16 %word3, %rs3;"),
-    ("mov.b32 {%rs1, %rs2}, %r1;", "mov.b32 {%rs1, %rs2}, %r1; cvt.u32.u16 %word1, %rs1; cvt.u32.u16 %word2, %rs2;"),
-    ("mov.b32 %r1, {%rs1, %rs1};",
-     "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word1; mov.b32 %r1, {%half0, %half1};"),
-    ("@%b ld.global.b16 %rs1, [%q];", "@%b ld.global.b16 %rs1, [%q]; @%b cvt.u32.u16 %word1, %rs1;"),
-    ("@!%b st.global.v2.b16 [%q], {%rs1, %rs2};",
-     "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word2; @!%b st.global.v2.b16 [%q], {%half0, %half1};"),
-    ("atom.global.cas.b16 %rs3, [%q], %rs1, %rs2;",
-     "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word2; atom.global.cas.b16 %rs3, [%q], %half0, %half1; "
-     "cvt.u32.u16 %word3, %rs3;"),
-    ("setp.lt.s16 %b, %rs1, 3;", "cvt.u16.u32 %half0, %word1; setp.lt.s16 %b, %half0, 3;"),
-    ("{ .reg .b16 t; cvt.rn.f16.f32 t, %r1; mov.b16 %rs1, t; }",
-     "{ .reg .b16 t; cvt.rn.f16.f32 t, %r1; mov.b16 %rs1, t; cvt.u32.u16 %word1, %rs1; }"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement, words",
+    [
+        (
+            "add.s16 %rs3, %rs1, %rs2;",
+            "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word2; add.s16 %rs3, %half0, %half1; cvt.u32.u16 %word3, %rs3;",
+        ),
+        (
+            "mov.b32 {%rs1, %rs2}, %r1;",
+            "mov.b32 {%rs1, %rs2}, %r1; cvt.u32.u16 %word1, %rs1; cvt.u32.u16 %word2, %rs2;",
+        ),
+        (
+            "mov.b32 %r1, {%rs1, %rs1};",
+            "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word1; mov.b32 %r1, {%half0, %half1};",
+        ),
+        ("@%b ld.global.b16 %rs1, [%q];", "@%b ld.global.b16 %rs1, [%q]; @%b cvt.u32.u16 %word1, %rs1;"),
+        (
+            "@!%b st.global.v2.b16 [%q], {%rs1, %rs2};",
+            "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word2; @!%b st.global.v2.b16 [%q], {%half0, %half1};",
+        ),
+        (
+            "atom.global.cas.b16 %rs3, [%q], %rs1, %rs2;",
+            "cvt.u16.u32 %half0, %word1; cvt.u16.u32 %half1, %word2; atom.global.cas.b16 %rs3, [%q], %half0, %half1; "
+            "cvt.u32.u16 %word3, %rs3;",
+        ),
+        ("setp.lt.s16 %b, %rs1, 3;", "cvt.u16.u32 %half0, %word1; setp.lt.s16 %b, %half0, 3;"),
+        (
+            "{ .reg .b16 t; cvt.rn.f16.f32 t, %r1; mov.b16 %rs1, t; }",
+            "{ .reg .b16 t; cvt.rn.f16.f32 t, %r1; mov.b16 %rs1, t; cvt.u32.u16 %word1, %rs1; }",
+        ),
+    ],
+)
 def test_a_statement(statement: str, words: str) -> None:
     assert in_words(statement) == words
 
@@ -66,17 +83,31 @@ def test_the_registers_are_declared() -> None:
     assemble(text, "sm_90")
 
 
-@pytest.mark.parametrize("name", ["narrow_offsets", "cut_with_others_float16_99", "shifts_of_16", "halves_to_int8"])
+@pytest.mark.parametrize(
+    "name", ["narrow_offsets", "cut_with_others_float16_99", "shifts_of_16", "halves_to_int8"]
+)
 def test_it_computes_the_same(name: str) -> None:
     case = CASES[name]
     arguments = case.make(np.random.default_rng(1))
-    made = kbuild.compile(case.source, signature=case.signature(arguments), constexprs=case.constexprs, stop="ptx",
-                          **case.options("sm_90"))  # fmt: skip
+    made = kbuild.compile(
+        case.source,
+        signature=case.signature(arguments),
+        constexprs=case.constexprs,
+        stop="ptx",
+        **case.options("sm_90"),
+    )
     text = in_words(made.asm["ptx"])
     assert "%word" in text
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
     results = [
-        run(load(ptx), None, case.grid, made.metadata.warps, made.metadata.shared, arguments_of(made.metadata.params, given))
+        run(
+            load(ptx),
+            None,
+            case.grid,
+            made.metadata.warps,
+            made.metadata.shared,
+            arguments_of(made.metadata.params, given),
+        )
         for ptx in (made.asm["ptx"], text)
     ]
     for one, other in zip(*(result.check().outputs for result in results)):
@@ -84,19 +115,26 @@ def test_it_computes_the_same(name: str) -> None:
 
 
 def test_upper_halves_in_local_memory_are_seen() -> None:
-    spilled, plain = KERNEL.format(declared=LOCAL, body=SPILLED), KERNEL.format(declared="", body="st.global.b16 [%q], %rs1;")
+    spilled, plain = (
+        KERNEL.format(declared=LOCAL, body=SPILLED),
+        KERNEL.format(declared="", body="st.global.b16 [%q], %rs1;"),
+    )
     cubin = assemble(spilled, "sm_90")[0]
     assert spills_upper_halves(plain, cubin)
     assert not spills_upper_halves(spilled, cubin)  # The PTX itself stores them there.
     assert not spills_upper_halves(plain, assemble(plain, "sm_90")[0])
-    lower = KERNEL.format(declared=LOCAL, body=SPILLED.replace("[%p+2]", "[%p+4]").replace("%r1, 2;", "%r1, 4;"))
+    lower = KERNEL.format(
+        declared=LOCAL, body=SPILLED.replace("[%p+2]", "[%p+4]").replace("%r1, 2;", "%r1, 4;")
+    )
     assert not spills_upper_halves(plain, assemble(lower, "sm_90")[0])
     words = KERNEL.format(declared=LOCAL, body=SPILLED.replace("b16", "b32").replace("%rs", "%r"))
     assert not spills_upper_halves(plain, assemble(words, "sm_90")[0])
 
 
 @pytest.mark.parametrize("condition, helps", [("grep -q %word $source", True), ("false", False)])
-def test_a_kernel_with_spilled_upper_halves_is_assembled_again(tmp_path: Path, condition: str, helps: bool) -> None:
+def test_a_kernel_with_spilled_upper_halves_is_assembled_again(
+    tmp_path: Path, condition: str, helps: bool
+) -> None:
     """By a program in the place of ptxas that spills upper halves, of some texts or of all."""
     plain = KERNEL.format(declared="", body="ld.global.b16 %rs1, [%q]; st.global.b16 [%q+2], %rs1;")
     (tmp_path / "spilled.ptx").write_text(KERNEL.format(declared=LOCAL, body=SPILLED))
@@ -111,5 +149,7 @@ exec {find_ptxas()} "$@"
     if helps:
         assert assemble(plain, "sm_90", str(fake))[0] == assemble(in_words(plain), "sm_90")[0]
     else:
-        with pytest.raises(ToolError, match=r"\.text\.k: upper halves of registers are spilled, and maybe the lower"):
+        with pytest.raises(
+            ToolError, match=r"\.text\.k: upper halves of registers are spilled, and maybe the lower"
+        ):
             assemble(plain, "sm_90", str(fake))

@@ -17,7 +17,9 @@ from kbuild.compiler.targets import find_target
 from kbuild.errors import InternalError
 
 HEADER = f'target datalayout = "{DATA_LAYOUT}"\ntarget triple = "{TRIPLE}"\n'
-FMA = HEADER + """
+FMA = (
+    HEADER
+    + """
 define ptx_kernel void @f(ptr addrspace(1) %x, float %a, float %b) {
   %p = fmul float %a, %b
   %s = fadd float %p, 1.0
@@ -25,6 +27,7 @@ define ptx_kernel void @f(ptr addrspace(1) %x, float %a, float %b) {
   ret void
 }
 """
+)
 
 
 def test_products_and_sums_contract():
@@ -39,7 +42,9 @@ def test_architecture_and_ptx_version_are_those_of_the_target():
 def test_the_data_layout_is_that_of_the_machine():
     target = find_target("sm_80")
     to_ptx(FMA, target)  # It sets LLVM's options, which are those of the whole process.
-    machine = binding.Target.from_triple(TRIPLE).create_target_machine(cpu=target.arch, features=f"+{target.ptx_feature}")
+    machine = binding.Target.from_triple(TRIPLE).create_target_machine(
+        cpu=target.arch, features=f"+{target.ptx_feature}"
+    )
     assert str(machine.target_data) == DATA_LAYOUT
 
 
@@ -78,7 +83,12 @@ def _rows(path: Path, count: int) -> str:
     path.write_text(ROWS)
     signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "row_stride": "i32", "stride": "i32"}
     made = kbuild.compile(
-        f"{path}:add_columns", signature=signature, constexprs={"ROWS": count}, num_warps=1, target="sm_80", stop="llir"
+        f"{path}:add_columns",
+        signature=signature,
+        constexprs={"ROWS": count},
+        num_warps=1,
+        target="sm_80",
+        stop="llir",
     )
     return made.asm["llir"]
 

@@ -195,7 +195,9 @@ def apply(out, n, m, function: tl.constexpr):
 
 @pytest.mark.parametrize("function", TAKES_TWO, ids=lambda f: f.__name__)
 def test_means_what_python_means(function, monkeypatch):
-    monkeypatch.setattr(kbuild.language.JITFunction, "__call__", lambda self, *args: python_meaning(self, *args))
+    monkeypatch.setattr(
+        kbuild.language.JITFunction, "__call__", lambda self, *args: python_meaning(self, *args)
+    )
     for n, m in PAIRS:
         out = np.zeros(1, np.int32)
         apply.interpret[1](out, n, m, function=function)
@@ -374,9 +376,14 @@ def constants_that_loops_change(out, n, start: tl.constexpr, other: tl.constexpr
 
 
 def test_what_is_made_for_a_loop_stands_at_its_line():
-    module = build_module(constants_that_loops_change, {"out": "*i32", "n": "i32"}, {"start": 10, "other": 20})
-    first = next(op.loc.line for op in module.kernel.body.walk() if op.op_name == "tt.store") - 2  # that of the `for`
+    module = build_module(
+        constants_that_loops_change, {"out": "*i32", "n": "i32"}, {"start": 10, "other": 20}
+    )
+    # That of the `for`
+    first = next(op.loc.line for op in module.kernel.body.walk() if op.op_name == "tt.store") - 2
     loops = [op for op in module.kernel.body if op.regions]
-    made = [op.loc.line for op in module.kernel.body if op.op_name == "arith.constant" and op.value in (10, 20)]
+    made = [
+        op.loc.line for op in module.kernel.body if op.op_name == "arith.constant" and op.value in (10, 20)
+    ]
     yields = [op.loc.line for op in module.kernel.body.walk() if op.op_name == "scf.yield"]
     assert [op.loc.line for op in loops] == made == yields == [first, first + 3]

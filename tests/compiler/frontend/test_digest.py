@@ -69,12 +69,17 @@ def test_edits_that_do_not_matter(digest, old, new):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("tl.sum", "tl.max"), ("B: tl.constexpr = 4", "B: tl.constexpr = 8"), ("B: tl.constexpr", "B"),
-        ("LIMIT = tl.constexpr(8)", "LIMIT = tl.constexpr(9)"), ("SCALE = tl.constexpr(3)", "SCALE = tl.constexpr(3.0)"),
-        ("x * SCALE", "x + SCALE"), ("tl.sum(scaled(x))", "tl.sum(helper.unused(x))"), ("tl.load(X +", "tl.load(X -"),
+        ("tl.sum", "tl.max"),
+        ("B: tl.constexpr = 4", "B: tl.constexpr = 8"),
+        ("B: tl.constexpr", "B"),
+        ("LIMIT = tl.constexpr(8)", "LIMIT = tl.constexpr(9)"),
+        ("SCALE = tl.constexpr(3)", "SCALE = tl.constexpr(3.0)"),
+        ("x * SCALE", "x + SCALE"),
+        ("tl.sum(scaled(x))", "tl.sum(helper.unused(x))"),
+        ("tl.load(X +", "tl.load(X -"),
         ("FACTOR = 2", "FACTOR = 3"),
     ],
-)  # fmt: skip
+)
 def test_edits_that_matter(digest, old, new):
     assert old in KERNEL + HELPER
     assert digest() != digest(KERNEL.replace(old, new), HELPER.replace(old, new))
@@ -92,6 +97,8 @@ def test_the_place_of_the_files_does_not_matter(digest, tmp_path):
 def test_places_count_where_they_are_asked_for_or_assertions_name_them(digest):
     moved = KERNEL.replace("    x = tl.load", "\n    x = tl.load")
     moved_helper = HELPER.replace("    return x *", "\n    return x *")
-    assert len({digest(places=True), digest(moved, places=True), digest(helper=moved_helper, places=True)}) == 3
+    assert (
+        len({digest(places=True), digest(moved, places=True), digest(helper=moved_helper, places=True)}) == 3
+    )
     asserting, moved = (text.replace("@triton.jit", "@triton.jit(debug=True)") for text in (KERNEL, moved))
     assert len({digest(), digest(asserting), digest(moved)}) == 3

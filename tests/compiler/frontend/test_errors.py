@@ -1,4 +1,5 @@
-"""Every mistake gets the message in `mistakes.txt`, `mistakes_of_functions.txt`: place, line, carets, names, shapes, advice."""
+"""Every mistake gets the message in `mistakes.txt`, `mistakes_of_functions.txt`: place, line, carets, names,
+shapes, advice."""
 
 import ast
 import linecache

@@ -48,28 +48,50 @@ def k(out):
         ("import triton\nimport triton.language as tl", "tl.exp(0.0) + 6"),
         ("import triton\nfrom triton import language as tl", "tl.math.exp(0.0) + 6"),
         ("import kbuild as triton\nimport kbuild.language as tl", "tl.core.full([], 7, tl.float32)"),
-        ("import triton\nimport triton.language as tl\nfrom triton.language.math import exp as e", "e(0.0) + 6"),
-        ("import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice",
-         "libdevice.pow(7.0, 1.0)"),
+        (
+            "import triton\nimport triton.language as tl\nfrom triton.language.math import exp as e",
+            "e(0.0) + 6",
+        ),
+        (
+            "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice",
+            "libdevice.pow(7.0, 1.0)",
+        ),
         ("import triton\nimport triton.language as tl", "tl.extra.cuda.libdevice.trunc(7.5)"),
         ("import triton\nimport triton.language as tl", "triton.cdiv(13, 2) + 0.0"),
         ("import math\nimport triton\nimport triton.language as tl", "math.sqrt(49.0)"),
-        ("import triton\nimport triton.language as tl\nX = tl.constexpr(3)\nY: tl.constexpr = 2 * 2", "X + Y + 0.0"),
+        (
+            "import triton\nimport triton.language as tl\nX = tl.constexpr(3)\nY: tl.constexpr = 2 * 2",
+            "X + Y + 0.0",
+        ),
         ("import triton\nimport triton.language as tl\nSIZES = tl.constexpr((3, 4, 7))", "SIZES[2] + 0.0"),
-        ("import triton\nimport triton.language as tl\nMODE = tl.constexpr('a')", "7.0 if MODE == 'a' else no_such_name"),
+        (
+            "import triton\nimport triton.language as tl\nMODE = tl.constexpr('a')",
+            "7.0 if MODE == 'a' else no_such_name",
+        ),
         ("import triton\nimport triton.language as tl\nsame = tl.exp", "same(0.0) + 6"),
-        ("import triton\nimport triton.language as tl\ndef plain(x):\n    return x + 4\nfunction = triton.jit(plain)",
-         "function(3.0)"),
-        ("import triton\nfrom triton import jit\nimport triton.language as tl\ndef plain(x):\n    return x + 4\nf = jit(plain)",
-         "f(3.0)"),
-        ("import triton\nfrom collections import namedtuple\nimport triton.language as tl\nPair = namedtuple('Pair', 'a b')",
-         "Pair(3, 4).a + Pair(3, b=4).b + 0.0"),
-        ("import triton\nimport collections\nimport triton.language as tl\nPair = collections.namedtuple('Pair', ['a', 'b'])",
-         "Pair(a=3, b=4).a + Pair(3, 4)[1] + 0.0"),
-        ("import triton\nimport triton.language as tl\n@triton.constexpr_function\ndef twice(x):\n    return 2 * x",
-         "twice(3) + 1.0"),
+        (
+            "import triton\nimport triton.language as tl\ndef plain(x):\n    return x + 4\nfunction = triton.jit(plain)",
+            "function(3.0)",
+        ),
+        (
+            "import triton\nfrom triton import jit\nimport triton.language as tl\ndef plain(x):\n    return x + 4\n"
+            "f = jit(plain)",
+            "f(3.0)",
+        ),
+        (
+            "import triton\nfrom collections import namedtuple\nimport triton.language as tl\nPair = namedtuple('Pair', 'a b')",
+            "Pair(3, 4).a + Pair(3, b=4).b + 0.0",
+        ),
+        (
+            "import triton\nimport collections\nimport triton.language as tl\nPair = collections.namedtuple('Pair', ['a', 'b'])",
+            "Pair(a=3, b=4).a + Pair(3, 4)[1] + 0.0",
+        ),
+        (
+            "import triton\nimport triton.language as tl\n@triton.constexpr_function\ndef twice(x):\n    return 2 * x",
+            "twice(3) + 1.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_ways_to_name_things(project, imports, expression):
     assert stored(project(kernel=imports + KERNEL.format(expression)) / "kernel.py") == 7
 
@@ -77,18 +99,40 @@ def test_ways_to_name_things(project, imports, expression):
 @pytest.mark.parametrize(
     "value",
     [
-        "-(-7)", "3 + 2 * 2", "(3, 7)[1]", "[3, 7][-1]", "{'a': 3, 'b': 7}['b']", "7 if 1 < 2 < 3 else 8", "0 or 7", "1 and 7",
-        "8 if 1 < 2 < 2 else 7", "7 or 8", "0 and 8 or 7", "not 0 and 7", "len((1, 2, 3)) + 4", "max(3, 7)", "min(7, 8)",
-        "int('7')", "int(7.5)", "abs(-7)", "2 ** 3 - 1", "7 if OTHER == 4 else 8", "OTHER + 3",
+        "-(-7)",
+        "3 + 2 * 2",
+        "(3, 7)[1]",
+        "[3, 7][-1]",
+        "{'a': 3, 'b': 7}['b']",
+        "7 if 1 < 2 < 3 else 8",
+        "0 or 7",
+        "1 and 7",
+        "8 if 1 < 2 < 2 else 7",
+        "7 or 8",
+        "0 and 8 or 7",
+        "not 0 and 7",
+        "len((1, 2, 3)) + 4",
+        "max(3, 7)",
+        "min(7, 8)",
+        "int('7')",
+        "int(7.5)",
+        "abs(-7)",
+        "2 ** 3 - 1",
+        "7 if OTHER == 4 else 8",
+        "OTHER + 3",
     ],
-)  # fmt: skip
+)
 def test_constants_are_computed_from_the_text(project, value):
     head = "import triton\nimport triton.language as tl\nOTHER = tl.constexpr(4)\n"
-    assert stored(project(kernel=f"{head}X = tl.constexpr({value})\n" + KERNEL.format("X + 0.0")) / "kernel.py") == 7
+    assert (
+        stored(project(kernel=f"{head}X = tl.constexpr({value})\n" + KERNEL.format("X + 0.0")) / "kernel.py")
+        == 7
+    )
 
 
 def test_a_module_is_never_run(project):
-    folder = project(kernel="""
+    folder = project(
+        kernel="""
         import torch
         import triton
         import triton.language as tl
@@ -103,15 +147,17 @@ def test_a_module_is_never_run(project):
         @triton.jit
         def k(out):
             tl.store(out, 7.0)
-        """)
+        """
+    )
     assert stored(folder / "kernel.py") == 7
 
 
 def test_modules_of_the_project(project):
-    folder = project(**{
-        "package-init": "",
-        "package__ops-init": "from .basic import seven",
-        "package__ops__basic": """
+    folder = project(
+        **{
+            "package-init": "",
+            "package__ops-init": "from .basic import seven",
+            "package__ops__basic": """
             import triton
             from package.constants import FOUR
             from ..constants import THREE as three
@@ -120,8 +166,8 @@ def test_modules_of_the_project(project):
             def seven():
                 return FOUR + three
             """,
-        "package__constants": "import triton.language as tl\nTHREE = tl.constexpr(3)\nFOUR = tl.constexpr(THREE + 1)",
-        "package__kernels__entry": """
+            "package__constants": "import triton.language as tl\nTHREE = tl.constexpr(3)\nFOUR = tl.constexpr(THREE + 1)",
+            "package__kernels__entry": """
             import triton
             import triton.language as tl
             import package.ops as ops
@@ -133,20 +179,25 @@ def test_modules_of_the_project(project):
             def k(out):
                 tl.store(out, (seven() + ops.seven() + ops.basic.seven() + constants.FOUR) / 25 * 7)
             """,
-    })  # fmt: skip
+        }
+    )
     assert stored(folder / "package/kernels/entry.py") == 7
 
 
 def test_a_package_comes_before_a_file_of_its_name(project):
     """As Python has it; and the dots of a relative import are the folder, never a file beside it."""
     head = "import triton\nimport triton.language as tl\n"
-    folder = project(**{
-        "sizes": "WRONG = 1",
-        "sizes-init": "import triton.language as tl\nTHREE = tl.constexpr(3)",
-        "kernels": "WRONG = 1",
-        "kernels__four": "import triton.language as tl\nFOUR = tl.constexpr(4)",
-        "kernels__entry": head + "from sizes import THREE\nfrom . import four\n" + KERNEL.format("THREE + four.FOUR + 0.0"),
-    })  # fmt: skip
+    folder = project(
+        **{
+            "sizes": "WRONG = 1",
+            "sizes-init": "import triton.language as tl\nTHREE = tl.constexpr(3)",
+            "kernels": "WRONG = 1",
+            "kernels__four": "import triton.language as tl\nFOUR = tl.constexpr(4)",
+            "kernels__entry": head
+            + "from sizes import THREE\nfrom . import four\n"
+            + KERNEL.format("THREE + four.FOUR + 0.0"),
+        }
+    )
     assert stored(folder / "kernels/entry.py") == 7
 
 
@@ -182,7 +233,8 @@ def test_the_branch_of_an_import_that_resolves_is_taken(project):
 
 
 def test_defaults_may_use_variables_of_the_module(project):
-    folder = project(kernel="""
+    folder = project(
+        kernel="""
         import triton
         import triton.language as tl
         SIZE = 7
@@ -196,13 +248,19 @@ def test_defaults_may_use_variables_of_the_module(project):
             tl.store(out, helper(1.0) * N / SIZE_TWICE * 14)
 
         SIZE_TWICE = tl.constexpr(2 * SIZE)
-        """)
+        """
+    )
     assert stored(folder / "kernel.py") == 49
 
 
 def test_a_name_that_is_not_there_says_why(project):
-    folder = project(kernel="import triton\nimport triton.language as tl\nfrom .missing import f\n" + KERNEL.format("f(1.0)"))
-    with pytest.raises(KbuildError, match=r"`f` is not available while compiling: module \.missing is not among"):
+    folder = project(
+        kernel="import triton\nimport triton.language as tl\nfrom .missing import f\n"
+        + KERNEL.format("f(1.0)")
+    )
+    with pytest.raises(
+        KbuildError, match=r"`f` is not available while compiling: module \.missing is not among"
+    ):
         stored(folder / "kernel.py")
 
 
@@ -289,7 +347,9 @@ def test_a_byte_order_mark(project):
 
 
 def test_a_sum_that_nests_too_deeply(project):
-    folder = project(m="import triton\nimport triton.language as tl\n" + KERNEL.format(" + ".join(["out"] * 2000)))
+    folder = project(
+        m="import triton\nimport triton.language as tl\n" + KERNEL.format(" + ".join(["out"] * 2000))
+    )
     for read in (lambda: stored(f"{folder}/m.py"), lambda: source_digest(f"{folder}/m.py", "k")):
         with pytest.raises(KbuildError, match="nests too deeply"):
             read()

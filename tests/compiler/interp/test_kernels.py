@@ -1,4 +1,5 @@
-"""Real kernels mean the same at every stage: as written, after the passes over tensors, and with layouts and pipelines.
+"""Real kernels mean the same at every stage: as written, after the passes over tensors, and with layouts and
+pipelines.
 
 All that needs no GPU: the interpreter runs the IR.
 """
@@ -22,13 +23,22 @@ from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.targets import find_target
 from kbuild.options import CompileOptions
 
-EVERY_PASS = ("matmul_fp16", "attention_causal_ragged", "block_pointers_ragged", "softmax_rows", "dot_chain", "nested_loops")
+EVERY_PASS = (
+    "matmul_fp16",
+    "attention_causal_ragged",
+    "block_pointers_ragged",
+    "softmax_rows",
+    "dot_chain",
+    "nested_loops",
+)
 """Cases that run after each single pass."""
 
 
 def build(case: Case, arguments: dict[str, Any]) -> Module:
     signature = case.signature(arguments)
-    return build_module(case.source, signature, case.constexprs, CompileOptions(case.num_warps, case.num_stages))
+    return build_module(
+        case.source, signature, case.constexprs, CompileOptions(case.num_warps, case.num_stages)
+    )
 
 
 def check(case: Case, module: Module, arguments: dict[str, Any]) -> None:
@@ -70,4 +80,8 @@ def test_an_author_may_interpret_a_kernel_from_its_source() -> None:
     after = copy.deepcopy(arguments)
     interp.interpret(build_module, case.source, case.grid, after, case.constexprs)
     case.check(arguments, after)
-    assert interp.signature_of({"x": np.zeros(1, np.float16), "n": 5, "s": 0.5}) == {"x": "*fp16", "n": "i32", "s": "fp32"}
+    assert interp.signature_of({"x": np.zeros(1, np.float16), "n": 5, "s": 0.5}) == {
+        "x": "*fp16",
+        "n": "i32",
+        "s": "fp32",
+    }

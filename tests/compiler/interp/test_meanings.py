@@ -20,8 +20,14 @@ def run(text: str, *arguments: object, grid: tuple[int, ...] = (1,)) -> None:
 
 def test_every_operation_has_a_meaning() -> None:
     ops = {name: cls for name, cls in registered_ops().items() if name not in WITHOUT_MEANING}
-    assert not [name for name, cls in ops.items() if not cls.traits & Trait.TERMINATOR and interp.meaning_of(cls) is None]
-    assert not [name for name, cls in ops.items() if issubclass(cls, Elementwise) and function_of(cls) is None]
+    assert not [
+        name
+        for name, cls in ops.items()
+        if not cls.traits & Trait.TERMINATOR and interp.meaning_of(cls) is None
+    ]
+    assert not [
+        name for name, cls in ops.items() if issubclass(cls, Elementwise) and function_of(cls) is None
+    ]
 
 
 ADD = """\
@@ -73,7 +79,10 @@ def test_arguments_must_fit() -> None:
         ((array, array, array), "add takes 4 arguments, not 3"),
         ((array, array, 3, 100), "argument out is !tt.ptr<f32>, and wants an array, not 3"),
         ((array, array, array, array), "argument n is i32, and wants a number, not an array"),
-        ((array, array, array.astype(np.float16), 1), "argument out is !tt.ptr<f32>, and wants an array of float32, not float16"),
+        (
+            (array, array, array.astype(np.float16), 1),
+            "argument out is !tt.ptr<f32>, and wants an array of float32, not float16",
+        ),
     ):
         with pytest.raises(InterpretError, match=message.replace("(", r"\(")):
             run(ADD, *arguments)
@@ -81,7 +90,8 @@ def test_arguments_must_fit() -> None:
 
 def test_control_flow() -> None:
     out = np.zeros(3, np.int32)
-    run("""\
+    run(
+        """\
 tt.func @f(%p: !tt.ptr<i32>, %n: i32) {
   %zero: i32 = arith.constant {value = 0}
   %one: i32 = arith.constant {value = 1}
@@ -110,7 +120,10 @@ tt.func @f(%p: !tt.ptr<i32>, %n: i32) {
   tt.store %p2, %chosen
   tt.return
 }
-""", out, 10)
+""",
+        out,
+        10,
+    )
     assert out.tolist() == [45, 16, 45]
 
 
@@ -167,7 +180,8 @@ def test_reductions_and_scans_run_their_combine_function() -> None:
 
 def test_block_pointers_check_boundaries() -> None:
     x, out = np.arange(5 * 6, dtype=np.float16).reshape(5, 6), np.full((8, 8), -1, np.float16)
-    run("""\
+    run(
+        """\
 tt.func @f(%x: !tt.ptr<f16>, %out: !tt.ptr<f16>) {
   %two: i32 = arith.constant {value = 2}
   %zero: i32 = arith.constant {value = 0}
@@ -183,7 +197,10 @@ tt.func @f(%x: !tt.ptr<f16>, %out: !tt.ptr<f16>) {
   tt.store %q, %v
   tt.return
 }
-""", x, out)
+""",
+        x,
+        out,
+    )
     assert (out[:3, :6] == x[2:]).all() and not out[3:].any() and not out[:, 6:].any()
 
 
@@ -249,7 +266,8 @@ def test_shared_memory_placed_by_allocate_may_overlap() -> None:
 
 def test_atomics_see_each_other() -> None:
     counter, tickets = np.zeros(2, np.int32), np.zeros(8, np.int32)
-    run("""\
+    run(
+        """\
 tt.func @f(%counter: !tt.ptr<i32>, %tickets: !tt.ptr<i32>) {
   %range: tensor<8xi32> = tt.make_range {start = 0, end = 8}
   %one: tensor<8xi32> = arith.constant {value = 1}
@@ -265,13 +283,17 @@ tt.func @f(%counter: !tt.ptr<i32>, %tickets: !tt.ptr<i32>) {
   %again: i32 = tt.atomic_cas %lock, %was, %was
   tt.return
 }
-""", counter, tickets)
+""",
+        counter,
+        tickets,
+    )
     assert counter.tolist() == [8, 1] and tickets.tolist() == list(range(8))
 
 
 def test_assertions_stop_the_kernel() -> None:
     with pytest.raises(InterpretError, match=r"assertion failed in program \(0, 0, 0\): n is odd"):
-        run("""\
+        run(
+            """\
 tt.func @f(%n: i32) {
   %one: i32 = arith.constant {value = 1}
   %bit: i32 = arith.andi %n, %one
@@ -279,4 +301,6 @@ tt.func @f(%n: i32) {
   tt.assert %even {message = "n is odd"}
   tt.return
 }
-""", 3)
+""",
+            3,
+        )

@@ -25,7 +25,12 @@ def test_rounding_is_to_the_nearest_and_ties_go_to_even(type_: FloatType) -> Non
     values = interp.decode(codes if type_ != F16 else codes.view(np.float16), type_).astype(np.float64)
     low, high = values[:-1], values[1:]
     tie = np.where(codes[:-1] % 2 == 0, low, high)
-    for x, expected in ((low, low), (low + (high - low) * 0.25, low), (low + (high - low) * 0.75, high), ((low + high) / 2, tie)):
+    for x, expected in (
+        (low, low),
+        (low + (high - low) * 0.25, low),
+        (low + (high - low) * 0.75, high),
+        ((low + high) / 2, tie),
+    ):
         np.testing.assert_array_equal(round_to(x, type_), expected)
         np.testing.assert_array_equal(round_to(-x, type_), -expected)
         np.testing.assert_array_equal(round_to(x, type_, toward_zero=True), low)
@@ -33,7 +38,12 @@ def test_rounding_is_to_the_nearest_and_ties_go_to_even(type_: FloatType) -> Non
 
 def test_known_values() -> None:
     assert interp.decode(np.uint8([0x7E, 0x08, 0x01, 0xB8]), F8E4M3FN).tolist() == [448.0, 2**-6, 2**-9, -1.0]
-    assert interp.decode(np.uint8([0x7B, 0x7C, 0x04, 0x01]), F8E5M2).tolist() == [57344.0, np.inf, 2**-14, 2**-16]
+    assert interp.decode(np.uint8([0x7B, 0x7C, 0x04, 0x01]), F8E5M2).tolist() == [
+        57344.0,
+        np.inf,
+        2**-14,
+        2**-16,
+    ]
     assert round_to(np.float32(1e9), F8E4M3FN) == 448 and round_to(np.float32(-np.inf), F8E5M2) == -57344
     assert interp.encode(np.float32([1.0, -2.5]), BF16).tolist() == [0x3F80, 0xC020]
 
@@ -92,7 +102,12 @@ def test_division_rounds_toward_zero(i: int, j: int) -> None:
         ('%r: i1 = arith.cmpf %f, %f {predicate = "one"}', (0, 0, np.nan), "i1", 0),
         ("%h: f16 = arith.truncf %f\n%r: f32 = arith.extf %h", (0, 0, 2049.0), "f32", 2048.0),
         ("%h: bf16 = arith.truncf %f\n%r: f32 = arith.extf %h", (0, 0, 257.0), "f32", 256.0),
-        ('%h: f16 = arith.truncf %f {rounding = "rtz"}\n%r: f32 = arith.extf %h', (0, 0, 2051.0), "f32", 2050.0),
+        (
+            '%h: f16 = arith.truncf %f {rounding = "rtz"}\n%r: f32 = arith.extf %h',
+            (0, 0, 2051.0),
+            "f32",
+            2050.0,
+        ),
         ("%t: i1 = arith.trunci %i\n%r: i32 = arith.extsi %t", (3,), "i32", -1),
     ],
 )
@@ -100,10 +115,17 @@ def test_scalar_operations(text: str, arguments: tuple[float, ...], result: str,
     assert value(text, *arguments, result=result) == expected
 
 
-@pytest.mark.parametrize("element, values, rounds", [
-    (F32, [1.0, 3.0], False), (F32, [1.0, 0.1], True), (F16, [2049.0], True), (F16, [2048.0], False), (BF16, [257.0], True),
-    (BF16, [256.0, np.nan, np.inf], False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "element, values, rounds",
+    [
+        (F32, [1.0, 3.0], False),
+        (F32, [1.0, 0.1], True),
+        (F16, [2049.0], True),
+        (F16, [2048.0], False),
+        (BF16, [257.0], True),
+        (BF16, [256.0, np.nan, np.inf], False),
+    ],
+)
 def test_rounding_is_noticed_where_values_are_wide(element: Type, values: list[float], rounds: bool) -> None:
     with wide_f32() as wide:
         rounded = round_to(np.array(values), element)
@@ -111,12 +133,21 @@ def test_rounding_is_noticed_where_values_are_wide(element: Type, values: list[f
     assert value_dtype(F32) is np.float32
 
 
-@pytest.mark.parametrize(("text", "rounds"), [
-    ("arith.addf %a, %b", True), ("arith.subf %a, %b", True), ("arith.mulf %a, %b", True), ("arith.divf %a, %b", True),
-    ("math.fma %a, %b, %b", True), ("arith.addf %a, %a", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "rounds"),
+    [
+        ("arith.addf %a, %b", True),
+        ("arith.subf %a, %b", True),
+        ("arith.mulf %a, %b", True),
+        ("arith.divf %a, %b", True),
+        ("math.fma %a, %b, %b", True),
+        ("arith.addf %a, %a", False),
+    ],
+)
 @pytest.mark.parametrize(("type_", "a", "b"), [("f32", 2.0**25 + 4, 7.0), ("f16", 2.0**12 + 4, 7.0)])
-def test_arithmetic_on_wide_values_notices_what_is_rounded(text: str, rounds: bool, type_: str, a: float, b: float) -> None:
+def test_arithmetic_on_wide_values_notices_what_is_rounded(
+    text: str, rounds: bool, type_: str, a: float, b: float
+) -> None:
     """The operands have no sum, difference, product or quotient of 24 bits, or of 11."""
     source = f"""tt.func @f(%p: !tt.ptr<{type_}>, %q: !tt.ptr<{type_}>) {{
   %a: {type_} = tt.load %p
@@ -127,7 +158,10 @@ def test_arithmetic_on_wide_values_notices_what_is_rounded(text: str, rounds: bo
 }}
 """
     with wide_f32() as wide:
-        interp.run(parse_module(source), [np.array([number], {"f32": np.float32, "f16": np.float16}[type_]) for number in (a, b)])
+        interp.run(
+            parse_module(source),
+            [np.array([number], {"f32": np.float32, "f16": np.float16}[type_]) for number in (a, b)],
+        )
     assert wide.rounded == rounds
 
 
@@ -226,5 +260,10 @@ def test_a_trace_holds_the_bytes_of_every_array() -> None:
 """
     trace = Trace()
     interp.run(parse_module(source), [np.zeros(3, np.int32), np.zeros(4, np.int16), 2], trace=trace)
-    assert trace.read["p"].tolist() == [False] * 8 + [True] * 4 and trace.written["p"].tolist() == [False] * 12
-    assert trace.read["q"].tolist() == [False] * 8 and trace.written["q"].tolist() == [False] * 4 + [True] * 2 + [False] * 2
+    assert (
+        trace.read["p"].tolist() == [False] * 8 + [True] * 4 and trace.written["p"].tolist() == [False] * 12
+    )
+    assert (
+        trace.read["q"].tolist() == [False] * 8
+        and trace.written["q"].tolist() == [False] * 4 + [True] * 2 + [False] * 2
+    )

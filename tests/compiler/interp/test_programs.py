@@ -1,4 +1,5 @@
-"""Programs that wait for each other have turns; where none can go on, the interpreter says what each waits for."""
+"""Programs that wait for each other have turns; where none can go on, the interpreter says what each waits
+for."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def test_a_deadlock_says_which_loops_wait_for_what() -> None:
     before = threading.active_count()
     with pytest.raises(InterpretError) as caught:
         run("deadlock_kernel", 2, {"flags": ints(4), "out": ints(1)})
-    line = 1 + next(place for place, text in enumerate(KERNELS.read_text().splitlines()) if "flags + 3 * other" in text)
+    line = 1 + next(
+        place for place, text in enumerate(KERNELS.read_text().splitlines()) if "flags + 3 * other" in text
+    )
     message = str(caught.value)
     assert f"waiting.py:{line}:" in message.splitlines()[0] and "no program can go on" in message
     assert "program (0, 0, 0)" in message and "reads flags[3], which is 0" in message
@@ -79,14 +82,21 @@ def test_a_deadlock_says_which_loops_wait_for_what() -> None:
 
 
 def test_a_lock_that_nobody_holds_but_is_not_free() -> None:
-    with pytest.raises(InterpretError, match=r"reads lock\[0\], which is 1(.|\n)*begin as zeros\? These are looked at: lock"):
+    with pytest.raises(
+        InterpretError, match=r"reads lock\[0\], which is 1(.|\n)*begin as zeros\? These are looked at: lock"
+    ):
         run("spin_lock_kernel", 2, {"lock": ints(1, 1), "total": ints(1), "n": 1})
 
 
 def test_a_program_that_fails_ends_those_that_wait() -> None:
     before = threading.active_count()
     with pytest.raises(InterpretError, match=r"x\[16\], of 16 elements"):
-        run("stream_k_kernel", 3, {"x": ints(16), "parts": ints(3), "locks": ints(3), "out": ints(1), "n": 48}, BLOCK=16)
+        run(
+            "stream_k_kernel",
+            3,
+            {"x": ints(16), "parts": ints(3), "locks": ints(3), "out": ints(1), "n": 48},
+            BLOCK=16,
+        )
     assert threading.active_count() == before
 
 
@@ -106,9 +116,15 @@ STATE = State()
 @pytest.mark.parametrize(
     ("before", "after", "same"),
     [
-        (float("1.5"), float("1.5"), True), (3, 4, False), (3, 3.0, False), (STATE, STATE, True), (State(), State(), False),
-        (np.float32(np.nan), np.float32(np.nan), True), (np.arange(3), np.arange(3), True), (np.arange(3), np.arange(4), False),
+        (float("1.5"), float("1.5"), True),
+        (3, 4, False),
+        (3, 3.0, False),
+        (STATE, STATE, True),
+        (State(), State(), False),
+        (np.float32(np.nan), np.float32(np.nan), True),
+        (np.arange(3), np.arange(3), True),
+        (np.arange(3), np.arange(4), False),
     ],
-)  # fmt: skip
+)
 def test_a_loop_that_changes_nothing_waits(before: object, after: object, same: bool) -> None:
     assert programs._is_same(before, after) == same

@@ -27,7 +27,10 @@ def count(x, out, n):
 @kbuild.jit
 def count_some(x, out, n):
     inside = tl.arange(0, 4) < n
-    tl.store(out + tl.arange(0, 4), tl.histogram(tl.load(x + tl.arange(0, 4)) + tl.where(inside, 0, 9), 4, mask=inside))
+    tl.store(
+        out + tl.arange(0, 4),
+        tl.histogram(tl.load(x + tl.arange(0, 4)) + tl.where(inside, 0, 9), 4, mask=inside),
+    )
 
 
 @kbuild.jit
@@ -59,14 +62,22 @@ def run(kernel: Any, **arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("kernel", "n", "expected"),
     [
-        (gather_one, 0, [0, 1, 2, 3]), (gather_one, 1, "tt.gather: an index is outside 0 … 3"), (gather_one, -1, "an index is"),
-        (count, 0, [1, 1, 1, 1]), (count, 1, "tt.histogram: an element is outside 0 … 3"), (count, -1, "an element is outside"),
-        (count_some, 2, [1, 1, 0, 0]), (count_some, 4, [1, 1, 1, 1]),
-        (step, 2, [0, -1, 2, -1]), (step, 0, "a loop's step is 0, and must be positive"), (step, -1, "step is -1"),
-        (misaligned, 4, [-1, 0, -1, -1]), (misaligned, 2, "write of 4 bytes at an address that is no multiple of 4"),
+        (gather_one, 0, [0, 1, 2, 3]),
+        (gather_one, 1, "tt.gather: an index is outside 0 … 3"),
+        (gather_one, -1, "an index is"),
+        (count, 0, [1, 1, 1, 1]),
+        (count, 1, "tt.histogram: an element is outside 0 … 3"),
+        (count, -1, "an element is outside"),
+        (count_some, 2, [1, 1, 0, 0]),
+        (count_some, 4, [1, 1, 1, 1]),
+        (step, 2, [0, -1, 2, -1]),
+        (step, 0, "a loop's step is 0, and must be positive"),
+        (step, -1, "step is -1"),
+        (misaligned, 4, [-1, 0, -1, -1]),
+        (misaligned, 2, "write of 4 bytes at an address that is no multiple of 4"),
         (misaligned, 16, "write out of bounds"),
     ],
-)  # fmt: skip
+)
 def test_only_what_is_allowed_is_done(kernel: Any, n: int, expected: list[int] | str) -> None:
     x, out = np.arange(4, dtype=np.int32), np.full(4, -1, np.int32)
     if isinstance(expected, str):

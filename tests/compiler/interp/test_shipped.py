@@ -19,7 +19,9 @@ def softmax(x: np.ndarray) -> np.ndarray:
     signature = {"x": "*fp32", "out": "*fp32", "stride_x": "i64", "stride_out": "i64", "n_cols": "i32"}
     module = build_module(f"{KERNELS}/softmax.py:softmax_kernel", signature, {"BLOCK": 256})
     out = np.full_like(x, np.nan)
-    interp.run(module, {"x": x, "out": out, "stride_x": columns, "stride_out": columns, "n_cols": columns}, (rows,))
+    interp.run(
+        module, {"x": x, "out": out, "stride_x": columns, "stride_out": columns, "n_cols": columns}, (rows,)
+    )
     return out
 
 

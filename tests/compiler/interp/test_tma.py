@@ -1,4 +1,5 @@
-"""A tile is copied in and out by tensor maps: with a mistake in the order of the steps the interpreter says so, or NaN shows."""
+"""A tile is copied in and out by tensor maps: with a mistake in the order of the steps the interpreter says
+so, or NaN shows."""
 
 from __future__ import annotations
 
@@ -63,10 +64,24 @@ def test_rows_beyond_the_tensor_are_zeros_and_others_stay() -> None:
         (EXPECT, "", "a wait that never ends"),
         (WAIT, "", "a barrier ends before the copies that it counts"),
         (COPY + WAIT, END, "a barrier ends before the copies that it counts"),
-        (DONE, "  ttg.local_store %v, %s\n" + DONE, "a tile is written anew before the copy engine has read it"),
+        (
+            DONE,
+            "  ttg.local_store %v, %s\n" + DONE,
+            "a tile is written anew before the copy engine has read it",
+        ),
         (DONE, "", "a program ends while the copy engine reads its shared memory"),
     ],
-    ids=["no barrier", "twice expected", "fewer bytes", "no copy", "nothing expected", "no wait", "ended", "written", "left"],
+    ids=[
+        "no barrier",
+        "twice expected",
+        "fewer bytes",
+        "no copy",
+        "nothing expected",
+        "no wait",
+        "ended",
+        "written",
+        "left",
+    ],
 )
 def test_a_mistake_in_the_steps_is_an_error(old: str, new: str, message: str) -> None:
     assert old in PROGRAM

@@ -19,7 +19,9 @@ def traced(kernel: object, grid: int, arrays: dict[str, np.ndarray], **constexpr
 
 
 @kbuild.jit
-def store_values(out, STEP: tl.constexpr, STRIDE: tl.constexpr, BY_PROGRAM: tl.constexpr, BY_ELEMENT: tl.constexpr):
+def store_values(
+    out, STEP: tl.constexpr, STRIDE: tl.constexpr, BY_PROGRAM: tl.constexpr, BY_ELEMENT: tl.constexpr
+):
     program, element = tl.program_id(0), tl.arange(0, 2)
     tl.store(out + program * STEP + element * STRIDE, program * BY_PROGRAM + element * BY_ELEMENT + 1)
 
@@ -36,12 +38,17 @@ def store_values(out, STEP: tl.constexpr, STRIDE: tl.constexpr, BY_PROGRAM: tl.c
         ((1, 1), (2, 1), True),
     ],
 )
-def test_two_values_for_one_place_are_a_conflict(places: tuple[int, int], values: tuple[int, int], conflict: bool) -> None:
+def test_two_values_for_one_place_are_a_conflict(
+    places: tuple[int, int], values: tuple[int, int], conflict: bool
+) -> None:
     constexprs = dict(zip(("STEP", "STRIDE", "BY_PROGRAM", "BY_ELEMENT"), (*places, *values)))
     trace = traced(store_values, 2, {"out": np.zeros(4, np.int32)}, **constexprs)
     assert bool(trace.conflict) == conflict
     if conflict:
-        assert "test_traces.py:" in trace.conflict and "different values are written to one place" in trace.conflict
+        assert (
+            "test_traces.py:" in trace.conflict
+            and "different values are written to one place" in trace.conflict
+        )
 
 
 @kbuild.jit
@@ -66,7 +73,8 @@ def load_part(x, out):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shown"), [("float16", np.nan), ("float32", np.nan), ("float64", np.nan), ("int8", -0x5B), ("int32", -0x5A5A5A5B)]
+    ("dtype", "shown"),
+    [("float16", np.nan), ("float32", np.nan), ("float64", np.nan), ("int8", -0x5B), ("int32", -0x5A5A5A5B)],
 )
 def test_elements_that_a_mask_leaves_out_show(dtype: str, shown: float) -> None:
     out = np.zeros(4, dtype)

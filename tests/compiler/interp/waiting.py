@@ -27,7 +27,8 @@ def stream_k_kernel(x, parts, locks, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def look_back_kernel(x, sums, flags, out, n, BLOCK: tl.constexpr):
-    """A scan in one launch: each program waits for the one before it.  The last program is the first in the array."""
+    """A scan in one launch: each program waits for the one before it.  The last program is the first in the
+    array."""
     program = tl.num_programs(0) - 1 - tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     values = tl.cumsum(tl.load(x + offsets, mask=offsets < n, other=0), 0)

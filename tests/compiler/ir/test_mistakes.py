@@ -54,7 +54,7 @@ def test_wrong_result_type() -> None:
         ("%y, %z: i32 = arith.addi %x, %x", "2 names for 1 types of results"),
         ("arith.addi %x, %x", "the result of arith.addi on these operands is i32"),
         ("%y: f32 = arith.constant", "arith.constant lacks value"),
-        ('%y: f32 = arith.constant {valu = 1.0}', "arith.constant has no attribute 'valu'"),
+        ("%y: f32 = arith.constant {valu = 1.0}", "arith.constant has no attribute 'valu'"),
         ("%y: i32 = tt.expand_dims %x {axis = 0}", "tt.expand_dims: %x: i32 is no tensor"),
         ("%y: tensor<4xf32, #a> = tt.splat %x", "layout #a is not defined at the top"),
         ("%y: i32 = arith.addi %x, %x ?", "unexpected character '?'"),

@@ -22,7 +22,9 @@ tt.func @f(%n: i32, %flag: i1, %out: !tt.ptr<i32>) {
   tt.return
 }
 """).kernel
-LOOP, CHOICE, STORE = (next(op for op in FUNC.body.walk() if isinstance(op, kind)) for kind in (For, If, Store))
+LOOP, CHOICE, STORE = (
+    next(op for op in FUNC.body.walk() if isinstance(op, kind)) for kind in (For, If, Store)
+)
 
 
 def test_what_is_around_an_operation() -> None:

@@ -59,13 +59,16 @@ tt.func @f(%p: !tt.ptr<i32>, %x: i32) {
   tt.return
 }
 """)
-    assert text == """\
+    assert (
+        text
+        == """\
 tt.func @f(%p: !tt.ptr<i32>, %x: i32) {
   %zero: i32 = arith.constant {value = 0}
   tt.store %p, %zero
   tt.return
 }
 """
+    )
     assert hits["subtract_of_same"] == 1
 
 
@@ -82,7 +85,9 @@ tt.func @f(%p: tensor<2x4x8x!tt.ptr<i32>>, %x: tensor<2x4x8xi32>, %n: i32) {
   tt.return
 }
 """)
-    assert text == """\
+    assert (
+        text
+        == """\
 tt.func @f(%p: tensor<2x4x8x!tt.ptr<i32>>, %x: tensor<2x4x8xi32>, %n: i32) {
   %c: tensor<2x4x8xi32> = tt.trans %x {order = [0, 1, 2]}
   scf.for %n, %n, %n body(%i: i32) {
@@ -92,6 +97,7 @@ tt.func @f(%p: tensor<2x4x8x!tt.ptr<i32>>, %x: tensor<2x4x8xi32>, %n: i32) {
   tt.return
 }
 """
+    )
     assert hits == {"trans_of_trans": 2, "forget_stages": 1}
 
 

@@ -184,8 +184,17 @@ def elementwise_text() -> str:
     lines = [ELEMENTWISE]
     for name, cls in registered_ops().items():
         if issubclass(cls, elementwise.Unary | elementwise.Binary):
-            kind = "i" if name in ("math.absi", "math.ctpop", "math.ctlz", "tt.mulhiui") or name.endswith(("i", "iu")) else "f"
-            operand, type_ = ("%i", "i32") if issubclass(cls, elementwise.Binary) and kind == "i" else (f"%{kind}", f"{kind}32")
+            kind = (
+                "i"
+                if name in ("math.absi", "math.ctpop", "math.ctlz", "tt.mulhiui")
+                or name.endswith(("i", "iu"))
+                else "f"
+            )
+            operand, type_ = (
+                ("%i", "i32")
+                if issubclass(cls, elementwise.Binary) and kind == "i"
+                else (f"%{kind}", f"{kind}32")
+            )
             operand, type_ = (operand, type_) if kind == "i" else ("%f", "f32")
             result = "i1" if name.startswith("math.is") else type_
             operands = ", ".join([operand] * len(cls.operand_fields))
@@ -193,7 +202,13 @@ def elementwise_text() -> str:
     return "".join([*lines, "  tt.return\n}\n"])
 
 
-TEXTS = {"tensors": TENSORS, "control": CONTROL, "gpu": GPU, "copies": COPIES, "elementwise": elementwise_text()}
+TEXTS = {
+    "tensors": TENSORS,
+    "control": CONTROL,
+    "gpu": GPU,
+    "copies": COPIES,
+    "elementwise": elementwise_text(),
+}
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)

@@ -19,12 +19,16 @@ def random_layout(source: random.Random, shape, replicated=2) -> LinearLayout:
     bases += [source.choice([0, source.randrange(1 << bits)]) for _ in range(replicated)]
     source.shuffle(bases)
     cuts = sorted(source.randrange(len(bases) + 1) for _ in range(2))
-    return LinearLayout.make(shape, register=bases[: cuts[0]], lane=bases[cuts[0] : cuts[1]], warp=bases[cuts[1] :])
+    return LinearLayout.make(
+        shape, register=bases[: cuts[0]], lane=bases[cuts[0] : cuts[1]], warp=bases[cuts[1] :]
+    )
 
 
 def places(layout: LinearLayout):
     """Every hardware index of a layout."""
-    return [dict(zip(layout.dims, index)) for index in product(*(range(layout.size(dim)) for dim in layout.dims))]
+    return [
+        dict(zip(layout.dims, index)) for index in product(*(range(layout.size(dim)) for dim in layout.dims))
+    ]
 
 
 def random_threads(source: random.Random, shape, lanes=5, warps=1, mix=2, replicated=2) -> LinearLayout:

@@ -51,7 +51,9 @@ def shuffle(plan, source, destination):
 
 def with_copies(result, destination):
     first = destination.representatives()
-    return {thread: [registers[first[r]] for r in range(len(registers))] for thread, registers in result.items()}
+    return {
+        thread: [registers[first[r]] for r in range(len(registers))] for thread, registers in result.items()
+    }
 
 
 def through_shared(plan, source, destination):
@@ -93,8 +95,12 @@ def test_same_and_registers():
 
 
 def test_accumulator_to_operand_needs_no_exchange():
-    """P of flash attention: the accumulator of the first product is, per thread, the left operand of the second."""
-    assert classify(mma_accumulator((64, 64), (4, 1)), dot_operand((64, 64), (4, 1), 0, 2)) in ("same", "registers")
+    """P of flash attention: the accumulator of the first product is, per thread, the left operand of the
+    second."""
+    assert classify(mma_accumulator((64, 64), (4, 1)), dot_operand((64, 64), (4, 1), 0, 2)) in (
+        "same",
+        "registers",
+    )
 
 
 def test_a_slice_broadcasts_to_its_parent_without_exchange():
@@ -126,7 +132,8 @@ def test_a_permutation_of_lanes_costs_one_shuffle_per_register():
 
 
 def test_lanes_read_themselves_when_some_choice_of_registers_allows_it():
-    """Taken one by one lanes 1 and 2 trade places; filling register 1 first where either is set, half stay at home."""
+    """Taken one by one lanes 1 and 2 trade places; filling register 1 first where either is set, half stay at
+    home."""
     source = LinearLayout.make((64,), register=[1], lane=[2, 4, 8, 16, 32])
     destination = LinearLayout.make((64,), register=[2 ^ 4], lane=[4, 2 ^ 1, 8, 16, 32])
     plan = shuffle_plan(source, destination)
@@ -146,7 +153,9 @@ def test_copies_in_other_lanes_are_asked():
 @pytest.mark.parametrize("seed", range(40))
 def test_without_copies_every_register_is_one_round(seed):
     source = random.Random(seed)
-    first, second = (random_threads(source, (256,), warps=0, mix=source.randrange(12), replicated=0) for _ in range(2))
+    first, second = (
+        random_threads(source, (256,), warps=0, mix=source.randrange(12), replicated=0) for _ in range(2)
+    )
     plan = shuffle_plan(first, second)
     assert len(plan.rounds) == 8 and all(each.skip is None for each in plan.rounds)
     assert shuffle(plan, first, second) == hold(second)
@@ -190,11 +199,23 @@ def test_shared_memory_delivers_every_element(seed):
 
 
 PAIRS = {
-    "row to column": (blocked((64, 64), [1, 4], [2, 16], [4, 1], [1, 0]), blocked((64, 64), [4, 1], [16, 2], [1, 4], [0, 1])),
-    "row to row": (blocked((64, 128), [1, 8], [2, 16], [4, 1], [1, 0]), blocked((64, 128), [1, 4], [1, 32], [4, 1], [1, 0])),
+    "row to column": (
+        blocked((64, 64), [1, 4], [2, 16], [4, 1], [1, 0]),
+        blocked((64, 64), [4, 1], [16, 2], [1, 4], [0, 1]),
+    ),
+    "row to row": (
+        blocked((64, 128), [1, 8], [2, 16], [4, 1], [1, 0]),
+        blocked((64, 128), [1, 4], [1, 32], [4, 1], [1, 0]),
+    ),
     "mma to row": (mma_accumulator((64, 128), (2, 2)), blocked((64, 128), [1, 8], [2, 16], [4, 1], [1, 0])),
-    "wide mma to row": (mma_accumulator((128, 128), (4, 1)), blocked((128, 128), [1, 4], [1, 32], [4, 1], [1, 0])),
-    "row to operand": (blocked((64, 64), [1, 8], [4, 8], [4, 1], [1, 0]), dot_operand((64, 64), (2, 2), 0, 2)),
+    "wide mma to row": (
+        mma_accumulator((128, 128), (4, 1)),
+        blocked((128, 128), [1, 4], [1, 32], [4, 1], [1, 0]),
+    ),
+    "row to operand": (
+        blocked((64, 64), [1, 8], [4, 8], [4, 1], [1, 0]),
+        dot_operand((64, 64), (2, 2), 0, 2),
+    ),
 }
 
 
@@ -209,15 +230,23 @@ def test_everyday_conversions_have_no_bank_conflicts(name, bits):
     assert bank_conflicts(plan.layout, destination, bits, plan.load_vector) == 0
 
 
-@pytest.mark.parametrize(("shape", "warps", "bits"), [
-    ((128, 256), (8, 1), 16), ((64, 128), (4, 1), 16), ((64, 256), (4, 2), 16), ((128, 256), (8, 1), 32),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "warps", "bits"),
+    [
+        ((128, 256), (8, 1), 16),
+        ((64, 128), (4, 1), 16),
+        ((64, 256), (4, 2), 16),
+        ((128, 256), (8, 1), 32),
+    ],
+)
 def test_warps_store_what_they_have(shape, warps, bits):
     """Whole rows of the warp's part, by memory of the warp's own, in little of it, and no bank conflicts."""
     vector = 128 // bits
     source = wgmma_accumulator(shape, warps, shape[1] // warps[1])
     destination = stored_by_warps(source, vector)
-    assert destination.contiguous_per_thread() == vector and destination.bases_of("warp") == source.bases_of("warp")
+    assert destination.contiguous_per_thread() == vector and destination.bases_of("warp") == source.bases_of(
+        "warp"
+    )
     assert destination.bases_of("lane")[:4] == tuple(vector << bit for bit in range(4))
     assert classify(source, destination) == "warp"
     plan = shared_plan(source, destination, bits)
@@ -225,17 +254,29 @@ def test_warps_store_what_they_have(shape, warps, bits):
     assert plan.bytes == min(4096 * source.size("warp"), source.numel * bits // 8)
     assert bank_conflicts(plan.layout, destination, bits, plan.load_vector) == 0
     for each in plan.rounds:
-        touched = [places(each.stores, warp) | places(each.loads, warp) for warp in range(source.size("warp"))]
+        touched = [
+            places(each.stores, warp) | places(each.loads, warp) for warp in range(source.size("warp"))
+        ]
         assert sum(map(len, touched)) == len(set().union(*touched)), "no warp touches what another does"
         assert (each.matrices is not None) == (bits == 16)
         if each.matrices is not None:
             assert written_by_matrices(each.matrices, source) == written(each.stores, source)
 
 
-@pytest.mark.parametrize(("source", "destination"), [
-    (blocked((64, 256), [1, 4], [1, 32], [1, 1], [1, 0]), blocked((64, 256), [1, 1], [1, 32], [1, 1], [1, 0])),
-    (blocked((32, 32), [1, 4], [4, 8], [1, 1], [1, 0]), blocked((32, 32, 8), [1, 1, 1], [1, 4, 8], [1, 1, 1], [2, 1, 0]).drop(2)),
-], ids=["two bits of many registers", "few registers to many"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        (
+            blocked((64, 256), [1, 4], [1, 32], [1, 1], [1, 0]),
+            blocked((64, 256), [1, 1], [1, 32], [1, 1], [1, 0]),
+        ),
+        (
+            blocked((32, 32), [1, 4], [4, 8], [1, 1], [1, 0]),
+            blocked((32, 32, 8), [1, 1, 1], [1, 4, 8], [1, 1, 1], [2, 1, 0]).drop(2),
+        ),
+    ],
+    ids=["two bits of many registers", "few registers to many"],
+)
 def test_what_takes_thousands_of_selects_goes_through_memory(source, destination):
     """Each shuffle of the second fills one of 32 registers, which lane by lane is another."""
     assert classify(source, destination) == "warp"
@@ -249,7 +290,9 @@ def test_warps_with_the_same_elements_have_no_memory_of_their_own():
     """Two warps would write the same places, and each in its own time."""
     rows = [64 * 8, 64 * 16, 64 * 32]
     source = LinearLayout.make((64, 64), register=[1, 8, 16, 32, *rows], lane=[2, 4, 64, 128, 256], warp=[0])
-    destination = LinearLayout.make((64, 64), register=[1, 2, 4, 256, *rows], lane=[8, 16, 32, 64, 128], warp=[0])
+    destination = LinearLayout.make(
+        (64, 64), register=[1, 2, 4, 256, *rows], lane=[8, 16, 32, 64, 128], warp=[0]
+    )
     assert classify(source, destination) == "shuffle"
     assert shuffle(shuffle_plan(source, destination), source, destination) == hold(destination)
 
@@ -257,33 +300,40 @@ def test_warps_with_the_same_elements_have_no_memory_of_their_own():
 def written(access, source):
     """What each offset holds after plain stores."""
     return {
-        offset ^ f2.apply(access.lane, lane) ^ f2.apply(access.warp, warp) | number:
-            source.flat(register=register, lane=lane, warp=warp)
+        offset ^ f2.apply(access.lane, lane) ^ f2.apply(access.warp, warp) | number: source.flat(
+            register=register, lane=lane, warp=warp
+        )
         for group, offset in zip(access.groups, access.offsets)
         for number, register in enumerate(group)
         for lane in range(32)
         for warp in range(source.size("warp"))
-    }  # fmt: skip
+    }
 
 
 def written_by_matrices(plan, source):
-    """What each offset holds after stmatrix: lane 4·g + t has elements 2·t and 2·t + 1 of row g of each matrix, and lane 8·j + r
-    the address of row r of matrix j."""
+    """What each offset holds after stmatrix: lane 4·g + t has elements 2·t and 2·t + 1 of row g of each
+    matrix, and lane 8·j + r the address of row r of matrix j."""
     return {
-        (offset ^ f2.apply(plan.lane, 8 * matrix + lane // 4) ^ f2.apply(plan.warp, warp)) + 2 * (lane % 4) + number:
-            source.flat(register=register, lane=lane, warp=warp)
+        (offset ^ f2.apply(plan.lane, 8 * matrix + lane // 4) ^ f2.apply(plan.warp, warp))
+        + 2 * (lane % 4)
+        + number: source.flat(register=register, lane=lane, warp=warp)
         for group, offset in zip(plan.groups, plan.offsets)
         for matrix, registers in enumerate(group)
         for number, register in enumerate(registers)
         for lane in range(32)
         for warp in range(source.size("warp"))
-    }  # fmt: skip
+    }
 
 
 def places(access, warp):
     """The offsets, in elements, that the lanes of a warp touch."""
     lanes = [f2.apply(access.lane, lane) ^ f2.apply(access.warp, warp) for lane in range(32)]
-    return {(offset ^ lane) + element for offset in access.offsets for lane in lanes for element in range(access.vector)}
+    return {
+        (offset ^ lane) + element
+        for offset in access.offsets
+        for lane in lanes
+        for element in range(access.vector)
+    }
 
 
 def test_vectors_of_an_epilogue():

@@ -18,7 +18,9 @@ def layout(request):
 def test_the_swizzle_of_the_module_docstring():
     layout = LinearLayout.make((4, 4), offset=[(0, 1), (0, 2), (1, 1), (2, 2)])
     assert layout.coordinates(offset=6) == (1, 3)
-    assert [layout.coordinates(offset=offset) for offset in range(16)] == [(o // 4, o % 4 ^ o // 4) for o in range(16)]
+    assert [layout.coordinates(offset=offset) for offset in range(16)] == [
+        (o // 4, o % 4 ^ o // 4) for o in range(16)
+    ]
 
 
 def test_a_layout_is_the_xor_of_its_bases():
@@ -46,7 +48,11 @@ def test_views_follow_the_elements(layout):
 
 
 def test_free_bits_leave_each_element_once(layout):
-    held = [layout.flat(**i) for i in places(layout) if all(not i[dim] & layout.free_bits(dim) for dim in layout.dims)]
+    held = [
+        layout.flat(**i)
+        for i in places(layout)
+        if all(not i[dim] & layout.free_bits(dim) for dim in layout.dims)
+    ]
     assert sorted(held) == list(range(layout.numel))
     assert layout.is_surjective()
     assert layout.is_injective() == (len(places(layout)) == layout.numel)
@@ -113,7 +119,9 @@ def test_broadcast_keeps_what_threads_hold():
     full = row.broadcast((4, 32))
     assert full.is_surjective()
     for index in places(row):
-        assert {full.coordinates(**{**index, "register": r})[1] for r in range(4)} == {row.coordinates(**index)[1]}
+        assert {full.coordinates(**{**index, "register": r})[1] for r in range(4)} == {
+            row.coordinates(**index)[1]
+        }
 
 
 def test_project_keeps_the_axis():

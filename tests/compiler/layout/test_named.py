@@ -58,10 +58,14 @@ def test_widened_exchanges_lanes_for_registers_of_the_same_warp():
     layout = mma_accumulator((32, 64), (2, 1))
     wide = widened(layout, 8)
     assert wide is not None and wide.contiguous_per_thread() == 8
-    assert wide == LinearLayout.make((32, 64), register=[1, 2, 4, 512, 32], lane=[8, 16, 64, 128, 256], warp=[1024])
+    assert wide == LinearLayout.make(
+        (32, 64), register=[1, 2, 4, 512, 32], lane=[8, 16, 64, 128, 256], warp=[1024]
+    )
     assert wide.bases_of("warp") == layout.bases_of("warp") and classify(layout, wide) == "shuffle"
     assert widened(layout, 2) == layout
-    assert widened(mma_accumulator((32, 16), (2, 1)), 8) is None, "two columns for each lane are too few to give"
+    assert widened(mma_accumulator((32, 16), (2, 1)), 8) is None, (
+        "two columns for each lane are too few to give"
+    )
 
 
 def test_slice_keeps_copies_in_other_threads_only():
@@ -81,11 +85,19 @@ def test_mma_accumulator_formula():
 def test_mma_accumulator_over_warps():
     layout = mma_accumulator((64, 64), (2, 2))
     assert layout.coordinates(warp=1) == (16, 0) and layout.coordinates(warp=2) == (0, 8)
-    assert [layout.coordinates(register=1 << bit) for bit in range(5)] == [(0, 1), (8, 0), (0, 16), (0, 32), (32, 0)]
+    assert [layout.coordinates(register=1 << bit) for bit in range(5)] == [
+        (0, 1),
+        (8, 0),
+        (0, 16),
+        (0, 32),
+        (32, 0),
+    ]
     batched = mma_accumulator((4, 32, 16), (2, 2))
     assert batched.drop(0, compress=True) == mma_accumulator((32, 16), (2, 2))
     double = mma_accumulator((8, 8), (1, 1), instruction=(8, 8))
-    assert all(double.coordinates(register=i, lane=lane) == (g, 2 * t + i) for lane, g, t in LANES for i in range(2))
+    assert all(
+        double.coordinates(register=i, lane=lane) == (g, 2 * t + i) for lane, g, t in LANES for i in range(2)
+    )
 
 
 @pytest.mark.parametrize("k_width, k", [(2, 16), (4, 32)])
@@ -99,19 +111,26 @@ def test_packed_operand_formulas(k_width, k):
                 assert a.coordinates(register=r * k_width + e, lane=lane) == expected
         for r in range(2):
             for e in range(k_width):
-                assert b.coordinates(register=r * k_width + e, lane=lane) == (k_width * t + e + 4 * k_width * r, g)
+                assert b.coordinates(register=r * k_width + e, lane=lane) == (
+                    k_width * t + e + 4 * k_width * r,
+                    g,
+                )
 
 
 def test_tf32_operand_formulas():
     a, b = dot_operand((16, 8), (1, 1), 0, 1), dot_operand((8, 8), (1, 1), 1, 1)
     for lane, g, t in LANES:
-        assert all(a.coordinates(register=r, lane=lane) == (g + 8 * (r & 1), t + 4 * (r >> 1)) for r in range(4))
+        assert all(
+            a.coordinates(register=r, lane=lane) == (g + 8 * (r & 1), t + 4 * (r >> 1)) for r in range(4)
+        )
         assert all(b.coordinates(register=r, lane=lane) == (t + 4 * r, g) for r in range(2))
 
 
 def test_f64_operand_formulas():
     a, b = dot_operand((8, 4), (1, 1), 0, 1, (8, 8)), dot_operand((4, 8), (1, 1), 1, 1, (8, 8))
-    assert all(a.coordinates(lane=lane) == (g, t) and b.coordinates(lane=lane) == (t, g) for lane, g, t in LANES)
+    assert all(
+        a.coordinates(lane=lane) == (g, t) and b.coordinates(lane=lane) == (t, g) for lane, g, t in LANES
+    )
 
 
 def test_operands_are_where_the_accumulators_warps_need_them():
@@ -171,7 +190,8 @@ def test_swizzled_rule(order):
 @pytest.mark.parametrize("swizzle_bytes, mask", [(128, 7), (64, 3), (32, 1), (0, 0)])
 @pytest.mark.parametrize("element_bytes", [1, 2, 4])
 def test_wgmma_shared_follows_the_byte_address_rule(swizzle_bytes, mask, element_bytes):
-    """TMA writes panels of [rows][swizzle bytes], then the hardware permutes byte addresses a ^= (a >> 7 & mask) << 4."""
+    """TMA writes panels of [rows][swizzle bytes], then the hardware permutes byte addresses a ^= (a >> 7 &
+    mask) << 4."""
     rows, columns, width = 32, 256 // element_bytes, (swizzle_bytes or 16) // element_bytes
     layout = wgmma_shared((rows, columns), 8 * element_bytes, swizzle_bytes)
     for row in range(rows):
@@ -186,7 +206,9 @@ def test_wgmma_shared_follows_the_byte_address_rule(swizzle_bytes, mask, element
 
 @pytest.mark.parametrize(("shape", "swizzle"), [((64, 32), 128), ((64, 8), 32), ((64, 4), 0)])
 def test_rows_are_at_least_as_wide_as_the_swizzle(shape, swizzle):
-    with pytest.raises(InternalError, match=f"{shape[1]} elements of 16 bits are narrower than {swizzle or 16} bytes"):
+    with pytest.raises(
+        InternalError, match=f"{shape[1]} elements of 16 bits are narrower than {swizzle or 16} bytes"
+    ):
         wgmma_shared(shape, 16, swizzle)
     assert wgmma_shared((shape[0], 2 * shape[1]), 16, swizzle).shape == (shape[0], 2 * shape[1])
 

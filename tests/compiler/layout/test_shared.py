@@ -35,7 +35,9 @@ def xor_of(images, index):
 def test_addresses_lead_to_the_elements(seed):
     source = random.Random(seed)
     registers = random_threads(source, (32, 16))
-    memory = swizzled((32, 16), source.choice([1, 2, 4]), source.choice([1, 2]), source.choice([1, 2, 4]), [1, 0])
+    memory = swizzled(
+        (32, 16), source.choice([1, 2, 4]), source.choice([1, 2]), source.choice([1, 2, 4]), [1, 0]
+    )
     images = offset_map(registers, memory)
     access = shared_access(registers, memory, 16)
     assert sorted(r for group in access.groups for r in group) == registers.unique_registers()
@@ -44,7 +46,9 @@ def test_addresses_lead_to_the_elements(seed):
             thread = xor_of(images["lane"], lane) ^ xor_of(images["warp"], warp)
             for register in range(registers.size("register")):
                 offset = thread ^ xor_of(images["register"], register)
-                assert memory.coordinates(offset=offset) == registers.coordinates(register=register, lane=lane, warp=warp)
+                assert memory.coordinates(offset=offset) == registers.coordinates(
+                    register=register, lane=lane, warp=warp
+                )
             for group, start in zip(access.groups, access.offsets):
                 assert (start ^ thread) % access.vector == 0
                 for element, register in enumerate(group):
@@ -61,7 +65,9 @@ def count_wavefronts(registers, memory, bits, vector, chosen):
         banks = {}
         for lane in range(first, first + lanes_per_phase):
             offset = xor_of(images["lane"], lane) ^ xor_of(images["register"], chosen)
-            for byte in range(offset // vector * vector * bits // 8, (offset // vector + 1) * vector * bits // 8):
+            for byte in range(
+                offset // vector * vector * bits // 8, (offset // vector + 1) * vector * bits // 8
+            ):
                 banks.setdefault(byte // 4 % 32, set()).add(byte // 4)
         total += max(map(len, banks.values()))
     return total
@@ -110,12 +116,32 @@ def ldmatrix(plan, memory, bits, lane_count=32):
 
 OPERANDS = {
     "A of f16": (dot_operand((32, 64), (1, 1), 0, 2), swizzled((32, 64), 8, 1, 8, [1, 0]), 16, False),
-    "A of f16, stored K x M": (dot_operand((64, 32), (1, 1), 0, 2), swizzled((64, 32), 8, 1, 8, [0, 1]), 16, True),
-    "B of f16, row-major": (dot_operand((32, 64), (1, 1), 1, 2), swizzled((32, 64), 8, 1, 8, [1, 0]), 16, True),
-    "B of f16, stored N x K": (dot_operand((64, 32), (1, 1), 1, 2), swizzled((64, 32), 8, 1, 8, [0, 1]), 16, False),
+    "A of f16, stored K x M": (
+        dot_operand((64, 32), (1, 1), 0, 2),
+        swizzled((64, 32), 8, 1, 8, [0, 1]),
+        16,
+        True,
+    ),
+    "B of f16, row-major": (
+        dot_operand((32, 64), (1, 1), 1, 2),
+        swizzled((32, 64), 8, 1, 8, [1, 0]),
+        16,
+        True,
+    ),
+    "B of f16, stored N x K": (
+        dot_operand((64, 32), (1, 1), 1, 2),
+        swizzled((64, 32), 8, 1, 8, [0, 1]),
+        16,
+        False,
+    ),
     "A of f8": (dot_operand((32, 64), (1, 1), 0, 4), swizzled((32, 64), 16, 2, 4, [1, 0]), 8, False),
     "A of tf32": (dot_operand((32, 32), (1, 1), 0, 1), swizzled((32, 32), 4, 1, 8, [1, 0]), 32, False),
-    "A under the TMA swizzle": (dot_operand((64, 128), (1, 1), 0, 2), wgmma_shared((64, 128), 16, 128), 16, False),
+    "A under the TMA swizzle": (
+        dot_operand((64, 128), (1, 1), 0, 2),
+        wgmma_shared((64, 128), 16, 128),
+        16,
+        False,
+    ),
 }
 
 
@@ -137,7 +163,9 @@ def test_ldmatrix_addresses_of_warps():
     plan = ldmatrix_fits(registers, memory, 16)
     assert plan is not None and plan.warp == (16 * 32, 32 * 32, 0)
     # The manual's recipe for A in row-major memory: lane l supplies &A[l & 15][8 * (l >> 4)].
-    assert [xor_of(plan.lane, lane) for lane in range(32)] == [(lane & 15) * 32 + 8 * (lane >> 4) for lane in range(32)]
+    assert [xor_of(plan.lane, lane) for lane in range(32)] == [
+        (lane & 15) * 32 + 8 * (lane >> 4) for lane in range(32)
+    ]
     assert plan.conflicts > 0
 
 
@@ -149,7 +177,8 @@ def test_ldmatrix_small_fragments():
 
 def test_ldmatrix_refuses_what_it_cannot_do():
     row_major = unswizzled((64, 64), [1, 0])
-    # Bytes and words cannot be transposed; vectors of four are no fragment; a swizzle may not cut 16-byte rows.
+    # Bytes and words cannot be transposed; vectors of four are no fragment; a swizzle may not cut 16-byte
+    # rows.
     assert ldmatrix_fits(dot_operand((64, 64), (1, 1), 1, 4), row_major, 8) is None
     assert ldmatrix_fits(dot_operand((64, 64), (1, 1), 1, 1), row_major, 32) is None
     assert ldmatrix_fits(blocked((64, 64), [1, 4], [4, 8], [1, 1], [1, 0]), row_major, 16) is None
@@ -158,7 +187,12 @@ def test_ldmatrix_refuses_what_it_cannot_do():
     # The rows of a transposed matrix are read in order: lanes may not take its columns in another.
     fragment = dot_operand((16, 8), (1, 1), 1, 2)
     rows, columns = fragment.bases_of("lane")[:2], fragment.bases_of("lane")[2:]
-    assert ldmatrix_fits(fragment.with_bases("lane", (*rows, *reversed(columns))), unswizzled((16, 8), [1, 0]), 16) is None
+    assert (
+        ldmatrix_fits(
+            fragment.with_bases("lane", (*rows, *reversed(columns))), unswizzled((16, 8), [1, 0]), 16
+        )
+        is None
+    )
 
 
 def test_ldmatrix_reads_copies_once():
@@ -192,7 +226,8 @@ def test_the_swizzle_for_plain_reads_across_rows():
 
 
 def test_f32_operands_of_tf32_from_n_contiguous_memory():
-    """No ldmatrix for a transposed tf32 operand; the swizzle found is better than none, and than the matrix one."""
+    """No ldmatrix for a transposed tf32 operand; the swizzle found is better than none, and than the matrix
+    one."""
     reader = dot_operand((32, 64), (2, 2), 1, 1)
     found = best_swizzle((32, 64), [1, 0], 32, [reader])
     cost = [

@@ -30,7 +30,9 @@ NAMED = {
     "blocked{sizePerThread=[4,2], threadsPerWarp=[8,4], warpsPerCTA=[1,4], order=[0,1]}": (
         blocked((64, 64), [4, 2], [8, 4], [1, 4], [0, 1])
     ),
-    "blocked{sizePerThread=[1], threadsPerWarp=[32], warpsPerCTA=[4], order=[0]}": default_blocked((1024,), 4),
+    "blocked{sizePerThread=[1], threadsPerWarp=[32], warpsPerCTA=[4], order=[0]}": default_blocked(
+        (1024,), 4
+    ),
     "mma{warps=[2,2], instruction=[16,8]}": mma_accumulator((64, 64), (2, 2)),
     "mma{warps=[4,1], instruction=[16,8]}": wgmma_accumulator((64, 128), (4, 1), 128),
     "mma{warps=[4,2], instruction=[16,64]}": wgmma_accumulator((64, 256), (4, 2), 64),
@@ -43,7 +45,9 @@ NAMED = {
     "slice{axis=0, size=16, parent=blocked{sizePerThread=[1,4], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}": (
         slice_of(blocked((64, 64), [1, 4], [4, 8], [4, 1], [1, 0]), 0)
     ),
-    "slice{axis=1, size=8, parent=mma{warps=[4,1], instruction=[16,8]}}": slice_of(mma_accumulator((64, 64), (4, 1)), 1),
+    "slice{axis=1, size=8, parent=mma{warps=[4,1], instruction=[16,8]}}": slice_of(
+        mma_accumulator((64, 64), (4, 1)), 1
+    ),
 }
 
 
@@ -82,7 +86,11 @@ def test_layouts_of_many_axes_are_described_at_once():
     """An order of nine axes is not found by trying all 362,880; what no order fits has no name."""
     for shape in [(2,) * 9, (2, 1, 4, 1, 2, 1, 8, 1, 2), (1,) * 9, (16,) + (1,) * 8]:
         order = list(reversed(range(9)))
-        for this in (coalesced(shape, order, 2, 4), coalesced(shape, order[::-1], 1, 8), unswizzled(shape, order[::-1])):
+        for this in (
+            coalesced(shape, order, 2, 4),
+            coalesced(shape, order[::-1], 1, 8),
+            unswizzled(shape, order[::-1]),
+        ):
             text = describe(this)
             assert parse_layout(text, this.shape) == this
             assert text.startswith(("blocked", "swizzled")), text
@@ -111,9 +119,7 @@ def test_mistakes_are_told(text, message):
 
 def test_show_draws_the_grid():
     assert show(LinearLayout.make((2, 4), register=[1], lane=[2], warp=[4, 0])) == (
-        "0:0:0 1:0:0 0:1:0 1:1:0\n"
-        "0:0:1 1:0:1 0:1:1 1:1:1\n"
-        "copies: warp^2"
+        "0:0:0 1:0:0 0:1:0 1:1:0\n0:0:1 1:0:1 0:1:1 1:1:1\ncopies: warp^2"
     )
     assert show(swizzled((4, 4), 1, 1, 4, [1, 0])) == " 0  1  2  3\n 5  4  7  6\n10 11  8  9\n15 14 13 12"
     assert show(unswizzled((2, 1, 2), [2, 1, 0])) == "[0, :, :]\n0 1\n[1, :, :]\n2 3"

@@ -1,7 +1,8 @@
 """Runs what the lowering writes for single elements on the host: its LLVM text, compiled for this processor.
 
-The approximate instructions have stand-ins that flush subnormal numbers, as they do, and are as far off as is asked for: by
-nothing but one rounding, or by all that they may be off upwards, or downwards, by the emulator's table.
+The approximate instructions have stand-ins that flush subnormal numbers, as they do, and are as far off as is
+asked for: by nothing but one rounding, or by all that they may be off upwards, or downwards, by the
+emulator's table.
 """
 
 from __future__ import annotations
@@ -85,15 +86,19 @@ _EXACT = {
 
 def accuracy(instruction: str) -> Accuracy:
     """How far an approximate instruction of f32 may be from the exact result, by the emulator's table."""
-    (row,) = (row for row in ROWS if row.pattern in (f"{instruction}.approx[ftz].f32", f"{instruction}{{full|approx}}[ftz].f32"))
+    (row,) = (
+        row
+        for row in ROWS
+        if row.pattern in (f"{instruction}.approx[ftz].f32", f"{instruction}{{full|approx}}[ftz].f32")
+    )
     assert row.accuracy is not None
     return row.accuracy
 
 
 @cache
 def _stand_ins() -> str:
-    """Functions that stand for the approximate instructions: `@off` says whether they are off by nothing but one rounding (0),
-    or by all that they may upwards (1) or downwards (-1)."""
+    """Functions that stand for the approximate instructions: `@off` says whether they are off by nothing but
+    one rounding (0), or by all that they may upwards (1) or downwards (-1)."""
     parts = [
         f"""define float @approximate.{name}(float %x) {{
           %f = call float @flushed(float %x) %w = fpext float %f to double {exact}
@@ -115,7 +120,8 @@ _ENGINES: list[object] = []
 
 
 def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The error in units of the last place of the nearest number of `got`'s type; 0 where both are NaN or the same infinity."""
+    """The error in units of the last place of the nearest number of `got`'s type; 0 where both are NaN or the
+    same infinity."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(got.dtype)
         spacing = np.spacing(np.maximum(np.abs(rounded), np.finfo(got.dtype).tiny)).astype(exact.dtype)
@@ -125,7 +131,8 @@ def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 
 def every_exponent(dtype: type, count: int) -> np.ndarray:
-    """So many numbers of each sign and exponent, both ends and subnormal numbers among them, infinities and NaN."""
+    """So many numbers of each sign and exponent, both ends and subnormal numbers among them, infinities and
+    NaN."""
     word, fraction, rest = (np.uint32, 23, 9) if dtype is np.float32 else (np.uint64, 52, 12)
     random = np.random.default_rng(7)
     mantissas = random.integers(0, 1 << fraction, (1 << rest, count), dtype=word)
@@ -134,16 +141,28 @@ def every_exponent(dtype: type, count: int) -> np.ndarray:
 
 
 def evaluate(row: type[Op], type_: FloatType, *arguments: np.ndarray, off: int = 0) -> np.ndarray:
-    """What a row's formula gives for arrays of float32 or float64, with instructions `off` by nothing or all that they may be."""
+    """What a row's formula gives for arrays of float32 or float64, with instructions `off` by nothing or all
+    that they may be."""
     kind = "double" if type_.bits == 64 else "float"
     write = FORMULAS[row].write
-    return run(lambda emit, names: write(real.Real(emit, type_), *names), kind, kind, arguments[0].dtype, *arguments, off=off)
+    return run(
+        lambda emit, names: write(real.Real(emit, type_), *names),
+        kind,
+        kind,
+        arguments[0].dtype,
+        *arguments,
+        off=off,
+    )
 
 
 def run(
-    write: Callable[[Emitter, list[str]], str], kind: str, result_kind: str, result_type: type | np.dtype, *arguments: np.ndarray,
+    write: Callable[[Emitter, list[str]], str],
+    kind: str,
+    result_kind: str,
+    result_type: type | np.dtype,
+    *arguments: np.ndarray,
     off: int = 0,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """What `write` makes of registers of LLVM type `kind`, applied to arrays; the lowering is that for sm_80."""
     emit = Emitter(Func("host", Block(), {"num_warps": 1}), find_target("sm_80"))
     result = write(emit, [f"%a{index}" for index in range(len(arguments))])
@@ -201,7 +220,9 @@ def _compiled(text: str) -> int:
     module = llvm.parse_assembly(text)
     module.verify()
     features = llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2)
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=2
+    )
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     builder.getModulePassManager().run(module, builder)
     engine = llvm.create_mcjit_compiler(module, machine)

@@ -21,7 +21,8 @@ LAYOUTS = """
 
 
 def llir(body: str, arguments: str = "", arch: str = "sm_80", lineinfo: bool = False) -> str:
-    """The LLVM text of a kernel `f` with the given operations; 4 warps, and the layouts `#b`, `#one`, `#tile`."""
+    """The LLVM text of a kernel `f` with the given operations; 4 warps, and the layouts `#b`, `#one`,
+    `#tile`."""
     text = f"{LAYOUTS}\ntt.func @f({arguments}) attributes {{num_warps = 4}} {{\n{body}\n  tt.return\n}}\n"
     return lower_module(parse_module(text), find_target(arch), lineinfo)
 
@@ -46,7 +47,9 @@ def assert_in_order(text: str, parts: Sequence[str]) -> None:
             raise AssertionError(f"{part!r} is missing, or out of order, in\n{text}")
 
 
-def pointers(name: str, element: str, offsets: str = "%r", size: int = 1024, layout: str = "#b", kind: str = "i32") -> str:
+def pointers(
+    name: str, element: str, offsets: str = "%r", size: int = 1024, layout: str = "#b", kind: str = "i32"
+) -> str:
     """Operations that make `%name_p`, a tensor of pointers, from the argument `%name`."""
     type_ = f"tensor<{size}x!tt.ptr<{element}>, {layout}>"
     return f"  %{name}_s: {type_} = tt.splat %{name}\n  %{name}_p: {type_} = tt.addptr %{name}_s, {offsets}\n"

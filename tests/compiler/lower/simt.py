@@ -1,7 +1,8 @@
-"""Runs the LLVM text that the lowering emits, on the CPU: all threads of a program in lockstep, one numpy array per register.
+"""Runs the LLVM text that the lowering emits, on the CPU: all threads of a program in lockstep, one numpy
+array per register.
 
-Knows the straight-line subset (forward branches only) that collective operations are lowered to.  Addresses of shared
-memory start at 0.  A thread that reads what another warp wrote since the last barrier is an error.
+Knows the straight-line subset (forward branches only) that collective operations are lowered to.  Addresses
+of shared memory start at 0.  A thread that reads what another warp wrote since the last barrier is an error.
 """
 
 from __future__ import annotations
@@ -12,21 +13,53 @@ import re
 import numpy as np
 
 DTYPES = {
-    "i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
-    "half": np.float16, "float": np.float32, "double": np.float64,
-}  # fmt: skip
+    "i1": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "half": np.float16,
+    "float": np.float32,
+    "double": np.float64,
+}
 TYPE = r"(?:range\([^)]*\) )?(<\d+ x \w+>|ptr addrspace\(\d\)|\w+)"
 UNSIGNED = {1: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "fadd": np.add, "fmul": np.multiply, "shl": np.left_shift,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "fadd": np.add,
+    "fmul": np.multiply,
+    "shl": np.left_shift,
     "ashr": np.right_shift,
-}  # fmt: skip
-COMPARE = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
-CALLS = {"smax": np.maximum, "smin": np.minimum, "maximum": np.maximum, "minimum": np.minimum, "maxnum": np.fmax,
-         "minnum": np.fmin}  # fmt: skip
-REDUX = {"add": np.sum, "max": np.max, "min": np.min, "or": np.bitwise_or.reduce, "and": np.bitwise_and.reduce,
-         "xor": np.bitwise_xor.reduce}  # fmt: skip
+}
+COMPARE = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+CALLS = {
+    "smax": np.maximum,
+    "smin": np.minimum,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "maxnum": np.fmax,
+    "minnum": np.fmin,
+}
+REDUX = {
+    "add": np.sum,
+    "max": np.max,
+    "min": np.min,
+    "or": np.bitwise_or.reduce,
+    "and": np.bitwise_and.reduce,
+    "xor": np.bitwise_xor.reduce,
+}
 
 
 def unsigned(values: np.ndarray) -> np.ndarray:
@@ -102,7 +135,9 @@ class Machine:
 
     def do_select(self, text: str) -> np.ndarray:
         match = matched(rf"select i1 ([^,]+), {TYPE} ([^,]+), {TYPE} ([^,]+)", text)
-        return np.where(self.value(match[1], "i1"), self.value(match[3], match[2]), self.value(match[5], match[4]))
+        return np.where(
+            self.value(match[1], "i1"), self.value(match[3], match[2]), self.value(match[5], match[4])
+        )
 
     def do_zext(self, text: str) -> np.ndarray:
         opcode, source, name, result = matched(rf"(\w+) {TYPE} (\S+) to {TYPE}", text).groups()
@@ -172,7 +207,11 @@ class Machine:
             return None
         if name.startswith(("nvvm.shfl", "nvvm.redux")):
             assert self.active.all(), "a shuffle that not all lanes reach"
-            return self.shuffle(name, operands) if "shfl" in name else self.redux(name.rsplit(".", 1)[1], operands[0])
+            return (
+                self.shuffle(name, operands)
+                if "shfl" in name
+                else self.redux(name.rsplit(".", 1)[1], operands[0])
+            )
         function = CALLS[name.split(".")[0]]
         return function(*operands)
 

@@ -1,4 +1,5 @@
-"""Conversions to and from f8 by integers (sm_80), against the formats' definition; constants; the numerics of Triton."""
+"""Conversions to and from f8 by integers (sm_80), against the formats' definition; constants; the numerics of
+Triton."""
 
 from __future__ import annotations
 
@@ -28,15 +29,19 @@ def value_of(byte: int, type_: FloatType) -> float:
         return float("nan")
     if type_ == F8E5M2 and exponent == 31:
         return float("nan") if fraction else float("-inf" if byte & 0x80 else "inf")
-    magnitude = fraction * 2.0 ** (1 - bias - mantissa) if not exponent else (
-        (fraction + (1 << mantissa)) * 2.0 ** (exponent - bias - mantissa)
-    )  # fmt: skip
+    magnitude = (
+        fraction * 2.0 ** (1 - bias - mantissa)
+        if not exponent
+        else ((fraction + (1 << mantissa)) * 2.0 ** (exponent - bias - mantissa))
+    )
     return -magnitude if byte & 0x80 else magnitude
 
 
 @pytest.mark.parametrize("type_", TINY, ids=str)
 def test_every_f8_widens_to_its_number(type_):
-    halves = run(lambda emit, names: convert_floats(emit, names, type_, F16)[0], "i8", "half", np.float16, BYTES)
+    halves = run(
+        lambda emit, names: convert_floats(emit, names, type_, F16)[0], "i8", "half", np.float16, BYTES
+    )
     exact = np.array([value_of(int(byte), type_) for byte in BYTES])
     np.testing.assert_array_equal(halves.astype(np.float64), exact)
 
@@ -58,9 +63,26 @@ def test_f32_narrows_to_the_nearest_f8(type_):
     np.testing.assert_array_equal(np.abs(numbers - clipped), np.abs(signed[None] - clipped[:, None]).min(1))
 
 
-@pytest.mark.parametrize("type_, numpy_type", [(F16, np.float16), (F32, np.float32), (F64, np.float64)], ids=str)
+@pytest.mark.parametrize(
+    "type_, numpy_type", [(F16, np.float16), (F32, np.float32), (F64, np.float64)], ids=str
+)
 def test_constants_have_the_bits_that_numpy_gives_them(type_, numpy_type):
-    values = [0.0, -0.0, 1.0, 1 / 3, 65504.0, 65520.0, 1e-8, 6e-8, 1e-40, 1e39, -1e300, float("inf"), float("nan"), 2049.0]
+    values = [
+        0.0,
+        -0.0,
+        1.0,
+        1 / 3,
+        65504.0,
+        65520.0,
+        1e-8,
+        6e-8,
+        1e-40,
+        1e39,
+        -1e300,
+        float("inf"),
+        float("nan"),
+        2049.0,
+    ]
     values.append(sys.float_info.max)
     with np.errstate(over="ignore"):
         expected = [int(np.array(value, numpy_type).view(f"u{type_.bits // 8}")) for value in values]
@@ -69,9 +91,13 @@ def test_constants_have_the_bits_that_numpy_gives_them(type_, numpy_type):
 
 
 def test_infinity_saturates_where_it_is_rounded_and_stays_where_it_is_kept():
-    """A cast of a constant that is folded gives what the cast gives; bits that mean infinity are not changed by being written."""
+    """A cast of a constant that is folded gives what the cast gives; bits that mean infinity are not changed
+    by being written."""
     assert round_float(float("-inf"), F8E5M2) == -57344.0 and round_float(float("inf"), F8E4M3FN) == 448.0
-    assert float_bits(round_float(float("inf"), F8E5M2), F8E5M2) == 0x7B and float_bits(float("inf"), F8E5M2) == 0x7C
+    assert (
+        float_bits(round_float(float("inf"), F8E5M2), F8E5M2) == 0x7B
+        and float_bits(float("inf"), F8E5M2) == 0x7C
+    )
     assert float_bits(float("inf"), F8E4M3FN) == 0x7E and round_float(float("inf"), F16) == float("inf")
 
 
@@ -81,11 +107,16 @@ def test_constants_of_llvm():
 
 
 def narrowing(name: str, rounding: str) -> str:
-    return RANGE + pointers("x", "f32") + pointers("y", name) + f"""
+    return (
+        RANGE
+        + pointers("x", "f32")
+        + pointers("y", name)
+        + f"""
       %v: tensor<1024xf32, #b> = tt.load %x_p
       %w: tensor<1024x{name}, #b> = arith.truncf %v {{rounding = "{rounding}"}}
       tt.store %y_p, %w
     """
+    )
 
 
 ALIGNED = "%x: !tt.ptr<f32> {{divisibility = 16}}, %y: !tt.ptr<{0}> {{divisibility = 16}}"
@@ -126,11 +157,17 @@ def test_rounding_toward_zero():
     ],
 )
 def test_the_numerics_are_those_of_triton(operation, instruction):
-    body = RANGE + pointers("x", "f32") + f"""
+    body = (
+        RANGE
+        + pointers("x", "f32")
+        + f"""
       %v: tensor<1024xf32, #b> = tt.load %x_p
       %w: tensor<1024xf32, #b> = {operation}
       tt.store %x_p, %w
     """
+    )
     if "maximum" in operation:
-        body = body.replace("%v, %v", "%v, %c").replace("  %w", "  %c: tensor<1024xf32, #b> = arith.sitofp %r\n  %w")
+        body = body.replace("%v, %v", "%v, %c").replace(
+            "  %w", "  %c: tensor<1024xf32, #b> = arith.sitofp %r\n  %w"
+        )
     assert instruction in ptx(body, "%x: !tt.ptr<f32>")

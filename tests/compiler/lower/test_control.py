@@ -11,7 +11,10 @@ import kbuild
 from tests.compiler.lower.kernels import RANGE, assert_in_order, llir, pointers, ptx
 
 MATMUL = f"{Path(__file__).parents[3]}/kernels/matmul.py:matmul_kernel"
-SUM = RANGE + pointers("x", "f32") + """
+SUM = (
+    RANGE
+    + pointers("x", "f32")
+    + """
   %zero: tensor<1024xf32, #b> = arith.constant {value = 0.0}
   %lower: i32 = arith.constant {value = 0}
   %step: i32 = arith.constant {value = 1024}
@@ -25,6 +28,7 @@ SUM = RANGE + pointers("x", "f32") + """
   }
   tt.store %x_p, %sum
 """
+)
 X = "%x: !tt.ptr<f32> {divisibility = 16}"
 
 
@@ -51,7 +55,7 @@ def test_a_loop_is_tested_at_its_end_and_guarded():
 
 def test_a_loop_compiles_to_one_backward_branch():
     text = ptx(SUM, f"{X}, %n: i32 {{divisibility = 16}}")
-    assert_in_order(text, ["bra", "$L__BB0_2:", ".pragma \"nounroll\"", "ld.global.v4.b32", "bra \t$L__BB0_2;"])
+    assert_in_order(text, ["bra", "$L__BB0_2:", '.pragma "nounroll"', "ld.global.v4.b32", "bra \t$L__BB0_2;"])
 
 
 def test_a_loop_that_runs_for_sure_has_no_guard():
@@ -60,20 +64,24 @@ def test_a_loop_that_runs_for_sure_has_no_guard():
 
 
 def test_phis_that_swap_their_values():
-    text = llir("""
+    text = llir(
+        """
       %c0: i32 = arith.constant {value = 0}
       %c1: i32 = arith.constant {value = 1}
       %a, %b: i32, i32 = scf.for %c0, %n, %c1, init=[%c0, %n] body(%i: i32, %x: i32, %y: i32) {
         scf.yield %y, %x
       }
       tt.store %o, %a
-    """, "%o: !tt.ptr<i32>, %n: i32")  # fmt: skip
+    """,
+        "%o: !tt.ptr<i32>, %n: i32",
+    )
     # %a after the loop is %y within, which is %x: all are needed.
     assert text.count("phi i32") == 4
 
 
 def test_nested_loops_and_branches():
-    text = ptx("""
+    text = ptx(
+        """
       %c0: i32 = arith.constant {value = 0}
       %c1: i32 = arith.constant {value = 1}
       %r: i32 = scf.for %c0, %n, %c1, init=[%c0] body(%i: i32, %x: i32) {
@@ -91,16 +99,20 @@ def test_nested_loops_and_branches():
         scf.yield %s
       }
       tt.store %o, %r
-    """.replace(" {types = []}", ""), "%o: !tt.ptr<i32>, %n: i32")  # fmt: skip
-    assert text.count(".pragma \"nounroll\"") == 2
+    """.replace(" {types = []}", ""),
+        "%o: !tt.ptr<i32>, %n: i32",
+    )
+    assert text.count('.pragma "nounroll"') == 2
 
 
 def test_fragments_go_round_a_loop_as_the_words_that_tensor_cores_take():
-    """Those of the next iteration's first products, which are loaded early; elements would be moved out of words and back."""
+    """Those of the next iteration's first products, which are loaded early; elements would be moved out of
+    words and back."""
     signature = {
-        **dict.fromkeys("abc", "*fp16:16"), **dict.fromkeys(("M", "N", "K", "stride_am", "stride_bk", "stride_cm"), "i32:16"),
+        **dict.fromkeys("abc", "*fp16:16"),
+        **dict.fromkeys(("M", "N", "K", "stride_am", "stride_bk", "stride_cm"), "i32:16"),
         **dict.fromkeys(("stride_ak", "stride_bn", "stride_cn"), "i32:1"),
-    }  # fmt: skip
+    }
     tiles = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8}
     artifact = kbuild.compile(MATMUL, signature=signature, constexprs=tiles, target="sm_80", stop="ptx")
     loop = re.search(r"(\$L__BB0_\d+):\n(?:(?!\$L__BB).*\n)*?.*bra\s+\1;", artifact.asm["ptx"])
@@ -111,7 +123,8 @@ def test_fragments_go_round_a_loop_as_the_words_that_tensor_cores_take():
 
 
 def test_while_gives_what_it_tested_with():
-    text = llir("""
+    text = llir(
+        """
       %c1: i32 = arith.constant {value = 1}
       %r: i32 = scf.while %n before(%x: i32) {
         %go: i1 = arith.cmpi %x, %c1 {predicate = "sgt"}
@@ -122,12 +135,17 @@ def test_while_gives_what_it_tested_with():
         scf.yield %z
       }
       tt.store %o, %r
-    """, "%o: !tt.ptr<i32>, %n: i32")  # fmt: skip
-    assert_in_order(text, ["phi i32 [%n, %entry]", "icmp sgt", "lshr", "br i1", "add i32", "br label", "st.global"])
+    """,
+        "%o: !tt.ptr<i32>, %n: i32",
+    )
+    assert_in_order(
+        text, ["phi i32 [%n, %entry]", "icmp sgt", "lshr", "br i1", "add i32", "br label", "st.global"]
+    )
 
 
 def test_what_is_computed_under_a_condition_is_not_used_outside():
-    text = ptx("""
+    text = ptx(
+        """
       %c1: i32 = arith.constant {value = 1}
       %p: i1 = arith.cmpi %n, %c1 {predicate = "sgt"}
       scf.if %p then_body() {
@@ -140,7 +158,9 @@ def test_what_is_computed_under_a_condition_is_not_used_outside():
       %b: i32 = arith.muli %n, %n
       %q: !tt.ptr<i32> = tt.addptr %o, %c1
       tt.store %q, %b
-    """, "%o: !tt.ptr<i32>, %n: i32")  # fmt: skip
+    """,
+        "%o: !tt.ptr<i32>, %n: i32",
+    )
     assert "st.global" in text
 
 
@@ -154,7 +174,8 @@ def test_long_chains_do_not_exhaust_the_stack():
 
 
 def test_a_division_leaves_later_questions_about_its_divisor_alone():
-    text = ptx("""
+    text = ptx(
+        """
       %c0: i32 = arith.constant {value = 0}
       %q: i32 = arith.divsi %n, %d
       %u: i32 = arith.remui %n, %d
@@ -163,13 +184,16 @@ def test_a_division_leaves_later_questions_about_its_divisor_alone():
       %t: i32 = arith.select %none, %n, %u
       tt.store %o, %s
       tt.store %p, %t
-    """, "%o: !tt.ptr<i32>, %p: !tt.ptr<i32>, %n: i32, %d: i32")  # fmt: skip
+    """,
+        "%o: !tt.ptr<i32>, %p: !tt.ptr<i32>, %n: i32, %d: i32",
+    )
     assert text.count("selp.b32") == 2
     assert text.count("div.s32") == 1 and text.count("rem.u32") == 1
 
 
 def test_nothing_is_concluded_from_what_a_division_leaves():
-    text = ptx("""
+    text = ptx(
+        """
       %c0: i32 = arith.constant {value = 0}
       %q: i32 = arith.divui %n, %n
       %none: i1 = arith.cmpi %n, %c0 {predicate = "eq"}
@@ -178,14 +202,21 @@ def test_nothing_is_concluded_from_what_a_division_leaves():
       %w: i32 = arith.extui %r
       tt.store %o, %s
       tt.store %p, %w
-    """, "%o: !tt.ptr<i32>, %p: !tt.ptr<i32>, %n: i32, %a: i8, %b: i8")  # fmt: skip
+    """,
+        "%o: !tt.ptr<i32>, %p: !tt.ptr<i32>, %n: i32, %a: i8, %b: i8",
+    )
     assert "selp.b32" in text  # What is left of 0 / 0 is not the zero that is asked for.
-    assert re.search(r"rem\.u16.*and\.b(16|32)\s+%\w+, %\w+, 255;", text, re.DOTALL)  # That of a remainder has all 16 bits.
+    assert re.search(
+        r"rem\.u16.*and\.b(16|32)\s+%\w+, %\w+, 255;", text, re.DOTALL
+    )  # That of a remainder has all 16 bits.
 
 
 @pytest.mark.parametrize("name", ["shli", "shrui", "shrsi"])
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_a_shift_is_one_instruction_though_its_count_is_clamped(name: str, bits: int):
-    text = ptx(f"%s: i{bits} = arith.{name} %a, %n\n      tt.store %o, %s", f"%o: !tt.ptr<i{bits}>, %a: i{bits}, %n: i{bits}")
+    text = ptx(
+        f"%s: i{bits} = arith.{name} %a, %n\n      tt.store %o, %s",
+        f"%o: !tt.ptr<i{bits}>, %a: i{bits}, %n: i{bits}",
+    )
     assert "selp" not in text and len(re.findall(r"sh[lr]\.", text)) == 1
     assert ("min" in text) == (bits == 64)  # Of the count the instruction takes 32 bits.

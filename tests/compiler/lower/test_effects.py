@@ -13,53 +13,78 @@ from tests.compiler.lower.kernels import RANGE, assert_in_order, facts, llir, po
 from tests.zoo.case import KERNELS
 
 X = "%x: !tt.ptr<f32> {divisibility = 16}"
-ONES = RANGE + """
+ONES = (
+    RANGE
+    + """
   %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}
   %i: tensor<1024xi32, #b> = arith.constant {value = 1}
 """
+)
 
 
 def test_an_atomic_whose_result_is_unused_is_a_reduction():
-    body = ONES + pointers("x", "f32") + """
+    body = (
+        ONES
+        + pointers("x", "f32")
+        + """
       %old: tensor<1024xf32, #b> = tt.atomic_rmw %x_p, %v {kind = "fadd", sem = "relaxed"}
     """
+    )
     text = ptx(body, X)
     assert text.count("red.relaxed.gpu.global.add.f32") == 8 and "atom" not in text
 
 
 def test_the_default_ordering_is_kept():
-    body = ONES + pointers("x", "i32") + """
+    body = (
+        ONES
+        + pointers("x", "i32")
+        + """
       %old: tensor<1024xi32, #b> = tt.atomic_rmw %x_p, %i {kind = "umax"}
       tt.store %x_p, %old
     """
+    )
     assert ptx(body, "%x: !tt.ptr<i32>").count("atom.acq_rel.gpu.global.max.u32") == 8
 
 
 def test_half_precision_additions_are_packed():
-    body = RANGE + pointers("x", "f16") + """
+    body = (
+        RANGE
+        + pointers("x", "f16")
+        + """
       %v: tensor<1024xf16, #b> = arith.constant {value = 1.0}
       %old: tensor<1024xf16, #b> = tt.atomic_rmw %x_p, %v {kind = "fadd", sem = "relaxed"}
     """
-    assert ptx(body, "%x: !tt.ptr<f16> {divisibility = 16}").count("red.relaxed.gpu.global.add.noftz.f16x2") == 4
+    )
+    assert (
+        ptx(body, "%x: !tt.ptr<f16> {divisibility = 16}").count("red.relaxed.gpu.global.add.noftz.f16x2") == 4
+    )
 
 
 def test_bfloat16_additions_need_sm_90():
-    body = RANGE + pointers("x", "bf16") + """
+    body = (
+        RANGE
+        + pointers("x", "bf16")
+        + """
       %v: tensor<1024xbf16, #b> = arith.constant {value = 1.0}
       %old: tensor<1024xbf16, #b> = tt.atomic_rmw %x_p, %v {kind = "fadd"}
     """
+    )
     assert "add.noftz.bf16" in ptx(body, "%x: !tt.ptr<bf16>", arch="sm_90")
     with pytest.raises(CompileError, match="sm_80 has no atomic addition of bfloat16"):
         llir(body, "%x: !tt.ptr<bf16>", arch="sm_80")
 
 
 def test_masked_atomics_give_zero_elsewhere():
-    body = ONES + pointers("x", "i32") + """
+    body = (
+        ONES
+        + pointers("x", "i32")
+        + """
       %n: tensor<1024xi32, #b> = tt.splat %k
       %m: tensor<1024xi1, #b> = arith.cmpi %r, %n {predicate = "slt"}
       %old: tensor<1024xi32, #b> = tt.atomic_rmw %x_p, %i, mask=%m {kind = "add"}
       tt.store %x_p, %old
     """
+    )
     text = llir(body, "%x: !tt.ptr<i32>, %k: i32")
     assert '"@$3 atom.acq_rel.gpu.global.add.u32 $0, [$1 + 0], $2;", "=r,l,r,b,0,~{memory}"' in text
 
@@ -80,31 +105,42 @@ def test_a_lock_is_taken_by_one_thread_for_all():
 def test_a_reduction_over_warps_has_brought_the_threads_together() -> None:
     source = KERNELS / "control.py"
     signature = {"x": "*i32", "counts": "*i32", "largest": "*i32", "total": "*fp32", "n": "i32"}
-    made = kbuild.compile(f"{source}:atomic_histogram", signature=signature, constexprs={"BLOCK": 256}, stop="ptx").asm["ptx"]
+    made = kbuild.compile(
+        f"{source}:atomic_histogram", signature=signature, constexprs={"BLOCK": 256}, stop="ptx"
+    ).asm["ptx"]
     assert_in_order(made, ["bar.sync", "ld.shared", "atom.acq_rel.gpu.global.max", "bar.sync"])
     assert re.search(r"ld.shared[^@]*bar.sync[^@]*atom.acq_rel.gpu.global.max", made) is None
 
 
 def test_an_eight_bit_atomic_is_told_with_its_type():
     with pytest.raises(CompileError, match="no atomic add of i8"):
-        llir("  %a: i8 = arith.constant {value = 1}\n  %o: i8 = tt.atomic_rmw %x, %a {kind = \"add\"}\n", "%x: !tt.ptr<i8>")
+        llir(
+            '  %a: i8 = arith.constant {value = 1}\n  %o: i8 = tt.atomic_rmw %x, %a {kind = "add"}\n',
+            "%x: !tt.ptr<i8>",
+        )
 
 
 def test_an_assertion_calls_the_driver():
-    body = RANGE + """
+    body = (
+        RANGE
+        + """
       %n: tensor<1024xi32, #b> = tt.splat %k
       %m: tensor<1024xi1, #b> = arith.cmpi %r, %n {predicate = "slt"}
       tt.assert %m {message = "too \\"many\\""}
     """
+    )
     text = ptx(body, "%k: i32")
     assert_in_order(text, [".extern .func __assertfail", "bra", "__assertfail"])
 
 
 def test_printing_tells_program_and_index():
-    body = RANGE + """
+    body = (
+        RANGE
+        + """
       %h: tensor<1024xf16, #b> = arith.sitofp %r
       tt.print %h, %k {prefix = " h: ", signed = [true, false]}
     """
+    )
     text = llir(body, "%k: i64")
     assert "pid (%u, %u, %u) idx (%u) h:  (operand 0)%f\\0A\\00" in text.replace("\\25", "%")
     assert "(operand 1)%llu" in text
@@ -112,17 +148,25 @@ def test_printing_tells_program_and_index():
 
 
 def test_inline_asm_packs_narrow_elements():
-    body = RANGE + pointers("x", "i8") + """
+    body = (
+        RANGE
+        + pointers("x", "i8")
+        + """
       %v: tensor<1024xi8, #b> = tt.load %x_p
       %w: tensor<1024xi8, #b> = tt.elementwise_inline_asm %v {asm = "shl.b32 $0, $1, 3;", constraints = "=r,r", packed = 4}
       tt.store %x_p, %w
     """
+    )
     text = ptx(body, "%x: !tt.ptr<i8> {divisibility = 16}")
     assert text.count("shl.b32 %r") >= 2 and "prmt" not in text and ".b8" not in text.split("{", 1)[1]
 
 
 def test_inline_asm_takes_single_narrow_elements():
-    body = RANGE + pointers("x", "f16") + pointers("y", "i8") + """
+    body = (
+        RANGE
+        + pointers("x", "f16")
+        + pointers("y", "i8")
+        + """
       %v: tensor<1024xf16, #b> = tt.load %x_p
       %w: tensor<1024xf16, #b> = tt.elementwise_inline_asm %v {asm = "add.f16 $0, $1, $1;", constraints = "=h,h"}
       tt.store %x_p, %w
@@ -130,6 +174,7 @@ def test_inline_asm_takes_single_narrow_elements():
       %j: tensor<1024xi8, #b> = tt.elementwise_inline_asm %i {asm = "not.b32 $0, $1;", constraints = "=r,r"}
       tt.store %y_p, %j
     """
+    )
     text = ptx(body, "%x: !tt.ptr<f16> {divisibility = 16}, %y: !tt.ptr<i8> {divisibility = 16}")
     assert text.count("add.f16 %rs") == 8 and text.count("not.b32 %r") == 8
 
@@ -140,12 +185,16 @@ def test_a_boolean_argument_is_a_byte():
 
 
 def test_inline_asm_with_two_results():
-    body = RANGE + pointers("x", "i32") + """
+    body = (
+        RANGE
+        + pointers("x", "i32")
+        + """
       %a, %b: tensor<1024xi32, #b>, tensor<1024xi32, #b> = tt.elementwise_inline_asm %r
         {asm = "mov.b32 $0, $2; not.b32 $1, $2;", constraints = "=r, =r, r"}
       %c: tensor<1024xi32, #b> = arith.addi %a, %b
       tt.store %x_p, %c
     """
+    )
     assert ptx(body, "%x: !tt.ptr<i32>").count("not.b32") == 8
 
 
@@ -161,8 +210,12 @@ def test_line_numbers_reach_the_ptx():
 
 
 def test_loads_and_stores_stay_on_their_side_of_the_wait_for_earlier_launches():
-    """The same load before and after: neither merged nor moved.  An architecture that has no such launches needs no wait."""
-    body = ONES + pointers("x", "f32") + """
+    """The same load before and after: neither merged nor moved.  An architecture that has no such launches
+    needs no wait."""
+    body = (
+        ONES
+        + pointers("x", "f32")
+        + """
       %old: tensor<1024xf32, #b> = tt.load %x_p
       tt.store %x_p, %v
       gpu.grid_dependency_wait
@@ -171,8 +224,14 @@ def test_loads_and_stores_stay_on_their_side_of_the_wait_for_earlier_launches():
       %sum: tensor<1024xf32, #b> = arith.addf %old, %new
       tt.store %x_p, %sum
     """
+    )
     found = re.findall(r"(?:ld|st)\.global|griddepcontrol\.\w+", ptx(body, X, arch="sm_90"))
     assert [name for name, _ in itertools.groupby(found)] == [
-        "ld.global", "st.global", "griddepcontrol.wait", "ld.global", "griddepcontrol.launch_dependents", "st.global",
-    ]  # fmt: skip
+        "ld.global",
+        "st.global",
+        "griddepcontrol.wait",
+        "ld.global",
+        "griddepcontrol.launch_dependents",
+        "st.global",
+    ]
     assert "griddepcontrol" not in ptx(body, X, arch="sm_80")

@@ -18,24 +18,38 @@ from kbuild.emulator import arguments_of, load, run
 def compiled(kernel: str, type_name: str, num_warps: int, **constexprs: object) -> Artifact:
     signature = dict.fromkeys("abc", f"*{type_name}:16")
     source = f"{KERNELS}/products.py:{kernel}"
-    return kbuild.compile(source, signature=signature, constexprs=constexprs, target="sm_90", num_warps=num_warps, stop="ptx")
+    return kbuild.compile(
+        source, signature=signature, constexprs=constexprs, target="sm_90", num_warps=num_warps, stop="ptx"
+    )
 
 
 def check_product(made: Artifact, batches: int, m: int, n: int, k: int) -> None:
     """Emulate a kernel, and compare C with A·B in whole numbers."""
     rng = np.random.default_rng(0)
-    given = {"a": rng.integers(-8, 9, (batches, m, k)).astype(float), "b": rng.integers(-8, 9, (batches, k, n)).astype(float),
-             "c": np.zeros((batches, m, n))}  # fmt: skip
+    given = {
+        "a": rng.integers(-8, 9, (batches, m, k)).astype(float),
+        "b": rng.integers(-8, 9, (batches, k, n)).astype(float),
+        "c": np.zeros((batches, m, n)),
+    }
     metadata = made.metadata
     program = load(made.asm["ptx"], metadata.name)
-    report = run(program, None, (1,), metadata.warps, metadata.shared, arguments_of(metadata.params, given), checks="strict")
+    report = run(
+        program,
+        None,
+        (1,),
+        metadata.warps,
+        metadata.shared,
+        arguments_of(metadata.params, given),
+        checks="strict",
+    )
     found = report.check().outputs[2]
     assert found is not None and np.array_equal(found.reshape(batches, m, n), given["a"] @ given["b"])
 
 
 @pytest.mark.parametrize("type_name, most", [("fp64", 4 * 512), ("fp32", 2 * 512)])
 def test_code_does_not_grow_with_the_sums(type_name: str, most: int) -> None:
-    """256 sums of a thread over k = 32 and 64, in tiles of 64 (f64) or 128 (f32), each with 512 multiply-adds written out."""
+    """256 sums of a thread over k = 32 and 64, in tiles of 64 (f64) or 128 (f32), each with 512 multiply-adds
+    written out."""
     for k in (32, 64):
         made = compiled("dot_tile", type_name, 1, M=64, N=128, K=k, PRECISION="ieee")
         assert len(re.findall(r"fma\.rn\.f(?:32|64)", made.asm["ptx"])) == most
@@ -72,8 +86,15 @@ def test_operands_may_be_parts_of_tiles(tmp_path: Path) -> None:
 
 
 def test_tiles_are_as_square_as_can_be() -> None:
-    elements = [(batch, row, column) for batch in range(2) for row in (0, 1, 16, 17) for column in (0, 1, 2, 3, 32, 33, 34, 35)]
+    elements = [
+        (batch, row, column)
+        for batch in range(2)
+        for row in (0, 1, 16, 17)
+        for column in (0, 1, 2, 3, 32, 33, 34, 35)
+    ]
     assert [len(tile) for tile in tiles(elements, 64)] == [64]
     assert [len({at[0] for at in tile}) for tile in tiles(elements, 32)] == [1, 1]
     assert {at[2] for at in tiles(elements, 16)[0]} == {0, 1, 2, 3} and len(tiles(elements, 16)) == 4
-    assert {at[1:] for at in tiles(elements, 8)[0]} == {(row, column) for row in (0, 1) for column in (0, 1, 2, 3)}
+    assert {at[1:] for at in tiles(elements, 8)[0]} == {
+        (row, column) for row in (0, 1) for column in (0, 1, 2, 3)
+    }

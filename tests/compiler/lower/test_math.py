@@ -20,9 +20,12 @@ ERF = np.vectorize(math.erf, otypes=[float])
 
 
 def samples(dtype: type) -> np.ndarray:
-    """Numbers of all exponents, more where functions of all kinds bend, and those next to multiples of a quarter turn."""
+    """Numbers of all exponents, more where functions of all kinds bend, and those next to multiples of a
+    quarter turn."""
     random = np.random.default_rng(3)
-    near = [random.uniform(-bound, bound, 20_000) for bound in (1, 4, 90, 720)] + [random.uniform(0.5, 2, 20_000)]
+    near = [random.uniform(-bound, bound, 20_000) for bound in (1, 4, 90, 720)] + [
+        random.uniform(0.5, 2, 20_000)
+    ]
     turns = (random.integers(1, 636_619, 20_000) * np.longdouble("1.5707963267948966192313")).astype(dtype)
     everywhere = every_exponent(dtype, 200 if dtype is np.float32 else 30)
     return np.concatenate([everywhere, *(part.astype(dtype) for part in near), turns])
@@ -30,11 +33,27 @@ def samples(dtype: type) -> np.ndarray:
 
 F32_SAMPLES, F64_SAMPLES = samples(np.float32), samples(np.float64)
 EXACT = {
-    rows.Exp: np.exp, rows.PreciseExp: np.exp, rows.Exp2: np.exp2, rows.ExpM1: np.expm1, rows.Sinh: np.sinh, rows.Cosh: np.cosh,
-    rows.Tanh: np.tanh, rows.Log: np.log, rows.Log2: np.log2, rows.Log10: np.log10, rows.Log1P: np.log1p, rows.Erf: ERF,
-    rows.Sin: np.sin, rows.Cos: np.cos, rows.Tan: np.tan, rows.ATan: np.arctan, rows.ASin: np.arcsin, rows.ACos: np.arccos,
-    rows.Sqrt: np.sqrt, rows.RSqrt: lambda x: 1 / np.sqrt(x),
-}  # fmt: skip
+    rows.Exp: np.exp,
+    rows.PreciseExp: np.exp,
+    rows.Exp2: np.exp2,
+    rows.ExpM1: np.expm1,
+    rows.Sinh: np.sinh,
+    rows.Cosh: np.cosh,
+    rows.Tanh: np.tanh,
+    rows.Log: np.log,
+    rows.Log2: np.log2,
+    rows.Log10: np.log10,
+    rows.Log1P: np.log1p,
+    rows.Erf: ERF,
+    rows.Sin: np.sin,
+    rows.Cos: np.cos,
+    rows.Tan: np.tan,
+    rows.ATan: np.arctan,
+    rows.ASin: np.arcsin,
+    rows.ACos: np.arccos,
+    rows.Sqrt: np.sqrt,
+    rows.RSqrt: lambda x: 1 / np.sqrt(x),
+}
 FLUSHING = (rows.Exp, rows.PreciseExp, rows.Exp2, rows.Sqrt, rows.RSqrt)
 """What takes subnormal numbers of fp32 for zero, and gives zero for them."""
 OFF = (0, 1, -1)
@@ -42,7 +61,8 @@ OFF = (0, 1, -1)
 
 
 def errors(row: type, x: np.ndarray, off: int) -> np.ndarray:
-    """The errors in ulp of a function in fp32, where zero is right for a subnormal number if the function takes it so."""
+    """The errors in ulp of a function in fp32, where zero is right for a subnormal number if the function
+    takes it so."""
     tiny = np.finfo(np.float32).tiny
     with np.errstate(all="ignore"):
         exact = EXACT[row](x.astype(np.float64))
@@ -50,7 +70,9 @@ def errors(row: type, x: np.ndarray, off: int) -> np.ndarray:
         error = ulps(found, exact)
         if row in FLUSHING:
             small = np.abs(x) < tiny
-            error[small] = np.minimum(error[small], ulps(found[small], EXACT[row](np.copysign(0.0, x[small]).astype(np.float64))))
+            error[small] = np.minimum(
+                error[small], ulps(found[small], EXACT[row](np.copysign(0.0, x[small]).astype(np.float64)))
+            )
             error[(np.abs(exact) < tiny * (1 + 2.0**-20)) & (found == 0)] = 0
     return error
 
@@ -60,11 +82,15 @@ def test_f32_within_the_stated_error_over_all_arguments(row):
     for off in OFF:
         error = errors(row, F32_SAMPLES, off)
         worst = error.argmax()
-        assert error[worst] <= FORMULAS[row].f32, f"{error[worst]:.2f} ulp at {F32_SAMPLES[worst]!r}, instructions off by {off}"
+        assert error[worst] <= FORMULAS[row].f32, (
+            f"{error[worst]:.2f} ulp at {F32_SAMPLES[worst]!r}, instructions off by {off}"
+        )
 
 
 def test_every_formula_is_held_against_its_stated_error():
-    assert {*EXACT, rows.PowF, rows.ATan2, rows.FastTanh} == set(FORMULAS), "FastTanh is an instruction, or Tanh in f64"
+    assert {*EXACT, rows.PowF, rows.ATan2, rows.FastTanh} == set(FORMULAS), (
+        "FastTanh is an instruction, or Tanh in f64"
+    )
 
 
 def test_the_error_of_exp_grows_with_its_argument():
@@ -92,8 +118,16 @@ def test_half_precision_is_as_good_as_rounded_once(row):
         for off in OFF[1:]:
             exact = EXACT[row](half.astype(np.float64))
             assert ulps(evaluate(row, F32, half, off=off).astype(np.float16), exact).max() <= 0.51
-            exact, found = EXACT[row](brain.astype(np.float64)), _rounded_to_bf16(evaluate(row, F32, brain, off=off))
-            proper = np.isfinite(exact) & (np.abs(exact) > tiny) & (np.abs(exact) < 3.38e38) & (np.abs(brain) >= tiny)
+            exact, found = (
+                EXACT[row](brain.astype(np.float64)),
+                _rounded_to_bf16(evaluate(row, F32, brain, off=off)),
+            )
+            proper = (
+                np.isfinite(exact)
+                & (np.abs(exact) > tiny)
+                & (np.abs(exact) < 3.38e38)
+                & (np.abs(brain) >= tiny)
+            )
             assert (ulps(found, exact)[proper] / 2**16).max() <= 0.51
 
 
@@ -141,10 +175,29 @@ def test_power_within_the_stated_error():
         for off in OFF:
             error = ulps(evaluate(rows.PowF, F32, x, y, off=off), exact)
             worst = error.argmax()
-            assert error[worst] <= FORMULAS[rows.PowF].f32, f"{error[worst]:.2f} ulp at {x[worst]!r} ** {y[worst]!r}"
+            assert error[worst] <= FORMULAS[rows.PowF].f32, (
+                f"{error[worst]:.2f} ulp at {x[worst]!r} ** {y[worst]!r}"
+            )
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e-40, 3e38, -3e38, math.inf, -math.inf, math.nan]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    2.0,
+    -2.0,
+    3.0,
+    -3.0,
+    0.5,
+    -0.5,
+    1e-40,
+    3e38,
+    -3e38,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
 
 
 def test_power_of_special_values_is_that_of_c():
@@ -164,11 +217,16 @@ def test_atan2_in_every_quadrant():
         near = x * np.exp2(random.uniform(-30, 30, x.size)).astype(np.float32)
         y = np.where(np.arange(x.size) % 2, y, near)
         for off in OFF:
-            error = ulps(evaluate(rows.ATan2, F32, y, x, off=off), np.arctan2(y.astype(np.float64), x.astype(np.float64)))
+            error = ulps(
+                evaluate(rows.ATan2, F32, y, x, off=off),
+                np.arctan2(y.astype(np.float64), x.astype(np.float64)),
+            )
             assert error.max() <= FORMULAS[rows.ATan2].f32, f"at {y[error.argmax()]!r}, {x[error.argmax()]!r}"
 
 
-@pytest.mark.parametrize("row", [row for row in [*EXACT, rows.FastTanh] if FORMULAS[row].f64], ids=lambda row: row.op_name)
+@pytest.mark.parametrize(
+    "row", [row for row in [*EXACT, rows.FastTanh] if FORMULAS[row].f64], ids=lambda row: row.op_name
+)
 def test_f64_within_the_stated_error_over_all_arguments(row):
     exact = {rows.FastTanh: np.tanh, **EXACT}[row]
     x = F64_SAMPLES
@@ -186,16 +244,20 @@ def sigmoid_and_softmax(x, sigmoids, softmaxes, N: tl.constexpr):
 
 
 def test_functions_of_exp_have_its_error():
-    """By the PTX of the library's functions: the further below zero, or below the largest element, the more; the distance from
-    that is rounded, too."""
+    """By the PTX of the library's functions: the further below zero, or below the largest element, the more;
+    the distance from that is rounded, too."""
     x = np.random.default_rng(4).uniform(-85, 85, (8, 1024)).astype(np.float32)
     x[::2] /= 10
     signature = dict.fromkeys(("x", "sigmoids", "softmaxes"), "*fp32")
     artifact = kbuild.compile(sigmoid_and_softmax, signature=signature, constexprs={"N": 1024}, stop="ptx")
-    report = emulate(artifact.asm["ptx"], artifact.metadata.name, (8,), 4, artifact.metadata.shared, [x, x * 0, x * 0])
+    report = emulate(
+        artifact.asm["ptx"], artifact.metadata.name, (8,), 4, artifact.metadata.shared, [x, x * 0, x * 0]
+    )
     exact = x.astype(np.float64)
     below = np.maximum(-exact, 0)
-    assert (ulps(report.outputs[1], 1 / (1 + np.exp(-exact))) <= np.where(exact < 0, 5.5 + 1.23 * below, 5)).all()
+    assert (
+        ulps(report.outputs[1], 1 / (1 + np.exp(-exact))) <= np.where(exact < 0, 5.5 + 1.23 * below, 5)
+    ).all()
     below = exact.max(axis=1, keepdims=True) - exact
     powers = np.exp(-below)
     error, seen = ulps(report.outputs[2], powers / powers.sum(axis=1, keepdims=True)), below < 80
@@ -203,14 +265,24 @@ def test_functions_of_exp_have_its_error():
 
 
 def test_a_quotient_by_a_common_divisor_is_that_of_any_other():
-    special = np.array([0, -0.0, 1e-45, -(2**-127), 2**-126, 1, -3, 2**126, 2**127, -3e38, np.inf, -np.inf, np.nan], np.float32)
+    special = np.array(
+        [0, -0.0, 1e-45, -(2**-127), 2**-126, 1, -3, 2**126, 2**127, -3e38, np.inf, -np.inf, np.nan],
+        np.float32,
+    )
     source = np.random.default_rng(0)
     random = np.ldexp(source.uniform(1, 2, 1000), source.integers(-140, 128, 1000)).astype(np.float32)
     divisors = np.concatenate([special, random])
     dividends, divisors = (part.ravel() for part in np.meshgrid(divisors, divisors))
 
     def quotients(name: str) -> np.ndarray:
-        return run(lambda emit, names: getattr(Real(emit, F32), name)(*names), "float", "float", np.float32, dividends, divisors)
+        return run(
+            lambda emit, names: getattr(Real(emit, F32), name)(*names),
+            "float",
+            "float",
+            np.float32,
+            dividends,
+            divisors,
+        )
 
     found, right = quotients("div_by_common"), quotients("div")
     np.testing.assert_array_equal(np.isnan(found), np.isnan(right))

@@ -11,17 +11,25 @@ from tests.compiler.lower.kernels import RANGE, assert_in_order, llir, pointers,
 
 X = "%x: !tt.ptr<f32> {divisibility = 16}"
 Y = "%y: !tt.ptr<f32> {divisibility = 16}"
-MASK = RANGE + """
+MASK = (
+    RANGE
+    + """
   %nn: tensor<1024xi32, #b> = tt.splat %n
   %m: tensor<1024xi1, #b> = arith.cmpi %r, %nn {predicate = "slt"}
 """
+)
 
 
 def test_aligned_neighbours_are_one_vector():
-    copy = RANGE + pointers("x", "f32") + pointers("y", "f32") + """
+    copy = (
+        RANGE
+        + pointers("x", "f32")
+        + pointers("y", "f32")
+        + """
       %v: tensor<1024xf32, #b> = tt.load %x_p
       tt.store %y_p, %v
     """
+    )
     text = ptx(copy, f"{X}, {Y}")
     # One address each; the second vector of a thread lies 512 elements further, as an immediate.
     assert_in_order(text, ["ld.global.v4.b32", "ld.global.v4.b32", "st.global.v4.b32", "st.global.v4.b32"])
@@ -29,24 +37,33 @@ def test_aligned_neighbours_are_one_vector():
 
 
 def test_unknown_alignment_is_element_by_element():
-    copy = RANGE + pointers("x", "f32") + pointers("y", "f32") + """
+    copy = (
+        RANGE
+        + pointers("x", "f32")
+        + pointers("y", "f32")
+        + """
       %v: tensor<1024xf32, #b> = tt.load %x_p
       tt.store %y_p, %v
     """
+    )
     text = ptx(copy, "%x: !tt.ptr<f32>, %y: !tt.ptr<f32>")
     assert ".v4" not in text and text.count("ld.global.b32") == 8
 
 
 def test_a_mask_that_cuts_anywhere_is_per_element():
     masked = MASK + pointers("x", "f32") + "  tt.store %x_p, %v, mask=%m\n"
-    masked = masked.replace("  tt.store", "  %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}\n  tt.store")
+    masked = masked.replace(
+        "  tt.store", "  %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}\n  tt.store"
+    )
     text = ptx(masked.replace("slt", "ne"), f"{X}, %n: i32")
     assert text.count("st.global.b32") == 8 and "v4" not in text
     assert ptx(masked, f"{X}, %n: i32 {{divisibility = 16}}").count("st.global.v4.b32") == 2
 
 
 def test_narrow_offsets_are_extended():
-    store = RANGE + """
+    store = (
+        RANGE
+        + """
       %b: tensor<1024xi8, #b> = arith.trunci %r
       %c: tensor<1024xi8, #b> = arith.addi %b, %b
       %s: tensor<1024x!tt.ptr<f32>, #b> = tt.splat %x
@@ -54,12 +71,15 @@ def test_narrow_offsets_are_extended():
       %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}
       tt.store %p, %v
     """
+    )
     assert "cvt.s64.s8" in ptx(store, X) or "cvt.s32.s8" in ptx(store, X)
 
 
 @pytest.mark.parametrize("offset", [-1034879398, 1 << 30, -1 << 29])
 def test_constant_offsets_beyond_32_bits_are_kept(offset):
-    store = RANGE + f"""
+    store = (
+        RANGE
+        + f"""
       %w: tensor<1024xi64, #b> = arith.extsi %r
       %c: tensor<1024xi64, #b> = arith.constant {{value = {offset}}}
       %o: tensor<1024xi64, #b> = arith.addi %w, %c
@@ -68,6 +88,7 @@ def test_constant_offsets_beyond_32_bits_are_kept(offset):
       %v: tensor<1024xf32, #b> = arith.constant {{value = 1.0}}
       tt.store %p, %v
     """
+    )
     text = ptx(store, X)
     assert offset * 4 in {int(number) for number in re.findall(r"-?\d+", text)}
     assert all(-1 << 31 <= int(number) < 1 << 31 for number in re.findall(r"\+(-?\d+)\]", text))
@@ -76,7 +97,9 @@ def test_constant_offsets_beyond_32_bits_are_kept(offset):
 @pytest.mark.parametrize("length", range(LAZY_DEPTH - 4, LAZY_DEPTH + 1))
 def test_pointers_behind_a_chain_of_any_length_are_written(length):
     chain = "\n".join(f"%c{i + 1}: tensor<1024xi32, #b> = arith.xori %c{i}, %r" for i in range(length))
-    store = RANGE + f"""
+    store = (
+        RANGE
+        + f"""
       %c0: tensor<1024xi32, #b> = arith.addi %r, %r
       {chain}
       %s: tensor<1024x!tt.ptr<f32>, #b> = tt.splat %x
@@ -84,15 +107,21 @@ def test_pointers_behind_a_chain_of_any_length_are_written(length):
       %v: tensor<1024xf32, #b> = arith.constant {{value = 1.0}}
       tt.store %p, %v
     """
+    )
     assert "st.global" in ptx(store, X)
 
 
 def test_the_end_of_a_tensor_is_accessed_element_by_element_the_rest_in_vectors():
-    copy = MASK + pointers("x", "f32") + pointers("y", "f32") + """
+    copy = (
+        MASK
+        + pointers("x", "f32")
+        + pointers("y", "f32")
+        + """
       %o: tensor<1024xf32, #b> = arith.constant {value = 1.0}
       %v: tensor<1024xf32, #b> = tt.load %x_p, mask=%m, other=%o
       tt.store %y_p, %v, mask=%m
     """
+    )
     text = ptx(copy, f"{X}, {Y}, %n: i32")
     for access in ("ld.global", "st.global"):
         # A vector that is not whole has at most three elements.
@@ -101,23 +130,38 @@ def test_the_end_of_a_tensor_is_accessed_element_by_element_the_rest_in_vectors(
 
 
 def test_other_is_what_the_registers_start_with():
-    text = llir(MASK + pointers("x", "f32") + pointers("y", "f32") + """
+    text = llir(
+        MASK
+        + pointers("x", "f32")
+        + pointers("y", "f32")
+        + """
       %o: tensor<1024xf32, #b> = arith.constant {value = 1.0}
       %v: tensor<1024xf32, #b> = tt.load %x_p, mask=%m, other=%o
       tt.store %y_p, %v
-    """, f"{X}, {Y}, %n: i32 {{divisibility = 16}}")  # fmt: skip
-    assert '@$9 ld.global.v4.b32 {$0, $1, $2, $3}, [$8 + 0];", "=r,=r,=r,=r,0,1,2,3,l,b,~{memory}"(i32 1065353216' in text
+    """,
+        f"{X}, {Y}, %n: i32 {{divisibility = 16}}",
+    )
+    assert (
+        '@$9 ld.global.v4.b32 {$0, $1, $2, $3}, [$8 + 0];", "=r,=r,=r,=r,0,1,2,3,l,b,~{memory}"(i32 1065353216'
+        in text
+    )
 
 
 def test_hints_become_operators_priorities_and_policies():
-    text = ptx(RANGE + pointers("x", "f32") + pointers("y", "f32") + """
+    text = ptx(
+        RANGE
+        + pointers("x", "f32")
+        + pointers("y", "f32")
+        + """
       %v: tensor<1024xf32, #b> = tt.load %x_p {cache = ".cg"}
       %w: tensor<1024xf32, #b> = tt.load %x_p {eviction = "evict_first"}
       %s: tensor<1024xf32, #b> = arith.addf %v, %w
       %u: tensor<1024xf32, #b> = tt.load %x_p {volatile = true}
       %t: tensor<1024xf32, #b> = arith.addf %s, %u
       tt.store %y_p, %t {cache = ".cs", eviction = "evict_last"}
-    """, f"{X}, {Y}")  # fmt: skip
+    """,
+        f"{X}, {Y}",
+    )
     assert text.count("createpolicy") == 2
     for form in (
         "ld.global.cg.v4.b32",
@@ -129,12 +173,17 @@ def test_hints_become_operators_priorities_and_policies():
 
 
 def test_half_precision_travels_in_words():
-    body = RANGE + pointers("x", "f16") + pointers("y", "bf16") + """
+    body = (
+        RANGE
+        + pointers("x", "f16")
+        + pointers("y", "bf16")
+        + """
       %v: tensor<1024xf16, #b> = tt.load %x_p
       %w: tensor<1024xf32, #b> = arith.extf %v
       %n: tensor<1024xbf16, #b> = arith.truncf %w
       tt.store %y_p, %n
     """
+    )
     text = ptx(body, "%x: !tt.ptr<f16> {divisibility = 16}, %y: !tt.ptr<bf16> {divisibility = 16}")
     assert_in_order(text, ["ld.global.v2.b32", "cvt.f32.f16", "cvt.rn.bf16x2.f32", "st.global.v2.b32"])
     assert "prmt" not in text and "cvt.rn.bf16.f32" not in text
@@ -147,9 +196,13 @@ def test_truth_values_are_bytes():
 
 
 def test_a_replicated_tensor_is_stored_once():
-    small = """
+    small = (
+        """
       %r: tensor<32xi32, #one> = tt.make_range {start = 0, end = 32}
-    """ + pointers("x", "i32", size=32, layout="#one") + "  tt.store %x_p, %r\n"
+    """
+        + pointers("x", "i32", size=32, layout="#one")
+        + "  tt.store %x_p, %r\n"
+    )
     text = llir(small, "%x: !tt.ptr<i32>")
     assert_in_order(text, ["and i32 %v1, 96", "icmp eq i32", "st.global.b32"])
 
@@ -180,4 +233,3 @@ def test_offsets_look_through_shapes():
     # Two rows of a thread, 16 · 64 elements apart: one address, two immediates.
     assert_in_order(text, ["ld.global.v4.b32", "st.global.v4.b32"])
     assert text.count("mad.wide") + text.count("add.s64") == 1 and "+4096]" in text
-

@@ -44,8 +44,15 @@ from kbuild.compiler.targets import find_target
 from tests.compiler.lower.simt import DTYPES, Machine
 
 NUMPY: dict[Type, type] = {
-    I1: np.bool_, I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64, F16: np.float16, F32: np.float32, F64: np.float64,
-}  # fmt: skip
+    I1: np.bool_,
+    I8: np.int8,
+    I16: np.int16,
+    I32: np.int32,
+    I64: np.int64,
+    F16: np.float16,
+    F32: np.float32,
+    F64: np.float64,
+}
 SHAPES = [(64,), (1024,), (16, 32), (128, 4), (4, 128), (2, 8, 16), (1, 32), (32, 1)]
 
 
@@ -104,7 +111,9 @@ def execute(op: Op, warps: int, inputs: dict[Value, np.ndarray]) -> tuple[list[n
     machine = Machine(registers, 1 << warps, size + 16)
     machine.run(emit.finish())
     assert (machine.shared[:16] == 0xA5).all()
-    return [collected(machine, result.type, names, warps) for result, names in zip(op.results, found)], machine
+    return [
+        collected(machine, result.type, names, warps) for result, names in zip(op.results, found)
+    ], machine
 
 
 def hardware(layout: LinearLayout, warps: int) -> np.ndarray:
@@ -127,20 +136,34 @@ def collected(machine: Machine, type_: Type, names: list[str], warps: int) -> np
     return result.reshape(layout.shape)
 
 
-def operands(layout: LinearLayout, types: Sequence[Type], rng: np.random.Generator) -> dict[Value, np.ndarray]:
+def operands(
+    layout: LinearLayout, types: Sequence[Type], rng: np.random.Generator
+) -> dict[Value, np.ndarray]:
     """Tensors of small random numbers."""
     block = Block([TensorType(layout.shape, type_, layout) for type_ in types])
     ranges = [(0, 2) if type_ == I1 else (-3, 4) for type_ in types]
-    arrays = [rng.integers(*limits, layout.shape).astype(NUMPY[type_]) for limits, type_ in zip(ranges, types)]
+    arrays = [
+        rng.integers(*limits, layout.shape).astype(NUMPY[type_]) for limits, type_ in zip(ranges, types)
+    ]
     return dict(zip(block.arguments, arrays))
 
 
 SIMPLE = [
-    (rows.AddF, F32, np.add), (rows.AddF, F16, np.add), (rows.AddF, F64, np.add), (rows.MaxNumF, F16, np.maximum),
-    (rows.MaximumF, F32, np.maximum), (rows.AddI, I32, np.add), (rows.AddI, I8, np.add), (rows.AddI, I64, np.add),
-    (rows.MinSI, I8, np.minimum), (rows.MaxSI, I32, np.maximum), (rows.XOrI, I16, np.bitwise_xor),
-    (rows.AndI, I1, np.bitwise_and), (rows.OrI, I1, np.bitwise_or), (rows.MulI, I32, np.multiply),
-]  # fmt: skip
+    (rows.AddF, F32, np.add),
+    (rows.AddF, F16, np.add),
+    (rows.AddF, F64, np.add),
+    (rows.MaxNumF, F16, np.maximum),
+    (rows.MaximumF, F32, np.maximum),
+    (rows.AddI, I32, np.add),
+    (rows.AddI, I8, np.add),
+    (rows.AddI, I64, np.add),
+    (rows.MinSI, I8, np.minimum),
+    (rows.MaxSI, I32, np.maximum),
+    (rows.XOrI, I16, np.bitwise_xor),
+    (rows.AndI, I1, np.bitwise_and),
+    (rows.OrI, I1, np.bitwise_or),
+    (rows.MulI, I32, np.multiply),
+]
 
 
 @pytest.mark.parametrize("warps", [0, 1, 3])
@@ -159,7 +182,9 @@ def test_reductions_and_scans_equal_numpy(shape, warps):
         block = combine([type_], apply(cls))
         np.testing.assert_array_equal(execute(Scan((value,), axis, block), warps, inputs)[0][0], prefixes)
         block = combine([type_], apply(cls))
-        np.testing.assert_array_equal(execute(Scan((value,), axis, block, reverse=True), warps, inputs)[0][0], turned)
+        np.testing.assert_array_equal(
+            execute(Scan((value,), axis, block, reverse=True), warps, inputs)[0][0], turned
+        )
 
 
 @pytest.mark.parametrize("warps", [0, 2])
@@ -180,7 +205,9 @@ def test_functions_that_do_not_commute(shape, warps):
         execute(Reduce(tuple(inputs), axis, combine([I32, I32], affine)), warps, inputs)
         for reverse in (False, True):
             scan = Scan(tuple(inputs), axis, combine([I32, I32], affine), reverse=reverse)
-            for got, want in zip(execute(scan, warps, inputs)[0], affine_prefixes([*inputs.values()], axis, reverse)):
+            for got, want in zip(
+                execute(scan, warps, inputs)[0], affine_prefixes([*inputs.values()], axis, reverse)
+            ):
                 np.testing.assert_array_equal(got, want)
 
 
@@ -230,7 +257,10 @@ def test_gathers_equal_numpy(warps):
 @pytest.mark.parametrize("size, bins, type_", [(512, 16, I32), (64, 128, I8), (32, 2, I64), (1024, 256, I16)])
 def test_histograms_equal_numpy(size, bins, type_, warps):
     source, rng = random.Random(7), np.random.default_rng(7)
-    layout, result = bit_permutation(source, (size,), warps), TensorType((bins,), I32, bit_permutation(source, (bins,), warps))
+    layout, result = (
+        bit_permutation(source, (size,), warps),
+        TensorType((bins,), I32, bit_permutation(source, (bins,), warps)),
+    )
     inputs = operands(layout, [type_, I1], rng)
     values, masks = inputs
     inputs[values] = rng.integers(0, min(bins, 128), size).astype(NUMPY[type_])
@@ -244,16 +274,26 @@ def test_what_commutes():
     assert commutes(combine([F32], apply(rows.AddF)))
     assert not commutes(combine([F32, I32], largest_first))
     assert not commutes(combine([I32, I32], affine))
-    assert commutes(combine([I32, I32], lambda b, a: [b.add(rows.MaxSI(a[2], a[0])).result, b.add(rows.AddI(a[1], a[3])).result]))
+    assert commutes(
+        combine(
+            [I32, I32],
+            lambda b, a: [b.add(rows.MaxSI(a[2], a[0])).result, b.add(rows.AddI(a[1], a[3])).result],
+        )
+    )
     assert not commutes(combine([I32, I32], lambda b, a: [b.add(rows.MaxSI(a[0], a[1])).result, a[3]]))
 
 
 def test_a_warp_of_integers_takes_one_instruction():
     rng, layout = np.random.default_rng(8), blocked([128], [1], [32], [4], [0])
-    for type_, cls, expected in ((I32, rows.AddI, {"nvvm.redux.sync.add": 1}), (F32, rows.AddF, {"nvvm.shfl.sync.bfly.i32": 5})):
+    for type_, cls, expected in (
+        (I32, rows.AddI, {"nvvm.redux.sync.add": 1}),
+        (F32, rows.AddF, {"nvvm.shfl.sync.bfly.i32": 5}),
+    ):
         inputs = operands(layout, [type_], rng)
         _, machine = execute(Reduce(tuple(inputs), 0, combine([type_], apply(cls))), 2, inputs)
-        assert {name: count for name, count in machine.count.items() if "redux" in name or "shfl" in name} == expected
+        assert {
+            name: count for name, count in machine.count.items() if "redux" in name or "shfl" in name
+        } == expected
         assert (machine.count["store"], machine.count["load"]) == (1, 1)
 
 
@@ -262,11 +302,17 @@ def test_a_warp_of_integers_takes_one_instruction():
 @pytest.mark.parametrize("warps", [0, 2, 4])
 def test_extremes_of_floats_take_one_instruction_too(cls, function, warps, lanes_hold):
     rng, layout = np.random.default_rng(11), blocked([32 << warps], [1], [32], [1 << warps], [0])
-    special = np.array([0, -0.0, 1e-45, -1e-45, 1, -1, 3e38, -3e38, np.inf, -np.inf, np.nan, -np.nan], np.float32)
+    special = np.array(
+        [0, -0.0, 1e-45, -1e-45, 1, -1, 3e38, -3e38, np.inf, -np.inf, np.nan, -np.nan], np.float32
+    )
     inputs = operands(layout, [F32], rng)
     (source,) = inputs
     for _ in range(8):
-        values = rng.choice(special, 32 << warps) if lanes_hold == "all values" else np.full(32 << warps, -np.nan, np.float32)
+        values = (
+            rng.choice(special, 32 << warps)
+            if lanes_hold == "all values"
+            else np.full(32 << warps, -np.nan, np.float32)
+        )
         if lanes_hold == "a few numbers":
             values[rng.integers(0, 32 << warps, 3)] = rng.choice(special[:10], 3)
         inputs[source] = values
@@ -283,20 +329,35 @@ def test_narrow_partials_share_words():
 
 
 ASSEMBLED = [
-    *SIMPLE, (rows.AddF, BF16, None), (rows.MaxUI, I32, None), (rows.MinUI, I8, None), (rows.MinSI, I32, None),
-    (rows.AndI, I32, None), (rows.OrI, I16, None), (rows.XOrI, I32, None), (rows.MaxUI, I64, None),
-]  # fmt: skip
+    *SIMPLE,
+    (rows.AddF, BF16, None),
+    (rows.MaxUI, I32, None),
+    (rows.MinUI, I8, None),
+    (rows.MinSI, I32, None),
+    (rows.AndI, I32, None),
+    (rows.OrI, I16, None),
+    (rows.XOrI, I32, None),
+    (rows.MaxUI, I64, None),
+]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_all_forms_assemble(arch):
     """Of every function and type, along an axis of a whole warp and more, in one kernel."""
     block = Block()
-    build, layout, target = Builder(block), blocked([8, 128], [1, 2], [1, 32], [2, 2], [1, 0]), find_target(arch)
+    build, layout, target = (
+        Builder(block),
+        blocked([8, 128], [1, 2], [1, 32], [2, 2], [1, 0]),
+        find_target(arch),
+    )
 
     def place(element: Type, shape: Type) -> Value:
         base = block.add_argument(PointerType(element))
-        return build.add(Splat(base, like(shape, PointerType(element)))).result if isinstance(shape, TensorType) else base
+        return (
+            build.add(Splat(base, like(shape, PointerType(element)))).result
+            if isinstance(shape, TensorType)
+            else base
+        )
 
     def keep(op: Op) -> None:
         op.__dict__["scratch"] = 0 if scratch_bytes(op, 4) else None

@@ -1,4 +1,5 @@
-"""Dots whose left operand is in registers, for a ptxas that puts other values there while they are read: it never gets to."""
+"""Dots whose left operand is in registers, for a ptxas that puts other values there while they are read: it
+never gets to."""
 
 from __future__ import annotations
 
@@ -60,34 +61,51 @@ def old() -> str:
     return chosen.path
 
 
-def computed(tmp_path: Path, how: str, left: str, right: str, tile: tuple[int, int, int], **options: Any) -> kbuild.Artifact:
+def computed(
+    tmp_path: Path, how: str, left: str, right: str, tile: tuple[int, int, int], **options: Any
+) -> kbuild.Artifact:
     """A dot in a loop whose left operand is computed."""
     file = tmp_path / "product.py"
     file.write_text(SOURCE)
     signature = {"a": f"*{left}:16", "b": f"*{right}:16", "scale": "*fp32:16", "c": "*fp32:16", "K": "i32:16"}
     constexprs = dict(zip(("M", "N", "TILE"), tile), HOW=how)
-    return kbuild.compile(f"{file}:product", signature=signature, constexprs=constexprs, target="sm_90", **options)
+    return kbuild.compile(
+        f"{file}:product", signature=signature, constexprs=constexprs, target="sm_90", **options
+    )
 
 
 def matmul(dtype: str = "fp32", **options: Any) -> kbuild.Artifact:
     """One that ships: B in rows, which tf32 can only be read from through registers."""
     sizes = {"M": "i32", "N": "i32:16", "K": "i32:16"}
     strides = {"stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1"}
-    signature = dict.fromkeys("abc", f"*{dtype}:16") | sizes | strides | {"stride_cm": "i32:16", "stride_cn": "i32:1"}
+    signature = (
+        dict.fromkeys("abc", f"*{dtype}:16") | sizes | strides | {"stride_cm": "i32:16", "stride_cn": "i32:1"}
+    )
     tiles = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8}
-    return kbuild.compile(f"{KERNELS}/matmul.py:matmul_kernel", signature=signature, constexprs=tiles, num_warps=4, **options)
+    return kbuild.compile(
+        f"{KERNELS}/matmul.py:matmul_kernel", signature=signature, constexprs=tiles, num_warps=4, **options
+    )
 
 
 def require_kept(artifact: kbuild.Artifact) -> None:
     """Nothing is written to the registers of a left operand while a dot reads them."""
     assert IN_REGISTERS.search(artifact.asm["ptx"]) and artifact.metadata.ptxas_version == "12.9.86"
-    assert [overwritten(section.data) for section in sections(artifact.asm["cubin"]) if section.name.startswith(".text.")] == [[]]
+    assert [
+        overwritten(section.data)
+        for section in sections(artifact.asm["cubin"])
+        if section.name.startswith(".text.")
+    ] == [[]]
 
 
-@pytest.mark.parametrize(("how", "left", "right", "tile", "warps"), [
-    ("converted", "fp32", "fp32", (64, 64, 32), 4), ("scaled", "fp16", "fp16", (128, 128, 64), 4),
-    ("scaled", "bf16", "bf16", (64, 64, 32), 8), ("twice", "bf16", "bf16", (128, 128, 64), 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "left", "right", "tile", "warps"),
+    [
+        ("converted", "fp32", "fp32", (64, 64, 32), 4),
+        ("scaled", "fp16", "fp16", (128, 128, 64), 4),
+        ("scaled", "bf16", "bf16", (64, 64, 32), 8),
+        ("twice", "bf16", "bf16", (128, 128, 64), 8),
+    ],
+)
 def test_operands_that_the_loop_computes(
     how: str, left: str, right: str, tile: tuple[int, int, int], warps: int, old: str, tmp_path: Path
 ) -> None:
@@ -105,7 +123,8 @@ def test_code_for_another_version_is_refused(old: str) -> None:
 
 
 def test_versions_that_keep_operands_pay_nothing(old: str) -> None:
-    """Their operands are loaded, as ever, while the dot before is in flight; so are those that no loop makes anew, by all."""
+    """Their operands are loaded, as ever, while the dot before is in flight; so are those that no loop makes
+    anew, by all."""
     for_default, for_old = (matmul(stop="ptx", ptxas=ptxas).asm["ptx"] for ptxas in (None, old))
     assert matmul(stop="ptx", ptxas=find_ptxas()).asm["ptx"] == for_default
     wait_and_load = re.compile(r"wgmma\.wait_group|ld\.shared\.b32")
@@ -118,18 +137,25 @@ def test_versions_that_keep_operands_pay_nothing(old: str) -> None:
 
 
 def test_nothing_else_changes(old: str, tmp_path: Path) -> None:
-    """For that version neither where both operands are in shared memory, nor where the one in registers stays as it is."""
-    kept = [computed(tmp_path, "invariant", "fp16", "fp16", (64, 64, 32), stop="ptx", ptxas=ptxas) for ptxas in (None, old)]
+    """For that version neither where both operands are in shared memory, nor where the one in registers stays
+    as it is."""
+    kept = [
+        computed(tmp_path, "invariant", "fp16", "fp16", (64, 64, 32), stop="ptx", ptxas=ptxas)
+        for ptxas in (None, old)
+    ]
     assert IN_REGISTERS.search(kept[0].asm["ptx"]) and kept[0].asm["ptx"] == kept[1].asm["ptx"]
     shared = [matmul("fp16", stop="ptx", ptxas=ptxas).asm["ptx"] for ptxas in (None, old)]
     assert "wgmma" in shared[0] and shared[0] == shared[1]
 
 
 def test_bytes_of_an_operand_that_stays_are_packed_before_the_loop() -> None:
-    """Where LLVM left that in the loop, the words would be written while the dot of the last iteration reads them."""
+    """Where LLVM left that in the loop, the words would be written while the dot of the last iteration reads
+    them."""
     case = CASES["dot_kept_fp8"]
     signature = case.signature(case.make(np.random.default_rng(0)))
-    asm = kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, target="sm_90", stop="ptx").asm
+    asm = kbuild.compile(
+        case.source, signature=signature, constexprs=case.constexprs, target="sm_90", stop="ptx"
+    ).asm
     before, loop, _ = re.split(r"\nloop\d+:", asm["llir"])
     packing = "zext i8"
     assert IN_REGISTERS.search(asm["ptx"]) and packing in before and packing not in loop
@@ -144,9 +170,18 @@ def test_dots_whose_operands_stay_are_not_waited_for(how: str, old: str, tmp_pat
     assert steps[:4] == ["ttng.warp_group_dot_wait", "pendings = 1", "ttg.local_load", "ttng.warp_group_dot"]
 
 
-@pytest.mark.parametrize(("version", "keeps"), [
-    ("12.4", False), ("12.9.86", False), ("13.2.99", False), ("13.3", True), ("13.3.0", True), ("14.0.1", True), ("?", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "keeps"),
+    [
+        ("12.4", False),
+        ("12.9.86", False),
+        ("13.2.99", False),
+        ("13.3", True),
+        ("13.3.0", True),
+        ("14.0.1", True),
+        ("?", False),
+    ],
+)
 def test_versions(version: str, keeps: bool) -> None:
     assert does_keep_operands(version) == keeps
 
@@ -162,4 +197,6 @@ def test_where_there_is_no_other_ptxas(old: str, monkeypatch: pytest.MonkeyPatch
 def test_the_target_knows(old: str) -> None:
     assert target_for("sm_90").keeps_operands and target_for("sm_90", find_ptxas()).keeps_operands
     assert not target_for("sm_90", old).keeps_operands
-    assert target_for("sm_80", "/nowhere/ptxas").keeps_operands, "no dots in flight, and no process to ask for the version"
+    assert target_for("sm_80", "/nowhere/ptxas").keeps_operands, (
+        "no dots in flight, and no process to ask for the version"
+    )

@@ -1,4 +1,5 @@
-"""Every elementwise row, in every type it can have, compiles to PTX that ptxas assembles, for every architecture."""
+"""Every elementwise row, in every type it can have, compiles to PTX that ptxas assembles, for every
+architecture."""
 
 from __future__ import annotations
 
@@ -121,7 +122,13 @@ def test_every_conversion_assembles(arch):
             for cls in (rows.SIToFP, rows.UIToFP):
                 kernel.keep(kernel.build.add(cls(kernel.value(old, 0), tensor(new))).result)
         for new in INTEGERS:
-            for cls in (rows.ExtSI, rows.ExtUI) if old.bits < new.bits else (rows.TruncI,) if old.bits > new.bits else ():
+            for cls in (
+                (rows.ExtSI, rows.ExtUI)
+                if old.bits < new.bits
+                else (rows.TruncI,)
+                if old.bits > new.bits
+                else ()
+            ):
                 kernel.keep(kernel.build.add(cls(kernel.value(old, 0), tensor(new))).result)
     for new in (F16, BF16):
         kernel.keep(kernel.build.add(rows.TruncF(kernel.value(F32, 0), tensor(new), rounding="rtz")).result)

@@ -1,4 +1,5 @@
-"""The shipped kernels whose products warpgroups compute: code for Hopper alone, nothing serialised, no spills."""
+"""The shipped kernels whose products warpgroups compute: code for Hopper alone, nothing serialised, no
+spills."""
 
 from __future__ import annotations
 
@@ -22,18 +23,29 @@ LAYOUTS = {
 }
 C = {"stride_cm": "i32:16", "stride_cn": "i32:1"}
 ATTENTION = {
-    **dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"), "lse": "*fp32", "sm_scale": "fp32",
-    **dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16"), "n_heads": "i32", "n_ctx": "i32", "n_batch": "i32",
-}  # fmt: skip
+    **dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"),
+    "lse": "*fp32",
+    "sm_scale": "fp32",
+    **dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16"),
+    "n_heads": "i32",
+    "n_ctx": "i32",
+    "n_batch": "i32",
+}
 
 
-def matmul(dtype: str, layout: str, blocks: tuple[int, int, int], warps: int, stages: int, **others: int) -> kbuild.Artifact:
+def matmul(
+    dtype: str, layout: str, blocks: tuple[int, int, int], warps: int, stages: int, **others: int
+) -> kbuild.Artifact:
     signature = {name: text.format(dtype) for name, text in POINTERS.items()} | LAYOUTS[layout] | C
     constexprs = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), blocks), GROUP_M=8) | others
     return kbuild.compile(
-        f"{KERNELS}/matmul.py:matmul_kernel", signature=signature, constexprs=constexprs, target="sm_90", num_warps=warps,
+        f"{KERNELS}/matmul.py:matmul_kernel",
+        signature=signature,
+        constexprs=constexprs,
+        target="sm_90",
+        num_warps=warps,
         num_stages=stages,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -51,7 +63,9 @@ def test_matmul(dtype: str, blocks: tuple[int, int, int], warps: int, stages: in
     artifact = matmul(dtype, layout, blocks, warps, stages)
     assert artifact.metadata.arch == "sm_90a" and artifact.metadata.spill_stores == 0
     assert re.findall(r"wgmma.wait_group.sync.aligned (\d)", artifact.asm["ptx"]) == ["1", "0"]
-    (dot,) = (op for op in parse_module(artifact.asm["ttgir"]).kernel.body.walk() if isinstance(op, WarpGroupDot))
+    (dot,) = (
+        op for op in parse_module(artifact.asm["ttgir"]).kernel.body.walk() if isinstance(op, WarpGroupDot)
+    )
     has_producer = artifact.metadata.warps > warps
     m, n, k = blocks
     is_alone, is_short = stages * (m + n) * k * 2 > SHARED // 2, m * n * k <= 512 * 2048
@@ -60,11 +74,15 @@ def test_matmul(dtype: str, blocks: tuple[int, int, int], warps: int, stages: in
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("columns", "others"), [(192, {"PERSISTENT": True}), (192, {"GROUP_M": 0}), (160, {"GROUP_M": 0})])
+@pytest.mark.parametrize(
+    ("columns", "others"), [(192, {"PERSISTENT": True}), (192, {"GROUP_M": 0}), (160, {"GROUP_M": 0})]
+)
 def test_two_products_share_their_rows(columns: int, others: dict[str, int], layout: str) -> None:
     artifact = matmul("fp16", layout, (128, columns, 64), 8, 5, FIRST_N=128, **others)
     assert artifact.metadata.spill_stores == 0 and artifact.metadata.warps > 8
-    first, second = (op for op in parse_module(artifact.asm["ttgir"]).kernel.body.walk() if isinstance(op, WarpGroupDot))
+    first, second = (
+        op for op in parse_module(artifact.asm["ttgir"]).kernel.body.walk() if isinstance(op, WarpGroupDot)
+    )
     assert first.a == second.a and first.parent_block is second.parent_block, "A is copied once for both"
     assert artifact.asm["ptx"].count("expect_tx") == 1, "and all three tiles of an iteration come together"
 
@@ -77,12 +95,17 @@ def test_a_grid_of_rows_and_columns_needs_no_division() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_few_rows_are_columns_of_the_transposed_product(layout: str) -> None:
     artifact = matmul("fp16", layout, (16, 64, 128), 4, 4)
-    assert "wgmma.mma_async.sync.aligned.m64n16k16" in artifact.asm["ptx"] and artifact.metadata.spill_stores == 0
+    assert (
+        "wgmma.mma_async.sync.aligned.m64n16k16" in artifact.asm["ptx"]
+        and artifact.metadata.spill_stores == 0
+    )
 
 
 def test_tf32_of_rows_goes_through_registers() -> None:
     artifact = matmul("fp32", "row", (128, 256, 32), 8, 4)
-    assert re.search(r"m64n128k8\S+ \{[^}]*\}, \{", artifact.asm["ptx"]), "the left operand is a list of registers"
+    assert re.search(r"m64n128k8\S+ \{[^}]*\}, \{", artifact.asm["ptx"]), (
+        "the left operand is a list of registers"
+    )
     assert not artifact.metadata.warnings and artifact.metadata.spill_stores == 0
 
 
@@ -90,9 +113,13 @@ def test_tf32_of_rows_goes_through_registers() -> None:
 def test_attention(depth: int, warps: int) -> None:
     constexprs = {"HEAD_DIM": depth, "IS_CAUSAL": True, "BLOCK_M": 128, "BLOCK_N": 64}
     artifact = kbuild.compile(
-        f"{KERNELS}/flash_attention.py:flash_attention_kernel", signature=ATTENTION, constexprs=constexprs, target="sm_90",
-        num_warps=warps, num_stages=2,
-    )  # fmt: skip
+        f"{KERNELS}/flash_attention.py:flash_attention_kernel",
+        signature=ATTENTION,
+        constexprs=constexprs,
+        target="sm_90",
+        num_warps=warps,
+        num_stages=2,
+    )
     assert artifact.metadata.arch == "sm_90a" and artifact.metadata.spill_stores == 0
 
 
@@ -101,12 +128,18 @@ def test_attention_of_64_columns_runs_under_its_own_exponentials(slack: float) -
     """The second product comes in four parts; the warps that need not rescale skip that; four programs fit."""
     constexprs = {"HEAD_DIM": 64, "IS_CAUSAL": False, "BLOCK_M": 64, "BLOCK_N": 64, "SLACK": slack}
     artifact = kbuild.compile(
-        f"{KERNELS}/flash_attention.py:flash_attention_kernel", signature=ATTENTION, constexprs=constexprs, target="sm_90",
-        num_warps=4, num_stages=3,
-    )  # fmt: skip
+        f"{KERNELS}/flash_attention.py:flash_attention_kernel",
+        signature=ATTENTION,
+        constexprs=constexprs,
+        target="sm_90",
+        num_warps=4,
+        num_stages=3,
+    )
     ptx, loops = artifact.asm["ptx"], 2
     assert ptx.count("wgmma.fence") == loops * (1 + 4) and ptx.count("wgmma.commit_group") == loops * 2
     assert ptx.count("vote.sync.any") == loops
     under_the_branch = ptx.index("vote.sync.any") < ptx.index("shfl.sync.bfly")
-    assert under_the_branch == (slack > 0), "where maxima are followed late, threads exchange them under the branch alone"
+    assert under_the_branch == (slack > 0), (
+        "where maxima are followed late, threads exchange them under the branch alone"
+    )
     assert not artifact.metadata.warnings and artifact.metadata.registers <= 128

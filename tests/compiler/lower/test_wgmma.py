@@ -1,4 +1,5 @@
-"""Products of warpgroups, executed as the PTX manual describes the instruction, thread by thread and byte by byte."""
+"""Products of warpgroups, executed as the PTX manual describes the instruction, thread by thread and byte by
+byte."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ class WarpGroupMachine(Machine):
             elif line.startswith("mov.b64"):
                 target, low, high = fields(r"mov.b64 (\w+), \{(\w+), (\d+)\};", line)
                 assert target not in registers, "two steps share a descriptor"
-                registers[target] = registers[low].astype(np.int64) & 0xFFFFFFFF | np.uint64(int(high) << 32).astype(np.int64)
+                registers[target] = registers[low].astype(np.int64) & 0xFFFFFFFF | np.uint64(
+                    int(high) << 32
+                ).astype(np.int64)
             elif line.startswith("mov"):
                 target, source = fields(r"mov.b32 (\$\d+), (\$\d+);", line)
                 registers[target] = registers[source]
@@ -78,7 +81,12 @@ class WarpGroupMachine(Machine):
         flags = [int(flag) for flag in immediates.split(", ")[3:]]
         names = sums.split(", ")
         if scale == "0":
-            registers.update({name: np.zeros(len(self.threads), np.int32 if kind == "s8" else np.float32) for name in names})
+            registers.update(
+                {
+                    name: np.zeros(len(self.threads), np.int32 if kind == "s8" else np.float32)
+                    for name in names
+                }
+            )
         for group in range(len(self.threads) // 128):
             threads = slice(128 * group, 128 * group + 128)
             b = self.tile(registers[right][threads], int(n), int(k), kind, flags[-1] if flags else 0)
@@ -121,23 +129,30 @@ def numbers(data: np.ndarray, kind: str) -> np.ndarray:
 def place_of_d(index: int) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of register `index` of D, for the threads of a warpgroup."""
     thread = np.arange(128)
-    return 16 * (thread // 32) + thread % 32 // 4 + 8 * (index >> 1 & 1), 8 * (index >> 2) + 2 * (thread % 4) + (index & 1)
+    return 16 * (thread // 32) + thread % 32 // 4 + 8 * (index >> 1 & 1), 8 * (index >> 2) + 2 * (
+        thread % 4
+    ) + (index & 1)
 
 
 def fragment_of_a(words: list[np.ndarray], k: int, kind: str) -> np.ndarray:
-    """A from its four registers: row g (+8 in odd ones), 32 bits from column 4·t bytes (+16 in the last two) on."""
+    """A from its four registers: row g (+8 in odd ones), 32 bits from column 4·t bytes (+16 in the last two)
+    on."""
     data = np.zeros((64, k * 32 // k), np.uint8)
     thread = np.arange(128)
     for index, word in enumerate(words):
         rows = 16 * (thread // 32) + thread % 32 // 4 + 8 * (index & 1)
         for byte in range(4):
-            data[rows, 4 * (thread % 4) + 16 * (index >> 1) + byte] = word.view(np.uint8).reshape(128, 4)[:, byte]
+            data[rows, 4 * (thread % 4) + 16 * (index >> 1) + byte] = word.view(np.uint8).reshape(128, 4)[
+                :, byte
+            ]
     return numbers(data.reshape(64, k, -1), kind)
 
 
-def product(element: Type, shape: tuple[int, int, int], warps: tuple[int, int], n: int, orders: str, zero: bool) -> Machine:
-    """Lower one product whose tiles are stored from registers, run it, and compare.  `orders` says for A and B which of
-    m, n, k is contiguous in memory, or `r` for A in registers."""
+def product(
+    element: Type, shape: tuple[int, int, int], warps: tuple[int, int], n: int, orders: str, zero: bool
+) -> Machine:
+    """Lower one product whose tiles are stored from registers, run it, and compare.  `orders` says for A and
+    B which of m, n, k is contiguous in memory, or `r` for A in registers."""
     m, columns, k = shape
     generator = np.random.default_rng(0)
     accumulator = I32 if element == I8 else F32
@@ -148,7 +163,9 @@ def product(element: Type, shape: tuple[int, int, int], warps: tuple[int, int], 
     for index, (rows, cols) in enumerate(((m, k), (k, columns))):
         array = generator.integers(-3, 4, (rows, cols))
         values.append(array)
-        held = encode(array.astype(np.float32), element).view(np.int8 if element == F8E4M3FN else READ[ELEMENTS[element]])
+        held = encode(array.astype(np.float32), element).view(
+            np.int8 if element == F8E4M3FN else READ[ELEMENTS[element]]
+        )
         in_registers = orders[index] == "r"
         first_contiguous = orders[index] == ("m" if index == 0 else "k")
         order = (0, 1) if first_contiguous else (1, 0)
@@ -186,7 +203,9 @@ def product(element: Type, shape: tuple[int, int, int], warps: tuple[int, int], 
     names = list(emit.registers(result))
     machine = WarpGroupMachine(registers, warps[0] * warps[1], offset)
     machine.run(emit.finish())
-    np.testing.assert_array_equal(collected(machine, result.type, names, warp_bits), values[0] @ values[2] + start)
+    np.testing.assert_array_equal(
+        collected(machine, result.type, names, warp_bits), values[0] @ values[2] + start
+    )
     return machine
 
 

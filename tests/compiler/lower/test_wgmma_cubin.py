@@ -1,4 +1,5 @@
-"""What ptxas makes of dots by warpgroups: all of them, in the cubin as in the PTX, and a warning where it serializes them."""
+"""What ptxas makes of dots by warpgroups: all of them, in the cubin as in the PTX, and a warning where it
+serializes them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,12 @@ def test_dots_in_flight_at_once_start_from_values_that_were_there_before_the_fir
     case = CASES["two_dots_add_rows"]
     signature = case.signature(case.make(np.random.default_rng(0)))
     artifact = kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, target="sm_90")
-    assert re.findall(r"wgmma\.(commit|wait)_group", artifact.asm["ptx"]) == ["commit", "commit", "wait", "wait"]
+    assert re.findall(r"wgmma\.(commit|wait)_group", artifact.asm["ptx"]) == [
+        "commit",
+        "commit",
+        "wait",
+        "wait",
+    ]
     assert artifact.metadata.serialized == ()
 
 
@@ -50,24 +56,34 @@ def too_large(**options: Any) -> kbuild.Artifact:
     """A dot whose sums alone are 256 registers of a thread, one more than there are."""
     signature = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16"}
     constexprs = {"M": 128, "N": 256, "K": 16, "PRECISION": "tf32"}
-    return kbuild.compile(f"{PRODUCTS}:dot_tile", signature=signature, constexprs=constexprs, num_warps=4, **options)
+    return kbuild.compile(
+        f"{PRODUCTS}:dot_tile", signature=signature, constexprs=constexprs, num_warps=4, **options
+    )
 
 
 def test_a_dot_that_ptxas_serializes_is_a_warning_at_its_line() -> None:
     metadata = too_large().metadata
-    (line,) = (n for n, text in enumerate(PRODUCTS.read_text().splitlines(), 1) if "out_dtype=c.dtype.element_ty" in text)
+    (line,) = (
+        n
+        for n, text in enumerate(PRODUCTS.read_text().splitlines(), 1)
+        if "out_dtype=c.dtype.element_ty" in text
+    )
     (warning,) = metadata.serialized
     assert re.search(rf"products\.py:{line}:\d+: .* insufficient register resources .*C7511", warning)
     assert warning in metadata.warnings
 
 
 def test_with_strict_it_is_an_error_at_its_line() -> None:
-    with pytest.raises(ErrorGroup, match=r"products\.py:\d+:\d+: error: this dot runs slower(.|\n)*tl\.dot(.|\n)*\^\^\^"):
+    with pytest.raises(
+        ErrorGroup, match=r"products\.py:\d+:\d+: error: this dot runs slower(.|\n)*tl\.dot(.|\n)*\^\^\^"
+    ):
         too_large(strict=True)
 
 
 def test_a_note_belongs_to_the_dot_whose_line_it_names() -> None:
     ptx = too_large(stop="ptx").asm["ptx"]
     line = next(number for number, text in enumerate(ptx.splitlines(), 1) if "wgmma.mma_async" in text)
-    (note,) = notes_of(f"ptxas info : (C7514) wgmma is x in around line {line} by compiler in function 'dot_tile'", ptx)
+    (note,) = notes_of(
+        f"ptxas info : (C7514) wgmma is x in around line {line} by compiler in function 'dot_tile'", ptx
+    )
     assert note == ("C7514", "wgmma is x by compiler", 0)

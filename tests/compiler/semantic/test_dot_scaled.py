@@ -16,14 +16,29 @@ RNG = np.random.default_rng(5)
 
 
 @kbuild.jit
-def product(a, sa, b, sb, out, FA: tl.constexpr, FB: tl.constexpr, AK: tl.constexpr, AM: tl.constexpr, BK: tl.constexpr,
-            BN: tl.constexpr, HAS_SB: tl.constexpr, PACK: tl.constexpr):  # fmt: skip
+def product(
+    a,
+    sa,
+    b,
+    sb,
+    out,
+    FA: tl.constexpr,
+    FB: tl.constexpr,
+    AK: tl.constexpr,
+    AM: tl.constexpr,
+    BK: tl.constexpr,
+    BN: tl.constexpr,
+    HAS_SB: tl.constexpr,
+    PACK: tl.constexpr,
+):
     m, n, g = tl.arange(0, 32), tl.arange(0, 16), tl.arange(0, 2)
     x = tl.load(a + tl.arange(0, AM)[:, None] * AK + tl.arange(0, AK)[None, :])
     y = tl.load(b + tl.arange(0, BK)[:, None] * BN + tl.arange(0, BN)[None, :])
     left = tl.load(sa + m[:, None] * 2 + g[None, :])
     right = tl.load(sb + n[:, None] * 2 + g[None, :]) if HAS_SB else None
-    total = tl.dot_scaled(x, left, FA, y, right, FB, tl.zeros((32, 16), tl.float32) + 1, lhs_k_pack=PACK, rhs_k_pack=PACK)
+    total = tl.dot_scaled(
+        x, left, FA, y, right, FB, tl.zeros((32, 16), tl.float32) + 1, lhs_k_pack=PACK, rhs_k_pack=PACK
+    )
     tl.store(out + m[:, None] * 16 + n[None, :], total)
 
 
@@ -42,7 +57,12 @@ def operand(form: str, shape: tuple[int, int], packed_axis: int) -> tuple[np.nda
 
 @pytest.mark.parametrize(
     ("left", "right", "k_pack", "has_right"),
-    [("e2m1", "e4m3", True, True), ("e4m3", "e5m2", True, False), ("fp16", "e2m1", True, True), ("e2m1", "e2m1", False, True)],
+    [
+        ("e2m1", "e4m3", True, True),
+        ("e4m3", "e5m2", True, False),
+        ("fp16", "e2m1", True, True),
+        ("e2m1", "e2m1", False, True),
+    ],
 )
 def test_product(left: str, right: str, k_pack: bool, has_right: bool) -> None:
     a, x = operand(left, (M, K), 1 if k_pack else 0)
@@ -50,9 +70,20 @@ def test_product(left: str, right: str, k_pack: bool, has_right: bool) -> None:
     scales = [RNG.integers(125, 130, (rows, K // 32)).astype(np.uint8) for rows in (M, N)]
     out = np.zeros((M, N), np.float32)
     product.interpret[1](
-        a, scales[0], b, scales[1], out, FA=left, FB=right, AM=a.shape[0], AK=a.shape[1], BK=b.shape[0], BN=b.shape[1],
-        HAS_SB=has_right, PACK=k_pack,
-    )  # fmt: skip
+        a,
+        scales[0],
+        b,
+        scales[1],
+        out,
+        FA=left,
+        FB=right,
+        AM=a.shape[0],
+        AK=a.shape[1],
+        BK=b.shape[0],
+        BN=b.shape[1],
+        HAS_SB=has_right,
+        PACK=k_pack,
+    )
     factors = [np.repeat(2.0 ** (scale.astype(int) - 127), 32, 1) for scale in scales]
     wanted = 1 + (x * factors[0]) @ (y * (factors[1].T if has_right else 1))
     np.testing.assert_allclose(out, wanted, rtol=1e-6)
@@ -62,8 +93,21 @@ def test_a_scale_of_255_is_no_number() -> None:
     a, b = np.full((M, K // 2), 0x22, np.uint8), np.full((K // 2, N), 0x22, np.uint8)
     scales, out = [np.full((rows, 2), 127, np.uint8) for rows in (M, N)], np.zeros((M, N), np.float32)
     scales[0][3, 1] = 255
-    product.interpret[1](a, scales[0], b, scales[1], out, FA="e2m1", FB="e2m1", AM=M, AK=K // 2, BK=K // 2, BN=N, HAS_SB=True,
-                         PACK=True)  # fmt: skip
+    product.interpret[1](
+        a,
+        scales[0],
+        b,
+        scales[1],
+        out,
+        FA="e2m1",
+        FB="e2m1",
+        AM=M,
+        AK=K // 2,
+        BK=K // 2,
+        BN=N,
+        HAS_SB=True,
+        PACK=True,
+    )
     assert np.isnan(out[3]).all() and (np.delete(out, 3, 0) == 65).all()
 
 

@@ -24,12 +24,18 @@ X = np.array([-0.9, -0.3, -1e-4, 1e-5, 0.2, 0.5, 0.75, 0.99], np.float32)
 @pytest.mark.parametrize(
     ("name", "x", "right"),
     [
-        ("asinh", X * 50, np.arcsinh), ("acosh", 1 + abs(X) * 9, np.arccosh), ("atanh", X, np.arctanh), ("cbrt", X * 40, np.cbrt),
+        ("asinh", X * 50, np.arcsinh),
+        ("acosh", 1 + abs(X) * 9, np.arccosh),
+        ("atanh", X, np.arctanh),
+        ("cbrt", X * 40, np.cbrt),
         ("normcdf", X * 3, lambda x: [0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x]),
-        ("erfc", X, lambda x: [math.erfc(v) for v in x]), ("exp10", X, lambda x: 10.0**x), ("signbit", X, np.signbit),
-        ("saturatef", X * 2, lambda x: np.clip(x, 0, 1)), ("isnan", np.array([np.nan, 1.0] * 4, np.float32), np.isnan),
+        ("erfc", X, lambda x: [math.erfc(v) for v in x]),
+        ("exp10", X, lambda x: 10.0**x),
+        ("signbit", X, np.signbit),
+        ("saturatef", X * 2, lambda x: np.clip(x, 0, 1)),
+        ("isnan", np.array([np.nan, 1.0] * 4, np.float32), np.isnan),
     ],
-)  # fmt: skip
+)
 def test_functions_made_of_others(name, x, right):
     out = np.zeros(8, np.float32)
     apply.interpret[1](x.astype(np.float32), out, name=name, N=8)
@@ -53,11 +59,19 @@ def _each(function):
     return np.vectorize(found, otypes=[float])
 
 
-@pytest.mark.parametrize(("name", "right", "most"), [
-    ("asinh", np.arcsinh, 3), ("acosh", np.arccosh, 3), ("atanh", np.arctanh, 3), ("cbrt", np.cbrt, 1),
-    ("exp10", lambda x: 10.0**x, 3), ("exp", np.exp, 3), ("erfc", _each(math.erfc), 12),
-    ("normcdf", _each(lambda x: math.erfc(-x / math.sqrt(2)) / 2), 15),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "right", "most"),
+    [
+        ("asinh", np.arcsinh, 3),
+        ("acosh", np.arccosh, 3),
+        ("atanh", np.arctanh, 3),
+        ("cbrt", np.cbrt, 1),
+        ("exp10", lambda x: 10.0**x, 3),
+        ("exp", np.exp, 3),
+        ("erfc", _each(math.erfc), 12),
+        ("normcdf", _each(lambda x: math.erfc(-x / math.sqrt(2)) / 2), 15),
+    ],
+)
 def test_functions_made_of_others_over_all_arguments(name, right, most):
     """With functions of one instruction that are right: what the others add to that."""
     x, size = _everywhere(), 1 << 18
@@ -91,7 +105,10 @@ def test_functions_of_numbers_far_apart(name, right, rtol, dtype):
 
 
 def test_powers_of_two_beyond_the_type():
-    x, y = np.array([1.5, 1e-30, 1.0, 3e38, 1, -1, 0, 1], np.float32), np.array([3, 140, -149, -200, 128, -3000, 9999, 9])
+    x, y = (
+        np.array([1.5, 1e-30, 1.0, 3e38, 1, -1, 0, 1], np.float32),
+        np.array([3, 140, -149, -200, 128, -3000, 9999, 9]),
+    )
     for dtype in (np.float32, np.float64):
         out = np.zeros(8, dtype)
         apply_both.interpret[1](x.astype(dtype), y, out, name="ldexp", N=8)
@@ -117,11 +134,16 @@ def instructions(x, out):
 
 def test_single_instructions():
     module = build_module(instructions, {"x": "*fp32", "out": "*fp32"}, {})
-    found = [(op.asm, op.constraints) for op in module.kernel.body if op.op_name == "tt.elementwise_inline_asm"]
+    found = [
+        (op.asm, op.constraints) for op in module.kernel.body if op.op_name == "tt.elementwise_inline_asm"
+    ]
     assert found == [
-        ("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f"), ("div.rz.f32 $0, $1, $2;", "=f,f,f"), ("cvt.rmi.s32.f32 $0, $1;", "=r,f"),
-        ("cvt.rni.s64.f32 $0, $1;", "=l,f"), ("cvt.rz.f64.u64 $0, $1;", "=d,l"),
-    ]  # fmt: skip
+        ("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f"),
+        ("div.rz.f32 $0, $1, $2;", "=f,f,f"),
+        ("cvt.rmi.s32.f32 $0, $1;", "=r,f"),
+        ("cvt.rni.s64.f32 $0, $1;", "=l,f"),
+        ("cvt.rz.f64.u64 $0, $1;", "=d,l"),
+    ]
 
 
 def test_the_functions_that_kernels_use_are_there():

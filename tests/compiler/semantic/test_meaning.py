@@ -41,8 +41,15 @@ def test_integers_divide_as_in_c(dtype):
     integers.interpret[1](a, b, out, N=32)
     quotient = truncated(a, b)
     shift = b & dtype(7)
-    right = [quotient, a - quotient * b, a << shift, a >> shift, (~a & b) | (a ^ dtype(5)),
-             np.where(a < b, -a, np.abs(b)), a * a * a]  # fmt: skip
+    right = [
+        quotient,
+        a - quotient * b,
+        a << shift,
+        a >> shift,
+        (~a & b) | (a ^ dtype(5)),
+        np.where(a < b, -a, np.abs(b)),
+        a * a * a,
+    ]
     for found, wanted in zip(out, right):
         np.testing.assert_array_equal(found, np.asarray(wanted).astype(dtype))
 
@@ -57,7 +64,8 @@ def truths(flags, out, N: tl.constexpr):
 
 
 def test_truth_values_in_memory():
-    """They are bytes there and int1 once loaded: to invert one is `not`, where inverting a byte gives -1 or -2, both true."""
+    """They are bytes there and int1 once loaded: to invert one is `not`, where inverting a byte gives -1 or
+    -2, both true."""
     flags, out = np.array([True, False, True, True]), np.zeros(4, np.int32)
     truths.interpret[1](flags, out, N=4)
     assert out.tolist() == [21, 10, 21, 21] and flags.tolist() == [False, True, False, False]
@@ -73,7 +81,9 @@ def doubles(x, out):
 def test_numbers_beside_doubles_are_doubles():
     out = np.zeros(3)
     doubles.interpret[1](np.array([0.01]), out)
-    assert out.tolist() == [0.01 * 0.1, 0.1, float(np.float32(0.1))], "tl.maximum first makes a tensor of a number, as Triton's"
+    assert out.tolist() == [0.01 * 0.1, 0.1, float(np.float32(0.1))], (
+        "tl.maximum first makes a tensor of a number, as Triton's"
+    )
 
 
 @kbuild.jit
@@ -115,7 +125,9 @@ def test_halves_are_added_in_float32():
     assert out[0] == np.float16(x.astype(np.float64).sum()) == 51.1875
     module = build_module(sum_of_halves, {"x": "*fp16", "out": "*fp16"}, {"N": 512})
     (reduction,) = (op for op in module.kernel.walk() if isinstance(op, Reduce))
-    assert reduction.srcs[0].type.element == F32, "additions in float16 would give 51.125 to 51.25, by their order"
+    assert reduction.srcs[0].type.element == F32, (
+        "additions in float16 would give 51.125 to 51.25, by their order"
+    )
 
 
 @kbuild.jit
@@ -224,8 +236,13 @@ def test_shapes():
     out = np.zeros((5, 4, 8), np.int32)
     shapes.interpret[1](x, out, M=4, N=8)
     pairs = x.reshape(4, 4, 2)
-    right = [x.reshape(8, 4).T, pairs[:, :, ::-1].reshape(4, 8), pairs.transpose(0, 2, 1).reshape(4, 8), x,
-             pairs[:, :, ::-1].reshape(4, 8)]  # fmt: skip
+    right = [
+        x.reshape(8, 4).T,
+        pairs[:, :, ::-1].reshape(4, 8),
+        pairs.transpose(0, 2, 1).reshape(4, 8),
+        x,
+        pairs[:, :, ::-1].reshape(4, 8),
+    ]
     np.testing.assert_array_equal(out, right)
 
 
@@ -263,7 +280,9 @@ def test_atomic_extremes_of_floats_compare_their_bits():
     atomics.interpret[1](memory, old, values, N=8)
     np.testing.assert_array_equal(old, before[0])
     np.testing.assert_array_equal(memory[0], np.maximum(before[0], values))
-    np.testing.assert_array_equal(memory[1], np.where(np.arange(8) < 4, np.minimum(before[1], values), before[1]))
+    np.testing.assert_array_equal(
+        memory[1], np.where(np.arange(8) < 4, np.minimum(before[1], values), before[1])
+    )
     assert memory[2, 0] == before[2, 0] + values.sum()
 
 
@@ -284,7 +303,9 @@ def test_casts():
     casts.interpret[1](x, out, half, byte)
     np.testing.assert_array_equal(out, [x.astype(np.int32), x.view(np.int32)])
     nearest = x.astype(np.float16)
-    toward_zero = np.where(np.abs(nearest.astype(np.float32)) > np.abs(x), np.nextafter(nearest, np.float16(0)), nearest)
+    toward_zero = np.where(
+        np.abs(nearest.astype(np.float32)) > np.abs(x), np.nextafter(nearest, np.float16(0)), nearest
+    )
     np.testing.assert_array_equal(half, [nearest, toward_zero])
     np.testing.assert_array_equal(byte, x != 0)
 
@@ -298,12 +319,22 @@ def products(a, b, c, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     tl.store(out + m[:, None] * N + n[None, :], tl.dot(x, y.T, z))
 
 
-@pytest.mark.parametrize(("name", "dtype", "result"), [("fp16", np.float16, np.float32), ("i8", np.int8, np.int32)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "result"), [("fp16", np.float16, np.float32), ("i8", np.int8, np.int32)]
+)
 def test_products(name, dtype, result):
     a, b = RNG.integers(-4, 5, (16, 32)).astype(dtype), RNG.integers(-4, 5, (8, 32)).astype(dtype)
     c, out = RNG.integers(-4, 5, (16, 8)).astype(result), np.zeros((16, 8), result)
-    module = build_module(products, {"a": f"*{name}", "b": f"*{name}", "c": "*fp32" if result is np.float32 else "*i32",
-                                     "out": "*fp32" if result is np.float32 else "*i32"}, {"M": 16, "N": 8, "K": 32})  # fmt: skip
+    module = build_module(
+        products,
+        {
+            "a": f"*{name}",
+            "b": f"*{name}",
+            "c": "*fp32" if result is np.float32 else "*i32",
+            "out": "*fp32" if result is np.float32 else "*i32",
+        },
+        {"M": 16, "N": 8, "K": 32},
+    )
     interp.run(module, [a, b, c, out])
     np.testing.assert_array_equal(out, a.astype(np.int64) @ b.T.astype(np.int64) + c)
 

@@ -53,23 +53,50 @@ def result(which, x, y):
     ("which", "x", "y", "type_"),
     [
         # One of them rules: fp64, fp32, fp16; bf16 stays alone.
-        ("+", "fp64", "fp32", "fp64"), ("+", "fp32", "fp16", "fp32"), ("+", "fp16", "bf16", "fp16"),
-        ("+", "bf16", "bf16", "bf16"), ("+", "bf16", "i32", "fp32"), ("+", "fp16", "i64", "fp16"), ("+", "fp32", "i8", "fp32"),
+        ("+", "fp64", "fp32", "fp64"),
+        ("+", "fp32", "fp16", "fp32"),
+        ("+", "fp16", "bf16", "fp16"),
+        ("+", "bf16", "bf16", "bf16"),
+        ("+", "bf16", "i32", "fp32"),
+        ("+", "fp16", "i64", "fp16"),
+        ("+", "fp32", "i8", "fp32"),
         # Half precision divides in fp32, integers divide as fp32.
-        ("/", "fp16", "fp16", "fp32"), ("/", "bf16", "bf16", "fp32"), ("%", "fp16", "fp16", "fp32"), ("/", "i32", "i32", "fp32"),
+        ("/", "fp16", "fp16", "fp32"),
+        ("/", "bf16", "bf16", "fp32"),
+        ("%", "fp16", "fp16", "fp32"),
+        ("/", "i32", "i32", "fp32"),
         ("/", "fp64", "i8", "fp64"),
         # C's conversions of integers.
-        ("+", "i8", "i32", "i32"), ("+", "u8", "i32", "i32"), ("+", "u32", "i32", "u32"), ("+", "u32", "i64", "i64"),
-        ("+", "u64", "i8", "u64"), ("&", "i16", "u16", "u16"), ("+", "i1", "i32", "i32"), ("//", "i64", "i32", "i64"),
+        ("+", "i8", "i32", "i32"),
+        ("+", "u8", "i32", "i32"),
+        ("+", "u32", "i32", "u32"),
+        ("+", "u32", "i64", "i64"),
+        ("+", "u64", "i8", "u64"),
+        ("&", "i16", "u16", "u16"),
+        ("+", "i1", "i32", "i32"),
+        ("//", "i64", "i32", "i64"),
         # Python numbers take the other's type where their kind allows.
-        ("+", "i8", 1, "i8"), ("+", "fp16", 1, "fp16"), ("+", "bf16", 2.5, "bf16"), ("+", "i32", 2.5, "fp32"),
-        ("+", "i64", True, "i64"), ("/", "fp16", 2, "fp32"), (" <", "fp16", 0.5, "i1"), ("where", "bf16", 0.0, "bf16"),
-        ("/", "bf16", 2, "fp32"), ("/", "bf16", 0.5, "fp32"), ("%", "bf16", 3.0, "fp32"), ("/", "fp64", 2, "fp64"),
-        ("where", "i1", 1, "i32"), ("+", "i1", 1, "i32"),
+        ("+", "i8", 1, "i8"),
+        ("+", "fp16", 1, "fp16"),
+        ("+", "bf16", 2.5, "bf16"),
+        ("+", "i32", 2.5, "fp32"),
+        ("+", "i64", True, "i64"),
+        ("/", "fp16", 2, "fp32"),
+        (" <", "fp16", 0.5, "i1"),
+        ("where", "bf16", 0.0, "bf16"),
+        ("/", "bf16", 2, "fp32"),
+        ("/", "bf16", 0.5, "fp32"),
+        ("%", "bf16", 3.0, "fp32"),
+        ("/", "fp64", 2, "fp64"),
+        ("where", "i1", 1, "i32"),
+        ("+", "i1", 1, "i32"),
         # Maximum knows no bf16, and its numbers are fp32 and int32.
-        ("max", "bf16", "bf16", "fp32"), ("max", "fp16", 0.0, "fp32"), ("max", "i64", 0, "i64"), ("max", "u8", 5, "i32"),
+        ("max", "bf16", "bf16", "fp32"),
+        ("max", "fp16", 0.0, "fp32"),
+        ("max", "i64", 0, "i64"),
+        ("max", "u8", 5, "i32"),
     ],
-)  # fmt: skip
+)
 def test_type_of_result(which, x, y, type_):
     assert result(which, x, y) == type_
 
@@ -114,14 +141,22 @@ def signed_and_unsigned(out, s, u, i1):
     b = (u // 3) + (u % 3) + (u >> 1)
     c = (s < 2) & (u < 2)
     tl.store(out, a.to(tl.int64) + b.to(tl.int64) + c)
-    tl.store(out, tl.maximum(s, 1) + tl.maximum(u.to(tl.uint32), u).to(tl.int64) + u.to(tl.float32).to(tl.int64))
+    tl.store(
+        out, tl.maximum(s, 1) + tl.maximum(u.to(tl.uint32), u).to(tl.int64) + u.to(tl.float32).to(tl.int64)
+    )
 
 
 def test_sign_chooses_the_operation():
     module = build_module(signed_and_unsigned, {"out": "*i64", "s": "i32", "u": "u32", "i1": "*i1"}, {})
     names = {op.op_name for op in module.kernel.body}
     predicates = {op.predicate for op in module.kernel.body if op.op_name == "arith.cmpi"}
-    pairs = [("div", "si", "ui"), ("rem", "si", "ui"), ("shr", "si", "ui"), ("ext", "si", "ui"), ("max", "si", "ui")]
+    pairs = [
+        ("div", "si", "ui"),
+        ("rem", "si", "ui"),
+        ("shr", "si", "ui"),
+        ("ext", "si", "ui"),
+        ("max", "si", "ui"),
+    ]
     assert all(f"arith.{name}{sign}" in names for name, *signs in pairs for sign in signs)
     assert predicates == {"slt", "ult"} and "arith.uitofp" in names
     assert str(element_of(module.kernel.arguments[3].type)) == "!tt.ptr<i8>"

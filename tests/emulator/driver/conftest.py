@@ -23,7 +23,7 @@ from tests.zoo.case import KERNELS
 
 ROOT = Path(__file__).parents[3]
 SOURCES = (ROOT / "kernels/flash_attention.py", KERNELS / "products.py")
-VECTORS = '''\
+VECTORS = """\
 import triton
 import triton.language as tl
 
@@ -51,8 +51,10 @@ def scale_late_kernel(x, factors, out, BLOCK: tl.constexpr):
     factor = tl.load(factors + offsets)
     tl.extra.cuda.gdc_wait()
     tl.store(out + offsets, factor * tl.load(x + offsets))
-'''
-MANIFEST = package_table("chain", "sm_80+ptx", "sm_90") + """\
+"""
+MANIFEST = (
+    package_table("chain", "sm_80+ptx", "sm_90")
+    + """\
 [[kernel]]
 name = "vector_add"
 source = "kernels/vectors.py"
@@ -149,6 +151,7 @@ BLOCK_M = 64
 BLOCK_N = 64
 num_stages = 2
 """
+)
 
 
 @dataclass
@@ -181,7 +184,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         shutil.copy(source, project / "kernels")
     (project / "kernels/vectors.py").write_text(VECTORS)
     (project / "kernels.toml").write_text(MANIFEST)
-    options = Options(project=project, environment=dict(os.environ), compiler="tests.emulator.driver.older_compiler:compile")
+    options = Options(
+        project=project, environment=dict(os.environ), compiler="tests.emulator.driver.older_compiler:compile"
+    )
     result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
@@ -201,7 +206,7 @@ _numbers = itertools.count()
 @pytest.fixture
 def world(
     built: Built, libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., World]]:  # fmt: skip
+) -> Iterator[Callable[..., World]]:
     """Makes a world with these devices and settings; one for each test."""
     name = f"chain_{next(_numbers)}"
     drivers: list[StandIn] = []

@@ -79,14 +79,23 @@ class Cuda:
         module = self.get("cuModuleLoadData", ctypes.c_char_p(ptx.encode()))
         return self.get("cuModuleGetFunction", module, ctypes.c_char_p(name.encode()))
 
-    def launch(self, function: ctypes.c_void_p, *arguments: Any, stream: Any = None, threads: int = 32) -> None:
+    def launch(
+        self, function: ctypes.c_void_p, *arguments: Any, stream: Any = None, threads: int = 32
+    ) -> None:
         """Launch one block."""
-        addresses = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
+        addresses = (ctypes.c_void_p * len(arguments))(
+            *(ctypes.addressof(argument) for argument in arguments)
+        )
         self("cuLaunchKernel", function, 1, 1, 1, threads, 1, 1, 0, stream, addresses, None)
 
     def write(self, address: ctypes.c_uint64, values: list[int]) -> None:
         """Put integers on the device."""
-        self("cuMemcpyHtoD_v2", address, (ctypes.c_int * len(values))(*values), ctypes.c_size_t(4 * len(values)))
+        self(
+            "cuMemcpyHtoD_v2",
+            address,
+            (ctypes.c_int * len(values))(*values),
+            ctypes.c_size_t(4 * len(values)),
+        )
 
     def read(self, address: ctypes.c_uint64, count: int) -> list[int]:
         """Integers from the device."""

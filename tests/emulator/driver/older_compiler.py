@@ -1,4 +1,5 @@
-"""kbuild's compiler, whose cubins are marked as those of ptxas 12: for tests with drivers that load no others.
+"""kbuild's compiler, whose cubins are marked as those of ptxas 12: for tests with drivers that load no
+others.
 
 The stand-in runs the PTX of a cubin, whichever ptxas made it; so these tests need no second one.
 """

@@ -78,7 +78,8 @@ def test_the_default_stream_by_either_name_needs_no_wait(world: Make, legacy: in
 
 
 def test_an_array_through_dlpack_is_ready_where_the_launch_is(world: Make) -> None:
-    """Without a stream to be ready on it is ready on the default stream, and the launch may be on another one."""
+    """Without a stream to be ready on it is ready on the default stream, and the launch may be on another
+    one."""
     here = world("sm_90", streams="late")
     cuda = Cuda(here.driver.path)
     x, y, out = (here.driver.array(numpy.ones(64, "f4")) for _ in range(3))
@@ -128,7 +129,9 @@ MALFORMED = "the __cuda_array_interface__ of x is malformed"
         (lambda x: Interface(x, stream="main"), TypeError, MALFORMED),
     ],
 )
-def test_arrays_that_are_wrong_are_told_by_name(world: Make, make: Callable[[Array], Any], error: type, text: str) -> None:
+def test_arrays_that_are_wrong_are_told_by_name(
+    world: Make, make: Callable[[Array], Any], error: type, text: str
+) -> None:
     here = world("sm_90")
     x = here.driver.array(numpy.ones(64, "f4"))
     with pytest.raises(error) as caught:

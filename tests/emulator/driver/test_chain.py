@@ -28,10 +28,14 @@ def test_vector_add_on_both_devices(world: Make) -> None:
 
 @pytest.mark.parametrize(("device", "is_early"), [(0, True), (1, False)])
 def test_a_launch_that_begins_early(world: Make, device: int, is_early: bool) -> None:
-    """The factors are loaded before the first launch has done anything, its sums after it has ended: so it does not see in time
-    that a launch before it writes the factors.  On sm_80 launches follow each other whole."""
+    """The factors are loaded before the first launch has done anything, its sums after it has ended: so it
+    does not see in time that a launch before it writes the factors.  On sm_80 launches follow each other
+    whole."""
     here = world("sm_90", "sm_80", streams="late")
-    ones, sums, out = here.driver.array(numpy.ones(64, "f4"), device), *(here.driver.empty(64, "f4", device) for _ in range(2))
+    ones, sums, out = (
+        here.driver.array(numpy.ones(64, "f4"), device),
+        *(here.driver.empty(64, "f4", device) for _ in range(2)),
+    )
     here.package.vector_add(ones, ones, sums, 64)
     here.package.scale_late(sums, ones, out)
     assert here.driver.launches[-1].may_begin_early == is_early
@@ -47,7 +51,9 @@ def test_softmax(world: Make) -> None:
     out = here.driver.empty((3, 200), "f4")
     here.package.softmax(here.driver.array(x), out, 208, 200, 200, 3)
     exponentials = numpy.exp(x[:, :200].astype(numpy.float64))
-    numpy.testing.assert_allclose(out.copy_to_host(), exponentials / exponentials.sum(axis=1, keepdims=True), rtol=2e-6)
+    numpy.testing.assert_allclose(
+        out.copy_to_host(), exponentials / exponentials.sum(axis=1, keepdims=True), rtol=2e-6
+    )
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
@@ -62,16 +68,22 @@ def test_products_by_the_copy_engine_and_without(world: Make, arch: str) -> None
     numpy.testing.assert_array_equal(c.copy_to_host()[:, :75], expected.astype(numpy.float16))
     encoded = [call for call in here.driver.calls if call.name == "cuTensorMapEncodeTiled"]
     assert len(encoded) == (2 if arch == "sm_90" else 0)
-    assert {len(argument) for argument in here.driver.launches[-1].arguments} == ({4, 8, 128} if arch == "sm_90" else {4, 8})
+    assert {len(argument) for argument in here.driver.launches[-1].arguments} == (
+        {4, 8, 128} if arch == "sm_90" else {4, 8}
+    )
 
 
-def attention(q: numpy.ndarray, k: numpy.ndarray, v: numpy.ndarray, scale: float, causal: bool) -> numpy.ndarray:
+def attention(
+    q: numpy.ndarray, k: numpy.ndarray, v: numpy.ndarray, scale: float, causal: bool
+) -> numpy.ndarray:
     """What is right, in float64."""
     scores = numpy.einsum("zhmd,zhnd->zhmn", q.astype(numpy.float64), k.astype(numpy.float64)) * scale
     if causal:
         scores = numpy.where(numpy.tri(*scores.shape[-2:], dtype=bool), scores, -numpy.inf)
     weights = numpy.exp(scores - scores.max(axis=-1, keepdims=True))
-    return numpy.einsum("zhmn,zhnd->zhmd", weights / weights.sum(axis=-1, keepdims=True), v.astype(numpy.float64))
+    return numpy.einsum(
+        "zhmn,zhnd->zhmd", weights / weights.sum(axis=-1, keepdims=True), v.astype(numpy.float64)
+    )
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -1,4 +1,5 @@
-"""Which code a call takes, and where: by device, type, flag and alignment, seen by the digest of what the driver was given."""
+"""Which code a call takes, and where: by device, type, flag and alignment, seen by the digest of what the
+driver was given."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def test_each_device_takes_its_own_code(world: Make, names: dict[str, str]) -> N
         x, y, out = vectors(here, device=device)
         here.package.vector_add(x, y, out, 64)
         assert out.copy_to_host().tolist() == [2] * 64
-        taken.append(launched(here, names).partition("/")[0] + "+ptx" * launched(here, names).endswith("+ptx"))
+        taken.append(
+            launched(here, names).partition("/")[0] + "+ptx" * launched(here, names).endswith("+ptx")
+        )
     assert taken == ["sm_80", "sm_80", "sm_90", "sm_80+ptx", "sm_80+ptx"]
 
 
@@ -111,7 +114,13 @@ def test_launches_go_to_the_stream_that_is_named(world: Make) -> None:
     (x, y, out), side = vectors(here), cuda.stream(1)
     seen = (ctypes.c_float * 64)()
     here.package.vector_add(x, y, out, 64, stream=side.value)
-    cuda("cuMemcpyDtoHAsync_v2", seen, ctypes.c_uint64(out.pointer), ctypes.c_size_t(256), other := cuda.stream(1))
+    cuda(
+        "cuMemcpyDtoHAsync_v2",
+        seen,
+        ctypes.c_uint64(out.pointer),
+        ctypes.c_size_t(256),
+        other := cuda.stream(1),
+    )
     cuda("cuStreamSynchronize", other)
     assert list(seen) == [1.0] * 64, "another stream comes too early"
     cuda("cuMemcpyDtoHAsync_v2", seen, ctypes.c_uint64(out.pointer), ctypes.c_size_t(256), side)
@@ -121,10 +130,16 @@ def test_launches_go_to_the_stream_that_is_named(world: Make) -> None:
 
 def test_preload_loads_what_the_device_runs(world: Make) -> None:
     here = world("sm_90", "sm_80")
-    assert here.package.preload(1, kernels=["vector_add", here.package.softmax]) == 2 * (4 + 1), "cubins, and PTX for the driver"
+    assert here.package.preload(1, kernels=["vector_add", here.package.softmax]) == 2 * (4 + 1), (
+        "cubins, and PTX for the driver"
+    )
     assert here.driver.loads == {1: 10}
     here.package.vector_add(*vectors(here, device=1), 64)
-    assert here.driver.loads == {1: 10} and here.package.is_loaded("softmax", 1) and not here.package.is_loaded("softmax", 0)
+    assert (
+        here.driver.loads == {1: 10}
+        and here.package.is_loaded("softmax", 1)
+        and not here.package.is_loaded("softmax", 0)
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 3])
@@ -153,7 +168,10 @@ def test_64_threads_at_once_load_one_module_for_each_device(world: Make, devices
 
 
 WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
-    "a list": (lambda p, x, h: p.vector_add([1.0], x, x, 64), "x must be a tensor on a CUDA device or an address, not list"),
+    "a list": (
+        lambda p, x, h: p.vector_add([1.0], x, x, 64),
+        "x must be a tensor on a CUDA device or an address, not list",
+    ),
     "a host array": (lambda p, x, h: p.vector_add(h, x, x, 64), "x is not on a CUDA device"),
     "too few": (lambda p, x, h: p.vector_add(x, x, x), "misses the argument 'n'"),
     "too many": (lambda p, x, h: p.vector_add(x, x, x, 64, 65), "takes 4 positional arguments, not 5"),
@@ -161,13 +179,28 @@ WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
     "float": (lambda p, x, h: p.vector_add(x, x, x, 64.0), "n must be an integer, not float"),
     "large": (lambda p, x, h: p.vector_add(x, x, x, 2**63), "n = 9223372036854775808 does not fit i64"),
     "type": (lambda p, x, h: p.vector_add(x, x, x, 64, dtype="fp64"), "dtype = fp64 is not fp32"),
-    "ambiguous": (lambda p, x, h: p.vector_add(x.pointer, 16, 16, 64), "the element type of an argument is unknown"),
-    "condition": (lambda p, x, h: p.softmax(x, x, 8, 8, 257, 1), r"n_cols <= 256 does not hold (n_cols = 257)"),
+    "ambiguous": (
+        lambda p, x, h: p.vector_add(x.pointer, 16, 16, 64),
+        "the element type of an argument is unknown",
+    ),
+    "condition": (
+        lambda p, x, h: p.softmax(x, x, 8, 8, 257, 1),
+        r"n_cols <= 256 does not hold (n_cols = 257)",
+    ),
     "negative grid": (lambda p, x, h: p.softmax(x, x, 8, 8, 8, -1), "has -1 programs along axis 0"),
-    "option": (lambda p, x, h: p.attention(x, x, x, x, x, 1.0, 16, 16, 16, 1, 1, 1, HEAD_DIM=64), "'IS_CAUSAL'"),
-    "map": (lambda p, x, h: p.product(*(x.pointer,) * 3, 8, 8, 8, -16, 16, 16), "a has a stride of -16 elements"),
+    "option": (
+        lambda p, x, h: p.attention(x, x, x, x, x, 1.0, 16, 16, 16, 1, 1, 1, HEAD_DIM=64),
+        "'IS_CAUSAL'",
+    ),
+    "map": (
+        lambda p, x, h: p.product(*(x.pointer,) * 3, 8, 8, 8, -16, 16, 16),
+        "a has a stride of -16 elements",
+    ),
     "stream": (lambda p, x, h: p.vector_add(x, x, x, 64, stream="main"), "stream must be"),
-    "no stream": (lambda p, x, h: p.vector_add(x, x, x, 64, stream=0x123), "is no stream of the current context"),
+    "no stream": (
+        lambda p, x, h: p.vector_add(x, x, x, 64, stream=0x123),
+        "is no stream of the current context",
+    ),
 }
 
 
@@ -197,4 +230,3 @@ def test_a_kernel_that_goes_out_of_bounds_says_where(world: Make) -> None:
     x.free()
     with pytest.raises(here.package.DriverError, match="use-after-free"):
         here.package.vector_add(released, y, y, 64)
-

@@ -36,7 +36,9 @@ def test_a_kernel_from_its_text_to_its_result(driver: StandIn) -> None:
 def test_devices_are_what_was_asked_for(driver: StandIn) -> None:
     cuda = Cuda(driver.path, None)
     assert cuda.get("cuDeviceGetCount", kind=ctypes.c_int).value == 2
-    major, minor = (cuda.get("cuDeviceGetAttribute", number, 1, kind=ctypes.c_int).value for number in (75, 76))
+    major, minor = (
+        cuda.get("cuDeviceGetAttribute", number, 1, kind=ctypes.c_int).value for number in (75, 76)
+    )
     assert (major, minor) == (8, 0)
     name = ctypes.create_string_buffer(64)
     cuda("cuDeviceGetName", name, 64, 0)
@@ -100,7 +102,9 @@ def test_memory_is_used_again_but_not_at_once(libraries: Path) -> None:
 def test_an_access_out_of_bounds_is_told_with_its_array(driver: StandIn) -> None:
     cuda = Cuda(driver.path)
     x = driver.array(numpy.arange(8, dtype=numpy.int32), name="x")
-    with pytest.raises(Refusal, match=r"(?s)add_one: out-of-bounds.*after the end of x.*at PTX line 17: ld\.global") as caught:
+    with pytest.raises(
+        Refusal, match=r"(?s)add_one: out-of-bounds.*after the end of x.*at PTX line 17: ld\.global"
+    ) as caught:
         cuda.launch(cuda.kernel(), ctypes.c_uint64(x.pointer), ctypes.c_uint(9))
     assert caught.value.code == Result.CUDA_ERROR_ILLEGAL_ADDRESS
     assert [finding.kind for finding in driver.findings] == ["out-of-bounds"]
@@ -121,9 +125,11 @@ def test_launches_that_a_device_cannot_do(driver: StandIn) -> None:
         cuda("cuLaunchKernel", function, *grid, threads, 1, 1, shared, None, arguments, None)
 
     for wrong, text in (
-        (((0, 1, 1), 32, 0), "a grid of"), (((1, 65536, 1), 32, 0), "a grid of"), (((1, 1, 1), 1025, 0), "a block of"),
+        (((0, 1, 1), 32, 0), "a grid of"),
+        (((1, 65536, 1), 32, 0), "a grid of"),
+        (((1, 1, 1), 1025, 0), "a block of"),
         (((1, 1, 1), 32, 49153), "49153 bytes of dynamic shared memory; the kernel may have 49152"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(Refusal, match=text):
             launch(*wrong)
     cuda("cuFuncSetAttribute", function, 8, 232448)
@@ -155,7 +161,7 @@ def test_images_that_are_not_loaded_say_why(driver: StandIn) -> None:
         (ADD_ONE.replace("{", "{{{").encode(), 218, "the function does not end"),
         (b"MZ", 200, "neither a cubin nor PTX"),
         (b"\x50\xed\x55\xba", 209, "fat binaries"),
-    ):  # fmt: skip
+    ):
         if code:
             found = refusal(image)
             assert (found[0], text in found[1]) == (code, True), found
@@ -173,13 +179,28 @@ def encode(cuda: Cuda, rank: int, address: int, **changed: object) -> bytes:
     room = ctypes.create_string_buffer(192)
     target = -(-ctypes.addressof(room) // 64) * 64 + int(changed.pop("skew", 0))  # type: ignore[call-overload]
     fields = {
-        "element": 6, "sizes": [64, 72, 80, 88, 96], "strides": [128, 128 * 72, 128 * 72 * 80, 1 << 30],
-        "box": [64, 8, 4, 2, 2], "steps": [1] * 5, "interleave": 0, "swizzle": 3, "promotion": 2, "fill": 0,
-    } | changed  # fmt: skip
+        "element": 6,
+        "sizes": [64, 72, 80, 88, 96],
+        "strides": [128, 128 * 72, 128 * 72 * 80, 1 << 30],
+        "box": [64, 8, 4, 2, 2],
+        "steps": [1] * 5,
+        "interleave": 0,
+        "swizzle": 3,
+        "promotion": 2,
+        "fill": 0,
+    } | changed
     words = [(ctypes.c_uint64 * 5)(*fields[name]) for name in ("sizes", "strides")]
     halves = [(ctypes.c_uint32 * 5)(*fields[name]) for name in ("box", "steps")]
     last = [fields[name] for name in ("interleave", "swizzle", "promotion", "fill")]
-    arguments = (ctypes.c_void_p(target), fields["element"], rank, ctypes.c_void_p(address), *words, *halves, *last)
+    arguments = (
+        ctypes.c_void_p(target),
+        fields["element"],
+        rank,
+        ctypes.c_void_p(address),
+        *words,
+        *halves,
+        *last,
+    )
     cuda("cuTensorMapEncodeTiled", *arguments)
     return ctypes.string_at(target, 128)
 
@@ -190,13 +211,25 @@ def test_tensor_maps(driver: StandIn) -> None:
         made = TensorMap.decode(encode(cuda, rank, 1 << 40))
         assert (made.rank, made.element, made.sizes[0], made.box[0], made.swizzle) == (rank, "f16", 64, 64, 3)
     for changed, text in (
-        ({"address": 8}, "is not a multiple of 16"), ({"skew": 16}, "not aligned to 64"), ({"element": 13}, "element type 13"),
-        ({"sizes": [0, 1]}, "size 0 of dimension 0"), ({"sizes": [1, 2**32 + 1]}, "dimension 1"), ({"strides": [8]}, "stride 8"),
-        ({"strides": [1 << 40]}, "stride"), ({"box": [64, 257]}, "box size 257"), ({"box": [65, 1]}, "no multiple of 16"),
-        ({"box": [128, 1]}, "the swizzle has rows of 128"), ({"steps": [1, 9]}, "element stride 9"), ({"swizzle": 4}, "swizzle"),
-        ({"interleave": 1}, "interleave 1"), ({"promotion": 4}, "promotion 4"), ({"fill": 2}, "fill 2"),
-        ({"fill": 1, "element": 1}, "NaN cannot fill"), ({"rank": 6}, "rank 6"), ({"rank": 0}, "rank 0"),
-    ):  # fmt: skip
+        ({"address": 8}, "is not a multiple of 16"),
+        ({"skew": 16}, "not aligned to 64"),
+        ({"element": 13}, "element type 13"),
+        ({"sizes": [0, 1]}, "size 0 of dimension 0"),
+        ({"sizes": [1, 2**32 + 1]}, "dimension 1"),
+        ({"strides": [8]}, "stride 8"),
+        ({"strides": [1 << 40]}, "stride"),
+        ({"box": [64, 257]}, "box size 257"),
+        ({"box": [65, 1]}, "no multiple of 16"),
+        ({"box": [128, 1]}, "the swizzle has rows of 128"),
+        ({"steps": [1, 9]}, "element stride 9"),
+        ({"swizzle": 4}, "swizzle"),
+        ({"interleave": 1}, "interleave 1"),
+        ({"promotion": 4}, "promotion 4"),
+        ({"fill": 2}, "fill 2"),
+        ({"fill": 1, "element": 1}, "NaN cannot fill"),
+        ({"rank": 6}, "rank 6"),
+        ({"rank": 0}, "rank 0"),
+    ):
         with pytest.raises(Refusal, match=text) as caught:
             encode(cuda, **({"rank": 2, "address": 1 << 40} | changed))  # type: ignore[arg-type]
         assert caught.value.code == Result.CUDA_ERROR_INVALID_VALUE
@@ -207,7 +240,14 @@ def test_functions_by_name_and_version(driver: StandIn) -> None:
     address, status = ctypes.c_void_p(), ctypes.c_int()
 
     def find(name: bytes, version: int) -> tuple[bool, int]:
-        cuda("cuGetProcAddress_v2", name, ctypes.byref(address), version, ctypes.c_uint64(0), ctypes.byref(status))
+        cuda(
+            "cuGetProcAddress_v2",
+            name,
+            ctypes.byref(address),
+            version,
+            ctypes.c_uint64(0),
+            ctypes.byref(status),
+        )
         return address.value is not None, status.value
 
     assert find(b"cuMemAlloc", 12000) == (True, 0)
@@ -235,7 +275,7 @@ def test_a_library_that_cannot_be_built_says_why(libraries: Path, tmp_path: Path
         ({"cc": ["no-such-compiler"]}, "no-such-compiler: No such file"),
         ({"cc": ["cc", "-no-such-flag"]}, "failed with exit code"),
         ({"folder": tmp_path / "file"}, "name another folder for the stand-in's library"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ToolError, match=text):
             _ = StandIn(**({"folder": libraries} | settings)).path  # type: ignore[arg-type]
     assert not [path for path in libraries.iterdir() if path.name.startswith(".")]
@@ -257,18 +297,25 @@ def test_injected_failures_come_once_and_in_any_form(driver: StandIn) -> None:
 
 
 def test_a_kernel_that_is_for_clusters(driver: StandIn) -> None:
-    """Its code says so, and a launch without attributes is of such clusters; others are refused, and so are halves of them."""
+    """Its code says so, and a launch without attributes is of such clusters; others are refused, and so are
+    halves of them."""
     cuda, x = Cuda(driver.path), driver.array(numpy.zeros(4, numpy.int32))
     text = ADD_ONE.replace("sm_80", "sm_90").replace(".version 7.0", ".version 8.0")
     function = cuda.kernel(text.replace("n)\n{", "n)\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"))
     buffer = ctypes.create_string_buffer(x.pointer.to_bytes(8, "little") + (4).to_bytes(4, "little"), 12)
-    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size := ctypes.c_size_t(12)), 0)
+    extra = (ctypes.c_void_p * 5)(
+        1, ctypes.addressof(buffer), 2, ctypes.addressof(size := ctypes.c_size_t(12)), 0
+    )
     cuda("cuLaunchKernel", function, 4, 1, 1, 32, 1, 1, 0, None, None, extra)
-    assert x.copy_to_host().tolist() == [4] * 4 and driver.launches[-1].cluster == (2, 1, 1) and size.value == 12
+    assert (
+        x.copy_to_host().tolist() == [4] * 4 and driver.launches[-1].cluster == (2, 1, 1) and size.value == 12
+    )
     with pytest.raises(Refusal, match="a grid of"):
         cuda("cuLaunchKernel", function, 3, 1, 1, 32, 1, 1, 0, None, None, extra)
     attribute = (ctypes.c_uint * 18)(4, 0, 4, 1, 1)
-    config = (ctypes.c_uint64 * 7)(4 | 1 << 32, 1 | 32 << 32, 1 | 1 << 32, 0, 0, ctypes.addressof(attribute), 1)
+    config = (ctypes.c_uint64 * 7)(
+        4 | 1 << 32, 1 | 32 << 32, 1 | 1 << 32, 0, 0, ctypes.addressof(attribute), 1
+    )
     with pytest.raises(Refusal, match=r"a cluster of \(4, 1, 1\); the kernel is for \(2, 1, 1\)"):
         cuda("cuLaunchKernelEx", config, function, None, extra)
 
@@ -281,7 +328,9 @@ def test_parameters_in_one_buffer_and_a_cluster_by_its_attribute(driver: StandIn
     extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
     cuda("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, None, extra)
     attribute = (ctypes.c_uint * 18)(4, 0, 2, 1, 1)
-    config = (ctypes.c_uint64 * 7)(4 | 1 << 32, 1 | 32 << 32, 1 | 1 << 32, 0, 0, ctypes.addressof(attribute), 1)
+    config = (ctypes.c_uint64 * 7)(
+        4 | 1 << 32, 1 | 32 << 32, 1 | 1 << 32, 0, 0, ctypes.addressof(attribute), 1
+    )
     cuda("cuLaunchKernelEx", config, function, None, extra)
     assert x.copy_to_host().tolist() == [5] * 4, "once by one block, and once by each of four"
     assert (driver.launches[-1].cluster, driver.launches[-1].grid) == ((2, 1, 1), (4, 1, 1))

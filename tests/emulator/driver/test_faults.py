@@ -1,4 +1,5 @@
-"""Every call of the driver that the launcher makes is made to fail once: what is said, what is left, how it goes on."""
+"""Every call of the driver that the launcher makes is made to fail once: what is said, what is left, how it
+goes on."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ def product(here: World) -> list[float]:
 
 
 def attend(here: World) -> list[float]:
-    q, out, lse = here.driver.array(numpy.ones((16, 64), "f2")), here.driver.empty((16, 64), "f2"), here.driver.empty(16, "f4")
+    q, out, lse = (
+        here.driver.array(numpy.ones((16, 64), "f2")),
+        here.driver.empty((16, 64), "f2"),
+        here.driver.empty(16, "f4"),
+    )
     here.package.attention(q, q, q, out, lse, 1.0, 1024, 1024, 64, 1, 16, 1, HEAD_DIM=64, IS_CAUSAL=False)
     return out.copy_to_host().ravel().tolist()
 
@@ -46,10 +51,19 @@ def called(world: Make, *launches: Callable[[World], Any]) -> set[str]:
 
 
 TOLD = (
-    "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2",
-    "cuStreamIsCapturing", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncSetAttribute", "cuTensorMapEncodeTiled",
+    "cuInit",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxRetain",
+    "cuCtxPushCurrent_v2",
+    "cuStreamIsCapturing",
+    "cuModuleLoadDataEx",
+    "cuModuleGetFunction",
+    "cuFuncSetAttribute",
+    "cuTensorMapEncodeTiled",
     "cuLaunchKernel",
-)  # fmt: skip
+)
 """Functions whose failure is a DriverError."""
 ENDURED = ("cuDriverGetVersion", "cuCtxGetCurrent", "cuPointerGetAttribute")
 """Functions whose failure leaves something unknown that the launch can do without."""
@@ -62,7 +76,9 @@ def test_these_are_all_the_functions_that_launches_call(world: Make) -> None:
 
 @pytest.mark.parametrize("launch", [add, product], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("name", TOLD)
-def test_a_failure_is_told_and_leaves_nothing(world: Make, name: str, launch: Callable[[World], list[float]]) -> None:
+def test_a_failure_is_told_and_leaves_nothing(
+    world: Make, name: str, launch: Callable[[World], list[float]]
+) -> None:
     here = world("sm_90", "sm_80")
     here.driver.fail_next(name, OUT_OF_MEMORY)
     if launch is add and name in ("cuFuncSetAttribute", "cuTensorMapEncodeTiled"):
@@ -72,10 +88,15 @@ def test_a_failure_is_told_and_leaves_nothing(world: Make, name: str, launch: Ca
         launch(here)
     error = caught.value
     assert (error.call, error.code, error.name) == (name.removesuffix("_v2"), 2, "CUDA_ERROR_OUT_OF_MEMORY")
-    assert f"{error.call} failed with CUDA_ERROR_OUT_OF_MEMORY (2): {name} fails because a test wants it to" in str(error)
+    assert (
+        f"{error.call} failed with CUDA_ERROR_OUT_OF_MEMORY (2): {name} fails because a test wants it to"
+        in str(error)
+    )
     assert "[driver for CUDA 13.0]" in str(error)
     modules = [text for text in here.driver.leftovers if text.startswith("Module")]
-    assert len(modules) == (name in ("cuTensorMapEncodeTiled", "cuLaunchKernel")), "a module that cannot be used is unloaded"
+    assert len(modules) == (name in ("cuTensorMapEncodeTiled", "cuLaunchKernel")), (
+        "a module that cannot be used is unloaded"
+    )
     if name not in ("cuInit", "cuDeviceGetCount"):
         current = Cuda(here.driver.path, None).get("cuCtxGetCurrent")
         assert current.value is None, "the stack of contexts is as it was"
@@ -94,7 +115,9 @@ def test_a_failure_of_the_undoing_is_not_the_caller_s(world: Make) -> None:
     here = world("sm_90", "sm_80")
     here.driver.fail_next("cuModuleGetFunction", 500)
     here.driver.fail_next("cuModuleUnload", 400)
-    with pytest.raises(here.package.DriverError, match="cuModuleGetFunction failed with CUDA_ERROR_NOT_FOUND"):
+    with pytest.raises(
+        here.package.DriverError, match="cuModuleGetFunction failed with CUDA_ERROR_NOT_FOUND"
+    ):
         add(here)
     assert add(here) == [2.0] * 64
 
@@ -108,7 +131,9 @@ def test_the_producer_s_stream_may_fail(world: Make) -> None:
         __cuda_array_interface__ = x.__cuda_array_interface__ | {"stream": cuda.stream().value}
 
     here.driver.fail_next("cuStreamSynchronize", 700)
-    with pytest.raises(here.package.DriverError, match="cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS"):
+    with pytest.raises(
+        here.package.DriverError, match="cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS"
+    ):
         here.package.vector_add(Produced(), x, out, 64, stream=cuda.stream().value)
     here.package.vector_add(Produced(), x, out, 64, stream=cuda.stream().value)
     assert out.copy_to_host().tolist() == [2.0] * 64
@@ -138,11 +163,14 @@ def test_a_graph_is_captured_after_preloading(world: Make) -> None:
     for value in (3.0, 4.0):
         x.copy_from_host(numpy.full(64, value, "f4"))
         cuda("cuGraphLaunch", executable, stream)
-        assert out.copy_to_host().tolist() == [2 * value] * 64, "the arguments are kept, what they point to is read anew"
+        assert out.copy_to_host().tolist() == [2 * value] * 64, (
+            "the arguments are kept, what they point to is read anew"
+        )
 
 
 def test_another_stream_than_the_captured_one_cannot_load_either(world: Make) -> None:
-    """An older driver refuses to load while any stream is captured; what is said leads to preload all the same."""
+    """An older driver refuses to load while any stream is captured; what is said leads to preload all the
+    same."""
     here = world("sm_90", version="12.4")
     cuda = Cuda(here.driver.path)
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")

@@ -34,9 +34,11 @@ BLOCK = 256
 """
 _numbers = itertools.count()
 
+
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a project, built once by one of the compilers whose kernels do nothing, with its package in `site`."""
+    """The folder of a project, built once by one of the compilers whose kernels do nothing, with its package
+    in `site`."""
 
     @functools.cache
     def built(compiler: str) -> Path:
@@ -45,9 +47,11 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         (folder / "kernels/vectors.py").write_text(VECTORS)
         (folder / "kernels.toml").write_text(package_table("late", "sm_90") + KERNEL)
         options = Options(
-            project=folder, environment=dict(os.environ), compiler=f"tests.emulator.driver.noop_compiler:{compiler}",
+            project=folder,
+            environment=dict(os.environ),
+            compiler=f"tests.emulator.driver.noop_compiler:{compiler}",
             source_digest="tests.aot.build.fake_compiler:source_digest",
-        )  # fmt: skip
+        )
         result = build(options, Progress())
         assert not result.failures and result.wheel is not None
         with zipfile.ZipFile(result.wheel) as archive:
@@ -67,7 +71,9 @@ def machine(
 
     def make(compiler: str, version: str) -> tuple[types.ModuleType, StandIn]:
         folder = builds(compiler)
-        drivers.append(StandIn(["sm_90"], builds=[folder / "build"], folder=libraries, version=version).__enter__())
+        drivers.append(
+            StandIn(["sm_90"], builds=[folder / "build"], folder=libraries, version=version).__enter__()
+        )
         shutil.copytree(folder / "site/late", tmp_path / name)
         monkeypatch.setenv("KBUILD_LIBCUDA", str(drivers[-1].path))
         monkeypatch.syspath_prepend(str(tmp_path))
@@ -101,9 +107,14 @@ def test_an_older_driver_is_told_with_what_the_package_needs(machine: Machine) -
     assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize("compiler, version, needed", [
-    ("compile_by_ptxas_13", "13.0", 580), ("compile", "12.2", 525), ("compile", "12.0", 525),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "compiler, version, needed",
+    [
+        ("compile_by_ptxas_13", "13.0", 580),
+        ("compile", "12.2", 525),
+        ("compile", "12.0", 525),
+    ],
+)
 def test_a_driver_that_is_new_enough(machine: Machine, compiler: str, version: str, needed: int) -> None:
     late, driver = machine(compiler, version)
     launch(late, driver)

@@ -18,7 +18,9 @@ from kbuild.emulator.driver import StandIn
 from tests.emulator.driver.conftest import ROOT
 from tests.manifests import package_table
 
-MANIFEST = package_table("my_kernels", "sm_80", "sm_90") + """\
+MANIFEST = (
+    package_table("my_kernels", "sm_80", "sm_90")
+    + """\
 [[kernel]]
 name = "scale"
 source = "scale.py"
@@ -35,7 +37,8 @@ matrix = { dtype = ["bf16", "fp8e5", "fp8e4nv"] }
 config = [{ BLOCK = 512 }]
 exclude = [{ dtype = "fp8e4nv", arch = "sm_80" }]
 """
-KERNEL = '''\
+)
+KERNEL = """\
 import triton
 import triton.language as tl
 
@@ -52,7 +55,7 @@ def negate_kernel(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + offsets, mask=offsets < n).to(tl.float32)
     tl.store(out + offsets, (-value).to(out.dtype.element_ty), mask=offsets < n)
-'''
+"""
 
 
 EXAMPLES = re.findall(r"```python\n(# (\S+)\n.*?)```", (ROOT / "docs/stand-in.md").read_text(), re.DOTALL)
@@ -82,7 +85,9 @@ def outside(folder: Path) -> dict[str, str]:
 def passed(environment: dict[str, str], folder: Path, file: str) -> str:
     """The last line of pytest on a file of a project."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    ).stdout
 
 
 def test_all_examples_of_the_page_are_run_here() -> None:
@@ -97,17 +102,23 @@ def test_the_first_way_of_the_page(built: Path) -> None:
 
 @pytest.mark.parametrize("variable", ["KBUILD_LIBCUDA", "LD_LIBRARY_PATH"])
 def test_the_second_way_of_the_page(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+    built: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
 ) -> None:
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     assert main(["stand-in", "-C", str(built), "--arch", "sm_80"]) == 0
     path = Path(capsys.readouterr().out.strip())
     assert path.name == "libcuda.so.1" and path.is_relative_to(tmp_path / "cache/stand-in")
     named = str(path if variable == "KBUILD_LIBCUDA" else path.parent)
-    assert "1 passed" in (told := passed(outside(built) | {variable: named}, built, "test_scale_as_it_is.py")), told
+    assert "1 passed" in (
+        told := passed(outside(built) | {variable: named}, built, "test_scale_as_it_is.py")
+    ), told
 
 
-NARROW = '''
+NARROW = """
 import ml_dtypes, my_kernels, numpy
 from kbuild.emulator.driver import StandIn
 
@@ -119,7 +130,7 @@ with StandIn(["sm_90"], builds=["build"]) as driver:
         x, y = driver.array(values), driver.empty(8, values.dtype)
         my_kernels.negate(x, y, 8, dtype=name)
         print(y.copy_to_host().dtype, (y.copy_to_host() == -values).all())
-'''
+"""
 
 
 def test_arrays_of_types_that_numpy_lacks(built: Path) -> None:
@@ -131,10 +142,15 @@ def test_arrays_of_types_that_numpy_lacks(built: Path) -> None:
 
 def test_the_stand_in_is_there_before_the_first_launch_and_after_it(tmp_path: Path, libraries: Path) -> None:
     path = StandIn(["sm_80"], folder=libraries).path
-    (tmp_path / "a.py").write_text("from kbuild.emulator.driver import active; print(active().path, active() is active())")
+    (tmp_path / "a.py").write_text(
+        "from kbuild.emulator.driver import active; print(active().path, active() is active())"
+    )
     environment = dict(os.environ) | {"KBUILD_LIBCUDA": str(path)}
     run = [sys.executable, str(tmp_path / "a.py")]
-    assert subprocess.run(run, env=environment, capture_output=True, text=True, check=False).stdout == f"{path} True\n"
+    assert (
+        subprocess.run(run, env=environment, capture_output=True, text=True, check=False).stdout
+        == f"{path} True\n"
+    )
     environment["KBUILD_LIBCUDA"] = str(tmp_path / "libcuda.so.1")
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
     assert "KBUILD_LIBCUDA names none" in done.stderr

@@ -1,4 +1,5 @@
-"""The stand-in and processes: found by its path or its name, forks, and drivers that are missing, old or broken."""
+"""The stand-in and processes: found by its path or its name, forks, and drivers that are missing, old or
+broken."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def run(built: Built, code: str = USE, **environment: str) -> subprocess.Complet
     """Python with the package, and these variables besides."""
     paths = os.pathsep.join([str(ROOT), str(built.package.parent)])
     variables = {"PYTHONPATH": paths, **environment}
-    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 @pytest.mark.parametrize("way", ["KBUILD_LIBCUDA", "LD_LIBRARY_PATH"])
@@ -59,18 +62,25 @@ def test_a_library_whose_builds_are_gone_says_so(built: Built, libraries: Path, 
     (tmp_path / "a.ptx").unlink()
     done = run(built, KBUILD_LIBCUDA=str(path))
     assert done.returncode == 3
-    assert done.stderr.startswith(f"libcuda.so.1 of kbuild: error: {tmp_path} has no cubins with their PTX beside them\n")
+    assert done.stderr.startswith(
+        f"libcuda.so.1 of kbuild: error: {tmp_path} has no cubins with their PTX beside them\n"
+    )
     assert "cuInit failed" in done.stdout
 
 
 def test_a_program_without_python_is_told(libraries: Path, tmp_path: Path) -> None:
     path = StandIn(folder=libraries).path
-    (tmp_path / "main.c").write_text("int cuInit(unsigned); int main(void) { return cuInit(0) == 303 ? 0 : 1; }")
+    (tmp_path / "main.c").write_text(
+        "int cuInit(unsigned); int main(void) { return cuInit(0) == 303 ? 0 : 1; }"
+    )
     command = ["cc", "main.c", str(path), f"-Wl,-rpath,{path.parent}", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert done.stderr == "libcuda.so.1 of kbuild: it stands in for the driver in processes of Python alone, and this is none\n"
+    assert (
+        done.stderr
+        == "libcuda.so.1 of kbuild: it stands in for the driver in processes of Python alone, and this is none\n"
+    )
 
 
 def test_the_process_ends_as_it_should(built: Built, libraries: Path) -> None:
@@ -177,7 +187,9 @@ def test_a_driver_older_than_the_ptx(world: Make) -> None:
 def test_a_cubin_whose_ptx_is_not_known(world: Make) -> None:
     here = world("sm_90", builds=[])
     x = here.driver.array(numpy.ones(64, "f4"))
-    with pytest.raises(here.package.DriverError, match=r"CUDA_ERROR_NO_BINARY_FOR_GPU.*name the folder that it was built in"):
+    with pytest.raises(
+        here.package.DriverError, match=r"CUDA_ERROR_NO_BINARY_FOR_GPU.*name the folder that it was built in"
+    ):
         here.package.vector_add(x, x, x, 64)
 
 

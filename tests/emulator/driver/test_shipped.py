@@ -1,4 +1,5 @@
-"""Every variant that this project ships is taken by some call: launcher and driver are real, the kernels do nothing."""
+"""Every variant that this project ships is taken by some call: launcher and driver are real, the kernels do
+nothing."""
 
 from __future__ import annotations
 
@@ -95,21 +96,25 @@ def fits(value: int, type_: str) -> bool:
 
 
 def edge(guard: Guard, name: str) -> int:
-    """Where a guard begins to hold, or ends; of a product, the argument's value where about all of its factors are the same."""
+    """Where a guard begins to hold, or ends; of a product, the argument's value where about all of its
+    factors are the same."""
     if len(guard.arguments) == 1:
         return guard.value
     return int(guard.value ** (1 / len(guard.arguments))) * int(dict(guard.factors)[name] or 1) // 16 * 16
 
 
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
-    """Run-time arguments that this variant is made for, and that promise no more: around every bound of its kernel's guards."""
+    """Run-time arguments that this variant is made for, and that promise no more: around every bound of its
+    kernel's guards."""
     return map(dict, every_values_for(variant))
 
 
 @functools.cache
 def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
-    choices: dict[str, list[int | float]] = {argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args}
+    choices: dict[str, list[int | float]] = {
+        argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args
+    }
     for position, (name, type_) in enumerate(variant.signature):
         own = [guard for guard in guards if name in guard.arguments]
         bounds = {bound for guard in own if "%" not in guard.operator and (bound := edge(guard, name)) < FEW}
@@ -122,7 +127,8 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
         else:
             fitting = [value for value in {1, 7, 48, *edges} if fits(value, type_)]
             choices[name] = sorted(fitting, reverse=True)[: None if edges else 1]
-    # Of what its own guards let through, the largest first: what comes before it among the configurations is for less.
+    # Of what its own guards let through, the largest first: what comes before it among the configurations is
+    # for less.
     every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
     names = {name for guard in guards for name in guard.arguments}
     facts = [guard.expression for guard in variant.guards]
@@ -135,7 +141,11 @@ def word(parameter: selection.Parameter, value: int | float) -> int:
     if parameter.kind == "float":
         return selection.TYPE_MASK & parameter.mask
     assert isinstance(value, int)
-    hints = selection.HINT_16 * (value % 16 == 0) | selection.HINT_8 * (value % 8 == 0) | selection.HINT_1 * (value == 1)
+    hints = (
+        selection.HINT_16 * (value % 16 == 0)
+        | selection.HINT_8 * (value % 8 == 0)
+        | selection.HINT_1 * (value == 1)
+    )
     types = selection.TYPE_MASK
     if parameter.kind == "integer":
         limits = {f"i{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)}
@@ -144,7 +154,13 @@ def word(parameter: selection.Parameter, value: int | float) -> int:
     return (types | hints) & parameter.mask
 
 
-def row_for(table: selection.KernelTable, targets: Any, capability: int, values: dict[str, Any], options: dict[str, Any]) -> str:
+def row_for(
+    table: selection.KernelTable,
+    targets: Any,
+    capability: int,
+    values: dict[str, Any],
+    options: dict[str, Any],
+) -> str:
     """The name of the row that dispatch in Python takes."""
     facts = [*selection.device_facts(table, targets, capability, 232448 if capability == 90 else 166912)]
     facts += [word(parameter, values[parameter.name]) for parameter in table.parameters]
@@ -157,7 +173,9 @@ def bytes_of(variant: Variant, values: dict[str, int | float]) -> tuple[bytes, .
     """The parameters that the kernel gets."""
     formats = {"i32": "<i", "i64": "<q", "fp32": "<f"}
     types = [(name, *type_.partition(":")[::2]) for name, type_ in variant.signature]
-    return tuple(struct.pack(formats.get(type_, "<Q"), values[name]) for name, type_, hint in types if hint != "1")
+    return tuple(
+        struct.pack(formats.get(type_, "<Q"), values[name]) for name, type_, hint in types if hint != "1"
+    )
 
 
 def test_every_variant_is_taken_by_some_call(
@@ -207,6 +225,8 @@ def test_calls_at_random_agree_with_dispatch_in_python(
         capability = 80 + 10 * ARCHS.index(variant.arch)
         facts = (*launcher._device_facts(index, capability, 166912), *facts[2:])
         chosen = launcher._select(index, facts)[0]
-        assert table.rows[chosen].name == row_for(table, tables.TARGETS, capability, mixed, dict(variant.matrix))
+        assert table.rows[chosen].name == row_for(
+            table, tables.TARGETS, capability, mixed, dict(variant.matrix)
+        )
         seen.add((variant.kernel, chosen))
     assert len(seen) > 100

@@ -81,13 +81,17 @@ BEFORE_AND_AFTER = """\
 
 
 @pytest.mark.parametrize(("is_early", "expected"), [(False, [1, 1]), (True, [0, 1])])
-def test_a_launch_that_may_begin_early_sees_the_one_before_it_where_it_waits(late: Cuda, is_early: bool, expected: list) -> None:
+def test_a_launch_that_may_begin_early_sees_the_one_before_it_where_it_waits(
+    late: Cuda, is_early: bool, expected: list
+) -> None:
     x, y, stream = late.allocate(16), late.allocate(8), late.stream(1)
     late.write(x, [0] * 4)
     late.launch(late.kernel(), x, N, stream=stream)
     addresses = (ctypes.c_void_p * 2)(ctypes.addressof(x), ctypes.addressof(y))
     attribute = (ctypes.c_uint * 18)(6, 0, is_early)
-    config = (ctypes.c_uint64 * 7)(1 | 1 << 32, 1 | 1 << 32, 1 | 1 << 32, 0, stream.value or 0, ctypes.addressof(attribute), 1)
+    config = (ctypes.c_uint64 * 7)(
+        1 | 1 << 32, 1 | 1 << 32, 1 | 1 << 32, 0, stream.value or 0, ctypes.addressof(attribute), 1
+    )
     late("cuLaunchKernelEx", config, late.kernel(BEFORE_AND_AFTER, "before_and_after"), addresses, None)
     late("cuStreamSynchronize", stream)
     assert (late.read(y, 2), late.read(x, 4)) == (expected, [1] * 4)
@@ -153,7 +157,13 @@ def is_capturing(cuda: Cuda, stream: ctypes.c_void_p) -> int:
 def test_captured_work_is_done_when_its_graph_is_launched(libraries: Path) -> None:
     with StandIn(folder=libraries) as driver:
         cuda = Cuda(driver.path)
-        x, function, side, event, join = cuda.allocate(16), cuda.kernel(), cuda.stream(), cuda.event(), cuda.event()
+        x, function, side, event, join = (
+            cuda.allocate(16),
+            cuda.kernel(),
+            cuda.stream(),
+            cuda.event(),
+            cuda.event(),
+        )
         cuda.write(x, [0] * 4)
         stream = begin(cuda)
         assert is_capturing(cuda, stream) == 1

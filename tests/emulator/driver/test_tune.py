@@ -1,4 +1,5 @@
-"""`kbuild tune` with the real compiler, its own driver calls, and the stand-in's time: one step per instruction of a warp."""
+"""`kbuild tune` with the real compiler, its own driver calls, and the stand-in's time: one step per
+instruction of a warp."""
 
 from __future__ import annotations
 
@@ -12,13 +13,16 @@ from kbuild.aot.manifest import tuned
 from tests.manifests import package_table
 
 ROOT = Path(__file__).parents[3]
-MANIFEST = package_table("tuned", "sm_90", version="1") + """\
+MANIFEST = (
+    package_table("tuned", "sm_90", version="1")
+    + """\
 [[kernel]]
 name = "{name}"
 source = "{name}.py"
 grid = {grid}
 {rest}
 """
+)
 ADD = """
 [kernel.args]
 x = "*{dtype}:16"
@@ -83,7 +87,9 @@ def tune(folder: Path, name: str, grid: str, rest: str) -> tuple[str, tuple[tune
     text = MANIFEST.replace("{name}", name).replace("{grid}", grid).replace("{rest}", rest)
     (folder / "kernels.toml").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KBUILD_CACHE_DIR": str(folder / "cache")}
-    done = subprocess.run([sys.executable, "-c", RUN, "tune"], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "tune"], cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stderr, tuned.read(folder / "kernels.tune.toml")
 

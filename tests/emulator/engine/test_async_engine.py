@@ -21,11 +21,15 @@ BUFFER = ".extern .shared .align 1024 .b8 buffer[];"
 
 def both(function):
     """Every schedule with every timing."""
-    return pytest.mark.parametrize("schedule", SCHEDULES)(pytest.mark.parametrize("timing", TIMINGS)(function))
+    return pytest.mark.parametrize("schedule", SCHEDULES)(
+        pytest.mark.parametrize("timing", TIMINGS)(function)
+    )
 
 
 # cp.async: thread i copies 16 bytes, and its neighbour (in another warp) reads them.
-COPY = at("x", 16) + """
+COPY = (
+    at("x", 16)
+    + """
     mov.b32 %r1, buffer;
     mad.lo.u32 %r2, %r_tid, 16, %r1;
     cp.async.cg.shared.global [%r2], [%d0], 16;
@@ -36,13 +40,18 @@ COPY = at("x", 16) + """
     and.b32 %r3, %r3, 63;
     mad.lo.u32 %r4, %r3, 16, %r1;
     ld.shared.v4.b32 {%r5, %r6, %r7, %r8}, [%r4];
-""" + at("y", 16) + "    st.global.v4.b32 [%d0], {%r5, %r6, %r7, %r8};\n"  # fmt: skip
+"""
+    + at("y", 16)
+    + "    st.global.v4.b32 [%d0], {%r5, %r6, %r7, %r8};\n"
+)
 
 
 def copied(wait: str, barrier: str, **options) -> np.ndarray:
     x = np.arange(256, dtype=np.uint32)
     body = COPY.replace("WAIT", wait).replace("BARRIER", barrier)
-    report = launch(body, {"x": x, "y": np.zeros_like(x)}, module=BUFFER, threads=64, shared=1024, **options).check()
+    report = launch(
+        body, {"x": x, "y": np.zeros_like(x)}, module=BUFFER, threads=64, shared=1024, **options
+    ).check()
     assert report.outputs[1] is not None
     return report.outputs[1] - np.roll(x, -128)
 
@@ -94,7 +103,12 @@ LOOP:
 def bulk(body: str = BULK, size: int = 1024, **options) -> Report:
     x = np.arange(256, dtype=np.uint32)
     return launch(
-        body.replace("BYTES", str(size)), {"x": x, "y": np.zeros_like(x)}, module=BUFFER, threads=128, shared=4104, **options
+        body.replace("BYTES", str(size)),
+        {"x": x, "y": np.zeros_like(x)},
+        module=BUFFER,
+        threads=128,
+        shared=4104,
+        **options,
     )
 
 
@@ -113,7 +127,9 @@ def test_what_bulk_copies_get_wrong_is_named() -> None:
     ignored = BULK.replace("    @!%p2 bra LOOP;\n", "")
     wrong = bulk(ignored, timing="late")
     assert wrong.findings or (wrong.outputs[1] != 2 * np.arange(256)).any()
-    twice = BULK.replace("    xor.b32 %r9, %r9, 1;", "    @%p1 mbarrier.init.shared.b64 [%r2], 1;\n    xor.b32 %r9, %r9, 1;")
+    twice = BULK.replace(
+        "    xor.b32 %r9, %r9, 1;", "    @%p1 mbarrier.init.shared.b64 [%r2], 1;\n    xor.b32 %r9, %r9, 1;"
+    )
     assert bulk(twice).findings[0].kind == "mbarrier-misuse"
 
 
@@ -124,7 +140,9 @@ def test_polling_with_test_wait_ends() -> None:
 
 
 def test_copies_that_arrive_at_a_barrier() -> None:
-    body = at("x", 16) + """
+    body = (
+        at("x", 16)
+        + """
     mov.b32 %r1, buffer;
     add.u32 %r2, %r1, 2048;
     setp.eq.u32 %p1, %r_tid, 0;
@@ -139,11 +157,21 @@ wait:
     xor.b32 %r4, %r_tid, 33;
     mad.lo.u32 %r4, %r4, 16, %r1;
     ld.shared.b32 %r5, [%r4];
-""" + at("y", 4) + "    st.global.b32 [%d0], %r5;\n"  # fmt: skip
+"""
+        + at("y", 4)
+        + "    st.global.b32 [%d0], %r5;\n"
+    )
     x = np.arange(256, dtype=np.uint32)
     for timing in TIMINGS:
-        report = launch(body, {"x": x, "y": np.zeros(64, np.uint32)}, module=BUFFER, threads=64, shared=2056, timing=timing,
-                        schedule="round-robin").check()  # fmt: skip
+        report = launch(
+            body,
+            {"x": x, "y": np.zeros(64, np.uint32)},
+            module=BUFFER,
+            threads=64,
+            shared=2056,
+            timing=timing,
+            schedule="round-robin",
+        ).check()
         assert (report.outputs[1] == 4 * (np.arange(64) ^ 33)).all()
 
 
@@ -151,14 +179,23 @@ wait:
 
 
 def run_with_maps(
-    body: str, maps: dict[str, TensorMap], heap: Heap, threads: int, shared: int, pointers: dict[str, int] | None = None,
+    body: str,
+    maps: dict[str, TensorMap],
+    heap: Heap,
+    threads: int,
+    shared: int,
+    pointers: dict[str, int] | None = None,
     **options: str,
-) -> None:  # fmt: skip
+) -> None:
     """Run a body whose parameters are tensor maps, at `%d_NAME`, and addresses."""
     pointers = pointers or {}
-    parameters = [f".param .align 64 .b8 {name}[128]" for name in maps] + [f".param .u64 {name}" for name in pointers]
+    parameters = [f".param .align 64 .b8 {name}[128]" for name in maps] + [
+        f".param .u64 {name}" for name in pointers
+    ]
     starts = "".join(f"    .reg .b64 %d_{name};\n" for name in (*maps, *pointers))
-    starts += "".join(f"    mov.b64 %d_{name}, {name};\n    cvta.param.u64 %d_{name}, %d_{name};\n" for name in maps)
+    starts += "".join(
+        f"    mov.b64 %d_{name}, {name};\n    cvta.param.u64 %d_{name}, %d_{name};\n" for name in maps
+    )
     starts += "".join(f"    ld.param.b64 %d_{name}, [{name}];\n" for name in pointers)
     text = f"""{HEADER}{BUFFER}
 .visible .entry test({", ".join(parameters)})
@@ -169,7 +206,15 @@ def run_with_maps(
 }}
 """
     arguments = [value.encode() for value in maps.values()] + list(pointers.values())
-    program = Launch(load(text), heap, arguments, (1,), threads, shared, schedule_named(options.get("schedule", "lockstep")))
+    program = Launch(
+        load(text),
+        heap,
+        arguments,
+        (1,),
+        threads,
+        shared,
+        schedule_named(options.get("schedule", "lockstep")),
+    )
     program.timing = timing_named(options.get("timing", "early"))
     findings = program.run()
     assert not findings, findings[0]
@@ -222,7 +267,9 @@ ROUNDED_ON_AN_H200 = """
 
 
 def test_a_map_for_tf32_rounds_what_it_loads() -> None:
-    pairs = np.array([[int(bits, 16) for bits in pair.split(">")] for pair in ROUNDED_ON_AN_H200.split()], np.uint32)
+    pairs = np.array(
+        [[int(bits, 16) for bits in pair.split(">")] for pair in ROUNDED_ON_AN_H200.split()], np.uint32
+    )
     heap = Heap()
     data = np.zeros((20, 100), np.uint32)
     data[0, 40:70] = pairs[:, 0]
@@ -246,11 +293,20 @@ def test_a_map_made_by_the_kernel() -> None:
 
     def made(register: str, slot: int) -> str:
         fields = [
-            ("global_address", "b64", register), ("rank", "b32", "1"), ("box_dim", "b32", "0, 64"), ("box_dim", "b32", "1, 16"),
-            ("global_dim", "b32", "0, 64"), ("global_dim", "b32", "1, 16"), ("global_stride", "b64", "0, 128"),
-            ("element_stride", "b32", "0, 1"), ("element_stride", "b32", "1, 1"), ("elemtype", "b32", "6"),
-            ("interleave_layout", "b32", "0"), ("swizzle_mode", "b32", "3"), ("fill_mode", "b32", "0"),
-        ]  # fmt: skip
+            ("global_address", "b64", register),
+            ("rank", "b32", "1"),
+            ("box_dim", "b32", "0, 64"),
+            ("box_dim", "b32", "1, 16"),
+            ("global_dim", "b32", "0, 64"),
+            ("global_dim", "b32", "1, 16"),
+            ("global_stride", "b64", "0, 128"),
+            ("element_stride", "b32", "0, 1"),
+            ("element_stride", "b32", "1, 1"),
+            ("elemtype", "b32", "6"),
+            ("interleave_layout", "b32", "0"),
+            ("swizzle_mode", "b32", "3"),
+            ("fill_mode", "b32", "0"),
+        ]
         text = "    mad.lo.u32 %r5, %r_tid, 4, %r1;\n    st.shared.b32 [%r5], 0;\n    bar.warp.sync -1;\n"
         for field, kind, value in fields:
             text += f"    @%p1 tensormap.replace.tile.{field}.shared::cta.b1024.{kind} [%r1], {value};\n"
@@ -263,19 +319,30 @@ def test_a_map_made_by_the_kernel() -> None:
 """
         )
 
-    body = TENSOR_COPY.replace("%d_source, {%r3, %r4}", "%d10, {%r3, %r3}").replace("%d_target, {%r3, %r4}", "%d11, {%r3, %r3}")
+    body = TENSOR_COPY.replace("%d_source, {%r3, %r4}", "%d10, {%r3, %r3}").replace(
+        "%d_target, {%r3, %r4}", "%d11, {%r3, %r3}"
+    )
     body = body.replace("mov.b32 %r3, 40;", "mov.b32 %r3, 0;")
     setup = "    mov.b32 %r1, buffer;\n    setp.eq.u32 %p1, %r_tid, 0;\n"
-    run_with_maps(setup + made("%d_source", 0) + made("%d_target", 1) + body, {}, heap, 32, 8200,
-                  {"source": source, "target": target, "scratch": scratch})  # fmt: skip
+    run_with_maps(
+        setup + made("%d_source", 0) + made("%d_target", 1) + body,
+        {},
+        heap,
+        32,
+        8200,
+        {"source": source, "target": target, "scratch": scratch},
+    )
     assert (heap.bytes(target, data.nbytes).view(np.float16).reshape(16, 64) == data).all()
 
 
 # Products of warpgroups
 
 
-def product_kernel(columns: int, steps: int, registers: bool, wait: str = "wgmma.wait_group.sync.aligned 0;") -> str:
-    """D = A B^T for halves A [64, 16 * steps] (in shared memory, or its fragments in registers) and B [columns, 16 * steps]."""
+def product_kernel(
+    columns: int, steps: int, registers: bool, wait: str = "wgmma.wait_group.sync.aligned 0;"
+) -> str:
+    """D = A B^T for halves A [64, 16 * steps] (in shared memory, or its fragments in registers) and B
+    [columns, 16 * steps]."""
     d = ", ".join(f"%f{i}" for i in range(columns // 2))
     text = f"    .reg .f32 %f<{columns // 2}>;\n    .reg .b32 %a<{4 * steps}>;\n"
     text += """
@@ -328,7 +395,9 @@ def run_product(text: str, columns: int, steps: int, **options: str) -> tuple[Re
     for step in range(steps):
         for r in range(4):
             for h in range(2):
-                fragments[:, step, r, h] = a[16 * warp + g + 8 * (r & 1), 16 * step + 2 * t + h + 8 * (r >> 1)]
+                fragments[:, step, r, h] = a[
+                    16 * warp + g + 8 * (r & 1), 16 * step + 2 * t + h + 8 * (r >> 1)
+                ]
     arrays = {
         "tiles": np.concatenate([tile(a), tile(b)]),
         "fragments": fragments,
@@ -353,7 +422,9 @@ def test_products_that_nobody_waits_for_show() -> None:
         text = product_kernel(8, 2, False, wait)
         report, wanted = run_product(text, 8, 2, timing="late")
         assert (report.outputs[2] != wanted).any()
-    report, wanted = run_product(product_kernel(8, 2, False).replace("    wgmma.fence.sync.aligned;\n", ""), 8, 2)
+    report, wanted = run_product(
+        product_kernel(8, 2, False).replace("    wgmma.fence.sync.aligned;\n", ""), 8, 2
+    )
     assert report.findings[0].kind == "wgmma-registers"
 
 
@@ -370,7 +441,8 @@ def test_products_of_part_of_a_warpgroup_are_refused() -> None:
 
 def test_multicast_and_arrivals_in_another_cta() -> None:
     """The first of two CTAs loads a tile into both; the second tells the first when it is done."""
-    body = """
+    body = (
+        """
     mov.b32 %r1, buffer;
     add.u32 %r2, %r1, 512;
     setp.eq.u32 %p1, %r_tid, 0;
@@ -399,11 +471,23 @@ last:
     mbarrier.try_wait.parity.shared.b64 %p3, [%r2+8], 0;
     @!%p3 bra last;
 done:
-""" + at("y", 4, index="%r6") + "    st.global.b32 [%d0], %r5;\n"  # fmt: skip
+"""
+        + at("y", 4, index="%r6")
+        + "    st.global.b32 [%d0], %r5;\n"
+    )
     x = np.arange(128, dtype=np.uint32)
     for timing in TIMINGS:
-        report = launch(body, {"x": x, "y": np.zeros(256, np.uint32)}, module=BUFFER, threads=128, grid=(2,), shared=528,
-                        cluster=(2,), timing=timing, schedule="round-robin").check()  # fmt: skip
+        report = launch(
+            body,
+            {"x": x, "y": np.zeros(256, np.uint32)},
+            module=BUFFER,
+            threads=128,
+            grid=(2,),
+            shared=528,
+            cluster=(2,),
+            timing=timing,
+            schedule="round-robin",
+        ).check()
         assert (report.outputs[1] == np.concatenate([x, x + 1])).all()
 
 
@@ -439,11 +523,16 @@ def test_observers_hear_of_issues_waits_and_phases(timing: str) -> None:
     bulk(timing=timing, schedule="round-robin", observers=[listener]).check()
     loads = [("issued", "load", 1024, 1024), ("arrived", 4096, 0, "load")]
     assert [event for event in listener.heard if event[1] in ("load",) or event[-1] == "load"][:2] == loads
-    assert listener.heard.count(("passed", 4096, 0, 32)) == 4 and listener.heard.count(("passed", 4096, 1, 32)) == 4
+    assert (
+        listener.heard.count(("passed", 4096, 0, 32)) == 4
+        and listener.heard.count(("passed", 4096, 1, 32)) == 4
+    )
     assert listener.heard.count(("arrived", 4096, 0, None)) == 1
     stores = [event for event in listener.heard if event[1] == "store"]
     assert stores == [("issued", "store", 1024, 1024), ("awaited", "store", 1, True)] * 2
-    assert {"load global by cp", "store shared by cp", "load shared by cp", "store global by cp"} <= set(listener.touched)
+    assert {"load global by cp", "store shared by cp", "load shared by cp", "store global by cp"} <= set(
+        listener.touched
+    )
 
     listener = Listener()
     run_product(product_kernel(8, 2, False), 8, 2, timing=timing, schedule="reverse", observers=[listener])
@@ -473,7 +562,10 @@ def test_a_box_is_copied_from_whole_units_on(place: str) -> None:
     """To shared memory as well as from there."""
     heap = Heap()
     address = heap.allocate(8000)
-    maps = {name: TensorMap(address, "f32", (70, 20), (400,), (32, 16), (1, 1), 3) for name in ("source", "target")}
+    maps = {
+        name: TensorMap(address, "f32", (70, 20), (400,), (32, 16), (1, 1), 3)
+        for name in ("source", "target")
+    }
     assert place in TENSOR_COPY
     body = TENSOR_COPY.replace(place, place.replace("%r3", "%r5"))
     body = body.replace("mov.b32 %r3, 40;", "mov.b32 %r3, 40; mov.b32 %r5, 41;")

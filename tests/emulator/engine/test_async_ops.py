@@ -67,17 +67,20 @@ def test_dropping_lowers_what_later_phases_expect(barriers: Barriers) -> None:
     assert barriers.at(0).phase == 2
 
 
-@pytest.mark.parametrize(("misuse", "message"), [
-    (lambda b: b.arrive(0, 3), "needs 2 more of 2"),
-    (lambda b: (b.init(0, 2), b.arrive(0), b.init(0, 2)), "while a phase is under way"),
-    (lambda b: b.init(8, 0), "cannot expect 0 arrivals"),
-    (lambda b: b.init(4, 1), "not aligned"),
-    (lambda b: b.at(8), "no initialised mbarrier"),
-    (lambda b: (b.invalidate(0), b.arrive(0)), "no initialised mbarrier"),
-    (lambda b: (b.shared.data.__setitem__(3, 7), b.arrive(0)), "was overwritten"),
-    (lambda b: b.expect(0, 1 << 20), "bytes short"),
-    (lambda b: b.passed_token(0, 5), "waits at 0x0 for phase 5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda b: b.arrive(0, 3), "needs 2 more of 2"),
+        (lambda b: (b.init(0, 2), b.arrive(0), b.init(0, 2)), "while a phase is under way"),
+        (lambda b: b.init(8, 0), "cannot expect 0 arrivals"),
+        (lambda b: b.init(4, 1), "not aligned"),
+        (lambda b: b.at(8), "no initialised mbarrier"),
+        (lambda b: (b.invalidate(0), b.arrive(0)), "no initialised mbarrier"),
+        (lambda b: (b.shared.data.__setitem__(3, 7), b.arrive(0)), "was overwritten"),
+        (lambda b: b.expect(0, 1 << 20), "bytes short"),
+        (lambda b: b.passed_token(0, 5), "waits at 0x0 for phase 5"),
+    ],
+)
 def test_misuse_of_barriers_is_named(barriers: Barriers, misuse, message: str) -> None:
     barriers.init(0, 2)
     with pytest.raises(Fault, match=message):
@@ -95,7 +98,9 @@ def small_memory(shared: int = 512, data: int = 512) -> tuple[Memory, int]:
     return memory, address
 
 
-def issue(copies: CopyGroups, base: int, threads: list[int], first: int, size: int = 16, amount: int | None = None) -> None:
+def issue(
+    copies: CopyGroups, base: int, threads: list[int], first: int, size: int = 16, amount: int | None = None
+) -> None:
     lanes = np.array(threads)
     amounts = np.full(len(lanes), size if amount is None else amount)
     site = (SimpleNamespace(first_thread=0), None, lanes)
@@ -157,7 +162,11 @@ def test_copies_of_different_amounts_are_each_checked_by_their_own() -> None:
         copies.issue(("a", 0, lanes), lanes, 16 * lanes, base + np.array([first, second]), 16, amounts)
         copies.wait(lanes, None, None)
         shared = memory.spaces["shared"].data
-        assert shared[:32].tolist() == [*(np.arange(first, first + 16) % 251), *(np.arange(second, second + 4) % 251), *[0] * 12]
+        assert shared[:32].tolist() == [
+            *(np.arange(first, first + 16) % 251),
+            *(np.arange(second, second + 4) % 251),
+            *[0] * 12,
+        ]
 
     issue_at(32, 64)
     issue_at(32, 508)  # no more than the four bytes that are there
@@ -200,33 +209,64 @@ def example(**changes) -> TensorMap:
 
 def test_the_128_bytes_hold_a_map_of_any_rank() -> None:
     for rank in range(1, 6):
-        found = TensorMap(64, "f32", (2**32, 7, 5, 3, 2)[:rank], (1 << 36, 32, 48, 64)[: rank - 1], (4, 256, 1, 2, 3)[:rank],
-                          (1, 8, 2, 1, 1)[:rank], 1, True)  # fmt: skip
+        found = TensorMap(
+            64,
+            "f32",
+            (2**32, 7, 5, 3, 2)[:rank],
+            (1 << 36, 32, 48, 64)[: rank - 1],
+            (4, 256, 1, 2, 3)[:rank],
+            (1, 8, 2, 1, 1)[:rank],
+            1,
+            True,
+        )
         assert len(found.encode()) == 128 and TensorMap.decode(found.encode()) == found
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"address": 8}, "not a multiple of 16"), ({"strides": (200,)}, "stride 200 of dimension 1"), ({"sizes": (0, 1)}, "size 0"),
-    ({"box": (257, 1)}, "box size 257"), ({"box": (4, 8)}, "8 bytes wide"), ({"box": (72, 8)}, "swizzle has rows of 128"),
-    ({"steps": (1, 9)}, "element stride 9"), ({"element": "s8"}, "no element type"), ({"strides": ()}, "0 strides for rank 2"),
-    ({"element": "u16", "fill_nan": True}, "NaN cannot fill"), ({"element": "tf32.ftz", "swizzle": 0}, "not supported"),
-    ({"interleave": 1}, "interleave"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"address": 8}, "not a multiple of 16"),
+        ({"strides": (200,)}, "stride 200 of dimension 1"),
+        ({"sizes": (0, 1)}, "size 0"),
+        ({"box": (257, 1)}, "box size 257"),
+        ({"box": (4, 8)}, "8 bytes wide"),
+        ({"box": (72, 8)}, "swizzle has rows of 128"),
+        ({"steps": (1, 9)}, "element stride 9"),
+        ({"element": "s8"}, "no element type"),
+        ({"strides": ()}, "0 strides for rank 2"),
+        ({"element": "u16", "fill_nan": True}, "NaN cannot fill"),
+        ({"element": "tf32.ftz", "swizzle": 0}, "not supported"),
+        ({"interleave": 1}, "interleave"),
+    ],
+)
 def test_what_the_driver_refuses_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(TensorMapError, match=message):
         example(**changes).encode()
 
 
 def test_a_map_built_field_by_field_is_the_encoded_one() -> None:
-    wanted = example(element="bf16", sizes=(100, 50, 3), strides=(208, 10400), box=(64, 8, 1), steps=(1, 2, 1))
+    wanted = example(
+        element="bf16", sizes=(100, 50, 3), strides=(208, 10400), box=(64, 8, 1), steps=(1, 2, 1)
+    )
     data = bytes(128)
     fields = [
-        ("global_address", 0, 0x1000), ("rank", 0, 2), ("elemtype", 0, 10), ("interleave_layout", 0, 0), ("swizzle_mode", 0, 3),
+        ("global_address", 0, 0x1000),
+        ("rank", 0, 2),
+        ("elemtype", 0, 10),
+        ("interleave_layout", 0, 0),
+        ("swizzle_mode", 0, 3),
         ("fill_mode", 0, 0),
-        *((name, i, value) for name, values in (
-            ("global_dim", wanted.sizes), ("global_stride", wanted.strides), ("box_dim", wanted.box),
-            ("element_stride", wanted.steps)) for i, value in enumerate(values)),
-    ]  # fmt: skip
+        *(
+            (name, i, value)
+            for name, values in (
+                ("global_dim", wanted.sizes),
+                ("global_stride", wanted.strides),
+                ("box_dim", wanted.box),
+                ("element_stride", wanted.steps),
+            )
+            for i, value in enumerate(values)
+        ),
+    ]
     for count, (field, index, value) in enumerate(fields):
         with pytest.raises(TensorMapError, match="not set are"):
             TensorMap.decode(data)
@@ -253,25 +293,37 @@ def test_boxes_of_every_rank_match_a_loop_over_their_elements(rank: int, swizzle
             inside = all(0 <= i < size for i, size in zip(index, sizes))
             assert bool(found.inside[number]) == inside
             if inside:
-                assert found.sources[number] == 0x8000 + 2 * index[0] + sum(i * s for i, s in zip(index[1:], strides))
+                assert found.sources[number] == 0x8000 + 2 * index[0] + sum(
+                    i * s for i, s in zip(index[1:], strides)
+                )
             plain = 0x400 + 2 * number
             mask = (0, 1, 3, 7)[swizzle]
             assert found.places[number] == plain ^ ((plain >> 7 & mask) << 4)
 
 
-@pytest.mark.parametrize("columns, corner, unit, size", [
-    (64, 0, 1, 16), (64, -8, 1, 16), (64, 56, 1, 16), (40, 32, 1, 16),  # 16 bytes lie together, inside or outside.
-    (37, 32, 16, 16), (37, 32, 1, 2),  # The array ends within 16 bytes.
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "columns, corner, unit, size",
+    [
+        (64, 0, 1, 16),
+        (64, -8, 1, 16),
+        (64, 56, 1, 16),
+        (40, 32, 1, 16),  # 16 bytes lie together, inside or outside.
+        (37, 32, 16, 16),
+        (37, 32, 1, 2),  # The array ends within 16 bytes.
+    ],
+)
 @pytest.mark.parametrize("swizzle", [0, 1, 2, 3])
-def test_a_wide_box_has_the_bytes_of_its_elements(swizzle: int, columns: int, corner: int, unit: int, size: int) -> None:
+def test_a_wide_box_has_the_bytes_of_its_elements(
+    swizzle: int, columns: int, corner: int, unit: int, size: int
+) -> None:
     tensor_map = TensorMap(0x8000, "u16", (columns, 6), (144,), (16, 4), (1, 2), swizzle).check()
     wide, plain = (box_at(tensor_map, (corner, 1), 0x400, unit, wide) for wide in (True, False))
     assert (wide.size, plain.size) == (size, 2)
     for box_bytes in ("places", "sources"):
         of_wide, of_plain = (
-            (getattr(box, box_bytes)[box.inside][:, None] + np.arange(box.size)).ravel() for box in (wide, plain)
-        )  # fmt: skip
+            (getattr(box, box_bytes)[box.inside][:, None] + np.arange(box.size)).ravel()
+            for box in (wide, plain)
+        )
         np.testing.assert_array_equal(of_wide, of_plain)
     np.testing.assert_array_equal(np.repeat(wide.inside, size // 2), plain.inside)
 

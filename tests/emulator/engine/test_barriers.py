@@ -24,12 +24,21 @@ def needless(body: str, kind: str = "drop bar.sync", number: int = 0, threads: i
     return orders_nothing(program, found[number])
 
 
-@pytest.mark.parametrize("test, barrier", [
-    (FIRST, "bar.sync 0"), (FIRST, "bar.warp.sync -1"), (ONE_LANE, "bar.warp.sync -1"), (ELECTED, "bar.warp.sync -1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "test, barrier",
+    [
+        (FIRST, "bar.sync 0"),
+        (FIRST, "bar.warp.sync -1"),
+        (ONE_LANE, "bar.warp.sync -1"),
+        (ELECTED, "bar.warp.sync -1"),
+    ],
+)
 def test_one_thread_needs_no_barrier(test: str, barrier: str) -> None:
     kind = "drop " + barrier.split()[0]
-    body = test + f"    @%p1 st.global.b32 [%d_x], 1;\n    {barrier};\n    @%p1 atom.acq_rel.gpu.global.add.u32 %r9, [%d_x], 1;\n"
+    body = (
+        test
+        + f"    @%p1 st.global.b32 [%d_x], 1;\n    {barrier};\n    @%p1 atom.acq_rel.gpu.global.add.u32 %r9, [%d_x], 1;\n"
+    )
     assert needless(body, kind)
     assert not needless(body.replace("@%p1 st", "st"), kind)
     assert not needless(body.replace("@%p1 atom", "@!%p1 atom"), kind)
@@ -61,14 +70,17 @@ END:
 
 
 def test_what_was_learnt_from_an_mbarrier_is_handed_on() -> None:
-    """One thread waits for a copy, and a barrier tells the others; nothing but instructions for mbarriers touches them."""
+    """One thread waits for a copy, and a barrier tells the others; nothing but instructions for mbarriers
+    touches them."""
     copy = MBARRIER + f"    @!%p1 bra NEXT;\n{WAIT}NEXT:\n    bar.sync 0;\n"
     assert not needless(copy + "    ld.shared.b32 %r9, [0];\n", number=1)
     assert needless(copy + "    add.u32 %r9, %r9, 1;\n", number=1)
     waited = MBARRIER + WAIT + "    ld.shared.b32 %r9, [0];\n    bar.sync 0;\n"
     assert needless(waited.replace(WAIT, "") + "    @%p1 mbarrier.inval.shared.b64 [64];\n", number=1)
     assert not needless(waited + "    @%p1 mbarrier.inval.shared.b64 [64];\n", number=1)
-    assert not needless(waited.replace(WAIT, "") + "    @%p1 mbarrier.arrive.shared.b64 _, [64];\n", number=1), "it releases"
+    assert not needless(
+        waited.replace(WAIT, "") + "    @%p1 mbarrier.arrive.shared.b64 _, [64];\n", number=1
+    ), "it releases"
 
 
 def test_an_operation_under_way_is_handed_on_by_its_wait() -> None:
@@ -79,16 +91,22 @@ def test_an_operation_under_way_is_handed_on_by_its_wait() -> None:
 
 
 def test_a_warp_loads_before_it_stores() -> None:
-    body = FIRST + "    ld.global.b32 %r9, [%d_x];\n    bar.warp.sync -1;\n    @%p1 st.global.b32 [%d_x], 1;\n"
+    body = (
+        FIRST + "    ld.global.b32 %r9, [%d_x];\n    bar.warp.sync -1;\n    @%p1 st.global.b32 [%d_x], 1;\n"
+    )
     assert needless(body, "drop bar.warp.sync")
     assert not needless(body.replace("bar.warp.sync -1", "bar.sync 0"))
-    in_shared = body.replace("global.b32 %r9, [%d_x]", "shared.b32 %r9, [0]").replace("global.b32 [%d_x]", "shared.b32 [0]")
+    in_shared = body.replace("global.b32 %r9, [%d_x]", "shared.b32 %r9, [0]").replace(
+        "global.b32 [%d_x]", "shared.b32 [0]"
+    )
     assert not needless(in_shared, "drop bar.warp.sync")
     assert not needless(body.replace("st.global", "st.release.gpu.global"), "drop bar.warp.sync")
 
 
 def test_other_barriers_are_for_other_threads() -> None:
-    body = "    st.shared.b32 [0], %r_tid;\n    bar.sync 1, 64;\n    bar.sync 0;\n    ld.shared.b32 %r9, [0];\n"
+    body = (
+        "    st.shared.b32 [0], %r_tid;\n    bar.sync 1, 64;\n    bar.sync 0;\n    ld.shared.b32 %r9, [0];\n"
+    )
     assert not needless(body) and not needless(body, number=1)
     twice = body.replace("bar.sync 1, 64", "bar.sync 0")
     assert needless(twice) and needless(twice, number=1)

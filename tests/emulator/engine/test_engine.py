@@ -15,7 +15,16 @@ from kbuild.emulator.engine.schedule import schedule_named
 from tests.emulator.emulated import at, kernel, launch, results
 from tests.emulator.isa.programs import COLLECTIVES, CONTROL, OUT
 
-SCHEDULES = ["lockstep", "round-robin", "forward", "reverse", "random(1)", "random(2)", "starve(0)", "starve(1)"]
+SCHEDULES = [
+    "lockstep",
+    "round-robin",
+    "forward",
+    "reverse",
+    "random(1)",
+    "random(2)",
+    "starve(0)",
+    "starve(1)",
+]
 LANE = np.arange(32, dtype=np.uint32)
 
 
@@ -37,25 +46,58 @@ THREAD = np.arange(64, dtype=np.uint64)
 BIT = np.uint64(1) << (THREAD & np.uint64(31))
 
 
-@pytest.mark.parametrize(("register", "expected"), [
-    ("%tid.x", THREAD), ("%tid.y", 0), ("%ntid.x", 64), ("%ntid.y", 1), ("%ctaid.x", 0), ("%nctaid.x", 1), ("%nctaid.z", 1),
-    ("%laneid", THREAD & np.uint64(31)), ("%warpid", THREAD >> np.uint64(5)), ("%nwarpid", 2), ("WARP_SZ", 32),
-    ("%lanemask_eq", BIT), ("%lanemask_lt", BIT - np.uint64(1)), ("%lanemask_le", 2 * BIT - np.uint64(1)),
-    ("%lanemask_ge", 0x100000000 - BIT), ("%lanemask_gt", 0x100000000 - 2 * BIT), ("%smid", 0), ("%nsmid", 1),
-    ("%cluster_ctarank", 0), ("%cluster_nctarank", 1), ("%dynamic_smem_size", 0), ("%total_smem_size", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("register", "expected"),
+    [
+        ("%tid.x", THREAD),
+        ("%tid.y", 0),
+        ("%ntid.x", 64),
+        ("%ntid.y", 1),
+        ("%ctaid.x", 0),
+        ("%nctaid.x", 1),
+        ("%nctaid.z", 1),
+        ("%laneid", THREAD & np.uint64(31)),
+        ("%warpid", THREAD >> np.uint64(5)),
+        ("%nwarpid", 2),
+        ("WARP_SZ", 32),
+        ("%lanemask_eq", BIT),
+        ("%lanemask_lt", BIT - np.uint64(1)),
+        ("%lanemask_le", 2 * BIT - np.uint64(1)),
+        ("%lanemask_ge", 0x100000000 - BIT),
+        ("%lanemask_gt", 0x100000000 - 2 * BIT),
+        ("%smid", 0),
+        ("%nsmid", 1),
+        ("%cluster_ctarank", 0),
+        ("%cluster_nctarank", 1),
+        ("%dynamic_smem_size", 0),
+        ("%total_smem_size", 0),
+    ],
+)
 def test_special_registers(register: str, expected: Any) -> None:
     found = results(f"    mov.u32 %r0, {register};\n", threads=64)
     np.testing.assert_array_equal(found, np.broadcast_to(np.asarray(expected).astype(np.uint32), 64))
 
 
-@pytest.mark.parametrize(("register", "expected"), [
-    ("%tid.x", THREAD % 4), ("%tid.y", THREAD // 4 % 8), ("%tid.z", THREAD // 32), ("%ntid.x", 4), ("%ntid.y", 8), ("%ntid.z", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("register", "expected"),
+    [
+        ("%tid.x", THREAD % 4),
+        ("%tid.y", THREAD // 4 % 8),
+        ("%tid.z", THREAD // 32),
+        ("%ntid.x", 4),
+        ("%ntid.y", 8),
+        ("%ntid.z", 2),
+    ],
+)
 def test_threads_of_a_block_of_three_dimensions(register: str, expected: Any) -> None:
     """Each stores at 32 %warpid + %laneid."""
     number = "    mov.u32 %r1, %warpid;\n    mov.u32 %r2, %laneid;\n    mad.lo.u32 %r1, %r1, 32, %r2;\n"
-    code = f"    mov.u32 %r0, {register};\n" + number + at("out", 4, index="%r1") + "    st.global.b32 [%d0], %r0;\n"
+    code = (
+        f"    mov.u32 %r0, {register};\n"
+        + number
+        + at("out", 4, index="%r1")
+        + "    st.global.b32 [%d0], %r0;\n"
+    )
     text = kernel(code, ("out",), threads=64)
     heap = Heap()
     out = heap.allocate(256)
@@ -117,7 +159,8 @@ $join:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_warps_with_different_roles_meet_at_named_barriers(schedule: str) -> None:
-    body = """
+    body = (
+        """
     setp.lt.u32 %p1, %r_tid, 32;
     shl.b32 %r1, %r_tid, 2;
     @%p1 bra $producer;
@@ -130,7 +173,9 @@ $producer:
     bar.arrive 1, 64;
 $join:
     bar.sync 0;
-""".replace("+-128", "-128") + OUT
+""".replace("+-128", "-128")
+        + OUT
+    )
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=128, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.tile(LANE * 3, 2))
 
@@ -156,7 +201,8 @@ $done:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_warp_that_spins_does_not_keep_the_others_from_running(schedule: str) -> None:
-    body = """
+    body = (
+        """
     mov.b32 %r1, 0;
     st.shared.b32 [0], %r1;
     bar.sync 0;
@@ -172,45 +218,59 @@ $spin:
 $join:
     bar.sync 0;
     mov.b32 %r0, %r1;
-""" + OUT
+"""
+        + OUT
+    )
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=16, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.ones(64))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_barrier_does_not_wait_for_warps_that_have_ended(schedule: str) -> None:
-    body = """
+    body = (
+        """
     setp.ge.u32 %p1, %r_tid, 32;
     @%p1 bra $end;
     bar.sync 0;
     mov.b32 %r0, 1;
-""" + OUT + "$end:\n"
+"""
+        + OUT
+        + "$end:\n"
+    )
     report = launch(body, {"out": np.zeros(64, np.uint32)}, threads=64, schedule=schedule).check()
     np.testing.assert_array_equal(report.outputs[0], np.arange(64) < 32)
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "random(1)"])
 def test_a_barrier_that_not_all_reach_is_a_deadlock(schedule: str) -> None:
-    found = findings("""
+    found = findings(
+        """
     setp.lt.u32 %p1, %r_tid, 32;
     @%p1 bra $join;
     bar.sync 1, 96;
 $join:
     bar.sync 2, 96;
-""", threads=64, schedule=schedule)
+""",
+        threads=64,
+        schedule=schedule,
+    )
     assert "deadlock: no warp can go on" in found
     assert "warp 0 of CTA (0, 0, 0) waits at barrier 2 (32 of 96 threads are there)" in found
     assert "warp 1 of CTA (0, 0, 0) waits at barrier 1 (32 of 96 threads are there)" in found
 
 
 def test_a_barrier_of_the_cluster_that_not_all_reach_is_a_deadlock() -> None:
-    text = findings("""
+    text = findings(
+        """
     mov.u32 %r1, %ctaid.x;
     setp.ne.u32 %p1, %r1, 0;
     @%p1 bar.sync 1, 64;
     barrier.cluster.arrive;
     barrier.cluster.wait;
-""", grid=(2,), cluster=(2,))
+""",
+        grid=(2,),
+        cluster=(2,),
+    )
     assert "waits at the barrier of the cluster (32 threads of 64 arrived)" in text
 
 
@@ -227,42 +287,54 @@ def test_large_launches_that_cannot_go_on_end_with_a_report() -> None:
         assert "deadlock: no warp can go on" in found and "barrier 1" in found
 
 
-@pytest.mark.parametrize(("shape", "what"), [
-    ({"threads": 2048}, "a CTA of 2048 threads cannot be launched; at most 1024"),
-    ({"grid": (32, 1, 1), "cluster": (32, 1, 1)}, r"a cluster of \(32, 1, 1\) CTAs cannot be launched; at most 16"),
-    ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, "in clusters of"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "what"),
+    [
+        ({"threads": 2048}, "a CTA of 2048 threads cannot be launched; at most 1024"),
+        (
+            {"grid": (32, 1, 1), "cluster": (32, 1, 1)},
+            r"a cluster of \(32, 1, 1\) CTAs cannot be launched; at most 16",
+        ),
+        ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, "in clusters of"),
+    ],
+)
 def test_shapes_that_no_device_takes_are_refused(shape: dict, what: str) -> None:
     with pytest.raises(EmulationError, match=what):
         findings("    ret;\n", **shape)
 
 
-@pytest.mark.parametrize(("instruction", "what"), [
-    ("bar.sync 0;", "only 16 of the warp's 32 threads are here"),
-    ("shfl.sync.bfly.b32 %r0, %r0, 1, 31, -1;", "names lane 16, which is not here"),
-    ("shfl.sync.bfly.b32 %r0, %r0, 1, 31, 1;", "with a member mask without itself"),
-    ("shfl.sync.bfly.b32 %r0, %r0, 16, 31, 0xFFFF;", "reads the value of a lane that is not here"),
-    ("bar.warp.sync -1;", "names lane 16, which is not here"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("instruction", "what"),
+    [
+        ("bar.sync 0;", "only 16 of the warp's 32 threads are here"),
+        ("shfl.sync.bfly.b32 %r0, %r0, 1, 31, -1;", "names lane 16, which is not here"),
+        ("shfl.sync.bfly.b32 %r0, %r0, 1, 31, 1;", "with a member mask without itself"),
+        ("shfl.sync.bfly.b32 %r0, %r0, 16, 31, 0xFFFF;", "reads the value of a lane that is not here"),
+        ("bar.warp.sync -1;", "names lane 16, which is not here"),
+    ],
+)
 def test_collectives_without_all_their_threads_are_found(instruction: str, what: str) -> None:
     found = findings(f"    setp.lt.u32 %p1, %r_tid, 16;\n    @!%p1 bra $skip;\n    {instruction}\n$skip:\n")
     assert "divergent-collective" in found and what in found and instruction in found
 
 
-@pytest.mark.parametrize(("body", "kind", "what"), [
-    ("    bar.sync 16;\n", "barrier-misuse", "barrier 16 does not exist"),
-    ("    bar.sync 1, 33;\n", "barrier-misuse", "no multiple of 32"),
-    ("    bar.sync %r_tid;\n", "barrier-misuse", "different barrier numbers"),
-    ("    trap;\n", "trap", "stopped itself"),
-    ("    barrier.cluster.wait;\n", "barrier-misuse", "without barrier.cluster.arrive"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "kind", "what"),
+    [
+        ("    bar.sync 16;\n", "barrier-misuse", "barrier 16 does not exist"),
+        ("    bar.sync 1, 33;\n", "barrier-misuse", "no multiple of 32"),
+        ("    bar.sync %r_tid;\n", "barrier-misuse", "different barrier numbers"),
+        ("    trap;\n", "trap", "stopped itself"),
+        ("    barrier.cluster.wait;\n", "barrier-misuse", "without barrier.cluster.arrive"),
+    ],
+)
 def test_misuse_is_found(body: str, kind: str, what: str) -> None:
     found = findings(body)
     assert found.startswith(kind) and what in found
 
 
 def test_a_finding_tells_the_kernel_line() -> None:
-    body = '    .loc 1 42 7\n    ld.global.b32 %r0, [%d_out+4096];\n'
+    body = "    .loc 1 42 7\n    ld.global.b32 %r0, [%d_out+4096];\n"
     report = launch(body, {"out": np.zeros(1, np.uint32)}, module="")
     text = str(report.findings[0])
     assert "from ?:42:7" in text and "in CTA (0, 0, 0), warp 0" in text
@@ -309,10 +381,13 @@ def test_recursion_is_refused() -> None:
         launch("    call.uni f;\n", {}, module=module)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"schedule": "sideways"}, "unknown schedule"),
-    ({"grid": (3,), "cluster": (2,)}, "in clusters of"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "sideways"}, "unknown schedule"),
+        ({"grid": (3,), "cluster": (2,)}, "in clusters of"),
+    ],
+)
 def test_wrong_launches_are_refused(options, message: str) -> None:
     with pytest.raises(EmulationError, match=message):
         launch("", {}, **options)
@@ -324,7 +399,8 @@ def test_array_elements_are_found_by_every_thread() -> None:
     assert at("x", 4).startswith("    mad.wide.u32")
 
 
-LOCKED = """
+LOCKED = (
+    """
     .reg .b32 %r_cta;
     mov.u32 %r_cta, %ctaid.x;
     setp.ne.u32 %p2, %r_tid, 0;
@@ -335,18 +411,23 @@ again:
     atom.acquire.gpu.global.cas.b32 %r1, [%d_lock], 0, 1;
     setp.ne.u32 %p1, %r1, 0;
     @%p1 bra again;
-""" + at("out", 4, index="%r_cta") + """
+"""
+    + at("out", 4, index="%r_cta")
+    + """
     st.global.b32 [%d0], %r5;
     bra held;
 held:
     atom.release.gpu.global.exch.b32 %r1, [%d_lock], 0;
 done:
 """
+)
 
 
 @pytest.mark.parametrize("schedule, most", [("lockstep", 1), ("round-robin", 2)])
 def test_programs_compete_for_a_lock_where_they_take_turns(schedule: str, most: int) -> None:
     """Round-robin lets each program run a block, then the next one: some find the lock taken and try again."""
-    report = launch(LOCKED, {"lock": np.zeros(1, np.uint32), "out": np.zeros(6, np.uint32)}, grid=(6,), schedule=schedule)
+    report = launch(
+        LOCKED, {"lock": np.zeros(1, np.uint32), "out": np.zeros(6, np.uint32)}, grid=(6,), schedule=schedule
+    )
     tries = report.check().outputs[1]
     assert tries is not None and tries.min() == 1 and (tries.max() >= most if most > 1 else tries.max() == 1)

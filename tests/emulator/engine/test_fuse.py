@@ -19,7 +19,8 @@ REGISTERS = 12
 
 
 def fused(text: str) -> Program:
-    """A program whose blocks have been looked at before, so that like instructions are done as one from the start."""
+    """A program whose blocks have been looked at before, so that like instructions are done as one from the
+    start."""
     program = load(text, "test")
     for number in range(2 * len(program.blocks)):
         program.steps_of(number // 2, whole=True)
@@ -28,7 +29,9 @@ def fused(text: str) -> Program:
 
 def names(text: str) -> list[str]:
     """The instructions of a kernel's first block as they run, with how many are one."""
-    return [f"{step.instruction.opcode} {len(step.members) or 1}" for step in fused(text).steps_of(0, whole=True)]
+    return [
+        f"{step.instruction.opcode} {len(step.members) or 1}" for step in fused(text).steps_of(0, whole=True)
+    ]
 
 
 def steps(body: str) -> list[str]:
@@ -37,16 +40,21 @@ def steps(body: str) -> list[str]:
 
 
 def test_like_instructions_move_forwards_to_the_first_of_them() -> None:
-    found = steps("cvt.u64.u32 %d1, %r1;\nst.global.b64 [%d_out], %d1;\ncvt.u64.u32 %d2, %r2;\ncvt.u64.u32 %d3, %r3;\n")
+    found = steps(
+        "cvt.u64.u32 %d1, %r1;\nst.global.b64 [%d_out], %d1;\ncvt.u64.u32 %d2, %r2;\ncvt.u64.u32 %d3, %r3;\n"
+    )
     assert found == ["cvt 3", "st 1"]
 
 
-@pytest.mark.parametrize("between", [
-    "mov.b32 %r2, 7;",  # what it reads is written in between,
-    "add.u32 %r9, %r5, %r1;",  # what it writes is read,
-    "xor.b32 %r5, %r1, %r1;",  # or written,
-    "bar.sync 0;",  # or something waits.
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "between",
+    [
+        "mov.b32 %r2, 7;",  # what it reads is written in between,
+        "add.u32 %r9, %r5, %r1;",  # what it writes is read,
+        "xor.b32 %r5, %r1, %r1;",  # or written,
+        "bar.sync 0;",  # or something waits.
+    ],
+)
 def test_instructions_stay_behind_what_they_depend_on(between: str) -> None:
     like = "not.b32 %r3, %r1;\nnot.b32 %r4, %r1;\n"
     assert "not 3" in steps(like + "not.b32 %r5, %r2;")
@@ -72,13 +80,27 @@ def test_golden_programs_give_the_same_results_and_findings(program) -> None:
     def launched(loaded: Program, checks: str = "") -> Report:
         warps = -(-program.threads // 32)
         arrays = list(program.arrays.values())
-        return run(loaded, "test", program.grid, warps, program.shared, arrays, cluster=program.cluster, checks=checks)
+        return run(
+            loaded,
+            "test",
+            program.grid,
+            warps,
+            program.shared,
+            arrays,
+            cluster=program.cluster,
+            checks=checks,
+        )
 
     report = launched(fused(program.text)).check()
     for name, expected in program.expected.items():
         np.testing.assert_array_equal(report.outputs[list(program.arrays).index(name)], expected)
-    plain, together = (launched(loaded, "strict") for loaded in (load(program.text, "test"), fused(program.text)))
-    assert (list(map(str, together.findings)), together.steps) == (list(map(str, plain.findings)), plain.steps)
+    plain, together = (
+        launched(loaded, "strict") for loaded in (load(program.text, "test"), fused(program.text))
+    )
+    assert (list(map(str, together.findings)), together.steps) == (
+        list(map(str, plain.findings)),
+        plain.steps,
+    )
 
 
 def random_code(random: np.random.Generator) -> Iterator[str]:
@@ -86,39 +108,63 @@ def random_code(random: np.random.Generator) -> Iterator[str]:
     for _ in range(120):
         a, b, c, d = random.integers(1, REGISTERS + 1, 4)
         yield [
-            f"add.u32 %r{a}, %r{b}, %r{c};", f"mov.b32 %r{a}, %r{b};", f"shl.b32 %r{a}, %r{b}, {d};",
-            f"min.s32 %r{a}, %r{b}, %r{c};", f"setp.lt.u32 %p{a}, %r{b}, %r{c};", f"selp.b32 %r{a}, %r{b}, %r{c}, %p{d};",
-            f"lop3.b32 %r{a}, %r{b}, %r{c}, %r{d}, {random.choice([0x96, 0xE8])};", f"@%p{d} xor.b32 %r{a}, %r{b}, %r{c};",
-            f"shfl.sync.bfly.b32 %r{a}, %r{b}, {c}, 31, -1;", f"popc.b32 %r{a}, %r{b};",
-        ][random.integers(10)]  # fmt: skip
+            f"add.u32 %r{a}, %r{b}, %r{c};",
+            f"mov.b32 %r{a}, %r{b};",
+            f"shl.b32 %r{a}, %r{b}, {d};",
+            f"min.s32 %r{a}, %r{b}, %r{c};",
+            f"setp.lt.u32 %p{a}, %r{b}, %r{c};",
+            f"selp.b32 %r{a}, %r{b}, %r{c}, %p{d};",
+            f"lop3.b32 %r{a}, %r{b}, %r{c}, %r{d}, {random.choice([0x96, 0xE8])};",
+            f"@%p{d} xor.b32 %r{a}, %r{b}, %r{c};",
+            f"shfl.sync.bfly.b32 %r{a}, %r{b}, {c}, 31, -1;",
+            f"popc.b32 %r{a}, %r{b};",
+        ][random.integers(10)]
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_code_gives_the_same_results(seed: int) -> None:
     random = np.random.default_rng(seed)
-    begin = "".join(f"mul.lo.u32 %r{n}, %r_tid, {n * 0x9E3779B1 & 0xFFFFFFFF};\nsetp.gt.s32 %p{n}, %r{n}, 0;\n"
-                    for n in range(1, REGISTERS + 1))  # fmt: skip
-    ending = "".join(
-        at("out", 4, index=f"%r{20}") + f"st.global.b32 [%d0], %r{n};\nadd.u32 %r20, %r20, 64;\n" for n in range(1, REGISTERS + 1)
+    begin = "".join(
+        f"mul.lo.u32 %r{n}, %r_tid, {n * 0x9E3779B1 & 0xFFFFFFFF};\nsetp.gt.s32 %p{n}, %r{n}, 0;\n"
+        for n in range(1, REGISTERS + 1)
     )
-    text = kernel(begin + "\n".join(random_code(random)) + "\nmov.u32 %r20, %r_tid;\n" + ending, ["out"], threads=64)
+    ending = "".join(
+        at("out", 4, index=f"%r{20}") + f"st.global.b32 [%d0], %r{n};\nadd.u32 %r20, %r20, 64;\n"
+        for n in range(1, REGISTERS + 1)
+    )
+    text = kernel(
+        begin + "\n".join(random_code(random)) + "\nmov.u32 %r20, %r_tid;\n" + ending, ["out"], threads=64
+    )
     plain, together = (
-        run(program, "test", (1,), 2, 0, [np.zeros(64 * REGISTERS, np.uint32)], schedule="reverse").check().outputs[0]
+        run(program, "test", (1,), 2, 0, [np.zeros(64 * REGISTERS, np.uint32)], schedule="reverse")
+        .check()
+        .outputs[0]
         for program in (load(text, "test"), fused(text))
     )
     np.testing.assert_array_equal(together, plain)
     assert any(step.members for step in fused(text).steps_of(0, whole=True))
 
 
-@pytest.mark.parametrize("name", sorted(name for name in BY_NAME if form_named(name).row.meaning and name != "lop3.b32"))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in BY_NAME if form_named(name).row.meaning and name != "lop3.b32")
+)
 def test_what_a_lane_gets_depends_on_that_lane_alone(name: str) -> None:
     form, random = form_named(name), np.random.default_rng(1)
-    kinds = ["pred" if key == "cc" else form.operand_type(key) for key in form.row.operands.split("=")[1].split()]
-    sources = [random.integers(0, 256, 64 * TYPES[kind].itemsize, np.uint8).view(TYPES[kind]) for kind in kinds]
+    kinds = [
+        "pred" if key == "cc" else form.operand_type(key) for key in form.row.operands.split("=")[1].split()
+    ]
+    sources = [
+        random.integers(0, 256, 64 * TYPES[kind].itemsize, np.uint8).view(TYPES[kind]) for kind in kinds
+    ]
     sources = [source.view(np.uint8) > 127 if source.dtype == bool else source for source in sources]
     assert form.row.meaning is not None
     with np.errstate(all="ignore"):
         whole = form.row.meaning(form)(*sources)
-        parts = [form.row.meaning(form)(*(source[half] for source in sources)) for half in (slice(32), slice(32, 64))]
-    for result, *halves in zip(*(found if isinstance(found, tuple) else (found,) for found in (whole, *parts))):
+        parts = [
+            form.row.meaning(form)(*(source[half] for source in sources))
+            for half in (slice(32), slice(32, 64))
+        ]
+    for result, *halves in zip(
+        *(found if isinstance(found, tuple) else (found,) for found in (whole, *parts))
+    ):
         assert result.tobytes() == np.concatenate(halves).tobytes()

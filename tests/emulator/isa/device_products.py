@@ -18,16 +18,29 @@ from tests.emulator.isa.products import BITS, product
 SYNCHRONOUS = [
     "mma.sync.aligned." + name
     for name in (
-        "m16n8k16.row.col.f32.f16.f16.f32", "m16n8k8.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f16.f16.f16.f16",
-        "m16n8k16.row.col.f32.bf16.bf16.f32", "m16n8k8.row.col.f32.tf32.tf32.f32", "m16n8k32.row.col.f32.e4m3.e4m3.f32",
-        "m16n8k32.row.col.f32.e5m2.e4m3.f32", "m8n8k4.row.col.f64.f64.f64.f64", "m16n8k32.row.col.s32.s8.s8.s32",
+        "m16n8k16.row.col.f32.f16.f16.f32",
+        "m16n8k8.row.col.f32.f16.f16.f32",
+        "m16n8k16.row.col.f16.f16.f16.f16",
+        "m16n8k16.row.col.f32.bf16.bf16.f32",
+        "m16n8k8.row.col.f32.tf32.tf32.f32",
+        "m16n8k32.row.col.f32.e4m3.e4m3.f32",
+        "m16n8k32.row.col.f32.e5m2.e4m3.f32",
+        "m8n8k4.row.col.f64.f64.f64.f64",
+        "m16n8k32.row.col.s32.s8.s8.s32",
     )
-]  # fmt: skip
+]
 WARPGROUPS = [
     "wgmma.mma_async.sync.aligned." + name
-    for name in ("m64n8k16.f32.f16.f16", "m64n8k16.f16.f16.f16", "m64n8k16.f32.bf16.bf16", "m64n8k8.f32.tf32.tf32",
-                 "m64n8k32.f32.e4m3.e4m3", "m64n8k32.f32.e5m2.e4m3", "m64n8k32.s32.s8.s8")
-]  # fmt: skip
+    for name in (
+        "m64n8k16.f32.f16.f16",
+        "m64n8k16.f16.f16.f16",
+        "m64n8k16.f32.bf16.bf16",
+        "m64n8k8.f32.tf32.tf32",
+        "m64n8k32.f32.e4m3.e4m3",
+        "m64n8k32.f32.e5m2.e4m3",
+        "m64n8k32.s32.s8.s8",
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,8 @@ class AskedProduct:
 
     @property
     def program(self) -> Program:
-        """The golden program of the instruction with other numbers in its operands; its expected outputs no longer hold."""
+        """The golden program of the instruction with other numbers in its operands; its expected outputs no
+        longer hold."""
         made = product(self.name) if self.name.startswith("mma") else warpgroup_product(self.name)
         words = self.name.split(".")
         kinds = [word for word in words if word in BITS]
@@ -58,7 +72,9 @@ class AskedProduct:
             integers = bits & np.uint64(0xFF if kind == "s8" else 0xFFFF)
             return integers.astype(f"u{BITS[kind] // 8}").view(like.dtype).reshape(like.shape)
         size = 2.0 ** (-4 + 5 * (bits >> np.uint64(40)).astype(np.float64) / 2**24)
-        values = np.where(bits & np.uint64(1), -size, size).astype(np.float32 if kind != "f64" else np.float64)
+        values = np.where(bits & np.uint64(1), -size, size).astype(
+            np.float32 if kind != "f64" else np.float64
+        )
         stored = values if kind in ("f32", "f64") else fp.convert(values, "f32", kind)
         return np.ascontiguousarray(stored).view(like.dtype).reshape(like.shape)
 

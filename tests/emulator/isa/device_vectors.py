@@ -1,7 +1,9 @@
-"""What a GPU was asked, to settle what lane-wise instructions do: operands for every row of the table of opcodes.
+"""What a GPU was asked, to settle what lane-wise instructions do: operands for every row of the table of
+opcodes.
 
-Operands are made by rule, from the edges of each type and from hashed bits, so that only the answers need be kept.  They were
-computed by an H200 from the PTX of `module` (tests/gpu/make_device_vectors.py) and stand in device_vectors.npz.
+Operands are made by rule, from the edges of each type and from hashed bits, so that only the answers need be
+kept.  They were computed by an H200 from the PTX of `module` (tests/gpu/make_device_vectors.py) and stand in
+device_vectors.npz.
 """
 
 from __future__ import annotations
@@ -23,31 +25,76 @@ COUNT = 192
 FORMS_OF_A_ROW = 8
 """Of rows that stand for more forms, so many are asked."""
 
-_INTEGERS = [0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF,
-             0x80000000, 0xFFFFFFFF, 0x100000000, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0xFFFFFFFFFFFFFFFF]  # fmt: skip
-_FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52), "tf32": (8, 23), "e4m3": (4, 3), "e5m2": (5, 2)}
+_INTEGERS = [
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    15,
+    16,
+    31,
+    32,
+    33,
+    63,
+    64,
+    65,
+    127,
+    128,
+    255,
+    256,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x10000,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    0x100000000,
+    0x7FFFFFFFFFFFFFFF,
+    0x8000000000000000,
+    0xFFFFFFFFFFFFFFFF,
+]
+_FLOATS = {
+    "f16": (5, 10),
+    "bf16": (8, 7),
+    "f32": (8, 23),
+    "f64": (11, 52),
+    "tf32": (8, 23),
+    "e4m3": (4, 3),
+    "e5m2": (5, 2),
+}
 """Bits of exponent and of fraction."""
 
 
 def hashed(count: int, seed: int) -> np.ndarray:
     """Bits that look random, uint64: the finaliser of SplitMix64 over a counter."""
     with np.errstate(over="ignore"):
-        value = (np.arange(count, dtype=np.uint64) + np.uint64(1 + seed * 1_000_003)) * np.uint64(0x9E3779B97F4A7C15)
+        value = (np.arange(count, dtype=np.uint64) + np.uint64(1 + seed * 1_000_003)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
         value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
         value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return value ^ value >> np.uint64(31)
 
 
 def _float_edges(kind: str) -> list[int]:
-    """Zeros, subnormal numbers, powers of two and their neighbours, the largest, infinities, NaNs; of both signs."""
+    """Zeros, subnormal numbers, powers of two and their neighbours, the largest, infinities, NaNs; of both
+    signs."""
     exponent, fraction = _FLOATS[kind]
     bias, top = (1 << exponent - 1) - 1, (1 << exponent) - 1
     found = [0, 1, 2, (1 << fraction) - 1, 1 << fraction, (1 << fraction) + 1]
     for power in (-2, -1, 0, 1, 2, 3, fraction, fraction + 1):
         one = (bias + power) % top << fraction
         found += [one, one + 1, one - 1, one + (1 << fraction - 1)]
-    found += [(top << fraction) - 1, top << fraction, (top << fraction) + 1, (top << fraction) + (1 << fraction - 1),
-              (1 << exponent + fraction) - 1]  # fmt: skip
+    found += [
+        (top << fraction) - 1,
+        top << fraction,
+        (top << fraction) + 1,
+        (top << fraction) + (1 << fraction - 1),
+        (1 << exponent + fraction) - 1,
+    ]
     return found + [value | 1 << exponent + fraction for value in found]
 
 
@@ -57,7 +104,11 @@ def _moderate(bits: np.ndarray, kind: str) -> np.ndarray:
     bias = (1 << exponent - 1) - 1
     power = np.uint64(bias - 6) + (bits >> np.uint64(60))
     sign = bits >> np.uint64(59) & np.uint64(1)
-    return bits & np.uint64((1 << fraction) - 1) | power << np.uint64(fraction) | sign << np.uint64(exponent + fraction)
+    return (
+        bits & np.uint64((1 << fraction) - 1)
+        | power << np.uint64(fraction)
+        | sign << np.uint64(exponent + fraction)
+    )
 
 
 @lru_cache(maxsize=256)
@@ -70,7 +121,10 @@ def operand(kind: str, position: int, count: int = COUNT) -> np.ndarray:
         low, high = operand(element, position, count), operand(element, position + 7, count)
         return low.astype(f"u{2 * low.itemsize}") | high.astype(f"u{2 * low.itemsize}") << (8 * low.itemsize)
     width = 8 * TYPES[kind].itemsize
-    edges = np.array([value & (1 << width) - 1 for value in (_float_edges(kind) if kind in _FLOATS else _INTEGERS)], np.uint64)
+    edges = np.array(
+        [value & (1 << width) - 1 for value in (_float_edges(kind) if kind in _FLOATS else _INTEGERS)],
+        np.uint64,
+    )
     bits, chosen = hashed(count, position), hashed(count, 100 + position)
     found = edges[(chosen >> np.uint64(8)) % np.uint64(len(edges))]
     if position == 0:  # a unary instruction sees every edge
@@ -105,14 +159,21 @@ class Asked:
     @property
     def arrays(self) -> list[np.ndarray]:
         """The operands, then room for the results."""
-        out = [np.zeros(COUNT, "u4" if kind == "pred" else f"u{TYPES[kind].itemsize}") for kind in self.results]
+        out = [
+            np.zeros(COUNT, "u4" if kind == "pred" else f"u{TYPES[kind].itemsize}") for kind in self.results
+        ]
         return [operand(kind, position) for position, kind in enumerate(self.sources)] + out
 
     def entry(self, name: str) -> str:
-        """A kernel of that name, of COUNT threads: loads each operand, runs the instruction, stores each result."""
-        arrays = [f"a{index}" for index in range(len(self.sources))] + [f"o{index}" for index in range(len(self.results))]
+        """A kernel of that name, of COUNT threads: loads each operand, runs the instruction, stores each
+        result."""
+        arrays = [f"a{index}" for index in range(len(self.sources))] + [
+            f"o{index}" for index in range(len(self.results))
+        ]
         parameters = ", ".join(f".param .u64 {name}_{array}" for array in arrays)
-        code = "".join(f"    .reg .b64 %d_{array};\n    ld.param.b64 %d_{array}, [{name}_{array}];\n" for array in arrays)
+        code = "".join(
+            f"    .reg .b64 %d_{array};\n    ld.param.b64 %d_{array}, [{name}_{array}];\n" for array in arrays
+        )
         code += "    .reg .b32 %r_tid;\n    mov.u32 %r_tid, %tid.x;\n    mov.u32 %r60, %ctaid.x;\n"
         code += f"    mad.lo.u32 %r_tid, %r60, {THREADS}, %r_tid;\n"
         names = []
@@ -133,8 +194,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class AskedAtomic(Asked):
-    """An atomic operation on memory of each thread's own: the sources are memory before and the operand, the results the
-    old value and memory after."""
+    """An atomic operation on memory of each thread's own: the sources are memory before and the operand, the
+    results the old value and memory after."""
 
     @property
     def results(self) -> list[str]:
@@ -147,7 +208,10 @@ class AskedAtomic(Asked):
     def entry(self, name: str) -> str:
         size = TYPES[self.form.type].itemsize
         parameters = ", ".join(f".param .u64 {name}_{array}" for array in ("a0", "a1", "o0", "o1"))
-        code = "".join(f"    .reg .b64 %d_{a};\n    ld.param.b64 %d_{a}, [{name}_{a}];\n" for a in ("a0", "a1", "o0", "o1"))
+        code = "".join(
+            f"    .reg .b64 %d_{a};\n    ld.param.b64 %d_{a}, [{name}_{a}];\n"
+            for a in ("a0", "a1", "o0", "o1")
+        )
         code += f"    .reg .b32 %r_tid;\n    .shared .align 8 .b8 {name}_own[{THREADS * size}];\n    mov.u32 %r_tid, %tid.x;\n"
         code += f"    mov.u32 %r59, {name}_own;\n    mad.lo.u32 %r59, %r_tid, {size}, %r59;\n"
         code += f"    mov.u32 %r60, %ctaid.x;\n    mad.lo.u32 %r_tid, %r60, {THREADS}, %r_tid;\n"
@@ -166,9 +230,21 @@ class AskedAtomic(Asked):
 ATOMICS = [
     f"atom.{space}.{operation}"
     for space in ("global", "shared")
-    for operation in ("add.f32", "add.f64", "add.noftz.f16", "add.noftz.bf16", "add.noftz.f16x2", "add.noftz.bf16x2",
-                      "inc.u32", "dec.u32", "min.s32", "max.u64", "exch.b32", "xor.b32")
-]  # fmt: skip
+    for operation in (
+        "add.f32",
+        "add.f64",
+        "add.noftz.f16",
+        "add.noftz.bf16",
+        "add.noftz.f16x2",
+        "add.noftz.bf16x2",
+        "inc.u32",
+        "dec.u32",
+        "min.s32",
+        "max.u64",
+        "exch.b32",
+        "xor.b32",
+    )
+]
 
 
 def asked(name: str) -> Asked:
@@ -199,5 +275,8 @@ def candidates(row: Row) -> Iterator[Asked]:
         yield Asked(Form(row, opcode, tuple(modifiers)))
 
 
-LANE_ROWS = [row for row in TABLE if row.operands and not any(word in row.operands.split() for word in ("cc", "cc?"))]
-"""Rows whose instructions compute lane by lane; those of carries are pairs of instructions, with golden programs."""
+LANE_ROWS = [
+    row for row in TABLE if row.operands and not any(word in row.operands.split() for word in ("cc", "cc?"))
+]
+"""Rows whose instructions compute lane by lane; those of carries are pairs of instructions, with golden
+programs."""

@@ -31,4 +31,13 @@ class Program:
 
     def run(self, **options: object) -> Report:
         arrays = list(self.arrays.values())
-        return run(self.text, "test", self.grid, -(-self.threads // 32), self.shared, arrays, cluster=self.cluster, **options)  # type: ignore[arg-type]
+        return run(
+            self.text,
+            "test",
+            self.grid,
+            -(-self.threads // 32),
+            self.shared,
+            arrays,
+            cluster=self.cluster,
+            **options,
+        )  # type: ignore[arg-type]

@@ -1,6 +1,8 @@
-"""Golden programs for the tensor cores: fragments put together by the figures of the PTX ISA, products by numpy.
+"""Golden programs for the tensor cores: fragments put together by the figures of the PTX ISA, products by
+numpy.
 
-Of the lane `l`, `g` is `l // 4` and `t` is `l % 4`.  A register of A or B holds `w` consecutive elements along k.
+Of the lane `l`, `g` is `l // 4` and `t` is `l % 4`.  A register of A or B holds `w` consecutive elements
+along k.
 """
 
 from __future__ import annotations
@@ -11,8 +13,21 @@ import numpy as np
 
 from tests.emulator.isa.golden_program import Program, at
 
-BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "s32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8,
-        "s4": 4, "u4": 4, "b1": 1}  # fmt: skip
+BITS = {
+    "f16": 16,
+    "bf16": 16,
+    "tf32": 32,
+    "f32": 32,
+    "s32": 32,
+    "f64": 64,
+    "e4m3": 8,
+    "e5m2": 8,
+    "s8": 8,
+    "u8": 8,
+    "s4": 4,
+    "u4": 4,
+    "b1": 1,
+}
 SMALL = {"e4m3": [0, 0x38, 0x40, 0x44, 0x48], "e5m2": [0, 0x3C, 0x40, 0x42, 0x44]}
 
 
@@ -29,7 +44,9 @@ def encode(value: int, kind: str) -> int:
     return value & ((1 << BITS[kind]) - 1)
 
 
-def fragment(matrix: np.ndarray, kind: str, place: Callable[[int, int, int, int], tuple[int, int]], count: int) -> np.ndarray:
+def fragment(
+    matrix: np.ndarray, kind: str, place: Callable[[int, int, int, int], tuple[int, int]], count: int
+) -> np.ndarray:
     """Registers [count, 32]; `place(register, element, g, t)` says which element of the matrix stands there."""
     width = 64 if kind == "f64" else 32
     registers = np.zeros((count, 32), np.uint64)
@@ -55,7 +72,12 @@ def product(name: str, largest: int = 4) -> Program:
     w = (64 if a == "f64" else 32) // BITS[a]
     rows = m // 8
     fragments = [
-        fragment(left, a, lambda r, e, g, t: (g + 8 * (r % rows), w * t + e + 4 * w * (r // rows)), m * k // (32 * w)),
+        fragment(
+            left,
+            a,
+            lambda r, e, g, t: (g + 8 * (r % rows), w * t + e + 4 * w * (r // rows)),
+            m * k // (32 * w),
+        ),
         fragment(right, b, lambda r, e, g, t: (w * t + e + 4 * w * r, g), k * n // (32 * w)),
         accumulator(add, c),
     ]
@@ -83,12 +105,17 @@ def _program(name: str, letter: str, fragments: list[np.ndarray], expected: np.n
     for index, registers in enumerate(fragments):
         names = [f"%{letter}{first + number}" for number in range(len(registers))]
         body += at(f"m{index}", size * len(registers))
-        body += "".join(f"    ld.global.b{8 * size} {name}, [%d0+{size * number}];\n" for number, name in enumerate(names))
+        body += "".join(
+            f"    ld.global.b{8 * size} {name}, [%d0+{size * number}];\n" for number, name in enumerate(names)
+        )
         lists.append("{" + ", ".join(names) + "}")
         first += len(registers)
     results = [f"%{letter}{first + number}" for number in range(len(expected))]
     body += f"    {name} {{{', '.join(results)}}}, {', '.join(lists)};\n" + at("d", size * len(expected))
-    body += "".join(f"    st.global.b{8 * size} [%d0+{size * number}], {result};\n" for number, result in enumerate(results))
+    body += "".join(
+        f"    st.global.b{8 * size} [%d0+{size * number}], {result};\n"
+        for number, result in enumerate(results)
+    )
     arrays = {f"m{index}": np.ascontiguousarray(registers.T) for index, registers in enumerate(fragments)}
     return Program(name, body, {"d": expected.T}, {**arrays, "d": np.zeros_like(expected.T, order="C")})
 
@@ -110,10 +137,14 @@ def matrices(count: int, transposed: bool, store: bool) -> Program:
         loads = [f"    ld.shared.b32 %r{number + 10}, [%r2+{128 * number}];\n" for number in range(count)]
     else:
         body += "    shl.b32 %r2, %r_tid, 2;\n"
-        body += "".join(f"    st.shared.b32 [%r2+{128 * number}], %r{number + 10};\n" for number in range(count))
+        body += "".join(
+            f"    st.shared.b32 [%r2+{128 * number}], %r{number + 10};\n" for number in range(count)
+        )
         loads = [f"    bar.warp.sync -1;\n    ld{form} {{{names}}}, [%r1];\n"]
     body += "".join(loads)
-    body += "".join(at("o", 4) + f"    st.global.b32 [%d0+{128 * number}], %r{number + 10};\n" for number in range(count))
+    body += "".join(
+        at("o", 4) + f"    st.global.b32 [%d0+{128 * number}], %r{number + 10};\n" for number in range(count)
+    )
     memory = rows.view(np.uint32).reshape(count, 32)
     given, wanted = (values, memory) if store else (memory, values)
     arrays = {"a": np.ascontiguousarray(given), "o": np.zeros((count, 32), np.uint32)}
@@ -121,19 +152,49 @@ def matrices(count: int, transposed: bool, store: bool) -> Program:
 
 
 PRODUCTS = [
-    *(product("mma.sync.aligned." + name) for name in (
-        "m16n8k16.row.col.f32.f16.f16.f32", "m16n8k8.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f16.f16.f16.f16",
-        "m16n8k16.row.col.f32.bf16.bf16.f32", "m16n8k8.row.col.f32.bf16.bf16.f32", "m16n8k8.row.col.f32.tf32.tf32.f32",
-        "m16n8k4.row.col.f32.tf32.tf32.f32", "m16n8k32.row.col.f32.e4m3.e5m2.f32", "m16n8k32.row.col.f16.e5m2.e5m2.f16",
-        "m16n8k32.row.col.satfinite.s32.s8.s8.s32", "m16n8k16.row.col.s32.u8.s8.s32", "m8n8k16.row.col.s32.s8.s8.s32",
-        "m16n8k64.row.col.s32.s4.u4.s32", "m8n8k4.row.col.f64.f64.f64.f64", "m16n8k8.row.col.f64.f64.f64.f64",
-        "m16n8k256.row.col.s32.b1.b1.s32.xor.popc", "m16n8k128.row.col.s32.b1.b1.s32.and.popc",
-    )),
-    *(matrices(count, transposed, store) for count in (1, 2, 4) for transposed in (False, True) for store in (False, True)),
-    Program("movmatrix", "    mov.b32 %r1, %r_tid;\n    movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;\n"
-            + at("out", 4) + "    st.global.b32 [%d0], %r0;\n",
-            {"out": np.array([
-                [(8 * t + g // 2) * (1 - g % 2), (8 * t + 4 + g // 2) * (1 - g % 2)] for g in range(8) for t in range(4)
-            ]) @ np.array([1, 1 << 16])},
-            {"out": np.zeros(32, np.uint32)}),
-]  # fmt: skip
+    *(
+        product("mma.sync.aligned." + name)
+        for name in (
+            "m16n8k16.row.col.f32.f16.f16.f32",
+            "m16n8k8.row.col.f32.f16.f16.f32",
+            "m16n8k16.row.col.f16.f16.f16.f16",
+            "m16n8k16.row.col.f32.bf16.bf16.f32",
+            "m16n8k8.row.col.f32.bf16.bf16.f32",
+            "m16n8k8.row.col.f32.tf32.tf32.f32",
+            "m16n8k4.row.col.f32.tf32.tf32.f32",
+            "m16n8k32.row.col.f32.e4m3.e5m2.f32",
+            "m16n8k32.row.col.f16.e5m2.e5m2.f16",
+            "m16n8k32.row.col.satfinite.s32.s8.s8.s32",
+            "m16n8k16.row.col.s32.u8.s8.s32",
+            "m8n8k16.row.col.s32.s8.s8.s32",
+            "m16n8k64.row.col.s32.s4.u4.s32",
+            "m8n8k4.row.col.f64.f64.f64.f64",
+            "m16n8k8.row.col.f64.f64.f64.f64",
+            "m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+            "m16n8k128.row.col.s32.b1.b1.s32.and.popc",
+        )
+    ),
+    *(
+        matrices(count, transposed, store)
+        for count in (1, 2, 4)
+        for transposed in (False, True)
+        for store in (False, True)
+    ),
+    Program(
+        "movmatrix",
+        "    mov.b32 %r1, %r_tid;\n    movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;\n"
+        + at("out", 4)
+        + "    st.global.b32 [%d0], %r0;\n",
+        {
+            "out": np.array(
+                [
+                    [(8 * t + g // 2) * (1 - g % 2), (8 * t + 4 + g // 2) * (1 - g % 2)]
+                    for g in range(8)
+                    for t in range(4)
+                ]
+            )
+            @ np.array([1, 1 << 16])
+        },
+        {"out": np.zeros(32, np.uint32)},
+    ),
+]

@@ -44,29 +44,42 @@ def values(bits: np.ndarray, kind: str) -> np.ndarray:
     if kind.endswith("x2"):
         return values(np.ascontiguousarray(bits).view(f"u{bits.itemsize // 2}"), kind[:-2])
     with np.errstate(invalid="ignore"):
-        return (bits.view(TYPES[kind]) if kind in ("f16", "f32", "f64") else decode(bits, kind)).astype(np.float64)
+        return (bits.view(TYPES[kind]) if kind in ("f16", "f32", "f64") else decode(bits, kind)).astype(
+            np.float64
+        )
 
 
 def differs(kind: str, here: np.ndarray, there: np.ndarray, accuracy: Accuracy | None) -> np.ndarray:
-    """Where results differ: in any bit, or for floats in value and sign (payloads of NaN are no matter), or by the bound."""
+    """Where results differ: in any bit, or for floats in value and sign (payloads of NaN are no matter), or
+    by the bound."""
     if kind.removesuffix("x2") not in ("f16", "bf16", "f32", "f64", "tf32", "e4m3", "e5m2"):
         return here != there
     mine, theirs = values(here, kind), values(there, kind)
     with np.errstate(all="ignore"):
-        same = (np.isnan(mine) & np.isnan(theirs)) | ((mine == theirs) & (np.signbit(mine) == np.signbit(theirs)))
+        same = (np.isnan(mine) & np.isnan(theirs)) | (
+            (mine == theirs) & (np.signbit(mine) == np.signbit(theirs))
+        )
         if accuracy is not None:
             same |= error(kind, mine, theirs, accuracy.unit) <= accuracy.bound
     return ~same.reshape(len(here), -1).all(1)
 
 
 def error(kind: str, mine: np.ndarray, theirs: np.ndarray, unit: str) -> np.ndarray:
-    """How far the GPU's results are from the emulator's, less the half unit that rounding the latter may have cost."""
-    fraction, lowest = {"f16": (10, -14), "bf16": (7, -126), "f32": (23, -126), "f64": (52, -1022)}[kind.removesuffix("x2")]
+    """How far the GPU's results are from the emulator's, less the half unit that rounding the latter may have
+    cost."""
+    fraction, lowest = {"f16": (10, -14), "bf16": (7, -126), "f32": (23, -126), "f64": (52, -1022)}[
+        kind.removesuffix("x2")
+    ]
     ulp = 2.0 ** (np.maximum(np.floor(np.log2(np.abs(mine))), lowest) - fraction)
     distance = np.abs(mine - theirs)
     exact = np.maximum(distance - 0.5 * ulp, 0)
     relative = exact / np.abs(mine)
-    return {"ulp": exact / ulp, "relative": relative, "absolute": exact, "either": np.minimum(exact, relative)}[unit]
+    return {
+        "ulp": exact / ulp,
+        "relative": relative,
+        "absolute": exact,
+        "either": np.minimum(exact, relative),
+    }[unit]
 
 
 def outside(question: Asked) -> np.ndarray:
@@ -93,7 +106,10 @@ def test_instruction_gives_what_the_gpu_gives(name: str) -> None:
         place += found.nbytes
         shown = "tf32" if ".tf32." in name else kind
         wrong = np.flatnonzero(differs(shown, found, wanted, question.form.row.accuracy) & ~outside(question))
-        lines = [f"{[hex(source[lane]) for source in sources]}: {found[lane]:#x}, GPU {wanted[lane]:#x}" for lane in wrong[:5]]
+        lines = [
+            f"{[hex(source[lane]) for source in sources]}: {found[lane]:#x}, GPU {wanted[lane]:#x}"
+            for lane in wrong[:5]
+        ]
         assert not lines, f"{name}: {len(wrong)} of {COUNT} differ\n" + "\n".join(lines)
 
 
@@ -110,8 +126,8 @@ def test_operands_hold_the_edges() -> None:
 
 
 BOUNDS = {("wgmma", "e4m3"): 2.0**-12, ("wgmma", "e5m2"): 2.0**-12, ("mma", "f64"): 2.0**-51}
-"""How far tensor cores may be from the exact sum, as a part of the largest result; 2^-22 where nothing else is said.  Sums are
-cut off, not rounded, and wgmma keeps but 13 bits or so in between for 8-bit floats."""
+"""How far tensor cores may be from the exact sum, as a part of the largest result; 2^-22 where nothing else
+is said.  Sums are cut off, not rounded, and wgmma keeps but 13 bits or so in between for 8-bit floats."""
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -122,7 +138,10 @@ def test_product_is_close_to_what_the_gpu_gives(name: str) -> None:
     assert found is not None
     words = instruction.split(".")
     result, factor, *_ = [word for word in words if word in BITS]
-    here, there = found.ravel().view(TYPES[result]).astype(np.float64), stored()[name].view(TYPES[result]).astype(np.float64)
+    here, there = (
+        found.ravel().view(TYPES[result]).astype(np.float64),
+        stored()[name].view(TYPES[result]).astype(np.float64),
+    )
     bound = 0.0 if result[0] == "s" else BOUNDS.get((words[0], factor), 2.0**-22)
     assert np.abs(here - there).max() <= bound * np.abs(there).max()
 

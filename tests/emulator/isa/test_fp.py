@@ -47,9 +47,13 @@ def awkward_numbers(dtype: str, count: int, seed: int) -> np.ndarray:
     bits = np.dtype(dtype).itemsize * 8
     anything = random.integers(0, 256, (count, bits // 8)).astype(np.uint8).view(dtype).ravel()
     whole = random.integers(-20, 20, count).astype(dtype)
-    near = (random.choice([1, 1.5, 2, 3, 0.5], count) * np.exp2(random.integers(-14, 14, count))).astype(dtype)
+    near = (random.choice([1, 1.5, 2, 3, 0.5], count) * np.exp2(random.integers(-14, 14, count))).astype(
+        dtype
+    )
     near = np.nextafter(near, random.choice([-np.inf, np.inf], count).astype(dtype))
-    return np.select([np.arange(count) % 3 == 0, np.arange(count) % 3 == 1], [anything, whole], near).astype(dtype)
+    return np.select([np.arange(count) % 3 == 0, np.arange(count) % 3 == 1], [anything, whole], near).astype(
+        dtype
+    )
 
 
 @pytest.mark.parametrize("target", ["f16", "bf16", "tf32", "e5m2", "e4m3"])
@@ -64,7 +68,11 @@ def test_conversions_round_once(target: str, rounding: str) -> None:
         if abs(wanted) > form.largest:
             stays = rounding == "rz" or (rounding == "rm" and value > 0) or (rounding == "rp" and value < 0)
             beyond = math.inf if form.infinities else math.nan
-            assert abs(got) == form.largest if stays else (abs(got) == beyond or (math.isnan(got) and math.isnan(beyond)))
+            assert (
+                abs(got) == form.largest
+                if stays
+                else (abs(got) == beyond or (math.isnan(got) and math.isnan(beyond)))
+            )
         else:
             assert Fraction(got) == wanted, (value, got)
         assert math.copysign(1, got) == math.copysign(1, value) or math.isnan(got)
@@ -105,14 +113,28 @@ def test_all_halves_to_eight_bits_saturate(source: str) -> None:
         twice = 2 * np.abs(clipped)
         nearest = np.where((twice > low + high) | ((twice == low + high) & (index % 2 == 0)), high, low)
         here = np.isfinite(wide)
-        assert (np.abs(got[here]) == nearest[here]).all() and (np.signbit(got[here]) == np.signbit(wide[here])).all()
+        assert (np.abs(got[here]) == nearest[here]).all() and (
+            np.signbit(got[here]) == np.signbit(wide[here])
+        ).all()
         assert (np.isnan(got) == np.isnan(wide)).all() and (np.abs(got[np.isinf(wide)]) == form.largest).all()
 
 
 def test_halves_and_tensor_floats_as_bits() -> None:
-    values = np.array([1.0, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 65519.996, 65520.0, 2.0**-25, 3 * 2.0**-25], np.float32)
-    assert fp.convert(values, "f32", "f16").view(np.uint16).tolist() == [0x3C00, 0x3C00, 0x3C02, 0x7BFF, 0x7C00, 0, 2]
-    values = np.array([0x3F800FFF, 0x3F801000, 0x3F803000, 0x7F7FFFFF, 0x7FC12345], np.uint32).view(np.float32)
+    values = np.array(
+        [1.0, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 65519.996, 65520.0, 2.0**-25, 3 * 2.0**-25], np.float32
+    )
+    assert fp.convert(values, "f32", "f16").view(np.uint16).tolist() == [
+        0x3C00,
+        0x3C00,
+        0x3C02,
+        0x7BFF,
+        0x7C00,
+        0,
+        2,
+    ]
+    values = np.array([0x3F800FFF, 0x3F801000, 0x3F803000, 0x7F7FFFFF, 0x7FC12345], np.uint32).view(
+        np.float32
+    )
     away = [0x3F800000, 0x3F802000, 0x3F804000, 0x7F800000, 0x7FFFE000]
     assert fp.convert(values, "f32", "tf32", "rna").tolist() == away
     assert fp.convert(values, "f32", "tf32", "rn")[:3].tolist() == [0x3F800000, 0x3F800000, 0x3F804000]
@@ -121,7 +143,12 @@ def test_halves_and_tensor_floats_as_bits() -> None:
 def test_relu_saturation_and_flush() -> None:
     values = np.array([-1, -0.0, 1, np.nan, np.inf, -np.inf, 1e-40, 3e38], np.float32)
     relu = fp.decode(fp.convert(values, "f32", "bf16", relu=True), "bf16")
-    assert relu[:3].tolist() == [0, 0, 1] and not np.signbit(relu[:2]).any() and np.isnan(relu[3]) and relu[5] == 0
+    assert (
+        relu[:3].tolist() == [0, 0, 1]
+        and not np.signbit(relu[:2]).any()
+        and np.isnan(relu[3])
+        and relu[5] == 0
+    )
     assert fp.convert(values, "f32", "f16", saturate=True)[4:6].tolist() == [65504, -65504]
     assert fp.convert(values, "f32", "f64", flush=True)[6] == 0 and fp.convert(values, "f32", "f64")[6] > 0
 
@@ -130,7 +157,9 @@ def test_relu_saturation_and_flush() -> None:
 @pytest.mark.parametrize("dtype", ["i4", "u8", "i8"])
 def test_integers_round_once(target: str, dtype: str) -> None:
     random, form = np.random.default_rng(3), fp.FORMATS[target]
-    values = (random.integers(0, 1 << 63, 300, np.uint64) >> random.integers(0, 63, 300).astype(np.uint64)).astype(dtype)
+    values = (
+        random.integers(0, 1 << 63, 300, np.uint64) >> random.integers(0, 63, 300).astype(np.uint64)
+    ).astype(dtype)
     for rounding in ROUNDINGS:
         got = fp.decode(fp.convert(values, "integer", target, rounding), target).astype(np.float64)
         for value, result in zip(values.tolist(), got.tolist()):
@@ -180,10 +209,17 @@ def test_basic_operations_in_every_rounding(dtype: str, rounding: str, name: str
 def test_nearest_is_what_numpy_gives(dtype: str) -> None:
     a, b = (awkward_numbers(dtype, 30000, seed) for seed in (10, 11))
     with np.errstate(all="ignore"):
-        for got, wanted in ((fp.add(a, b), a + b), (fp.mul(a, b), a * b), (fp.div(a, b), a / b), (fp.sqrt(a), np.sqrt(a))):
+        for got, wanted in (
+            (fp.add(a, b), a + b),
+            (fp.mul(a, b), a * b),
+            (fp.div(a, b), a / b),
+            (fp.sqrt(a), np.sqrt(a)),
+        ):
             bits = f"u{a.dtype.itemsize}"
             missing = np.isnan(wanted)
-            assert (np.isnan(got) == missing).all() and (got.view(bits)[~missing] == wanted.view(bits)[~missing]).all()
+            assert (np.isnan(got) == missing).all() and (
+                got.view(bits)[~missing] == wanted.view(bits)[~missing]
+            ).all()
 
 
 def test_roots_are_bracketed_by_the_directed_roundings() -> None:
@@ -199,7 +235,11 @@ def test_roots_are_bracketed_by_the_directed_roundings() -> None:
 def test_zeros_keep_the_signs_of_the_standard() -> None:
     one, zero = np.array([1.0], np.float32), np.array([0.0], np.float32)
     assert np.signbit(fp.sub(one, one, "rm")) and not np.signbit(fp.sub(one, one, "rz"))
-    assert np.signbit(fp.mul(-one, zero)) and np.signbit(fp.add(-zero, -zero, "rp")) and not np.signbit(fp.add(zero, -zero))
+    assert (
+        np.signbit(fp.mul(-one, zero))
+        and np.signbit(fp.add(-zero, -zero, "rp"))
+        and not np.signbit(fp.add(zero, -zero))
+    )
 
 
 def test_bfloat_fma_rounds_once() -> None:

@@ -15,10 +15,18 @@ REGISTERS = "    .reg .b32 %x<16>;\n"
 SUM = "{%x0, %x1, %x2, %x3, %x4, %x5, %x6, %x7}"
 
 
-@pytest.mark.parametrize(("numbers", "kind", "ordered", "fits"), [
-    (0b0100, "f16", True, True), (0b1110, "f16", True, True), (0b0001, "f16", True, False), (0b0001, "f16", False, True),
-    (0b0101, "f16", False, False), (0b1000, "tf32", False, False), (0b1110, "tf32", True, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("numbers", "kind", "ordered", "fits"),
+    [
+        (0b0100, "f16", True, True),
+        (0b1110, "f16", True, True),
+        (0b0001, "f16", True, False),
+        (0b0001, "f16", False, True),
+        (0b0101, "f16", False, False),
+        (0b1000, "tf32", False, False),
+        (0b1110, "tf32", True, True),
+    ],
+)
 def test_metadata_must_name_two_elements(numbers: int, kind: str, ordered: bool, fits: bool) -> None:
     words = np.full((1, 32), numbers * 0x11111111, np.uint32)
     depth = 8 if kind == "tf32" else 16
@@ -35,9 +43,13 @@ def test_metadata_of_a_kernel_are_looked_at() -> None:
     assert found.kind == "sparse-metadata" and "0b0000 for a group of elements of 16 bits" in found.message
 
 
-@pytest.mark.parametrize(("wrong", "right", "message"), [
-    ("%r1, 0;", "%r1, 4;", "the selector 4 is none of the 4 that there are"), ("{%r10, %r11}", "{%r10}", "A of m16n8k16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "right", "message"),
+    [
+        ("%r1, 0;", "%r1, 4;", "the selector 4 is none of the 4 that there are"),
+        ("{%r10, %r11}", "{%r10}", "A of m16n8k16"),
+    ],
+)
 def test_selectors_and_registers_must_fit(wrong: str, right: str, message: str) -> None:
     assert SPARSE[0].body.count(wrong) == 1
     with pytest.raises(PtxError, match=message):

@@ -1,4 +1,5 @@
-"""Every row of the table of opcodes gives the values that the PTX ISA says, through parser, decoder and engine."""
+"""Every row of the table of opcodes gives the values that the PTX ISA says, through parser, decoder and
+engine."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def bits_of(text: str, kind: str) -> int:
 def kinds(form: Form) -> tuple[list[str], list[str]]:
     """Types of the results and of the sources."""
     left, right = (side.split() for side in form.row.operands.split("="))
-    return [form.operand_type(key) for key in left if not key.endswith("?")], [form.operand_type(key) for key in right]
+    return [form.operand_type(key) for key in left if not key.endswith("?")], [
+        form.operand_type(key) for key in right
+    ]
 
 
 def letter(kind: str) -> str:
@@ -66,7 +69,10 @@ def body_for(name: str, left: list[str], right: list[str], count: int) -> str:
         if kind == "pred":
             code += f"    selp.b32 %r50, 1, 0, {register};\n"
         size = 4 if kind == "pred" else TYPES[kind].itemsize
-        code += at(f"o{index}", size) + f"    st.global.b{8 * size} [%d0], {'%r50' if kind == 'pred' else register};\n"
+        code += (
+            at(f"o{index}", size)
+            + f"    st.global.b{8 * size} [%d0], {'%r50' if kind == 'pred' else register};\n"
+        )
     return code
 
 
@@ -76,7 +82,9 @@ def test_values_are_the_golden_ones(name: str) -> None:
     arrays: dict[str, np.ndarray] = {}
     for index, kind in enumerate(right[: len(cases[0][0])]):
         dtype = np.dtype("u4") if kind == "pred" else np.dtype(f"u{TYPES[kind].itemsize}")
-        arrays[f"a{index}"] = np.resize(np.array([bits_of(sources[index], kind) for sources, _ in cases], dtype), 32)
+        arrays[f"a{index}"] = np.resize(
+            np.array([bits_of(sources[index], kind) for sources, _ in cases], dtype), 32
+        )
     for index, kind in enumerate(left):
         arrays[f"o{index}"] = np.zeros(32, "u4" if kind == "pred" else f"u{TYPES[kind].itemsize}")
     body = body_for(name, left, right, len(cases[0][0]))

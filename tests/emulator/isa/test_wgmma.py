@@ -43,7 +43,9 @@ def write_mn_major(matrix: np.ndarray, width: int) -> tuple[np.ndarray, tensor.D
     data = np.ascontiguousarray(matrix.T).view(np.uint8).reshape(depth, -1)
     for k in range(depth):
         for byte in range(2 * extent):
-            memory[swizzled(BASE + byte // width * (depth * width) + k * width + byte % width, width)] = data[k, byte]
+            memory[swizzled(BASE + byte // width * (depth * width) + k * width + byte % width, width)] = data[
+                k, byte
+            ]
     panel, group = depth * width, 8 * width
     if width == 16:
         return memory, tensor.Descriptor(BASE, leading=group, stride=panel)
@@ -64,7 +66,9 @@ def test_k_major_operands(width: int, kind: str) -> None:
     memory, first = write_k_major(matrix, width)
     for step in range(depth * size // 32):
         start = first.start + (2 * first.leading if width == 16 else 32) * step
-        descriptor = tensor.Descriptor.decode(tensor.Descriptor(start, first.leading, first.stride, first.width).encode())
+        descriptor = tensor.Descriptor.decode(
+            tensor.Descriptor(start, first.leading, first.stride, first.width).encode()
+        )
         addresses = tensor.operand_addresses(descriptor, 64, 32, size, False)
         assert (read(memory, addresses, size) == matrix[:, step * 32 // size :][:, : 32 // size]).all()
 
@@ -75,7 +79,9 @@ def test_mn_major_operands(width: int, extent: int) -> None:
     matrix = np.random.default_rng(2).integers(0, 65536, (extent, 64)).astype(np.uint16)
     memory, first = write_mn_major(matrix, width)
     for step in range(4):
-        descriptor = tensor.Descriptor(first.start + step * 2 * 8 * width, first.leading, first.stride, first.width)
+        descriptor = tensor.Descriptor(
+            first.start + step * 2 * 8 * width, first.leading, first.stride, first.width
+        )
         addresses = tensor.operand_addresses(descriptor, extent, 32, 2, True)
         assert (read(memory, addresses, 2) == matrix[:, 16 * step : 16 * step + 16]).all()
 
@@ -103,7 +109,8 @@ def test_swizzles_are_their_own_inverse_and_free_of_bank_conflicts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind_d", "kind"), [("f32", "f16"), ("f16", "f16"), ("f32", "bf16"), ("f32", "tf32"), ("f32", "e5m2"), ("s32", "s8")]
+    ("kind_d", "kind"),
+    [("f32", "f16"), ("f16", "f16"), ("f32", "bf16"), ("f32", "tf32"), ("f32", "e5m2"), ("s32", "s8")],
 )
 @pytest.mark.parametrize("columns", [8, 24, 256])
 def test_fragments_of_a_warpgroup(kind_d: str, kind: str, columns: int) -> None:
@@ -112,7 +119,11 @@ def test_fragments_of_a_warpgroup(kind_d: str, kind: str, columns: int) -> None:
     depth, per_register = 32 // size, 4 // size
     random = np.random.default_rng(3)
     numbers = random.integers(-3, 4, (64, depth)).astype(np.float64)
-    codes = numbers.astype(np.int8).view(np.uint8) if kind == "s8" else fp.convert(numbers, "f64", kind).view(f"u{size}")
+    codes = (
+        numbers.astype(np.int8).view(np.uint8)
+        if kind == "s8"
+        else fp.convert(numbers, "f64", kind).view(f"u{size}")
+    )
     registers = np.zeros((4, 4, 32), np.uint32)
     for warp in range(4):
         for r in range(4):
@@ -122,7 +133,10 @@ def test_fragments_of_a_warpgroup(kind_d: str, kind: str, columns: int) -> None:
     assert (tensor.operand_of_registers(registers, kind) == numbers).all()
     assert (tensor.operand_of_registers(registers[:, 2:3], kind) == numbers[32:48]).all()
 
-    b, c = random.integers(-3, 4, (columns, depth)).astype(float), random.integers(-9, 9, (64, columns)).astype(float)
+    b, c = (
+        random.integers(-3, 4, (columns, depth)).astype(float),
+        random.integers(-9, 9, (64, columns)).astype(float),
+    )
     result = tensor.finish(tensor.multiply(numbers, b, c), kind_d)
     assert (result == tensor.finish(numbers @ b.T + c, kind_d)).all()
     assert (tensor.multiply(numbers, b, None, scale_a=-1) == -(numbers @ b.T)).all()
@@ -138,7 +152,10 @@ def test_fragments_of_a_warpgroup(kind_d: str, kind: str, columns: int) -> None:
         assert fragment.shape == (columns // 2, 4, 32)
         for i in range(columns // 2):
             for warp in range(4):
-                assert (fragment[i, warp] == result[16 * warp + G + 8 * (i >> 1 & 1), 8 * (i >> 2) + 2 * T + (i & 1)]).all()
+                assert (
+                    fragment[i, warp]
+                    == result[16 * warp + G + 8 * (i >> 1 & 1), 8 * (i >> 2) + 2 * T + (i & 1)]
+                ).all()
     assert (tensor.accumulator(fragment, kind_d) == tensor.multiply(numbers, b, c)).all()
     assert (tensor.accumulator(fragment[:, 1:2], kind_d) == tensor.multiply(numbers, b, c)[16:32]).all()
 

@@ -1,4 +1,5 @@
-"""Mutants: what each kind of mistake makes of an instruction, what finds it out, and which ones are no mistakes."""
+"""Mutants: what each kind of mistake makes of an instruction, what finds it out, and which ones are no
+mistakes."""
 
 from __future__ import annotations
 
@@ -73,9 +74,12 @@ def test_a_barrier_with_nothing_to_order_is_no_loss() -> None:
 
 def test_a_wait_for_no_copy_is_no_loss() -> None:
     copies = EXCHANGE.replace(
-        "    ld.global.b32 %r1, [%d0];\n", "    shl.b32 %r2, %r_tid, 2;\n    cp.async.ca.shared.global [%r2], [%d0], 4;\n"
+        "    ld.global.b32 %r1, [%d0];\n",
+        "    shl.b32 %r2, %r_tid, 2;\n    cp.async.ca.shared.global [%r2], [%d0], 4;\n",
     ).replace("    st.shared.b32 [%r2], %r1;\n", "    cp.async.commit_group;\n    cp.async.wait_group 0;\n")
-    found = results(subject(copies + "    cp.async.commit_group;\n    cp.async.wait_group 0;\n", VALUES[::-1]))
+    found = results(
+        subject(copies + "    cp.async.commit_group;\n    cp.async.wait_group 0;\n", VALUES[::-1])
+    )
     for kind in ("drop cp.async.wait_group", "cp.async.wait_group N+1", "drop cp.async.commit_group"):
         assert found[kind].state == "caught", kind
     assert found["drop cp.async.wait_group #1"].state == "equivalent"
@@ -84,7 +88,8 @@ def test_a_wait_for_no_copy_is_no_loss() -> None:
 
 
 def test_an_arrival_that_nobody_waits_for_is_no_loss() -> None:
-    """The first makes the exchange safe; the second is waited for by nobody, until a wait for a later phase stands behind."""
+    """The first makes the exchange safe; the second is waited for by nobody, until a wait for a later phase
+    stands behind."""
     meeting = """
     mbarrier.arrive.shared.b64 _, [256];
 AGAIN{0}:
@@ -104,34 +109,48 @@ AGAIN{0}:
 
 
 def test_logic_by_the_thread_alone_is_tried_out_completely() -> None:
-    body = EXCHANGE.replace("    bar.sync 0;\n", "    and.b32 %r5, %r_tid, 1;\n    xor.b32 %r6, %r5, 2;\n    bar.sync 0;\n")
+    body = EXCHANGE.replace(
+        "    bar.sync 0;\n", "    and.b32 %r5, %r_tid, 1;\n    xor.b32 %r6, %r5, 2;\n    bar.sync 0;\n"
+    )
     body += "    sub.u32 %r7, %r6, %r5;\n    setp.eq.u32 %p1, %r7, 2;\n    @%p1 st.global.b32 [%d0], %r3;\n"
     tried = subject(body, VALUES[::-1])
-    assert {"%r2", "%r4", "%r5", "%r7"} <= fixed_registers(tried.program) and "%r3" not in fixed_registers(tried.program)
+    assert {"%r2", "%r4", "%r5", "%r7"} <= fixed_registers(tried.program) and "%r3" not in fixed_registers(
+        tried.program
+    )
     found = results(tried)
     assert found["xor → or"].state == "equivalent" and "place alone" in found["xor → or"].reason
 
 
 def test_lanes_that_hold_the_number_of_their_warp_may_be_exchanged() -> None:
-    body = EXCHANGE + """
+    body = (
+        EXCHANGE
+        + """
     shr.u32 %r5, %r_tid, 5;
     shfl.sync.idx.b32 %r6, %r5, 0, 31, -1;
     add.u32 %r3, %r3, %r6;
     st.global.b32 [%d0], %r3;
 """
-    found = results(subject(body, VALUES[::-1] + (np.arange(64, dtype=np.uint32) >> 5)))["shfl of another lane"]
+    )
+    found = results(subject(body, VALUES[::-1] + (np.arange(64, dtype=np.uint32) >> 5)))[
+        "shfl of another lane"
+    ]
     assert found.state == "equivalent" and "all lanes" in found.reason
     lanes = body.replace("shr.u32 %r5, %r_tid, 5", "shr.u32 %r5, %r_tid, 4")
-    found = results(subject(lanes, VALUES[::-1] + 2 * (np.arange(64, dtype=np.uint32) >> 5)))["shfl of another lane"]
+    found = results(subject(lanes, VALUES[::-1] + 2 * (np.arange(64, dtype=np.uint32) >> 5)))[
+        "shfl of another lane"
+    ]
     assert found.state == "survived", "lanes 0 and 1 hold the same by chance"
 
 
 def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:
-    body = EXCHANGE + """
+    body = (
+        EXCHANGE
+        + """
     setp.ne.u32 %p1, %r_tid, 0;
     mov.b32 %r9, 7;
     @!%p1 st.global.b32 [%d_out+256], %r9;
 """
+    )
     found = results(subject(body, np.append(VALUES[::-1], np.uint32(7))))
     assert found["setp eq ↔ ne"].state == "equivalent" and "same place" in found["setp eq ↔ ne"].reason
     assert found["predicate negated"].state == "equivalent"
@@ -141,36 +160,52 @@ def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:
     assert found["setp eq ↔ ne"].state == "equivalent"
     counted = combined.replace("    @%p3 st", "    selp.b32 %r9, 7, 8, %p3;\n    @%p3 st")
     found = results(subject(counted, np.append(VALUES[::-1], np.uint32(7))))
-    assert found["setp eq ↔ ne"].state == "survived", "what is stored depends on it: that it is the same here proves nothing"
+    assert found["setp eq ↔ ne"].state == "survived", (
+        "what is stored depends on it: that it is the same here proves nothing"
+    )
 
 
 def test_what_nobody_shares_needs_no_order() -> None:
-    alone = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace("sub.u32 %r4, 252, %r2", "mov.b32 %r4, %r2")
+    alone = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace(
+        "sub.u32 %r4, 252, %r2", "mov.b32 %r4, %r2"
+    )
     body = alone + "    atom.acq_rel.gpu.global.add.u32 %r9, [%d_out+256], 1;\n"
     found = results(subject(body, np.append(VALUES, np.uint32(64))))
-    assert found["drop bar.warp.sync"].state == "equivalent" and "no two threads" in found["drop bar.warp.sync"].reason
+    assert (
+        found["drop bar.warp.sync"].state == "equivalent"
+        and "no two threads" in found["drop bar.warp.sync"].reason
+    )
     assert found["weaken order of atomics"].state == "equivalent"
     shared = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace("252, %r2", "124, %r2")
     shared = shared.replace("shl.b32 %r2, %r_tid, 2", "and.b32 %r2, %r_tid, 31;\n    shl.b32 %r2, %r2, 2")
-    one_warp = replace(subject(shared, VALUES), program=load(kernel(shared, ("x", "out"), threads=32)), num_warps=1)
+    one_warp = replace(
+        subject(shared, VALUES), program=load(kernel(shared, ("x", "out"), threads=32)), num_warps=1
+    )
     case = Case("values", (VALUES[:32], np.zeros(32, np.uint32)), (1,), judged(VALUES[31::-1]))
     assert results(replace(one_warp, cases=(case,)))["drop bar.warp.sync"].state == "caught"
 
 
-BOUNDED = """
+BOUNDED = (
+    """
     ld.global.b32 %r9, [%d_x];
     setp.lt.u32 %p1, %r_tid, %r9;
     mov.b32 %r3, 0;
     @%p1 add.u32 %r3, %r_tid, 1;
-""" + at("out", 4) + "    st.global.b32 [%d0], %r3;\n"
+"""
+    + at("out", 4)
+    + "    st.global.b32 [%d0], %r3;\n"
+)
 
 
 def test_the_edge_of_a_comparison_is_looked_for() -> None:
-    """With 100 for a bound the two comparisons are the same; the numbers compared show which launch tells them apart."""
+    """With 100 for a bound the two comparisons are the same; the numbers compared show which launch tells
+    them apart."""
 
     def case(bound: int) -> Case:
         x, tid = np.full(64, bound, np.uint32), np.arange(64, dtype=np.uint32)
-        return Case(f"bound {bound}", (x, np.zeros(64, np.uint32)), (1,), judged(np.where(tid < bound, tid + 1, 0)))
+        return Case(
+            f"bound {bound}", (x, np.zeros(64, np.uint32)), (1,), judged(np.where(tid < bound, tid + 1, 0))
+        )
 
     tried = replace(subject(BOUNDED, VALUES), cases=(case(100),))
     assert results(tried)["setp lt ↔ le, gt ↔ ge"].state == "survived"
@@ -201,16 +236,28 @@ def test_marks_are_read_and_checked() -> None:
 
 
 def test_a_mark_excuses_and_a_stale_one_is_told() -> None:
-    body = '.loc 1 3 0\n'.join(["", BOUNDED.replace("    setp", "    .loc 1 3 0\n    setp")])
+    body = ".loc 1 3 0\n".join(["", BOUNDED.replace("    setp", "    .loc 1 3 0\n    setp")])
     text = kernel(body, ("x", "out"), threads=64) + '.file 1 "some/kernel.py"\n'
-    case = Case("values", (np.full(64, 100, np.uint32), np.zeros(64, np.uint32)), (1,), judged(np.arange(1, 65, dtype=np.uint32)))
+    case = Case(
+        "values",
+        (np.full(64, 100, np.uint32), np.zeros(64, np.uint32)),
+        (1,),
+        judged(np.arange(1, 65, dtype=np.uint32)),
+    )
     tried = Subject("bounded", load(text), 2, 0, (case,))
-    right = Mark("bound*", "setp lt ↔ le, gt ↔ ge", "setp.lt.u32 %p, %r_tid, %r #1", "kernel.py:3", "no launch has less")
+    right = Mark(
+        "bound*",
+        "setp lt ↔ le, gt ↔ ge",
+        "setp.lt.u32 %p, %r_tid, %r #1",
+        "kernel.py:3",
+        "no launch has less",
+    )
     found = list(campaign(tried, marks=[right]))
     assert [result.reason for result in found if result.state == "equivalent"] == ["no launch has less"]
     assert wrong_marks([right], found) == []
     caught = Mark("bounded", "predicate negated", "@%p add.u32 %r, %r_tid, 1", "kernel.py:3", "wrong")
     unknown = replace(right, place="kernel.py:4")
     assert [problem.split(":")[0] for problem in wrong_marks([caught, unknown], found)] == [
-        "marked as equivalent, but caught", "no mutant is bounded | predicate negated"][:1] + [
-        "no mutant is bound* | setp lt ↔ le, gt ↔ ge | setp.lt.u32 %p, %r_tid, %r #1 | kernel.py"]  # fmt: skip
+        "marked as equivalent, but caught",
+        "no mutant is bounded | predicate negated",
+    ][:1] + ["no mutant is bound* | setp lt ↔ le, gt ↔ ge | setp.lt.u32 %p, %r_tid, %r #1 | kernel.py"]

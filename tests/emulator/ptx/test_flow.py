@@ -38,9 +38,16 @@ def test_each_thread_goes_its_way(schedule: str) -> None:
 
 def test_an_index_without_a_label_is_found() -> None:
     arrays = {"x": np.array([3] * 32, np.uint32)}
-    body = "    .reg .b32 %r_index;\n    setp.eq.u32 %p1, 0, 0;\n" + at("x", 4) + "    ld.global.b32 %r_index, [%d0];\n" + SWITCH
+    body = (
+        "    .reg .b32 %r_index;\n    setp.eq.u32 %p1, 0, 0;\n"
+        + at("x", 4)
+        + "    ld.global.b32 %r_index, [%d0];\n"
+        + SWITCH
+    )
     (found,) = launch(body, arrays).findings
-    assert found.kind == "branch-misuse" and "the index 3 of a branch is none of its 3 labels" in found.message
+    assert (
+        found.kind == "branch-misuse" and "the index 3 of a branch is none of its 3 labels" in found.message
+    )
     assert found.instruction is not None and found.instruction.name == "brx.idx"
 
 
@@ -68,6 +75,8 @@ one:
 def test_lists_of_labels_are_printed_and_must_be_there() -> None:
     text = kernel(SWITCH.replace("%r_index", "%r_tid"))
     module = parse(text)
-    assert parse(print_module(module)) == module and "ways: .branchtargets first, second, third;" in print_module(module)
+    assert parse(
+        print_module(module)
+    ) == module and "ways: .branchtargets first, second, third;" in print_module(module)
     with pytest.raises(PtxError, match=r"names no list of \.branchtargets"):
         launch(SWITCH.replace("%r_index, ways", "%r_tid, others"), {})

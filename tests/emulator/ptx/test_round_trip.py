@@ -15,7 +15,9 @@ from kbuild.emulator.ptx.printer import print_module
 from tests.emulator.emulated import HEADER, kernel
 from tests.emulator.isa.programs import PROGRAMS
 
-LINES = HEADER + """
+LINES = (
+    HEADER
+    + """
 .extern .func vprintf (.param .b64 a, .param .b64 b);
 .const .align 4 .b8 table[4] = {1, 2, 3, 255};
 .global .align 8 .u64 pointer = table;
@@ -44,13 +46,17 @@ LINES = HEADER + """
 .file 1 "kernel.py"
 .section .debug_str { $L__info_string0: .b8 65, 0 }
 """
+)
 
 
 def test_a_module_is_read_with_its_scopes_and_lines() -> None:
     module = parse(LINES)
     function = module.function("f")
     first, second, compare, branch, shuffle, *_ = function.instructions
-    assert (module.arch, function.directives) == ("sm_90a", (("reqntid", (128, 1, 1)), ("minnctapersm", (2,))))
+    assert (module.arch, function.directives) == (
+        "sm_90a",
+        (("reqntid", (128, 1, 1)), ("minnctapersm", (2,))),
+    )
     assert first.operands == (Register("%r1"), first.operands[1]) and str(first.operands[1]) == "0f3F800000"
     assert second.operands[0] == Register("t$1") and str(compare.operands[0]) == "q$1|_"
     assert str(branch) == "@!q$1 bra done$1;" and isinstance(shuffle.operands[0], Pair)
@@ -71,7 +77,9 @@ def test_printing_and_parsing_gives_the_module_back(text: str) -> None:
 def test_what_the_compiler_writes_is_read_and_known(name: str, arch: str) -> None:
     case = CASES[name]
     signature = case.signature(case.make(np.random.default_rng(0)))
-    ptx = kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, target=arch, stop="ptx").asm["ptx"]
+    ptx = kbuild.compile(
+        case.source, signature=signature, constexprs=case.constexprs, target=arch, stop="ptx"
+    ).asm["ptx"]
     module = parse(ptx)
     assert parse(print_module(module)) == module
     for function in module.functions:
@@ -84,7 +92,9 @@ def test_tensor_addresses_keep_their_coordinates() -> None:
     instruction = parse(kernel(body)).function("test").instructions[-2]
     target = instruction.operands[0]
     assert isinstance(target, Address) and target.coordinates == Vector((Register("%r1"), Register("%r2")))
-    assert instruction.modifiers[4:6] == ("global", "shared::cta") and str(instruction.operands[1]) == "[%r3+16]"
+    assert (
+        instruction.modifiers[4:6] == ("global", "shared::cta") and str(instruction.operands[1]) == "[%r3+16]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +116,7 @@ def test_tensor_addresses_keep_their_coordinates() -> None:
         ("{ mov.b32 %r1, 0;", "the function does not end"),
         ("add.f32 %r1, %r2, 1;", "the literal 1 is no f32"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(body: str, message: str) -> None:
     with pytest.raises(PtxError) as caught:
         load(kernel("    " + body))

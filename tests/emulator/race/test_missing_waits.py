@@ -1,6 +1,8 @@
-"""What a kernel must not do without: take one wait, group or barrier away from a pipelined loop, and its output is wrong.
+"""What a kernel must not do without: take one wait, group or barrier away from a pipelined loop, and its
+output is wrong.
 
-`early` timing hides the waits that are missing, so the same text gives the right answer there: the fault lies in the timing.
+`early` timing hides the waits that are missing, so the same text gives the right answer there: the fault lies
+in the timing.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ def kernel(name: str, arch: str) -> tuple[kbuild.Artifact, dict]:
     case = CASES[name]
     arguments = case.make(np.random.default_rng(1))
     artifact = kbuild.compile(
-        case.source, signature=case.signature(arguments), constexprs=case.constexprs, target=arch, stop="ptx",
+        case.source,
+        signature=case.signature(arguments),
+        constexprs=case.constexprs,
+        target=arch,
+        stop="ptx",
         **case.options(arch),
-    )  # fmt: skip
+    )
     return artifact, arguments
 
 
@@ -40,14 +46,21 @@ def outcome(name: str, arch: str, text: str, timing: str) -> str:
     case, (artifact, arguments) = CASES[name], kernel(name, arch)
     names = [key for key, _ in artifact.metadata.params]
     report = run(
-        text, artifact.metadata.name, case.grid, artifact.metadata.warps, artifact.metadata.shared,
-        arguments_of(artifact.metadata.params, arguments), schedule="lockstep" if timing == "early" else "round-robin",
+        text,
+        artifact.metadata.name,
+        case.grid,
+        artifact.metadata.warps,
+        artifact.metadata.shared,
+        arguments_of(artifact.metadata.params, arguments),
+        schedule="lockstep" if timing == "early" else "round-robin",
         timing=timing,
-    )  # fmt: skip
+    )
     if report.findings:
         return report.findings[0].kind
     try:
-        case.check(arguments, {key: output for key, output in zip(names, report.outputs) if output is not None})
+        case.check(
+            arguments, {key: output for key, output in zip(names, report.outputs) if output is not None}
+        )
     except AssertionError:
         return "wrong"
     return "right"

@@ -1,7 +1,7 @@
 """The race detector: for each rule a kernel that breaks it, and its twin that does not.
 
-Lines of kernels that begin with `+word` or `-word` are what breaks the rule of this word (see `races.findings`); where a kernel
-serves one rule, the word is `x`.
+Lines of kernels that begin with `+word` or `-word` are what breaks the rule of this word (see
+`races.findings`); where a kernel serves one rule, the word is `x`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ EXCHANGE = """
 """
 # The same and then everybody writes again.
 OVERWRITE = (
-    EXCHANGE.replace("+x ", "").replace("    bar.sync 0;\n", "", 2).replace("    xor", "    bar.sync 0;\n    xor")
+    EXCHANGE.replace("+x ", "")
+    .replace("    bar.sync 0;\n", "", 2)
+    .replace("    xor", "    bar.sync 0;\n    xor")
     + """
     +x bar.sync 0;
     st.shared.b32 [%r2], %r4;
@@ -67,7 +69,9 @@ SETUP = """
     shr.u64 %d2, %d2, 4;
     add.u64 %d2, %d2, 0x1000080000;
     setp.ge.u32 %p2, %r_tid, 0;
-""" + "".join(f"    mov.b32 %{register}, 0;\n" for register in ("f0", "f1", "f2", "f3", "a0", "a1", "a2", "a3"))
+""" + "".join(
+    f"    mov.b32 %{register}, 0;\n" for register in ("f0", "f1", "f2", "f3", "a0", "a1", "a2", "a3")
+)
 MULTIPLY = """
     wgmma.fence.sync.aligned;
     -touch mov.b32 %f0, 0;
@@ -92,8 +96,9 @@ PRODUCT = (
     +wait st.shared.b32 [%r2], 6;
 """
 )
-# A loop in which one copy feeds a product and a sum.  The product is under way while the next tile is copied: with two buffers,
-# which would do for the sum, the copy goes to the tile that the product reads.  (A known fault of another compiler.)
+# A loop in which one copy feeds a product and a sum.  The product is under way while the next tile is copied:
+# with two buffers, which would do for the sum, the copy goes to the tile that the product reads.  (A known
+# fault of another compiler.)
 PIPELINE = (
     SETUP
     + """
@@ -181,19 +186,27 @@ HANDED_OVER = """
 RULES: dict[str, tuple[str, ...]] = {
     "read_after_write": ("race", EXCHANGE),
     "write_after_read": ("race", OVERWRITE),
-    "write_after_write": ("race", """
+    "write_after_write": (
+        "race",
+        """
         mov.b32 %r1, buffer;
         -x st.shared.b32 [%r1], %r_tid;
         +x setp.eq.u32 %p1, %r_tid, 0;
         +x @%p1 st.shared.b32 [%r1], %r_tid;
-    """),
-    "equal_values": ("race", """
+    """,
+    ),
+    "equal_values": (
+        "race",
+        """
         mov.b32 %r1, buffer;
         +x mov.b32 %r2, 7;
         -x shr.u32 %r2, %r_tid, 5;
         st.shared.b32 [%r1], %r2;
-    """),
-    "barrier_for_too_few": ("race", """
+    """,
+    ),
+    "barrier_for_too_few": (
+        "race",
+        """
         mov.b32 %r1, buffer;
         shr.u32 %r2, %r_tid, 5;
         mad.lo.u32 %r3, %r_tid, 4, %r1;
@@ -204,22 +217,32 @@ RULES: dict[str, tuple[str, ...]] = {
         +x barrier.sync 1, 64;
         xor.b32 %r5, %r3, 128;
         ld.shared.b32 %r6, [%r5];
-    """),
-    "lanes_without_bar_warp": ("warp-race", """
+    """,
+    ),
+    "lanes_without_bar_warp": (
+        "warp-race",
+        """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;
         st.shared.b32 [%r2], %r_tid;
         +x bar.warp.sync 0xffffffff;
         xor.b32 %r3, %r2, 4;
         ld.shared.b32 %r4, [%r3];
-    """),
-    "uninitialised_shared": ("uninitialised-read", """
+    """,
+    ),
+    "uninitialised_shared": (
+        "uninitialised-read",
+        """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;
         +x st.shared.b32 [%r2], %r_tid;
         ld.shared.b32 %r4, [%r2];
-    """),
-    "copy_without_wait": ("race", at("x", 16) + """
+    """,
+    ),
+    "copy_without_wait": (
+        "race",
+        at("x", 16)
+        + """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 16, %r1;
         cp.async.cg.shared.global [%r2], [%d0], 16;
@@ -227,8 +250,12 @@ RULES: dict[str, tuple[str, ...]] = {
         +x cp.async.wait_group 0;
         bar.sync 0;
         ld.shared.b32 %r3, [%r2];
-    """),
-    "copy_waited_for_by_one_thread": ("race", at("x", 16) + """
+    """,
+    ),
+    "copy_waited_for_by_one_thread": (
+        "race",
+        at("x", 16)
+        + """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 16, %r1;
         cp.async.cg.shared.global [%r2], [%d0], 16;
@@ -236,8 +263,12 @@ RULES: dict[str, tuple[str, ...]] = {
         +x bar.sync 0;
         xor.b32 %r2, %r2, 512;
         ld.shared.b32 %r3, [%r2];
-    """),
-    "copy_over_what_others_read": ("race", at("x", 16) + """
+    """,
+    ),
+    "copy_over_what_others_read": (
+        "race",
+        at("x", 16)
+        + """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 16, %r1;
         st.shared.b32 [%r2], %r_tid;
@@ -247,8 +278,11 @@ RULES: dict[str, tuple[str, ...]] = {
         +x bar.sync 0;
         cp.async.cg.shared.global [%r2], [%d0], 16;
         cp.async.wait_all;
-    """),
-    "store_without_proxy_fence": ("proxy-fence", """
+    """,
+    ),
+    "store_without_proxy_fence": (
+        "proxy-fence",
+        """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;
         st.shared.b32 [%r2], %r_tid;
@@ -258,8 +292,12 @@ RULES: dict[str, tuple[str, ...]] = {
         @%p1 cp.async.bulk.global.shared::cta.bulk_group [%d_y], [%r1], 256;
         @%p1 cp.async.bulk.commit_group;
         @%p1 cp.async.bulk.wait_group.read 0;
-    """),
-    "bulk_load_of_what_was_stored_before": ("proxy-fence", at("y", 4) + """
+    """,
+    ),
+    "bulk_load_of_what_was_stored_before": (
+        "proxy-fence",
+        at("y", 4)
+        + """
         mov.b32 %r1, buffer;
         setp.eq.u32 %p1, %r_tid, 0;
         @%p1 mbarrier.init.shared.b64 [%r1+4096], 1;
@@ -272,8 +310,11 @@ RULES: dict[str, tuple[str, ...]] = {
         loop:
         mbarrier.try_wait.parity.shared.b64 %p2, [%r1+4096], 0;
         @!%p2 bra loop;
-    """),
-    "source_of_a_bulk_store_overwritten": ("race", """
+    """,
+    ),
+    "source_of_a_bulk_store_overwritten": (
+        "race",
+        """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 4, %r1;
         st.shared.b32 [%r2], %r_tid;
@@ -286,14 +327,20 @@ RULES: dict[str, tuple[str, ...]] = {
         +x bar.sync 0;
         st.shared.b32 [%r2], 5;
         -x @%p1 cp.async.bulk.wait_group.read 0;
-    """),
-    "global_across_ctas": ("race", """
+    """,
+    ),
+    "global_across_ctas": (
+        "race",
+        """
         mov.u32 %r1, %ctaid.x;
         setp.eq.u32 %p1, %r_tid, 0;
         -x @%p1 st.global.b32 [%d_y], %r1;
         +x @%p1 atom.global.add.u32 %r2, [%d_y], %r1;
-    """),
-    "flag_without_release": ("race", """
+    """,
+    ),
+    "flag_without_release": (
+        "race",
+        """
         mov.u32 %r1, %ctaid.x;
         setp.ne.u32 %p1, %r_tid, 0;
         @%p1 ret;
@@ -308,8 +355,11 @@ RULES: dict[str, tuple[str, ...]] = {
         setp.eq.u32 %p3, %r3, 0;
         @%p3 bra reader;
         ld.global.b32 %r4, [%d_y+64];
-    """),
-    "flag_with_fences": ("race", """
+    """,
+    ),
+    "flag_with_fences": (
+        "race",
+        """
         mov.u32 %r1, %ctaid.x;
         setp.ne.u32 %p1, %r_tid, 0;
         @%p1 ret;
@@ -325,7 +375,8 @@ RULES: dict[str, tuple[str, ...]] = {
         @%p3 bra reader;
         +x fence.acq_rel.gpu;
         ld.global.b32 %r4, [%d_y+64];
-    """),
+    """,
+    ),
     "read_of_a_bulk_load_without_wait": ("race", LOAD, "wait"),
     "bulk_load_over_what_others_read": ("race", LOAD, "bar"),
     "bulk_load_over_reads_without_proxy_fence": ("proxy-fence-reuse", LOAD, "fence"),
@@ -341,13 +392,20 @@ RULES: dict[str, tuple[str, ...]] = {
     "wait_of_one_warp": ("race", PRODUCT, "bar"),
     "product_without_wait": ("unfinished", PRODUCT, "wait"),
     "copy_over_operands": ("race", PIPELINE),
-    "copy_without_any_wait": ("unfinished", at("x", 16) + """
+    "copy_without_any_wait": (
+        "unfinished",
+        at("x", 16)
+        + """
         mov.b32 %r1, buffer;
         mad.lo.u32 %r2, %r_tid, 16, %r1;
         cp.async.cg.shared.global [%r2], [%d0], 16;
         +x cp.async.wait_all;
-    """),
-    "copies_told_to_an_mbarrier": ("race", at("x", 16) + """
+    """,
+    ),
+    "copies_told_to_an_mbarrier": (
+        "race",
+        at("x", 16)
+        + """
         mov.b32 %r1, buffer;
         setp.eq.u32 %p1, %r_tid, 0;
         @%p1 mbarrier.init.shared.b64 [%r1+4096], 64;
@@ -361,14 +419,20 @@ RULES: dict[str, tuple[str, ...]] = {
         xor.b32 %r3, %r2, 512;
         ld.shared.b32 %r4, [%r3];
         -x cp.async.wait_all;
-    """),
-    "bytes_announced_that_never_come": ("unfinished", """
+    """,
+    ),
+    "bytes_announced_that_never_come": (
+        "unfinished",
+        """
         mov.b32 %r1, buffer;
         setp.eq.u32 %p1, %r_tid, 0;
         @%p1 mbarrier.init.shared.b64 [%r1], 1;
         -x @%p1 mbarrier.expect_tx.relaxed.cta.shared.b64 [%r1], 64;
-    """),
-    "mbarrier_invalidated_under_waiters": ("mbarrier-misuse", """
+    """,
+    ),
+    "mbarrier_invalidated_under_waiters": (
+        "mbarrier-misuse",
+        """
         mov.b32 %r1, buffer;
         setp.eq.u32 %p1, %r_tid, 0;
         @%p1 mbarrier.init.shared.b64 [%r1], 1;
@@ -385,25 +449,35 @@ RULES: dict[str, tuple[str, ...]] = {
         +x bar.sync 0;
         setp.eq.u32 %p4, %r_tid, 32;
         @%p4 mbarrier.inval.shared.b64 [%r1];
-    """),
-    "counters_set_to_zero_before": ("race", """
+    """,
+    ),
+    "counters_set_to_zero_before": (
+        "race",
+        """
         mov.b32 %r1, buffer;
         setp.eq.u32 %p1, %r_tid, 0;
         @%p1 st.shared.b32 [%r1], 0;
         @%p1 atom.shared.add.u32 %r2, [%r1], 1;
         +x bar.sync 0;
         atom.shared.add.u32 %r2, [%r1], 1;
-    """),
-    "read_only_load_of_what_was_stored": ("read-only-load", at("y", 4) + """
+    """,
+    ),
+    "read_only_load_of_what_was_stored": (
+        "read-only-load",
+        at("y", 4)
+        + """
         st.global.b32 [%d0], 5;
         +x ld.global.b32 %r1, [%d0];
         -x ld.global.nc.b32 %r1, [%d0];
-    """),
+    """,
+    ),
     "cluster_without_barrier": ("race", REMOTE, "meet"),
     "cluster_barrier_without_release": ("race", REMOTE, "relaxed"),
     "arrival_in_another_cta_that_releases_within_its_own": ("race", HANDED_OVER, "release"),
     "wait_that_acquires_within_its_own_cta": ("race", HANDED_OVER, "acquire"),
-    "named_barrier_of_producer_and_consumer": ("race", """
+    "named_barrier_of_producer_and_consumer": (
+        "race",
+        """
         mov.b32 %r1, buffer;
         and.b32 %r2, %r_tid, 31;
         mad.lo.u32 %r2, %r2, 4, %r1;
@@ -415,14 +489,18 @@ RULES: dict[str, tuple[str, ...]] = {
         consumer:
         +x barrier.sync 3, 64;
         ld.shared.b32 %r3, [%r2];
-    """),
-    "register_that_a_path_leaves_out": ("uninitialised-register", """
+    """,
+    ),
+    "register_that_a_path_leaves_out": (
+        "uninitialised-register",
+        """
         setp.gt.u32 %p1, %r_tid, 7;
         +x mov.b32 %r2, 1;
         @%p1 mov.b32 %r2, 2;
         add.u32 %r3, %r2, 1;
-    """),
-}  # fmt: skip
+    """,
+    ),
+}
 GRIDS = {"global_across_ctas": 2, "flag_without_release": 2, "flag_with_fences": 2}
 
 
@@ -443,7 +521,9 @@ def test_a_report_names_both_accesses_and_counts() -> None:
     found = next(each for each in everything if "reads shared address 0x80" in each.message)
     assert found.instruction is not None and found.instruction.name == "ld.shared.b32"
     assert found.other is not None and found.other.name == "st.shared.b32"
-    assert "warp 0, lane 0 reads shared address 0x80" in str(found) and "which warp 1, lane 0 wrote" in str(found)
+    assert "warp 0, lane 0 reads shared address 0x80" in str(found) and "which warp 1, lane 0 wrote" in str(
+        found
+    )
     assert f"against PTX line {found.other.line}: st.shared.b32" in str(found)
 
 

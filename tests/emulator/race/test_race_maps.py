@@ -7,13 +7,23 @@ import pytest
 from tests.emulator.race.test_race import findings
 
 FIELDS = (
-    ("global_address", "b64", "%d_x"), ("rank", "b32", "0"), ("box_dim", "b32", "0, 64"), ("global_dim", "b32", "0, 64"),
-    ("element_stride", "b32", "0, 1"), ("elemtype", "b32", "6"), ("interleave_layout", "b32", "0"),
-    ("swizzle_mode", "b32", "0"), ("fill_mode", "b32", "0"),
-)  # fmt: skip
-IN_PLACE = "".join(f"@%p1 tensormap.replace.tile.{name}.global.b1024.{kind} [%d1], {value};\n" for name, kind, value in FIELDS)
+    ("global_address", "b64", "%d_x"),
+    ("rank", "b32", "0"),
+    ("box_dim", "b32", "0, 64"),
+    ("global_dim", "b32", "0, 64"),
+    ("element_stride", "b32", "0, 1"),
+    ("elemtype", "b32", "6"),
+    ("interleave_layout", "b32", "0"),
+    ("swizzle_mode", "b32", "0"),
+    ("fill_mode", "b32", "0"),
+)
+IN_PLACE = "".join(
+    f"@%p1 tensormap.replace.tile.{name}.global.b1024.{kind} [%d1], {value};\n"
+    for name, kind, value in FIELDS
+)
 IN_SHARED = "".join(
-    f"@%p1 tensormap.replace.tile.{name}.shared::cta.b1024.{kind} [%r1], {value};\n" for name, kind, value in FIELDS
+    f"@%p1 tensormap.replace.tile.{name}.shared::cta.b1024.{kind} [%r1], {value};\n"
+    for name, kind, value in FIELDS
 )
 SETUP = """
     mov.b32 %r1, buffer;
@@ -39,7 +49,8 @@ MADE = f"""{SETUP}{IN_PLACE}
     +acquire @%p2 fence.proxy.tensormap::generic.acquire.gpu [%d1], 128;
     -other @%p2 fence.proxy.tensormap::generic.acquire.gpu [%d1+128], 128;
 {COPY}"""
-# The first warp makes it in shared memory, publishes it, and a thread that waits at the barrier has it acquired by another.
+# The first warp makes it in shared memory, publishes it, and a thread that waits at the barrier has it
+# acquired by another.
 PUBLISHED = f"""{SETUP}
     setp.lt.u32 %p4, %r_tid, 32;
     mad.lo.u32 %r3, %r_tid, 4, %r1;
@@ -75,7 +86,9 @@ def test_an_acquire_is_for_one_map_and_comes_after_the_release() -> None:
     elsewhere = MADE.replace("+acquire", "+other").replace("-other", "-other ")
     assert not findings(elsewhere, threads=64)
     assert {found.kind for found in findings(elsewhere, "other", threads=64)} == {"tensormap-fence"}
-    early = MADE.replace("    +release", "    @%p2 fence.proxy.tensormap::generic.acquire.gpu [%d1], 128;\n    +release")
+    early = MADE.replace(
+        "    +release", "    @%p2 fence.proxy.tensormap::generic.acquire.gpu [%d1], 128;\n    +release"
+    )
     assert {found.kind for found in findings(early, "acquire", threads=64)} == {"tensormap-fence"}
 
 
@@ -88,4 +101,6 @@ def test_fences_order_no_threads() -> None:
 def test_a_copy_with_a_fence_publishes_at_once(missing: str) -> None:
     assert not findings(PUBLISHED, threads=64)
     assert {found.kind for found in findings(PUBLISHED, missing, threads=64)} == {"tensormap-fence"}
-    assert {found.kind for found in findings(PUBLISHED, "order", threads=64, schedule="round-robin")} == {"tensormap-fence"}
+    assert {found.kind for found in findings(PUBLISHED, "order", threads=64, schedule="round-robin")} == {
+        "tensormap-fence"
+    }

@@ -1,4 +1,5 @@
-"""The race detector: scopes of fences and atomic operations, the order of `fence.sc`, readers in crowds, and ends of CTAs."""
+"""The race detector: scopes of fences and atomic operations, the order of `fence.sc`, readers in crowds, and
+ends of CTAs."""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ FENCED = """
     -second fence.acq_rel.cluster;
     ld.global.b32 %r4, [%d_y+64];
 """
-# Every thread of a CTA writes and fences, then one counts the CTA; every thread of the CTA that comes last fences, and reads what
-# those of the other have written.
+# Every thread of a CTA writes and fences, then one counts the CTA; every thread of the CTA that comes last
+# fences, and reads what those of the other have written.
 LAST_ONE = """
     mov.b32 %r1, buffer;
     mov.u32 %r2, %ctaid.x;
@@ -242,7 +243,12 @@ RULES = {
     "count_of_several_ctas": ("race", COUNT, "x", {"grid": 2}),
     "sequence_without_the_fence_before": ("race", LAST_ONE, "before", {"grid": 2}),
     "sequence_without_the_fence_after": ("race", LAST_ONE, "after", {"grid": 2}),
-    "sequence_of_fences_without_the_first": ("race", LAST_ONE.replace("membar.gl", "fence.sc.gpu"), "before", {"grid": 2}),
+    "sequence_of_fences_without_the_first": (
+        "race",
+        LAST_ONE.replace("membar.gl", "fence.sc.gpu"),
+        "before",
+        {"grid": 2},
+    ),
     "readers_of_many_warps": ("race", CROWD, "x", {"threads": 128}),
     "readers_of_one_warp": ("race", LANES, "x", {}),
     "readers_at_once": ("race", BROADCAST, "x", {}),
@@ -251,7 +257,12 @@ RULES = {
     "peer_without_a_last_barrier": ("ended-peer", PEER, "end", {"grid": 2, "cluster": (2, 1, 1)}),
     "remote_store_without_a_wait": ("race", REMOTE_STORE, "x", {"grid": 2, "cluster": (2, 1, 1)}),
     "arrival_at_a_peer_that_does_not_wait": ("ended-peer", ARRIVAL, "x", {"grid": 2, "cluster": (2, 1, 1)}),
-    "multicast_to_a_peer_that_does_not_wait": ("ended-peer", MULTICAST, "wait", {"grid": 2, "cluster": (2, 1, 1)}),
+    "multicast_to_a_peer_that_does_not_wait": (
+        "ended-peer",
+        MULTICAST,
+        "wait",
+        {"grid": 2, "cluster": (2, 1, 1)},
+    ),
 }
 
 
@@ -263,8 +274,10 @@ def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) 
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("body", "word"), [(FLAG, "store"), (FLAG, "load"), (FENCED, "first"), (FENCED, "second"),
-                                           (FENCED, "look")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [(FLAG, "store"), (FLAG, "load"), (FENCED, "first"), (FENCED, "second"), (FENCED, "look")],
+)
 def test_scopes_of_a_cluster_do_within_it(body: str, word: str, schedule: str) -> None:
     assert not findings(body, word, threads=32, grid=2, cluster=(2, 1, 1), schedule=schedule)
 
@@ -308,20 +321,29 @@ def test_what_arrived_in_a_phase_is_known_while_the_next_is_under_way() -> None:
 
 
 def test_a_barrier_that_counts_writes_its_register() -> None:
-    body = "setp.lt.u32 %p1, %r_tid, 40;\n bar.red.popc.u32 %r1, 0, %p1;\n" + at("y", 4) + "st.global.b32 [%d0], %r1;\n"
+    body = (
+        "setp.lt.u32 %p1, %r_tid, 40;\n bar.red.popc.u32 %r1, 0, %p1;\n"
+        + at("y", 4)
+        + "st.global.b32 [%d0], %r1;\n"
+    )
     assert not findings(body, threads=64, schedule="reverse")
 
 
-@pytest.mark.parametrize(("code", "where"), [
-    ("st.shared.b32 [first+64], %r_tid;", "0 bytes after the end of first (64 bytes)"),
-    ("ld.shared.v2.b32 {%r1, %r2}, [first+64];", "0 bytes after the end of first (64 bytes)"),
-    ("ld.shared.b32 %r1, [second+32];", "0 bytes after the end of second (32 bytes)"),
-    ("ld.shared.b32 %r1, [second-4];", "4 bytes before second (32 bytes)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "where"),
+    [
+        ("st.shared.b32 [first+64], %r_tid;", "0 bytes after the end of first (64 bytes)"),
+        ("ld.shared.v2.b32 {%r1, %r2}, [first+64];", "0 bytes after the end of first (64 bytes)"),
+        ("ld.shared.b32 %r1, [second+32];", "0 bytes after the end of second (32 bytes)"),
+        ("ld.shared.b32 %r1, [second-4];", "4 bytes before second (32 bytes)"),
+    ],
+)
 def test_overflow_from_one_shared_array_into_the_next(code: str, where: str) -> None:
     module = ".shared .align 16 .b8 first[64];\n.shared .align 16 .b8 second[32];\n.extern .shared .align 16 .b8 rest[];"
     report = launch(f"mov.b32 %r1, rest;\n {code}", {}, module=module, shared=256)
-    assert [finding.kind for finding in report.findings] == ["out-of-bounds"] and where in str(report.findings[0])
+    assert [finding.kind for finding in report.findings] == ["out-of-bounds"] and where in str(
+        report.findings[0]
+    )
 
 
 def test_shared_arrays_keep_their_sizes_and_places() -> None:
@@ -329,7 +351,11 @@ def test_shared_arrays_keep_their_sizes_and_places() -> None:
     body = "mov.b32 %r1, second;\n rem.u32 %r0, %r1, 1024;\n mov.b32 %r1, rest;\n rem.u32 %r2, %r1, 128;\n"
     body += "or.b32 %r0, %r0, %r2;\n"
     body += "mov.u32 %r2, %total_smem_size;\n mad.lo.u32 %r0, %r0, 4096, %r2;\n mov.u32 %r2, %dynamic_smem_size;\n"
-    body += "mad.lo.u32 %r0, %r2, 65536, %r0;\n st.shared.b32 [rest+252], %r0;\n" + at("out", 4) + "st.global.b32 [%d0], %r0;\n"
+    body += (
+        "mad.lo.u32 %r0, %r2, 65536, %r0;\n st.shared.b32 [rest+252], %r0;\n"
+        + at("out", 4)
+        + "st.global.b32 [%d0], %r0;\n"
+    )
     found = launch(body, {"out": np.zeros(32, np.uint32)}, module=module, shared=256).check().outputs[0]
     assert found is not None and (found == 256 * 65536 + 64 + 32 + 256).all()
 
@@ -365,8 +391,11 @@ def test_launches_before_are_no_matter_to_kernels_that_never_wait() -> None:
     assert not findings(body, checks="", observers=[RaceDetector(earlier=[1])])
     assert not findings("griddepcontrol.wait;" + body, threads=32)
     with pytest.raises(EmulationError, match=r"before griddepcontrol\.wait; an earlier"):
-        launch(body + "griddepcontrol.wait;", {"x": np.zeros(1), "y": np.zeros(32, np.uint32)},
-               observers=[RaceDetector(earlier=[1])]).check()  # fmt: skip
+        launch(
+            body + "griddepcontrol.wait;",
+            {"x": np.zeros(1), "y": np.zeros(32, np.uint32)},
+            observers=[RaceDetector(earlier=[1])],
+        ).check()
 
 
 def test_readers_in_crowds_stay_in_order_when_granules_are_split() -> None:

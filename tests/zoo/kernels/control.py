@@ -102,7 +102,8 @@ def count_calls(counter, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def update_few(x, out, BLOCK: tl.constexpr):
-    """So few elements, changed in place, that several warps load the same, and sums of them in which all warps take part."""
+    """So few elements, changed in place, that several warps load the same, and sums of them in which all
+    warps take part."""
     offsets = tl.arange(0, BLOCK)
     before = tl.load(x + offsets)
     tl.store(x + offsets, before + 1)
@@ -113,7 +114,8 @@ def update_few(x, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def between_launches(x, factor, out, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """A kernel that may begin before the launch before it has ended, which makes x; and the one after it, before it has ended."""
+    """A kernel that may begin before the launch before it has ended, which makes x; and the one after it,
+    before it has ended."""
     offsets = tl.arange(0, BLOCK)
     scale = tl.load(factor + offsets)
     tl.extra.cuda.gdc_wait()

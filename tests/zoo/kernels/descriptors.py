@@ -22,7 +22,8 @@ def combine(target, offsets, value, KIND: tl.constexpr):
 
 @triton.jit
 def fold_rows(x, out, rows, columns, pitch, KIND: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
-    """The tiles of a matrix, one below the other, folded into a block of one tile's height, by all programs at once."""
+    """The tiles of a matrix, one below the other, folded into a block of one tile's height, by all programs
+    at once."""
     source = tl.make_tensor_descriptor(x, [rows, columns], [pitch, 1], [TILE_M, TILE_N])
     target = tl.make_tensor_descriptor(out, [TILE_M, columns], [pitch, 1], [TILE_M, TILE_N])
     for row in range(tl.program_id(0) * TILE_M, rows, TILE_M * tl.num_programs(0)):
@@ -58,7 +59,16 @@ def copy_matrix(x, out, rows, columns, pitch, TILE_M: tl.constexpr, TILE_N: tl.c
 
 
 @triton.jit
-def copy_3d(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, a: tl.constexpr, b: tl.constexpr, c: tl.constexpr):
+def copy_3d(
+    x,
+    out,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    C: tl.constexpr,
+    a: tl.constexpr,
+    b: tl.constexpr,
+    c: tl.constexpr,
+):
     source = tl.make_tensor_descriptor(x, [A, B, C], [B * C, C, 1], [a, b, c])
     target = tl.make_tensor_descriptor(out, [A, B, C], [B * C, C, 1], [a, b, c])
     for i in range(0, A, a):
@@ -68,9 +78,22 @@ def copy_3d(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, a: tl.con
 
 
 @triton.jit
-def copy_5d(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, E: tl.constexpr, TILE: tl.constexpr):
-    source = tl.make_tensor_descriptor(x, [A, B, C, D, E], [B * C * D * E, C * D * E, D * E, E, 1], [1, 2, 2, 4, TILE])
-    target = tl.make_tensor_descriptor(out, [A, B, C, D, E], [B * C * D * E, C * D * E, D * E, E, 1], [1, 2, 2, 4, TILE])
+def copy_5d(
+    x,
+    out,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    source = tl.make_tensor_descriptor(
+        x, [A, B, C, D, E], [B * C * D * E, C * D * E, D * E, E, 1], [1, 2, 2, 4, TILE]
+    )
+    target = tl.make_tensor_descriptor(
+        out, [A, B, C, D, E], [B * C * D * E, C * D * E, D * E, E, 1], [1, 2, 2, 4, TILE]
+    )
     for i in range(A):
         for j in range(0, B, 2):
             for k in range(0, C, 2):
@@ -80,7 +103,8 @@ def copy_5d(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.con
 
 @triton.jit
 def write_again(x, out, sums, rows, columns, pitch, TILE: tl.constexpr):
-    """Tiles that lie over each other, where the last one counts; tiles side by side; and sums that many tiles add to."""
+    """Tiles that lie over each other, where the last one counts; tiles side by side; and sums that many tiles
+    add to."""
     source = tl.make_tensor_descriptor(x, [rows, columns], [pitch, 1], [TILE, TILE])
     target = tl.make_tensor_descriptor(out, [rows, columns], [pitch, 1], [TILE, TILE])
     total = tl.make_tensor_descriptor(sums, [TILE, columns], [pitch, 1], [TILE, TILE])

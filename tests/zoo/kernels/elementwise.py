@@ -24,7 +24,9 @@ def unsigned(x, y, out, n, BLOCK: tl.constexpr):
     a = tl.load(x + offsets, mask=inside, other=1)
     b = tl.load(y + offsets, mask=inside, other=1)
     high = tl.umulhi(a, b)
-    tl.store(out + offsets, a // b + a % b + (a >> 3) + high + tl.where(a > b, 1, 2).to(tl.uint32), mask=inside)
+    tl.store(
+        out + offsets, a // b + a % b + (a >> 3) + high + tl.where(a > b, 1, 2).to(tl.uint32), mask=inside
+    )
 
 
 @triton.jit

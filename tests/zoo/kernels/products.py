@@ -24,7 +24,8 @@ def dot_add_rows(a, b, rows, c, ldb, M: tl.constexpr, N: tl.constexpr, K: tl.con
 
 @triton.jit
 def two_dots_add_rows(a, b, rows, c, d, ldb, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """A·Bᵀ and (A·Bᵀ)ᵀ, each plus a number for each row: two dots in flight at once, with sums that start from something."""
+    """A·Bᵀ and (A·Bᵀ)ᵀ, each plus a number for each row: two dots in flight at once, with sums that start
+    from something."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     left = tl.load(a + m[:, None] * K + k[None, :])
     right = tl.load(b + n[:, None] * ldb + k[None, :])
@@ -81,7 +82,9 @@ def dot_loop(a, b, c, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_
 
 
 @triton.jit
-def dot_and_sum_loop(a, b, c, sums, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
+def dot_and_sum_loop(
+    a, b, c, sums, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr
+):
     """A load that feeds both a product and a sum."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     total = tl.zeros((M, N), dtype=tl.float32)
@@ -131,7 +134,9 @@ def dot_block_pointers(a, b, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.conste
 
 
 @triton.jit
-def dot_descriptors(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+def dot_descriptors(
+    a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
+):
     row, column = tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N
     left = tl.make_tensor_descriptor(a, [M, K], [lda, 1], [TILE_M, TILE_K])
     right = tl.make_tensor_descriptor(b, [N, K], [ldb, 1], [TILE_N, TILE_K])
@@ -144,7 +149,8 @@ def dot_descriptors(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_
 
 @triton.jit
 def dot_from(a, b, c, M, N, K, ld, first, TILE: tl.constexpr, TILE_K: tl.constexpr):
-    """A product over the columns from one on that need not begin at 16 bytes, where no box of a tensor map may begin."""
+    """A product over the columns from one on that need not begin at 16 bytes, where no box of a tensor map
+    may begin."""
     left = tl.make_tensor_descriptor(a, [M, K], [ld, 1], [TILE, TILE_K])
     right = tl.make_tensor_descriptor(b, [N, K], [ld, 1], [TILE, TILE_K])
     acc = tl.zeros((TILE, TILE), tl.float32)
@@ -156,7 +162,9 @@ def dot_from(a, b, c, M, N, K, ld, first, TILE: tl.constexpr, TILE_K: tl.constex
 
 
 @triton.jit
-def dot_specialized(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+def dot_specialized(
+    a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
+):
     left = tl.make_tensor_descriptor(a, [M, K], [lda, 1], [TILE_M, TILE_K])
     right = tl.make_tensor_descriptor(b, [K, N], [ldb, 1], [TILE_K, TILE_N])
     out = tl.make_tensor_descriptor(c, [M, N], [ldc, 1], [TILE_M, TILE_N])
@@ -170,7 +178,9 @@ def dot_specialized(a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_
 
 
 @triton.jit
-def dot_and_sum_specialized(a, b, c, sums, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+def dot_and_sum_specialized(
+    a, b, c, sums, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
+):
     """Tiles that a product and the threads themselves read."""
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE_M, TILE_K])
     right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [TILE_K, TILE_N])
@@ -186,7 +196,9 @@ def dot_and_sum_specialized(a, b, c, sums, M, N, K, TILE_M: tl.constexpr, TILE_N
 
 
 @triton.jit
-def dot_of_written(a, b, scratch, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+def dot_of_written(
+    a, b, scratch, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
+):
     """A product of what the kernel itself has written before."""
     source = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE_M, TILE_K])
     left = tl.make_tensor_descriptor(scratch, [M, K], [K, 1], [TILE_M, TILE_K])

@@ -1,5 +1,5 @@
-"""Blocks of tensors, read by plain pointer arithmetic in all the forms in which kernels do: what the copy engine can do, and
-what it must not."""
+"""Blocks of tensors, read by plain pointer arithmetic in all the forms in which kernels do: what the copy
+engine can do, and what it must not."""
 
 import triton
 import triton.language as tl
@@ -7,9 +7,25 @@ import triton.language as tl
 
 @triton.jit
 def dot_tiles(
-    a, b, c, starts, M, N, K, lda, ldb, ldc, stride_z, stride_h, heads,
-    FORM: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, LDA: tl.constexpr,
-):  # fmt: skip
+    a,
+    b,
+    c,
+    starts,
+    M,
+    N,
+    K,
+    lda,
+    ldb,
+    ldc,
+    stride_z,
+    stride_h,
+    heads,
+    FORM: tl.constexpr,
+    TILE_M: tl.constexpr,
+    TILE_N: tl.constexpr,
+    TILE_K: tl.constexpr,
+    LDA: tl.constexpr,
+):
     """C = A·B for A of M×K, with a batch of A's in some forms; B is K×N."""
     rows = tl.program_id(0) * TILE_M + tl.arange(0, TILE_M)
     columns = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
@@ -42,17 +58,25 @@ def dot_tiles(
         if FORM == "blocks":
             k *= TILE_K
         if FORM == "above":
-            left = tl.load(a_rows + k, mask=(rows >= 3)[:, None] & (rows < M + 3)[:, None] & (depth < K - k)[None, :], other=0.0)
+            left = tl.load(
+                a_rows + k,
+                mask=(rows >= 3)[:, None] & (rows < M + 3)[:, None] & (depth < K - k)[None, :],
+                other=0.0,
+            )
         elif FORM == "ones":
             left = tl.load(a_rows + k, mask=(rows < M)[:, None] & (depth < K - k)[None, :], other=1.0)
         elif FORM == "wrapped" or FORM == "column_sums":
             left = tl.load(a_rows + k, mask=(k + depth < K)[None, :], other=0.0)
         elif FORM == "diagonal":
-            left = tl.load(a_rows + k, mask=(rows < M)[:, None] & (rows[:, None] >= (k + depth)[None, :]), other=0.0)
+            left = tl.load(
+                a_rows + k, mask=(rows < M)[:, None] & (rows[:, None] >= (k + depth)[None, :]), other=0.0
+            )
         else:
             left = tl.load(a_rows + k, mask=(rows[:, None] < M) & (depth[None, :] < K - k), other=0.0)
         if FORM == "second_half":
-            right = tl.load(b_rows + k * ldb, mask=(depth[:, None] < K - k) & (columns[None, :] < N), other=0.0)
+            right = tl.load(
+                b_rows + k * ldb, mask=(depth[:, None] < K - k) & (columns[None, :] < N), other=0.0
+            )
         else:
             right = tl.load(b_rows, mask=(depth[:, None] < K - k) & (columns[None, :] < N), other=0.0)
             b_rows += TILE_K * ldb
@@ -65,4 +89,8 @@ def dot_tiles(
     else:
         if FORM == "heads" or FORM == "batch":
             c += batch * M * ldc
-        tl.store(c + rows[:, None] * ldc + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+        tl.store(
+            c + rows[:, None] * ldc + columns[None, :],
+            total,
+            mask=(rows[:, None] < M) & (columns[None, :] < N),
+        )

@@ -46,7 +46,8 @@ def divisions(x, out, rows, n, d):
 
 @triton.jit
 def divisions_by_themselves(x, out):
-    """Zero divided by zero is asked for beside the question whether the divisor is zero, which gives zero, too."""
+    """Zero divided by zero is asked for beside the question whether the divisor is zero, which gives zero,
+    too."""
     r = tl.arange(0, 64)
     a = tl.load(x + r)
     same = tl.load(x + r, mask=r < 0, other=a)
@@ -58,7 +59,11 @@ def divisions_by_themselves(x, out):
 def remainders_beside(x, places, divisors, out):
     """Remainders of 8 bits share words; what a division by zero leaves in one of them stays there."""
     r = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
-    halves = tl.arange(0, 16)[:, None, None] * 16 + tl.arange(0, 2)[None, :, None] * 256 + tl.arange(0, 16)[None, None, :]
+    halves = (
+        tl.arange(0, 16)[:, None, None] * 16
+        + tl.arange(0, 2)[None, :, None] * 256
+        + tl.arange(0, 16)[None, None, :]
+    )
     a = tl.load(x + tl.load(places + halves))
     d = tl.load(divisors + r)
     rest = tl.sum(a, 1, dtype=tl.uint8) % d
@@ -73,12 +78,16 @@ def shifts(x, counts, lefts, rights, logical):
     count = tl.load(counts + r)
     tl.store(lefts + r, a << count)
     tl.store(rights + r, a >> count)
-    tl.store(logical + r, a.to(logical.dtype.element_ty, bitcast=True) >> count.to(logical.dtype.element_ty, bitcast=True))
+    tl.store(
+        logical + r,
+        a.to(logical.dtype.element_ty, bitcast=True) >> count.to(logical.dtype.element_ty, bitcast=True),
+    )
 
 
 @triton.jit
 def shifts_beyond(x, out, n):
-    """Counts of which only zeros remain if they are within the width, and constants below zero, in addresses, too."""
+    """Counts of which only zeros remain if they are within the width, and constants below zero, in addresses,
+    too."""
     r = tl.arange(0, 128)
     below = tl.full((128,), -64, tl.int32)
     tl.store(out + r, (r - 64) >> (n << 21))
@@ -133,7 +142,8 @@ def narrow_offsets(table, out, n):
 
 @triton.jit
 def short_offsets(table, x, out, angle):
-    """Offsets out of memory that wrap around in 16 bits, to bytes: nothing scales them.  The sine calls a function of its own."""
+    """Offsets out of memory that wrap around in 16 bits, to bytes: nothing scales them.  The sine calls a
+    function of its own."""
     r = tl.arange(0, 64)
     a = tl.load(x + r)
     tl.store(out + r, tl.load(table + (a + 16).to(tl.uint16, bitcast=True)))
@@ -163,14 +173,17 @@ def large_offsets(table, out, n):
 
 @triton.jit
 def offsets_from_memory(table, keys, out):
-    """Differences of numbers that were loaded wrap around as well: what is far away in one access is near in the next."""
+    """Differences of numbers that were loaded wrap around as well: what is far away in one access is near in
+    the next."""
     r = tl.arange(0, 16)[None, :]
     start = tl.load(keys + tl.full((1, 16), 0, tl.int32))
     for i in tl.static_range(3):
         is_loaded = (r + 16) < tl.full((), 16 * (i + 1), tl.int32)
         key = tl.where(is_loaded, tl.load(keys + 16 + r, mask=is_loaded), 0)
         place = key - start
-        tl.store(out + 16 * i + r, tl.load(table + place.to(tl.int64), mask=(place >= 0) & (place < 64), other=-1))
+        tl.store(
+            out + 16 * i + r, tl.load(table + place.to(tl.int64), mask=(place >= 0) & (place < 64), other=-1)
+        )
     place = tl.load(keys + 16 + r) - tl.load(keys)
     tl.store(out + 48 + r, tl.load(table + place, mask=(place >= 0) & (place < 64), other=-1))
 

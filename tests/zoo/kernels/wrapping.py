@@ -65,4 +65,7 @@ def sums_from_memory(table, keys, wide, fractions, out):
     tl.store(out + r, load_near(table, key + first))
     tl.store(out + 16 + r, load_near(table, (key - 5) * first))
     tl.store(out + 32 + r, load_near(table, tl.load(wide + 16 + r).to(tl.int32) - tl.load(wide).to(tl.int32)))
-    tl.store(out + 48 + r, load_near(table, tl.load(fractions + 16 + r).to(tl.int32) + tl.load(fractions).to(tl.int32)))
+    tl.store(
+        out + 48 + r,
+        load_near(table, tl.load(fractions + 16 + r).to(tl.int32) + tl.load(fractions).to(tl.int32)),
+    )

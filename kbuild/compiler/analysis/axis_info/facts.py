@@ -1,17 +1,20 @@
-"""What is known of the numbers in a tensor along each axis: runs of consecutive ones, runs of equal ones, and factors.
+"""What is known of the numbers in a tensor along each axis: runs of consecutive ones, runs of equal ones, and
+factors.
 
-Coalescing, vector width, and the width of masked accesses follow from it.  The facts are Triton's: along an axis,
-`contiguity` n says that aligned groups of n neighbours hold consecutive numbers (addresses, for pointers), `constancy` n
-that they hold equal ones, and `divisibility` d that d divides the first number of every group of consecutive ones: for
-pointers in bytes.  All are powers of two.  Of masks, `prefix` n says that in aligned groups of n neighbours the true ones
-come first, as where an index is compared with the size of a tensor.
+Coalescing, vector width, and the width of masked accesses follow from it.  The facts are Triton's: along an
+axis, `contiguity` n says that aligned groups of n neighbours hold consecutive numbers (addresses, for
+pointers), `constancy` n that they hold equal ones, and `divisibility` d that d divides the first number of
+every group of consecutive ones: for pointers in bytes.  All are powers of two.  Of masks, `prefix` n says
+that in aligned groups of n neighbours the true ones come first, as where an index is compared with the size
+of a tensor.
 
     tt.make_range 0 … 128                    contiguity 128, divisibility 2^31, constancy 1
     tt.splat of a pointer hinted with 16     contiguity 1, divisibility 16, constancy 128
     their tt.addptr, elements of two bytes   contiguity 128, divisibility 16, constancy 1: vectors of 8 elements
 
-Sums and products of 32 and 64 bits are taken not to overflow, as offsets don't; those of narrower types wrap around.  Quotients
-and remainders round toward zero, so that runs of numbers give runs only where none is negative: `analysis.signs` has to show it.
+Sums and products of 32 and 64 bits are taken not to overflow, as offsets don't; those of narrower types wrap
+around.  Quotients and remainders round toward zero, so that runs of numbers give runs only where none is
+negative: `analysis.signs` has to show it.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class Info(NamedTuple):
     """Of masks; empty says no more than `constancy`."""
 
     def divisibility_at(self, axis: int, group: int, unit: int = 1) -> int:
-        """A factor of the first number of each group of `group` neighbours, where consecutive numbers differ by `unit`."""
+        """A factor of the first number of each group of `group` neighbours, where consecutive numbers differ
+        by `unit`."""
         divisor = self.divisibility[axis]
         return divisor if group >= self.contiguity[axis] else gcd(divisor, group * unit)
 
@@ -109,7 +113,8 @@ def uniform(shape: Sequence[int], divisor: int, constant: int | None = None) -> 
 
 
 def aligned(info: Info, most: int = MAX_DIVISOR) -> Info:
-    """The same with runs of integers that begin at multiples of their own length, and so pass by no greater power of two."""
+    """The same with runs of integers that begin at multiples of their own length, and so pass by no greater
+    power of two."""
     contiguity = tuple(map(gcd, info.contiguity, info.divisibility, (most,) * len(info.contiguity)))
     divisibility = tuple(info.divisibility_at(axis, group, 1) for axis, group in enumerate(contiguity))
     return info._replace(contiguity=contiguity, divisibility=divisibility)
@@ -129,11 +134,18 @@ def joined(first: Info, second: Info, unit: int) -> Info:
     )
     constancy = tuple(gcd(a, b) for a, b in zip(first.constancy, second.constancy))
     prefix = tuple(gcd(a, b) for a, b in zip(first.prefixes, second.prefixes))
-    return Info(contiguity, divisibility, constancy, first.constant if first.constant == second.constant else None, prefix)
+    return Info(
+        contiguity,
+        divisibility,
+        constancy,
+        first.constant if first.constant == second.constant else None,
+        prefix,
+    )
 
 
 class AxisInfo:
-    """The facts of all values of a function; computed on the first question, and for values made later when asked."""
+    """The facts of all values of a function; computed on the first question, and for values made later when
+    asked."""
 
     def __init__(self, function: Func) -> None:
         self.function = function
@@ -174,7 +186,9 @@ class AxisInfo:
             info = unknown(argument.type)
             if "divisibility" in hints:
                 factor = power_of_two_in(int(hints["divisibility"]))
-                info = Info(info.contiguity, tuple(max(factor, known) for known in info.divisibility), info.constancy)
+                info = Info(
+                    info.contiguity, tuple(max(factor, known) for known in info.divisibility), info.constancy
+                )
             self._infos[argument] = info
 
     def _block(self, block: Block) -> None:
@@ -208,7 +222,13 @@ class AxisInfo:
                 yielded = op.after.terminator.operands
                 for argument in op.after.arguments:
                     self._infos[argument] = unknown(argument.type)
-                self._repeat(op.before.arguments, op.init, yielded, [op.before, op.after], (op.after.arguments, test.values))
+                self._repeat(
+                    op.before.arguments,
+                    op.init,
+                    yielded,
+                    [op.before, op.after],
+                    (op.after.arguments, test.values),
+                )
                 self._assign(op.results, test.values)
             case If():
                 for block in op.regions:
@@ -232,8 +252,8 @@ class AxisInfo:
         blocks: Sequence[Block],
         passed: tuple[Sequence[Value], Sequence[Value]] = ((), ()),
     ) -> None:
-        """Start with what holds before a loop and give up what its iterations do not keep.  `passed` are arguments of
-        the second block and the values they get."""
+        """Start with what holds before a loop and give up what its iterations do not keep.  `passed` are
+        arguments of the second block and the values they get."""
         infos = [self.get(value) for value in initial]
         while True:
             for argument, info in zip(arguments, infos):

@@ -50,7 +50,17 @@ from kbuild.compiler.ops.elementwise import (
     wrap,
 )
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Load, MakeRange, Reshape, Splat, Trans, Unsplat
+from kbuild.compiler.ops.tensor import (
+    Broadcast,
+    ExpandDims,
+    Hint,
+    Load,
+    MakeRange,
+    Reshape,
+    Splat,
+    Trans,
+    Unsplat,
+)
 
 Axes = tuple[int, ...]
 
@@ -108,7 +118,8 @@ def broadcast(op: Broadcast, known: AxisInfo) -> Info:
     src = known.get(op.src)
     sizes = list(zip(shape_of(op.src.type), shape_of(op.type)))
     constancy, prefix = (
-        tuple(fact if old == new else new for (old, new), fact in zip(sizes, facts)) for facts in (src.constancy, src.prefixes)
+        tuple(fact if old == new else new for (old, new), fact in zip(sizes, facts))
+        for facts in (src.constancy, src.prefixes)
     )
     return Info(src.contiguity, src.divisibility, constancy, src.constant, prefix)
 
@@ -117,14 +128,16 @@ def broadcast(op: Broadcast, known: AxisInfo) -> Info:
 def trans(op: Trans, known: AxisInfo) -> Info:
     src = known.get(op.src)
     contiguity, divisibility, constancy, prefix = (
-        tuple(facts[axis] for axis in op.order) for facts in (src.contiguity, src.divisibility, src.constancy, src.prefixes)
+        tuple(facts[axis] for axis in op.order)
+        for facts in (src.contiguity, src.divisibility, src.constancy, src.prefixes)
     )
     return Info(contiguity, divisibility, constancy, src.constant, prefix)
 
 
 @transfer(Reshape)
 def reshape(op: Reshape, known: AxisInfo) -> Info:
-    """The rows of the new shape are pieces of the last axis, or whole ones of it; nothing is kept along other axes."""
+    """The rows of the new shape are pieces of the last axis, or whole ones of it; nothing is kept along other
+    axes."""
     src, shape = known.get(op.src), axes_of(op.type)
     if op.allow_reorder or shape_of(op.src.type)[-1] % shape[-1]:
         return unknown(op.type)
@@ -160,7 +173,11 @@ def hint(op: Hint, known: AxisInfo) -> Info:
     sizes = axes_of(op.src.type)
 
     def promised(facts: Axes, hints: Axes, limits: Axes) -> Axes:
-        return tuple(max(f, min(power_of_two_in(h), limit)) for f, h, limit in zip(facts, hints, limits)) if hints else facts
+        return (
+            tuple(max(f, min(power_of_two_in(h), limit)) for f, h, limit in zip(facts, hints, limits))
+            if hints
+            else facts
+        )
 
     return Info(
         promised(src.contiguity, op.contiguity, sizes),
@@ -202,7 +219,8 @@ def add(op: AddI | AddPtr, known: AxisInfo) -> Info:
     if isinstance(op, AddI) and (folded := _folded(op, a, b)):
         return folded
     contiguity = tuple(
-        max(gcd(ca, kb), gcd(cb, ka)) for ca, ka, cb, kb in zip(a.contiguity, a.constancy, b.contiguity, b.constancy)
+        max(gcd(ca, kb), gcd(cb, ka))
+        for ca, ka, cb, kb in zip(a.contiguity, a.constancy, b.contiguity, b.constancy)
     )
     unit = unit_of(op.operands[0].type)
     divisibility = tuple(
@@ -218,7 +236,9 @@ def subtract(op: SubI, known: AxisInfo) -> Info:
     if folded := _folded(op, a, b):
         return folded
     contiguity = _common(a.contiguity, b.constancy)
-    divisibility = tuple(gcd(a.divisibility_at(x, g), b.divisibility_at(x, g)) for x, g in enumerate(contiguity))
+    divisibility = tuple(
+        gcd(a.divisibility_at(x, g), b.divisibility_at(x, g)) for x, g in enumerate(contiguity)
+    )
     return Info(contiguity, divisibility, _common(a.constancy, b.constancy))
 
 
@@ -252,7 +272,11 @@ def _divided(a: Info, b: Info) -> Info:
         return a
     axes = range(len(a.contiguity))
     constancy = tuple(max(gcd(a.constancy[x], b.constancy[x]), _aligned_group(a, b, x)) for x in axes)
-    divisor = b.constant if b.constant is not None and b.constant > 0 and power_of_two_in(b.constant) == b.constant else None
+    divisor = (
+        b.constant
+        if b.constant is not None and b.constant > 0 and power_of_two_in(b.constant) == b.constant
+        else None
+    )
     divisibility = tuple(max(_everywhere(a, x) // divisor, 1) if divisor else 1 for x in axes)
     return Info((1,) * len(axes), divisibility, constancy)
 
@@ -269,7 +293,8 @@ def remainder(op: RemSI | RemUI, known: AxisInfo) -> Info:
 
 
 def _rounded_down(op: Binary, known: AxisInfo) -> Info:
-    """The facts of a dividend, without its runs where they may lie below zero: there quotients are rounded up."""
+    """The facts of a dividend, without its runs where they may lie below zero: there quotients are rounded
+    up."""
     a = known.get(op.lhs)
     if isinstance(op, DivUI | RemUI) or max(a.contiguity) == 1 or known.signs.is_natural_value(op.lhs):
         return a
@@ -300,15 +325,16 @@ def shift_right(op: ShRSI | ShRUI, known: AxisInfo) -> Info:
 
 
 def _shift(amount: Info, op: Binary) -> int:
-    """The bits of a shift, as far as they are known; counts have no sign, and beyond the width nothing is left to shift."""
+    """The bits of a shift, as far as they are known; counts have no sign, and beyond the width nothing is
+    left to shift."""
     bits = bit_width(op.lhs.type)
     return min(unsigned(amount.constant or 0, bits), bits - 1)
 
 
 @transfer(AndI)
 def bitwise_and(op: AndI, known: AxisInfo) -> Info:
-    """A mask of low bits is a remainder; one without low bits rounds down; truth values agree where both agree, and come
-    first where they do in both."""
+    """A mask of low bits is a remainder; one without low bits rounds down; truth values agree where both
+    agree, and come first where they do in both."""
     a, b = known.get(op.lhs), known.get(op.rhs)
     if folded := _folded(op, a, b):
         return folded
@@ -321,7 +347,9 @@ def bitwise_and(op: AndI, known: AxisInfo) -> Info:
         step = Info(b.contiguity, (power_of_two_in(mask),) * len(b.contiguity), b.constancy)
         axes = range(len(a.contiguity))
         constancy = tuple(max(gcd(a.constancy[x], b.constancy[x]), _aligned_group(a, step, x)) for x in axes)
-        return Info((1,) * len(axes), tuple(max(_everywhere(a, x), step.divisibility[x]) for x in axes), constancy)
+        return Info(
+            (1,) * len(axes), tuple(max(_everywhere(a, x), step.divisibility[x]) for x in axes), constancy
+        )
     return _agreeing(a, b)
 
 
@@ -343,8 +371,8 @@ def _agreeing(a: Info, b: Info) -> Info:
 
 @transfer(CmpI)
 def compare(op: CmpI, known: AxisInfo) -> Info:
-    """Of an aligned group of consecutive numbers all or none are less than a multiple of the group's size; the first ones
-    are less than any number."""
+    """Of an aligned group of consecutive numbers all or none are less than a multiple of the group's size;
+    the first ones are less than any number."""
     a, b = known.get(op.lhs), known.get(op.rhs)
     axes = range(len(a.contiguity))
     constancy = list(_common(a.constancy, b.constancy))
@@ -362,7 +390,8 @@ def compare(op: CmpI, known: AxisInfo) -> Info:
 
 
 def _rising_group(a: Info, b: Info, axis: int, unsigned: bool) -> int:
-    """How many consecutive numbers are compared with the same one.  Without sign, a group must not pass from -1 to 0."""
+    """How many consecutive numbers are compared with the same one.  Without sign, a group must not pass from
+    -1 to 0."""
     group = gcd(a.contiguity[axis], b.constancy[axis])
     return gcd(group, a.divisibility[axis]) if unsigned else group
 
@@ -377,7 +406,8 @@ def select(op: Select, known: AxisInfo) -> Info:
     if element_of(op.true_value.type) == I1 or not shape_of(op.true_value.type):
         contiguity = (1,) * len(contiguity)
     divisibility = tuple(
-        gcd(a.divisibility_at(axis, group, unit), b.divisibility_at(axis, group, unit)) for axis, group in enumerate(contiguity)
+        gcd(a.divisibility_at(axis, group, unit), b.divisibility_at(axis, group, unit))
+        for axis, group in enumerate(contiguity)
     )
     constancy = tuple(gcd(*facts) for facts in zip(a.constancy, b.constancy, condition.constancy))
     return Info(contiguity, divisibility, constancy)

@@ -7,7 +7,13 @@ import hashlib
 from functools import lru_cache
 from typing import Any
 
-from kbuild.compiler.frontend.sources.files import NamedTupleClass, Package, SourceModule, attribute, find_function
+from kbuild.compiler.frontend.sources.files import (
+    NamedTupleClass,
+    Package,
+    SourceModule,
+    attribute,
+    find_function,
+)
 from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved
 from kbuild.compiler.frontend.sources.modules import Module
 from kbuild.compiler.semantic.registry import Builtin
@@ -15,9 +21,9 @@ from kbuild.errors import CompileError
 
 
 def source_digest(path: str, function: str, places: bool = False) -> str:
-    """The sha256 of a kernel's syntax and of all that it reaches: functions that it calls, constants that it uses.
-    Comments, docstrings, places, and whatever else stands in the files do not count; places do if asked for, and where the
-    kernel's decorator says `debug=True`, for its assertions name their lines."""
+    """The sha256 of a kernel's syntax and of all that it reaches: functions that it calls, constants that it
+    uses. Comments, docstrings, places, and whatever else stands in the files do not count; places do if asked
+    for, and where the kernel's decorator says `debug=True`, for its assertions name their lines."""
     return digest_of(find_function(path, function), places)
 
 
@@ -27,7 +33,9 @@ def digest_of(function: Function, places: bool = False) -> str:
     try:
         _collect(function, texts, places or function.debug)
     except RecursionError:
-        raise CompileError(f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc) from None
+        raise CompileError(
+            f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc
+        ) from None
     hasher = hashlib.sha256()
     for text in texts.values():
         hasher.update(text.encode())
@@ -62,8 +70,8 @@ def _syntax(node: ast.FunctionDef, places: bool) -> str:
 
 
 def _reached(function: Function) -> dict[str, Any]:
-    """The names that a function takes from its module, and members of modules, with what they stand for.  Decorators are
-    left out: tuners and registries do not change the kernel."""
+    """The names that a function takes from its module, and members of modules, with what they stand for.
+    Decorators are left out: tuners and registries do not change the kernel."""
     found: dict[str, Any] = {}
     for name, members in _named(function.node):
         if members:
@@ -75,7 +83,8 @@ def _reached(function: Function) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _named(function: ast.FunctionDef) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The names that a function reads, and the chains of members that it reads of names: `tl`, and `tl.math` as well."""
+    """The names that a function reads, and the chains of members that it reads of names: `tl`, and `tl.math`
+    as well."""
     found: dict[tuple[str, tuple[str, ...]], None] = {}
     for part in (function.args, *function.body):
         for node in ast.walk(part):

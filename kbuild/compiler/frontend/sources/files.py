@@ -1,7 +1,8 @@
 """Modules read from disk without being run: what their names stand for, as far as kernels can use it.
 
-A module's top level is read as a list of bindings.  Where a name is bound under a condition that cannot be decided (or in
-a `try`), all its bindings are kept in the order of preference, and the first that resolves is taken.
+A module's top level is read as a list of bindings.  Where a name is bound under a condition that cannot be
+decided (or in a `try`), all its bindings are kept in the order of preference, and the first that resolves is
+taken.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from typing import Any
 
 from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
-from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved, is_constexpr_annotation, make_function
+from kbuild.compiler.frontend.sources.functions import (
+    Function,
+    Plain,
+    Unresolved,
+    is_constexpr_annotation,
+    make_function,
+)
 from kbuild.compiler.frontend.sources.modules import Module
 from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import CompileError, Loc, UsageError, nearest, shown_path
@@ -161,8 +168,14 @@ class SourceModule:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if last == "namedtuple" and len(call.args) == 2:
             fields = self.evaluator.value(call.args[1])
-            return NamedTupleClass(name, tuple(fields.replace(",", " ").split() if isinstance(fields, str) else fields))
-        if last in ("jit", "constexpr_function") and len(call.args) == 1 and isinstance(call.args[0], ast.Name | ast.Attribute):
+            return NamedTupleClass(
+                name, tuple(fields.replace(",", " ").split() if isinstance(fields, str) else fields)
+            )
+        if (
+            last in ("jit", "constexpr_function")
+            and len(call.args) == 1
+            and isinstance(call.args[0], ast.Name | ast.Attribute)
+        ):
             inner = self.evaluator.named(call.args[0])
             if isinstance(inner, Function):
                 kind = "jit" if last == "jit" else "constexpr"
@@ -212,7 +225,8 @@ def _on_disk(place: str, name: str) -> Any:
 
 
 def attribute(owner: Any, name: str) -> Any:
-    """A member: of a module a name of its own, or a module inside the package; of a constant, Python's attribute."""
+    """A member: of a module a name of its own, or a module inside the package; of a constant, Python's
+    attribute."""
     if isinstance(owner, Module):
         full = f"{owner.name}.{name}"
         return Module(full) if modules.is_known(full) else modules.member(owner.name, name)
@@ -235,7 +249,11 @@ def _named_tuple_class(node: ast.ClassDef) -> NamedTupleClass:
     bases = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
     if "NamedTuple" not in bases:
         raise Unresolved(f"{node.name} is a class, which has no meaning in a kernel")
-    fields = [item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]
+    fields = [
+        item.target.id
+        for item in node.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    ]
     return NamedTupleClass(node.name, tuple(fields))
 
 
@@ -254,7 +272,9 @@ def parse(path: str, text: str) -> ast.Module:
         for node in ast.walk(tree):
             for line, column in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
                 if place := getattr(node, line, None):
-                    setattr(node, column, len(lines[place - 1][: getattr(node, column)].decode(errors="ignore")))
+                    setattr(
+                        node, column, len(lines[place - 1][: getattr(node, column)].decode(errors="ignore"))
+                    )
     return tree
 
 
@@ -284,7 +304,11 @@ def find_function(path: str, name: str) -> Function:
     try:
         found = module.resolve(name)
     except KeyError:
-        functions = [key for key, values in module.bindings.items() if any(isinstance(v, ast.FunctionDef) for v in values)]
+        functions = [
+            key
+            for key, values in module.bindings.items()
+            if any(isinstance(v, ast.FunctionDef) for v in values)
+        ]
         close = nearest(name, functions)
         advice = f"did you mean {close}?" if close else f"it has {', '.join(functions)}" if functions else ""
         raise UsageError(f"{path} has no function {name}", hint=advice) from None

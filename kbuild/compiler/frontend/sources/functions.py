@@ -15,7 +15,8 @@ class Unresolved(Exception):
 
 @dataclass(frozen=True)
 class Plain:
-    """A module's variable that is no `tl.constexpr`: a kernel may not use it, defaults and other constants may."""
+    """A module's variable that is no `tl.constexpr`: a kernel may not use it, defaults and other constants
+    may."""
 
     value: Any
     loc: Loc | None
@@ -70,12 +71,16 @@ class Function:
         return Loc(self.file, self.node.lineno, self.node.col_offset + 1, function=self.name)
 
 
-def make_function(node: ast.FunctionDef, file: str, namespace: Namespace, library: bool = False, kind: str = "") -> Function:
+def make_function(
+    node: ast.FunctionDef, file: str, namespace: Namespace, library: bool = False, kind: str = ""
+) -> Function:
     """A function from its definition; its decorators say what it is unless `kind` does."""
     found, options = _decorated(node)
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + list(
+        arguments.defaults
+    )
     parameters = [
         Parameter(arg.arg, arg, default, False, is_constexpr_annotation(arg.annotation))
         for arg, default in zip(positional, defaults)
@@ -85,17 +90,25 @@ def make_function(node: ast.FunctionDef, file: str, namespace: Namespace, librar
         for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
     ]
     noinline, debug = "noinline" in options, "debug" in options
-    return Function(node.name, node, file, namespace, kind or found, noinline, debug, library, tuple(parameters))
+    return Function(
+        node.name, node, file, namespace, kind or found, noinline, debug, library, tuple(parameters)
+    )
 
 
 def _decorated(node: ast.FunctionDef) -> tuple[str, set[str]]:
-    """The kind of a function, and the options that its decorators set, as `noinline=True`.  Decorators that are not known
-    (tuners, registries) are looked through."""
+    """The kind of a function, and the options that its decorators set, as `noinline=True`.  Decorators that
+    are not known (tuners, registries) are looked through."""
     kind, options = "plain", set[str]()
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         target = call.func if call else decorator
-        name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+        name = (
+            target.attr
+            if isinstance(target, ast.Attribute)
+            else target.id
+            if isinstance(target, ast.Name)
+            else ""
+        )
         if name == "jit":
             kind = "jit"
         elif name == "constexpr_function":

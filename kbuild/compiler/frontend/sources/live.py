@@ -1,4 +1,5 @@
-"""Live function objects: their definition, found through `inspect`, and their names, through globals and closure."""
+"""Live function objects: their definition, found through `inspect`, and their names, through globals and
+closure."""
 
 from __future__ import annotations
 
@@ -133,7 +134,9 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
-        raise UsageError(f"the source of {function.__qualname__} is not to be had", hint="put it into a file") from None
+        raise UsageError(
+            f"the source of {function.__qualname__} is not to be had", hint="put it into a file"
+        ) from None
     tree = parse(file, textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)
     node = tree.body[0]

@@ -1,7 +1,8 @@
-"""Where the modules of a project lie: the files that an import names, found by their names alone, without being read.
+"""Where the modules of a project lie: the files that an import names, found by their names alone, without
+being read.
 
-A place is a path without suffix; at it stands a package with `__init__.py`, or a file, or a folder of modules: the first of
-these that is there, as for Python.
+A place is a path without suffix; at it stands a package with `__init__.py`, or a file, or a folder of
+modules: the first of these that is there, as for Python.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 
 
 def absolute(directory: str, name: str) -> str | None:
-    """The place of a module by its full name: beside an importing file in `directory`, or else the nearest above it."""
+    """The place of a module by its full name: beside an importing file in `directory`, or else the nearest
+    above it."""
     parts = name.split(".")
     while True:
         place = os.path.join(directory, *parts)
@@ -32,4 +34,6 @@ def relative(directory: str, level: int, name: str) -> str:
 
 def module_file(place: str) -> str | None:
     """The file of the module at a place; None for a folder without `__init__.py`, and where nothing is."""
-    return next((path for path in (os.path.join(place, "__init__.py"), place + ".py") if os.path.isfile(path)), None)
+    return next(
+        (path for path in (os.path.join(place, "__init__.py"), place + ".py") if os.path.isfile(path)), None
+    )

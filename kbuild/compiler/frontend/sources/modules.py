@@ -1,5 +1,5 @@
-"""The modules that kernels name and that are never imported: `triton`, `triton.language`, `kbuild.language`, and Python's
-own `math`.  What they hold comes from the semantic table and the library."""
+"""The modules that kernels name and that are never imported: `triton`, `triton.language`, `kbuild.language`,
+and Python's own `math`.  What they hold comes from the semantic table and the library."""
 
 from __future__ import annotations
 
@@ -30,18 +30,37 @@ _LANGUAGE = frozenset(
     for package in ("triton", "kbuild")
     for part in ("", ".core", ".math", ".standard", ".random", ".semantic")
 )
-_EXTRA = frozenset(("triton.language.extra", "kbuild.language.extra", "torch._inductor.runtime.triton_helpers"))
-_CUDA = frozenset(("triton.language.extra.cuda", "kbuild.language.extra.cuda", "triton.language.extra.cuda.utils"))
+_EXTRA = frozenset(
+    ("triton.language.extra", "kbuild.language.extra", "torch._inductor.runtime.triton_helpers")
+)
+_CUDA = frozenset(
+    ("triton.language.extra.cuda", "kbuild.language.extra.cuda", "triton.language.extra.cuda.utils")
+)
 _LIBDEVICE = frozenset(
-    ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "kbuild.language.extra.libdevice",
-     "kbuild.language.extra.cuda.libdevice", "triton.language.libdevice",
-     "torch._inductor.runtime.triton_helpers.libdevice")
-)  # fmt: skip
+    (
+        "triton.language.extra.libdevice",
+        "triton.language.extra.cuda.libdevice",
+        "kbuild.language.extra.libdevice",
+        "kbuild.language.extra.cuda.libdevice",
+        "triton.language.libdevice",
+        "torch._inductor.runtime.triton_helpers.libdevice",
+    )
+)
 _PACKAGES = frozenset(("triton", "kbuild"))
 
 CLASSES = {
     name: ClassMarker(name)
-    for name in ("constexpr", "tensor", "dtype", "pointer_type", "block_type", "const", "tuple", "tensor_descriptor", "jit")
+    for name in (
+        "constexpr",
+        "tensor",
+        "dtype",
+        "pointer_type",
+        "block_type",
+        "const",
+        "tuple",
+        "tensor_descriptor",
+        "jit",
+    )
 }
 _CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20}
 
@@ -65,7 +84,14 @@ class PropagateNan:
 
 def is_known(name: str) -> bool:
     """Whether a module is one of those that are never read from disk."""
-    return name in _LANGUAGE or name in _EXTRA or name in _CUDA or name in _LIBDEVICE or name in _PACKAGES or name == "math"
+    return (
+        name in _LANGUAGE
+        or name in _EXTRA
+        or name in _CUDA
+        or name in _LIBDEVICE
+        or name in _PACKAGES
+        or name == "math"
+    )
 
 
 def member(module: str, name: str) -> Any:
@@ -75,11 +101,19 @@ def member(module: str, name: str) -> Any:
     if module in _PACKAGES:
         return _package(module, name)
     if module in _EXTRA:
-        return _first(TABLES["cuda"].get(name), Module(f"{module}.{name}") if name in ("cuda", "libdevice") else None,
-                      module=module, name=name)  # fmt: skip
+        return _first(
+            TABLES["cuda"].get(name),
+            Module(f"{module}.{name}") if name in ("cuda", "libdevice") else None,
+            module=module,
+            name=name,
+        )
     if module in _CUDA:
-        return _first(TABLES["cuda"].get(name), Module(f"{module}.{name}") if name in ("libdevice", "utils") else None,
-                      module=module, name=name)  # fmt: skip
+        return _first(
+            TABLES["cuda"].get(name),
+            Module(f"{module}.{name}") if name in ("libdevice", "utils") else None,
+            module=module,
+            name=name,
+        )
     if module in _LIBDEVICE:
         return _first(TABLES["libdevice"].get(name), module=module, name=name)
     assert module == "math"
@@ -111,7 +145,9 @@ def _language(module: str, name: str) -> Any:
     # tl.math once held what libdevice holds.
     if module.endswith(".math") and name in TABLES["libdevice"]:
         return TABLES["libdevice"][name]
-    raise Unresolved(f"tl.{name} is not available: {ABSENT[name]}" if name in ABSENT else f"{module} has no {name}")
+    raise Unresolved(
+        f"tl.{name} is not available: {ABSENT[name]}" if name in ABSENT else f"{module} has no {name}"
+    )
 
 
 def _package(module: str, name: str) -> Any:

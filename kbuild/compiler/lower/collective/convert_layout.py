@@ -34,9 +34,14 @@ def lower_convert_layout(emit: Emitter, op: ConvertLayout) -> Sequence[str]:
 
 
 def _through_shared(
-    emit: Emitter, registers: Sequence[str], source: LinearLayout, destination: LinearLayout, type_: Type, scratch: int,
+    emit: Emitter,
+    registers: Sequence[str],
+    source: LinearLayout,
+    destination: LinearLayout,
+    type_: Type,
+    scratch: int,
     within_warps: bool,
-) -> Sequence[str]:  # fmt: skip
+) -> Sequence[str]:
     barrier = emit.warp_barrier if within_warps else emit.barrier
     plan = shared_plan(source, destination, max(8, bit_width(type_)))
     pointer = emit.shared_pointer(scratch)
@@ -56,7 +61,8 @@ def _through_shared(
 def _by_shuffles(
     emit: Emitter, registers: Sequence[str], source: LinearLayout, destination: LinearLayout, type_: Type
 ) -> Sequence[str]:
-    """In each round every lane offers one word, reads another lane's, and keeps it in the register that is its own."""
+    """In each round every lane offers one word, reads another lane's, and keeps it in the register that is
+    its own."""
     plan = shuffle_plan(source, destination, per_word(type_))
     words = {
         first: to_word(emit, [registers[first + element] for element in range(plan.vector)], type_)
@@ -79,7 +85,8 @@ def _by_shuffles(
 
 
 def shuffle(emit: Emitter, word: str, lane: str, kind: str, mode: str = "idx", clamp: str = "31") -> str:
-    """The word that another lane of the warp gives: lane number `lane`, or with mode `bfly` the one at that distance.
+    """The word that another lane of the warp gives: lane number `lane`, or with mode `bfly` the one at that
+    distance.
 
     A constant is the same in all lanes.  ptxas, too, finds that out, but when it then takes the minimum of its sum with another
     constant, it may lose their signs (12.8 to 13.5, for sm_90: `VIADDMNMX` of 7 and 7 in place of -7 and -7).
@@ -114,7 +121,8 @@ def _cases(emit: Emitter, affine: Affine) -> list[tuple[int, str]]:
 
 
 def _pick(emit: Emitter, affine: Affine, words: dict[int, str], kind: str) -> str:
-    """The word whose number the function gives: a tree of selects over the bits in which the candidates differ."""
+    """The word whose number the function gives: a tree of selects over the bits in which the candidates
+    differ."""
     images = [image for image in (*affine.lane, *affine.warp) if image]
     candidates = sorted({affine.constant ^ total for total in all_sums(images)})
 
@@ -128,4 +136,3 @@ def _pick(emit: Emitter, affine: Affine, words: dict[int, str], kind: str) -> st
         return emit.select(condition, choose(zeros), choose(ones), kind)
 
     return choose(candidates)
-

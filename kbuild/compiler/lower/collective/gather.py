@@ -27,7 +27,10 @@ from kbuild.errors import InternalError
 @lower(Gather)
 def lower_gather(emit: Emitter, op: Gather) -> Sequence[str]:
     plan = plan_gather(op)
-    indices = [index_register(emit, register, bit_width(op.indices.type)) for register in emit.registers(op.indices)[:]]
+    indices = [
+        index_register(emit, register, bit_width(op.indices.type))
+        for register in emit.registers(op.indices)[:]
+    ]
     if plan is not None:
         return _by_shuffles(emit, op, plan, indices)
     if op.scratch is None:
@@ -56,7 +59,9 @@ def _through_shared(emit: Emitter, op: Gather, scratch: int, indices: Sequence[s
         base, fixed = flat_coordinate(emit, columns, register)
         own = emit.and_(index, str(source.shape[op.axis] - 1))
         varying = emit.add(emit.mul(own, str(stride * size)), emit.mul(base, str(size)))
-        address = emit.offset_pointer(emit.offset_pointer(pointer, varying, SHARED_POINTER), fixed * size, SHARED_POINTER)
+        address = emit.offset_pointer(
+            emit.offset_pointer(pointer, varying, SHARED_POINTER), fixed * size, SHARED_POINTER
+        )
         results += load_vector(emit, address, 1, op.src.type)
     return results
 
@@ -74,12 +79,18 @@ def _by_shuffles(emit: Emitter, op: Gather, plan: GatherPlan, indices: Sequence[
         for candidate in (plan.registers[register] ^ each for each in reachable):
             word = to_word(emit, [sources[candidate]], op.src.type)
             received = word if plan.local else shuffle(emit, word, lane, kind)
-            kept = emit.select(emit.holds("eq", place, str(candidate)), received, kept, kind) if kept else received
+            kept = (
+                emit.select(emit.holds("eq", place, str(candidate)), received, kept, kind)
+                if kept
+                else received
+            )
         results += from_word(emit, kept, op.src.type, 1)
     return results
 
 
-def _place(emit: Emitter, index: str, from_index: tuple[int, ...], from_thread: tuple[int, ...], fixed: int) -> str:
+def _place(
+    emit: Emitter, index: str, from_index: tuple[int, ...], from_thread: tuple[int, ...], fixed: int
+) -> str:
     own = linear(emit, index, from_index)
     with emit.at_entry():
         base = linear(emit, emit.thread_id(), from_thread)

@@ -34,14 +34,19 @@ def lower_histogram(emit: Emitter, op: Histogram) -> Sequence[str]:
 
 
 def _count(emit: Emitter, op: Histogram, pointer: str, bins: int) -> None:
-    """Each element counts once: in the first thread and register that hold it, if it is a bin and the mask lets it."""
+    """Each element counts once: in the first thread and register that hold it, if it is a bin and the mask
+    lets it."""
     source, bits = layout(op.src.type), bit_width(op.src.type)
     values = emit.registers(op.src)
     masks = emit.registers(op.mask) if op.mask is not None else None
     owner, size = owns(emit, source), memory_bits(op.type) // 8
     for register in source.unique_registers():
         value = values[register]
-        inside = "true" if bits < 32 and bins >= 1 << bits else emit.compare("ult", value, str(bins), llvm_type(op.src.type))
+        inside = (
+            "true"
+            if bits < 32 and bins >= 1 << bits
+            else emit.compare("ult", value, str(bins), llvm_type(op.src.type))
+        )
         mask = masks[register] if masks is not None else None
         with emit.when(emit.all_of([owner, mask, inside])):
             offset = emit.mul(index_register(emit, value, bits), str(size))

@@ -1,7 +1,8 @@
 """Partial values of reductions and scans: combined, shuffled between lanes, exchanged between warps.
 
-A partial is a tuple of registers, one for each tensor that is reduced.  The function that combines two of them is
-associative; whether it also commutes is found out by comparing what it computes with its arguments swapped.
+A partial is a tuple of registers, one for each tensor that is reduced.  The function that combines two of
+them is associative; whether it also commutes is found out by comparing what it computes with its arguments
+swapped.
 """
 
 from __future__ import annotations
@@ -46,23 +47,40 @@ class Combine:
 
     def select(self, condition: str, left: Partial, right: Partial) -> Partial:
         """`left` where an i1 register holds, else `right`."""
-        return tuple(self.emit.select(condition, a, b, llvm_type(t)) for a, b, t in zip(left, right, self.types))
+        return tuple(
+            self.emit.select(condition, a, b, llvm_type(t)) for a, b, t in zip(left, right, self.types)
+        )
 
 
 def only_op(block: Block) -> Op | None:
     """The operation of a combine function that applies just one to its two arguments, each once."""
     op = block.first
-    simple = op is not None and len(block) == 2 and len(op.results) == 1 and block.terminator.operands == op.results
-    return op if op is not None and simple and {*op.operands} == {*block.arguments} and len(block.arguments) == 2 else None
+    simple = (
+        op is not None
+        and len(block) == 2
+        and len(op.results) == 1
+        and block.terminator.operands == op.results
+    )
+    return (
+        op
+        if op is not None and simple and {*op.operands} == {*block.arguments} and len(block.arguments) == 2
+        else None
+    )
 
 
 # -- lanes ---------------------------------------------------------------------------------------------------------
 
 
 def shuffled(
-    emit: Emitter, partials: Sequence[Partial], types: Sequence[Type], lane: int, mode: str = "bfly", clamp: int = 31
+    emit: Emitter,
+    partials: Sequence[Partial],
+    types: Sequence[Type],
+    lane: int,
+    mode: str = "bfly",
+    clamp: int = 31,
 ) -> list[Partial]:
-    """The partials of another lane: that at a distance (`bfly`), or one of the segment that `clamp` makes (`idx`).
+    """The partials of another lane: that at a distance (`bfly`), or one of the segment that `clamp` makes
+    (`idx`).
 
     Several narrow registers travel in one word, equal ones once.
     """
@@ -88,7 +106,9 @@ def thread_bits(emit: Emitter, lanes: int, warps: int = 0) -> str:
 # -- warps ---------------------------------------------------------------------------------------------------------
 
 
-def publish(emit: Emitter, exchange: Exchange, partials: Sequence[Partial], types: Sequence[Type], scratch: int) -> None:
+def publish(
+    emit: Emitter, exchange: Exchange, partials: Sequence[Partial], types: Sequence[Type], scratch: int
+) -> None:
     """Write the partials of this thread to its warp's slots: one lane per element does."""
     slots = exchange.slots
     images = [element * slots for element in exchange.warp_elements]
@@ -103,7 +123,9 @@ def publish(emit: Emitter, exchange: Exchange, partials: Sequence[Partial], type
     with emit.when(condition):
         for position, type_ in enumerate(types):
             size = storage_bytes(type_)
-            place = thread_offset(emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, images, size)
+            place = thread_offset(
+                emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, images, size
+            )
             for writer in exchange.writers:
                 address = place.address(emit, exchange.elements[writer] * slots * size)
                 store_vector(emit, address, [partials[writer][position]], type_)
@@ -116,7 +138,8 @@ def collect(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: i
 
 
 def collect_by_lane(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[Partial]:
-    """For each partial of this thread, what slot (lane modulo slots) of its element holds; all lanes have the same elements."""
+    """For each partial of this thread, what slot (lane modulo slots) of its element holds; all lanes have the
+    same elements."""
     lanes = [1 << bit if 1 << bit < exchange.slots else 0 for bit in range(len(exchange.lane_elements))]
     return [partials[0] for partials in _read_slots(emit, exchange, types, scratch, lanes, 1)]
 
@@ -124,8 +147,8 @@ def collect_by_lane(emit: Emitter, exchange: Exchange, types: Sequence[Type], sc
 def _read_slots(
     emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, lanes: Sequence[int], count: int
 ) -> list[list[Partial]]:
-    """For each partial of this thread, `count` neighbouring slots of its element, from the one that `lanes` point at: what each
-    bit of the lane adds (XOR) to the slot's number."""
+    """For each partial of this thread, `count` neighbouring slots of its element, from the one that `lanes`
+    point at: what each bit of the lane adds (XOR) to the slot's number."""
     slots = exchange.slots
     warps = [element * slots for element in exchange.warp_elements]
     columns: list[dict[int, list[str]]] = []

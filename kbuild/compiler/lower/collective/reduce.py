@@ -1,7 +1,8 @@
 """Reductions: registers combined within the thread, then lanes by shuffles, then warps through shared memory.
 
-A function that does not visibly commute must not be applied in another order by each holder of a copy.  Over lanes it is
-combined into the lowest lane, whose result the others then read; slots of warps are combined in one order by all.
+A function that does not visibly commute must not be applied in another order by each holder of a copy.  Over
+lanes it is combined into the lowest lane, whose result the others then read; slots of warps are combined in
+one order by all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from collections.abc import Callable, Sequence
 
 from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce
 from kbuild.compiler.ir.types import F32, IntType, Type
-from kbuild.compiler.lower.collective.partials import Combine, Partial, collect, collect_by_lane, only_op, publish, shuffled
+from kbuild.compiler.lower.collective.partials import (
+    Combine,
+    Partial,
+    collect,
+    collect_by_lane,
+    only_op,
+    publish,
+    shuffled,
+)
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.literals import llvm_type
 from kbuild.compiler.lower.core.lowering import Results, lower
@@ -19,12 +28,12 @@ from kbuild.compiler.ops.tensor import Reduce
 from kbuild.errors import InternalError
 
 CHAINS = 4
-"""Independent sums that a thread keeps: enough to hide the latency of an addition.  Longer chains than a balanced tree
-has let a product be contracted with the addition that takes it."""
+"""Independent sums that a thread keeps: enough to hide the latency of an addition.  Longer chains than a
+balanced tree has let a product be contracted with the addition that takes it."""
 ALL_LANES = 31
 MANY_SLOTS = 16
-"""From so many warps on a thread does not read all of their partials: 32 threads would issue 32 times as many reads, and a
-shuffle costs less than what four reads of 16 bytes and their additions do."""
+"""From so many warps on a thread does not read all of their partials: 32 threads would issue 32 times as many
+reads, and a shuffle costs less than what four reads of 16 bytes and their additions do."""
 
 _REDUX: dict[type, tuple[str, str]] = {
     rows.AddI: ("add", "zext"),
@@ -36,9 +45,11 @@ _REDUX: dict[type, tuple[str, str]] = {
     rows.MaxUI: ("umax", "zext"),
     rows.MinUI: ("umin", "zext"),
 }
-"""Operations that `redux.sync` does over a warp: its name, and how narrower integers are widened to 32 bits for it."""
+"""Operations that `redux.sync` does over a warp: its name, and how narrower integers are widened to 32 bits
+for it."""
 _REDUX_FLOATS: dict[type, str] = {rows.MaxNumF: "max", rows.MinNumF: "min"}
-"""The same of f32, whose bits are ordered as those of integers but for the negative ones, which are turned around."""
+"""The same of f32, whose bits are ordered as those of integers but for the negative ones, which are turned
+around."""
 
 
 @lower(Reduce)
@@ -58,7 +69,9 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
         publish(emit, plan.exchange, partials, combine.types, op.scratch)
         emit.barrier()
         partials = _over_warps(combine, plan.exchange, op.scratch)
-    return Results([[partials[index][position] for index in plan.results] for position in range(len(op.srcs))])
+    return Results(
+        [[partials[index][position] for index in plan.results] for position in range(len(op.srcs))]
+    )
 
 
 def _in_thread(combine: Combine, elements: Sequence[Partial], chains: int) -> Partial:
@@ -89,8 +102,8 @@ def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> 
 
 
 def _over_warps(combine: Combine, exchange: Exchange, scratch: int) -> list[Partial]:
-    """The slots of each partial's element combined: by each thread, or where they are many and the same for all lanes by a
-    warp together, a slot for each lane."""
+    """The slots of each partial's element combined: by each thread, or where they are many and the same for
+    all lanes by a warp together, a slot for each lane."""
     emit = combine.emit
     if exchange.slots < MANY_SLOTS or any(exchange.lane_elements) or not combine.commutes:
         return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch)]
@@ -133,6 +146,7 @@ def _redux_float(emit: Emitter, register: str, name: str) -> str:
 
 
 def _turn_negative(emit: Emitter, word: str) -> str:
-    """The bits of an f32 as an integer that is ordered alike, and back: of negative numbers all bits but the sign turn."""
+    """The bits of an f32 as an integer that is ordered alike, and back: of negative numbers all bits but the
+    sign turn."""
     sign = emit.instruction(f"ashr i32 {word}, 31")
     return emit.xor(word, emit.and_(sign, str((1 << 31) - 1)))

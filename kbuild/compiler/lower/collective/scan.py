@@ -1,8 +1,9 @@
 """Scans: chunks of registers one after the other, then neighbouring segments merged bit by bit of the axis.
 
-Of each chunk is known the total of its segment, and what comes before the chunk in it: `before`, which holds only where
-`present` does.  Where the function has an identity element, this stands for nothing, and `present` is always true.
-In reverse, too, what is scanned first is the function's left argument: it is a scan of the reversed tensor.
+Of each chunk is known the total of its segment, and what comes before the chunk in it: `before`, which holds
+only where `present` does.  Where the function has an identity element, this stands for nothing, and `present`
+is always true. In reverse, too, what is scanned first is the function's left argument: it is a scan of the
+reversed tensor.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from collections.abc import Callable, Sequence
 from kbuild.compiler.analysis.scratch import Exchange, ScanPlan, ScanStep, plan_scan
 from kbuild.compiler.ir.core import Block
 from kbuild.compiler.ir.types import IntType, Type
-from kbuild.compiler.lower.collective.partials import Combine, Partial, collect, only_op, publish, shuffled, thread_bits
+from kbuild.compiler.lower.collective.partials import (
+    Combine,
+    Partial,
+    collect,
+    only_op,
+    publish,
+    shuffled,
+    thread_bits,
+)
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import constant
@@ -58,11 +67,14 @@ def lower_scan(emit: Emitter, op: Scan) -> Results:
     for step in plan.steps:
         running.merge(step, step is plan.steps[-1], op.scratch or 0)
     prefixes = running.finish()
-    return Results([[prefixes[register][position] for register in plan.results] for position in range(len(sources))])
+    return Results(
+        [[prefixes[register][position] for register in plan.results] for position in range(len(sources))]
+    )
 
 
 def _identity(block: Block, type_: Type) -> Partial | None:
-    """The element that changes nothing when combined with another; None for functions of which it is not known."""
+    """The element that changes nothing when combined with another; None for functions of which it is not
+    known."""
     op = only_op(block)
     make = _IDENTITIES.get(type(op)) if op is not None else None
     return (constant(make(type_), type_),) if make is not None else None
@@ -77,7 +89,9 @@ class _Scan:
         self.reverse = reverse
         self.chunks = plan.chunks
         self.identity = _identity(combine.block, combine.types[0])
-        self.prefixes = {register: prefix for chunk in plan.chunks for register, prefix in self._serial(elements, chunk)}
+        self.prefixes = {
+            register: prefix for chunk in plan.chunks for register, prefix in self._serial(elements, chunk)
+        }
         self.totals = [self.prefixes[chunk[-1]] for chunk in plan.chunks]
         self.before: list[Partial | None] = [None] * len(plan.chunks)
         self.present = ["false"] * len(plan.chunks)

@@ -1,6 +1,7 @@
 """Conversions between element types.
 
-f8 and packed 16-bit conversions take two registers per instruction where the hardware does; sm_80, which has no f8
+f8 and packed 16-bit conversions take two registers per instruction where the hardware does; sm_80, which has
+no f8
 instructions, computes them with integer operations (exact, NaN included).  bf16 and f8 meet integers and f64 in f32.
 """
 
@@ -48,7 +49,8 @@ def cast_registers(emit: Emitter, op: rows.Cast, source: Sequence[str]) -> Seque
         middle = new if new in (F16, F32, F64) else F32
         opcode = "uitofp" if old == I1 else op.llvm
         exact = emit.lazy(
-            len(source), lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(middle)}")
+            len(source),
+            lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(middle)}"),
         )
         return exact if middle == new else convert_floats(emit, exact, F32, new)
     return emit.lazy(len(source), lambda i: _plain(emit, op, source[i], old, new))
@@ -71,9 +73,10 @@ def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) ->
 
 
 def _to_integer(emit: Emitter, opcode: str, register: str, kind: str, new: IntType) -> str:
-    """Toward zero by PTX's `cvt.rzi`, which saturates.  To LLVM what is out of range is poison: `freeze` keeps it from
-    concluding anything of the result, and an opaque copy from choosing among constants that may be converted.  8 bits are taken
-    of 16, or else it leaves out the masks that keep neighbours in a word apart."""
+    """Toward zero by PTX's `cvt.rzi`, which saturates.  To LLVM what is out of range is poison: `freeze`
+    keeps it from concluding anything of the result, and an opaque copy from choosing among constants that may
+    be converted.  8 bits are taken of 16, or else it leaves out the masks that keep neighbours in a word
+    apart."""
     bits = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}[kind]
     hidden = emit.opaque(emit.instruction(f"bitcast {kind} {register} to {bits}"), bits)
     register = emit.instruction(f"bitcast {bits} {hidden} to {kind}")
@@ -85,12 +88,15 @@ def _to_integer(emit: Emitter, opcode: str, register: str, kind: str, new: IntTy
 def convert_floats(
     emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType, rounding: str = "rtne"
 ) -> Sequence[str]:
-    """Between floating-point types; to a narrower one rounding to nearest even (`rtne`) or toward zero (`rtz`)."""
+    """Between floating-point types; to a narrower one rounding to nearest even (`rtne`) or toward zero
+    (`rtz`)."""
     if rounding == "rtz" and new in (F16, BF16):
         wide = source if old == F32 else convert_floats(emit, source, old, F32)
         return emit.lazy(len(source), lambda i: _toward_zero(emit, wide[i], new))
     if rounding != "rtne":
-        raise CompileError(f"no conversion from {old} to {new} rounds by {rounding!r}", emit.loc, "use the default, 'rtne'")
+        raise CompileError(
+            f"no conversion from {old} to {new} rounds by {rounding!r}", emit.loc, "use the default, 'rtne'"
+        )
     direct = _direct(emit, source, old, new)
     if direct is not None:
         return emit.lazy(len(source), direct)
@@ -121,7 +127,8 @@ def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType
 
 
 def _neighbours(source: Sequence[str], index: int) -> tuple[str, str]:
-    """The even-numbered register of the pair that `index` is in, and the odd one (the same again at an odd end)."""
+    """The even-numbered register of the pair that `index` is in, and the odd one (the same again at an odd
+    end)."""
     return source[index & ~1], source[min(index | 1, len(source) - 1)]
 
 
@@ -178,8 +185,8 @@ def _e4m3_to_f16(emit: Emitter, register: str) -> str:
 
 
 def _f32_to_f8(emit: Emitter, register: str, new: FloatType) -> str:
-    """Nearest even, saturating, with integers: adding a power of two rounds subnormals in the f32 adder, adding half
-    a unit (and the last bit) to the f32 bits rounds the others."""
+    """Nearest even, saturating, with integers: adding a power of two rounds subnormals in the f32 adder,
+    adding half a unit (and the last bit) to the f32 bits rounds the others."""
     bias = 7 if new == F8E4M3FN else 15
     mantissa = new.mantissa_bits
     drop = 23 - mantissa

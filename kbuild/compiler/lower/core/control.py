@@ -46,8 +46,8 @@ class Phis:
 
 
 class WordPhis(Phis):
-    """Those of fragments for the tensor cores: what is merged are the words that these take, not their elements, which would have
-    to be moved out of each word and into the next."""
+    """Those of fragments for the tensor cores: what is merged are the words that these take, not their
+    elements, which would have to be moved out of each word and into the next."""
 
     @staticmethod
     def register_type(type_: Type) -> str:
@@ -55,7 +55,9 @@ class WordPhis(Phis):
 
     def registers(self, count: int) -> Sequence[str]:
         words, each, type_ = super().registers(count), per_word(self.value_type), self.value_type
-        return self.emit.lazy(each * count, lambda index: from_word(self.emit, words[index // each], type_)[index % each])
+        return self.emit.lazy(
+            each * count, lambda index: from_word(self.emit, words[index // each], type_)[index % each]
+        )
 
 
 def _goes_in_words(value: Value) -> bool:
@@ -65,12 +67,16 @@ def _goes_in_words(value: Value) -> bool:
     )
 
 
-def _handed(emit: Emitter, arguments: Sequence[Value], values: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+def _handed(
+    emit: Emitter, arguments: Sequence[Value], values: Sequence[Sequence[str]]
+) -> list[Sequence[str]]:
     """What a predecessor hands to the arguments of a block: to be called where it still writes."""
 
     def words(registers: Sequence[str], type_: Type) -> Sequence[str]:
         each = per_word(type_)
-        return emit.lazy(len(registers) // each, lambda i: to_word(emit, registers[each * i : each * (i + 1)], type_))
+        return emit.lazy(
+            len(registers) // each, lambda i: to_word(emit, registers[each * i : each * (i + 1)], type_)
+        )
 
     return [words(own, value.type) if _goes_in_words(value) else own for value, own in zip(arguments, values)]
 
@@ -81,7 +87,9 @@ def _bind_phis(emit: Emitter, values: Sequence[Value], counts: Sequence[Sequence
     head = emit.chunk
     emit.new_chunk()
     for value, like in zip(values, counts):
-        is_argument = isinstance(value.owner, Block)  # Results merge elements: nothing but arguments is handed over in words.
+        is_argument = isinstance(
+            value.owner, Block
+        )  # Results merge elements: nothing but arguments is handed over in words.
         phis = (WordPhis if is_argument and _goes_in_words(value) else Phis)(emit, head, value.type)
         emit.bind(value, phis.registers(len(like)))
         merged.append(phis)
@@ -99,17 +107,24 @@ def _operands(emit: Emitter, values: Sequence[Value]) -> list[Sequence[str]]:
 
 
 def unroll_disabled(emit: Emitter) -> str:
-    """Metadata that keeps LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done already."""
+    """Metadata that keeps LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done
+    already."""
     number = len(emit.metadata)
     emit.metadata += [f"distinct !{{!{number}, !{number + 1}}}", '!{!"llvm.loop.unroll.disable"}']
     return f", !llvm.loop !{number}"
 
 
 def counted_loop(
-    emit: Emitter, end: int, step: int, init: Sequence[str], kind: str, body: Callable[[str, Sequence[str]], list[str]]
+    emit: Emitter,
+    end: int,
+    step: int,
+    init: Sequence[str],
+    kind: str,
+    body: Callable[[str, Sequence[str]], list[str]],
 ) -> list[str]:
-    """`for i in range(0, end, step)` with `end` > 0, and no loop where there is one round alone.  `body` takes i (i32) and the
-    carried registers, all of the LLVM type `kind`, and gives those of the next round; those of the last one come back."""
+    """`for i in range(0, end, step)` with `end` > 0, and no loop where there is one round alone.  `body`
+    takes i (i32) and the carried registers, all of the LLVM type `kind`, and gives those of the next round;
+    those of the last one come back."""
     if step >= end:
         return body("0", init)
     head, after, before = emit.new_label("loop"), emit.new_label("done"), emit.chunk.label
@@ -194,7 +209,10 @@ def lower_if(emit: Emitter, op: If) -> Results:
     condition = emit.scalar(op.condition)
     then, otherwise, after = (emit.new_label(name) for name in ("then", "else", "after"))
     emit.branch(then, condition, otherwise)
-    branches = [_branch(emit, block, label, after) for block, label in ((op.then_body, then), (op.else_body, otherwise))]
+    branches = [
+        _branch(emit, block, label, after)
+        for block, label in ((op.then_body, then), (op.else_body, otherwise))
+    ]
     emit.start_block(after)
     merged = _bind_phis(emit, op.results, branches[0][1])
     for label, registers in branches:

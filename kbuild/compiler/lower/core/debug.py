@@ -39,8 +39,8 @@ def lower_barrier(emit: Emitter, op: Barrier) -> None:
 
 @lower(GridDependencyWait, LaunchDependents)
 def lower_grid_dependency(emit: Emitter, op: GridDependencyWait | LaunchDependents) -> None:
-    """Nothing where launches follow each other whole.  LLVM's intrinsics claim to leave memory alone, so that accesses would
-    move across them."""
+    """Nothing where launches follow each other whole.  LLVM's intrinsics claim to leave memory alone, so that
+    accesses would move across them."""
     if emit.target.has("griddepcontrol"):
         kind = "wait" if isinstance(op, GridDependencyWait) else "launch_dependents"
         emit.asm(f"griddepcontrol.{kind};", "", [], [], effect=True)
@@ -60,8 +60,9 @@ def _global_string(emit: Emitter, text: str) -> str:
 
 @lower(Assert)
 def lower_assert(emit: Emitter, op: Assert) -> None:
-    """Where the condition fails, tell the message with file, line and function, and stop the kernel.  No warp goes on before
-    all have looked at a tensor: what follows may do harm where the condition fails, and be in another layout."""
+    """Where the condition fails, tell the message with file, line and function, and stop the kernel.  No warp
+    goes on before all have looked at a tensor: what follows may do harm where the condition fails, and be in
+    another layout."""
     conditions = emit.registers(op.condition)
     holds = emit.all_of([conditions[index] for index in range(len(conditions))])
     if holds == "true":
@@ -103,7 +104,9 @@ def lower_print(emit: Emitter, op: Print) -> None:
             _print_line(emit, text, [*(("i32", axis) for axis in program), *index, (kind, printed)])
 
 
-def _printable(emit: Emitter, register: str, element: Type, hexadecimal: bool, signed: bool) -> tuple[str, str, str]:
+def _printable(
+    emit: Emitter, register: str, element: Type, hexadecimal: bool, signed: bool
+) -> tuple[str, str, str]:
     """The printf conversion, LLVM type and register that print an element, promoted as C does."""
     if isinstance(element, PointerType):
         return "%p", "i64", emit.instruction(f"ptrtoint {GLOBAL_POINTER} {register} to i64")
@@ -140,17 +143,25 @@ def _print_line(emit: Emitter, text: str, values: Sequence[tuple[str, str]]) -> 
 
 @lower(InlineAsm)
 def lower_inline_asm(emit: Emitter, op: InlineAsm) -> Results:
-    """The author's PTX, applied to `packed` elements of each operand at a time; narrow elements come in 32-bit words."""
+    """The author's PTX, applied to `packed` elements of each operand at a time; narrow elements come in
+    32-bit words."""
     sources = [emit.registers(argument) for argument in op.args]
     elements = [element_of(argument.type) for argument in op.args]
     outputs = [element_of(result.type) for result in op.results]
     shaped = op.args[0].type if op.args else op.results[0].type
-    count = len(sources[0]) if sources else layout(shaped).size("register") if isinstance(shaped, TensorType) else 1
+    count = (
+        len(sources[0])
+        if sources
+        else layout(shaped).size("register")
+        if isinstance(shaped, TensorType)
+        else 1
+    )
     if count % op.packed:
         raise CompileError(
-            f"inline_asm_elementwise packs {op.packed} elements, but each thread holds {count}", op.loc,
+            f"inline_asm_elementwise packs {op.packed} elements, but each thread holds {count}",
+            op.loc,
             "use a larger block or a smaller pack",
-        )  # fmt: skip
+        )
     groups: dict[int, list[list[str]]] = {}
 
     def group(start: int) -> list[list[str]]:
@@ -167,9 +178,15 @@ def lower_inline_asm(emit: Emitter, op: InlineAsm) -> Results:
 
 
 def _apply_asm(
-    emit: Emitter, op: InlineAsm, elements: Sequence[Type], outputs: Sequence[Type], parts: Sequence[Sequence[str]]
+    emit: Emitter,
+    op: InlineAsm,
+    elements: Sequence[Type],
+    outputs: Sequence[Type],
+    parts: Sequence[Sequence[str]],
 ) -> list[list[str]]:
-    operands = [operand for part, element in zip(parts, elements) for operand in _asm_operands(emit, part, element)]
+    operands = [
+        operand for part, element in zip(parts, elements) for operand in _asm_operands(emit, part, element)
+    ]
     counts = [op.packed // _group(element, op.packed) for element in outputs]
     kinds = [_asm_type(element, op.packed) for element, count in zip(outputs, counts) for _ in range(count)]
     found = emit.asm(op.asm, op.constraints.replace(" ", ""), operands, kinds, effect=not op.pure)
@@ -198,7 +215,9 @@ def _asm_operands(emit: Emitter, registers: Sequence[str], element: Type) -> lis
     step, kind = _group(element, len(registers)), _asm_type(element, len(registers))
     if kind == llvm_type(element):
         return [(kind, register) for register in registers]
-    words = [to_word(emit, registers[start : start + step], element) for start in range(0, len(registers), step)]
+    words = [
+        to_word(emit, registers[start : start + step], element) for start in range(0, len(registers), step)
+    ]
     return [(kind, emit.instruction(f"trunc i32 {word} to i16") if kind == "i16" else word) for word in words]
 
 
@@ -206,5 +225,8 @@ def _asm_results(emit: Emitter, registers: Sequence[str], element: Type, packed:
     kind, step = _asm_type(element, packed), _group(element, packed)
     if kind == llvm_type(element):
         return list(registers)
-    words = [emit.instruction(f"zext i16 {register} to i32") if kind == "i16" else register for register in registers]
+    words = [
+        emit.instruction(f"zext i16 {register} to i32") if kind == "i16" else register
+        for register in registers
+    ]
     return [part for word in words for part in from_word(emit, word, element, step)]

@@ -1,7 +1,7 @@
 """Elementwise operations: one handler, which applies a scalar form to every register.
 
-The form follows from the `llvm` entry of the operation's row; rows without one have theirs here, conversions of
-floating-point types in `casts.py`, mathematical functions in `math.py`.
+The form follows from the `llvm` entry of the operation's row; rows without one have theirs here, conversions
+of floating-point types in `casts.py`, mathematical functions in `math.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,16 @@ Form = Callable[..., str]
 """Emitter, operation, the element type it computes in, and one register per operand → the result's register."""
 
 _FORMS: dict[type[Op], Form] = {}
-_IN_F32 = (rows.DivF, rows.PreciseDivF, rows.RemF, rows.PreciseSqrt, rows.Sqrt, rows.RSqrt, rows.FastTanh, rows.ClampF)
+_IN_F32 = (
+    rows.DivF,
+    rows.PreciseDivF,
+    rows.RemF,
+    rows.PreciseSqrt,
+    rows.Sqrt,
+    rows.RSqrt,
+    rows.FastTanh,
+    rows.ClampF,
+)
 """Rows that 16-bit types compute in f32, besides mathematical functions; each is rounded once, at the end."""
 _ROUNDINGS = (rows.Floor, rows.Ceil, rows.TruncateF, rows.RoundEven, rows.Round)
 
@@ -57,43 +66,59 @@ def form(*classes: type[Op]) -> Callable[[Form], Form]:
 
 
 def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
-    """Apply the operation's form to each register, computing 16-bit floats in f32 where that is how it is done."""
+    """Apply the operation's form to each register, computing 16-bit floats in f32 where that is how it is
+    done."""
     sources = [emit.registers(operand) for operand in op.operands]
     element = element_of(op.operands[0].type)
     apply = _FORMS.get(type(op)) or _from_table(op, element)
     if element in (F8E4M3FN, F8E5M2) and not isinstance(op, rows.Select):
-        raise CompileError(f"{op.op_name} has no {element} form", op.loc, "convert to float16 or float32 first")
+        raise CompileError(
+            f"{op.op_name} has no {element} form", op.loc, "convert to float16 or float32 first"
+        )
     if element in (F16, BF16) and _in_f32(op, element):
-        return emit.lazy(len(sources[0]), lambda index: _through_f32(emit, op, apply, element, [s[index] for s in sources]))
+        return emit.lazy(
+            len(sources[0]), lambda index: _through_f32(emit, op, apply, element, [s[index] for s in sources])
+        )
     same = _equal_registers(emit, op)
 
     def make(index: int) -> str:
         first = same[index] if same else index
-        return registers[first] if first != index else apply(emit, op, element, *[source[index] for source in sources])
+        return (
+            registers[first]
+            if first != index
+            else apply(emit, op, element, *[source[index] for source in sources])
+        )
 
     registers = emit.lazy(len(sources[0]), make)
     return registers
 
 
 def _equal_registers(emit: Emitter, op: rows.Elementwise) -> Sequence[int]:
-    """For each register of an integer or truth value, the first one known to hold the same: a mask whose boundary falls on
-    multiples of 16 is worked out once for 16 neighbours.  Empty where nothing is known."""
+    """For each register of an integer or truth value, the first one known to hold the same: a mask whose
+    boundary falls on multiples of 16 is worked out once for 16 neighbours.  Empty where nothing is known."""
     type_ = op.result.type
     if not isinstance(type_, TensorType) or not isinstance(type_.element, IntType) or type_.layout is None:
         return ()
     constancy = axis_info(emit).get(op.result).constancy
-    ignored = sum((min(run, type_.shape[axis]) - 1) << axis_bits(type_.shape, axis).start for axis, run in enumerate(constancy))
+    ignored = sum(
+        (min(run, type_.shape[axis]) - 1) << axis_bits(type_.shape, axis).start
+        for axis, run in enumerate(constancy)
+    )
     if not ignored:
         return ()
     first: dict[int, int] = {}
-    return [first.setdefault(flat & ~ignored, register) for register, flat in enumerate(type_.layout.registers())]
+    return [
+        first.setdefault(flat & ~ignored, register) for register, flat in enumerate(type_.layout.registers())
+    ]
 
 
 def _in_f32(op: rows.Elementwise, element: Type) -> bool:
     return isinstance(op, _IN_F32) or has_math(type(op)) or (element == BF16 and isinstance(op, _ROUNDINGS))
 
 
-def _through_f32(emit: Emitter, op: rows.Elementwise, apply: Form, element: Type, operands: Sequence[str]) -> str:
+def _through_f32(
+    emit: Emitter, op: rows.Elementwise, apply: Form, element: Type, operands: Sequence[str]
+) -> str:
     kind = llvm_type(element)
     wide = [emit.instruction(f"fpext {kind} {register} to float") for register in operands]
     return emit.instruction(f"fptrunc float {apply(emit, op, F32, *wide)} to {kind}")
@@ -108,7 +133,9 @@ def _from_table(op: rows.Elementwise, element: Type) -> Form:
         raise InternalError(f"{op.op_name} has no LLVM form", op.loc)
     if entry.startswith("@"):
         return lambda emit, op, element, *operands: intrinsic(emit, entry[1:], element, operands)
-    return lambda emit, op, element, *operands: emit.instruction(f"{entry} {llvm_type(element)} {', '.join(operands)}")
+    return lambda emit, op, element, *operands: emit.instruction(
+        f"{entry} {llvm_type(element)} {', '.join(operands)}"
+    )
 
 
 def intrinsic(emit: Emitter, name: str, element: Type, operands: Sequence[str]) -> str:
@@ -138,7 +165,8 @@ def lower_select(emit: Emitter, op: rows.Select) -> Sequence[str]:
     kind = llvm_type(op.true_value.type)
     # A scalar condition may choose between tensors.
     return emit.lazy(
-        len(first), lambda i: emit.select(conditions[i if len(conditions) > 1 else 0], first[i], second[i], kind)
+        len(first),
+        lambda i: emit.select(conditions[i if len(conditions) > 1 else 0], first[i], second[i], kind),
     )
 
 
@@ -164,14 +192,18 @@ def _multiply(emit: Emitter, op: rows.MulI, element: Type, a: str, b: str) -> st
 
 @form(rows.DivSI, rows.RemSI, rows.DivUI, rows.RemUI)
 def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
-    """Where LLVM may read out of a division that the divisor is not zero, it drops later questions whether it is, takes `b == 0`
-    to choose zero for what `b / b` gives as well, and takes a remainder to be below its dividend's bound, which what the hardware
-    leaves of a division by zero is not.  So unless the divisor is a constant, an opaque copy of it divides, and the result is
-    opaque, too.  Narrow types divide in 16 bits, as the hardware does."""
+    """Where LLVM may read out of a division that the divisor is not zero, it drops later questions whether it
+    is, takes `b == 0` to choose zero for what `b / b` gives as well, and takes a remainder to be below its
+    dividend's bound, which what the hardware leaves of a division by zero is not.  So unless the divisor is a
+    constant, an opaque copy of it divides, and the result is opaque, too.  Narrow types divide in 16 bits, as
+    the hardware does."""
     assert isinstance(element, IntType)
     signed, kind = isinstance(op, rows.DivSI | rows.RemSI), llvm_type(element)
     if element.bits < 16:
-        wide = [emit.instruction(f"{'sext' if signed else 'zext'} {kind} {register} to i16") for register in (a, b)]
+        wide = [
+            emit.instruction(f"{'sext' if signed else 'zext'} {kind} {register} to i16")
+            for register in (a, b)
+        ]
         return emit.instruction(f"trunc i16 {_divide_integers(emit, op, I16, *wide)} to {kind}")
     if b == "-1" and signed:
         # The quotient of the least number overflows.
@@ -183,9 +215,10 @@ def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: s
 
 @form(rows.ShLI, rows.ShRUI, rows.ShRSI)
 def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
-    """PTX clamps the count, of which it takes 32 bits, to the width.  LLVM gives poison for one that reaches the width, and from
-    comparisons of the result it concludes that none does.  The back end knows the choice for the two forms that fill with zeros
-    in 32 bits, and takes one instruction (in 64 bits it would cut the count off); the others are PTX.  8 bits shift in 16."""
+    """PTX clamps the count, of which it takes 32 bits, to the width.  LLVM gives poison for one that reaches
+    the width, and from comparisons of the result it concludes that none does.  The back end knows the choice
+    for the two forms that fill with zeros in 32 bits, and takes one instruction (in 64 bits it would cut the
+    count off); the others are PTX.  8 bits shift in 16."""
     assert isinstance(element, IntType)
     bits, kind, arithmetic = element.bits, llvm_type(element), isinstance(op, rows.ShRSI)
     if b[0] != "%":
@@ -199,11 +232,18 @@ def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str
         return emit.instruction(f"trunc i16 {shifted} to {kind}")
     if arithmetic or bits != 32:
         if bits == 64:
-            count = emit.instruction(f"trunc i64 {emit.call('llvm.umin.i64', kind, [(kind, b), (kind, '64')])} to i32")
+            count = emit.instruction(
+                f"trunc i64 {emit.call('llvm.umin.i64', kind, [(kind, b), (kind, '64')])} to i32"
+            )
         else:
             count = emit.instruction(f"zext i16 {b} to i32") if bits == 16 else b
-        opcode, letter = {"shl": "shl.b", "lshr": "shr.u", "ashr": "shr.s"}[op.llvm], {16: "h", 32: "r", 64: "l"}[bits]
-        return emit.asm(f"{opcode}{bits} $0, $1, $2;", f"={letter},{letter},r", [(kind, a), ("i32", count)], [kind])[0]
+        opcode, letter = (
+            {"shl": "shl.b", "lshr": "shr.u", "ashr": "shr.s"}[op.llvm],
+            {16: "h", 32: "r", 64: "l"}[bits],
+        )
+        return emit.asm(
+            f"{opcode}{bits} $0, $1, $2;", f"={letter},{letter},r", [(kind, a), ("i32", count)], [kind]
+        )[0]
     shifted = emit.instruction(f"{op.llvm} {kind} {a}, {b}")
     return emit.select(emit.compare("ult", b, str(bits), kind), shifted, "0", kind)
 
@@ -226,7 +266,9 @@ def _upper_product(emit: Emitter, op: rows.MulHiUI, element: Type, a: str, b: st
     kind, wide = f"i{element.bits}", f"i{2 * element.bits}"
     left, right = (emit.instruction(f"zext {kind} {register} to {wide}") for register in (a, b))
     product = emit.instruction(f"mul {wide} {left}, {right}")
-    return emit.instruction(f"trunc {wide} {emit.instruction(f'lshr {wide} {product}, {element.bits}')} to {kind}")
+    return emit.instruction(
+        f"trunc {wide} {emit.instruction(f'lshr {wide} {product}, {element.bits}')} to {kind}"
+    )
 
 
 @form(rows.DivF)
@@ -262,7 +304,9 @@ def _extreme_with_nan(emit: Emitter, op: rows.Elementwise, element: Type, a: str
     if element != F64:
         return intrinsic(emit, type(op).llvm[1:], element, [a, b])
     # There is no max.NaN.f64: a NaN operand is found by comparison, and wins.
-    number = intrinsic(emit, "llvm.maxnum" if isinstance(op, rows.MaximumF) else "llvm.minnum", element, [a, b])
+    number = intrinsic(
+        emit, "llvm.maxnum" if isinstance(op, rows.MaximumF) else "llvm.minnum", element, [a, b]
+    )
     unordered = emit.instruction(f"fcmp uno double {a}, {b}")
     return emit.select(unordered, constant(float("nan"), F64), number, "double")
 
@@ -276,12 +320,19 @@ def _is_nan(emit: Emitter, op: rows.IsNan, element: Type, a: str) -> str:
 def _is_infinite(emit: Emitter, op: rows.IsInf | rows.IsFinite, element: Type, a: str) -> str:
     predicate = "oeq" if isinstance(op, rows.IsInf) else "olt"
     magnitude = intrinsic(emit, "llvm.fabs", element, [a])
-    return emit.instruction(f"fcmp {predicate} {llvm_type(element)} {magnitude}, {constant(float('inf'), element)}")
+    return emit.instruction(
+        f"fcmp {predicate} {llvm_type(element)} {magnitude}, {constant(float('inf'), element)}"
+    )
 
 
 def _register_rows() -> None:
     for cls in vars(rows).values():
-        if isinstance(cls, type) and issubclass(cls, rows.Elementwise) and cls.op_name and cls not in (rows.Select, rows.AddPtr):
+        if (
+            isinstance(cls, type)
+            and issubclass(cls, rows.Elementwise)
+            and cls.op_name
+            and cls not in (rows.Select, rows.AddPtr)
+        ):
             handler: Any = lower_cast if issubclass(cls, rows.Cast) else lower_elementwise
             lower(cls)(handler)
 

@@ -1,15 +1,16 @@
 """Writes LLVM text: scalar SSA instructions, each where the operation that needs it stands.
 
-A tensor is the list of its registers in layout order (register index = the layout's `register` bits), each an SSA name
-(`%v17`) or a constant (`0`).  Handlers of pure operations return *lazy* registers: a register is written when something
-asks for it, and then into the chunk of the operation that defines it, so definitions stay before uses:
+A tensor is the list of its registers in layout order (register index = the layout's `register` bits), each an
+SSA name (`%v17`) or a constant (`0`).  Handlers of pure operations return *lazy* registers: a register is
+written when something asks for it, and then into the chunk of the operation that defines it, so definitions
+stay before uses:
 
     chunk 3  (tt.make_range)     %v9 = add i32 %v2, 1         written when chunk 5 asked for register 1
     chunk 4  (arith.muli)
     chunk 5  (tt.load)           %v10 = load …
 
-Equal instructions are written once: a chunk sees what earlier chunks of its own scope and of enclosing ones computed.
-So copies (broadcast or replicated elements) cost nothing.
+Equal instructions are written once: a chunk sees what earlier chunks of its own scope and of enclosing ones
+computed. So copies (broadcast or replicated elements) cost nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ LAZY_DEPTH = 64
 
 
 class Scope:
-    """What has been computed in one region: instruction text → register and number of the chunk that holds it."""
+    """What has been computed in one region: instruction text → register and number of the chunk that holds
+    it."""
 
     __slots__ = ("known", "parent")
 
@@ -93,7 +95,8 @@ class Emitter:
         self.extra_warps: int = func.attrs.get("extra_warps", 0)
         """Warps that a launch has besides the program's, after them."""
         self.partition = ""
-        """Which warps run the code: all, or of a program with specialised ones those of `default`, or `producer`'s thread."""
+        """Which warps run the code: all, or of a program with specialised ones those of `default`, or
+        `producer`'s thread."""
         self.loc: Loc | None = func.loc
         self.location_suffix: Callable[[Loc | None], str] = lambda loc: ""
         """What every line of an operation ends with: its debug location."""
@@ -137,8 +140,9 @@ class Emitter:
         return self.values[value][0]
 
     def lazy(self, count: int, make: Callable[[int], str]) -> LazyRegisters:
-        """Registers that `make(index)` writes on demand.  `make` must not use `emit.values` of operations inside combine
-        functions (they are bound anew for every use): fetch operands' registers first, and branch never."""
+        """Registers that `make(index)` writes on demand.  `make` must not use `emit.values` of operations
+        inside combine functions (they are bound anew for every use): fetch operands' registers first, and
+        branch never."""
         return LazyRegisters(self, count, make)
 
     def bind(self, value: Value, registers: Sequence[str], depth: int = 0) -> None:
@@ -152,7 +156,9 @@ class Emitter:
 
     def depth(self, values: Sequence[Value]) -> int:
         """The longest chain of unwritten registers behind some values."""
-        return max((r.depth for r in map(self.values.__getitem__, values) if isinstance(r, LazyRegisters)), default=0)
+        return max(
+            (r.depth for r in map(self.values.__getitem__, values) if isinstance(r, LazyRegisters)), default=0
+        )
 
     # -- chunks, scopes and blocks ---------------------------------------------------------------------------------
 
@@ -194,7 +200,8 @@ class Emitter:
 
     @contextmanager
     def at_home(self, value: Value) -> Iterator[None]:
-        """Write where a value was bound: what is made of it there, outside of the loops that do not change it, is made once."""
+        """Write where a value was bound: what is made of it there, outside of the loops that do not change
+        it, is made once."""
         saved, self.chunk = self.chunk, self.homes[value]
         yield
         self.chunk = saved
@@ -255,8 +262,11 @@ class Emitter:
         chunk.scope.known[text] = (register, chunk.number)
         return register
 
-    def call(self, name: str, result: str, operands: Sequence[Operand], effect: bool = False, flags: str = "") -> str:
-        """Call a function or intrinsic (`llvm.fma.f32`), declaring it; `result` may be `void`, then "" is returned."""
+    def call(
+        self, name: str, result: str, operands: Sequence[Operand], effect: bool = False, flags: str = ""
+    ) -> str:
+        """Call a function or intrinsic (`llvm.fma.f32`), declaring it; `result` may be `void`, then "" is
+        returned."""
         types = ", ".join(type_ for type_, _ in operands)
         self.declarations[name] = f"declare {result} @{name}({types})"
         arguments = ", ".join(f"{type_} {register}" for type_, register in operands)
@@ -267,12 +277,17 @@ class Emitter:
         return self.effect(text) if effect else self.instruction(text)
 
     def asm(
-        self, template: str, constraints: str, operands: Sequence[Operand], results: Sequence[str], effect: bool = False
+        self,
+        template: str,
+        constraints: str,
+        operands: Sequence[Operand],
+        results: Sequence[str],
+        effect: bool = False,
     ) -> list[str]:
         """Inline PTX (`$0` … are results, then operands); the registers of its results.
 
-        `constraints` in LLVM's form (`=r,r,l`); with `effect` the asm is kept, in order, executed by all threads together
-        where the program has it so, and may touch memory.
+        `constraints` in LLVM's form (`=r,r,l`); with `effect` the asm is kept, in order, executed by all
+        threads together where the program has it so, and may touch memory.
         """
         kind = "asm sideeffect" if effect else "asm"
         if effect:
@@ -288,10 +303,12 @@ class Emitter:
         return [value] if len(results) == 1 else self.unpack(value, results)
 
     def opaque(self, register: str, type_: str) -> str:
-        """A copy of an integer (i16, i32, i64) of which LLVM knows nothing, and from whose use it learns nothing of the original;
-        ptxas leaves the move out."""
+        """A copy of an integer (i16, i32, i64) of which LLVM knows nothing, and from whose use it learns
+        nothing of the original; ptxas leaves the move out."""
         width, constraint = {"i16": ("b16", "h"), "i32": ("b32", "r"), "i64": ("b64", "l")}[type_]
-        return self.asm(f"mov.{width} $0, $1;", f"={constraint},{constraint}", [(type_, register)], [type_])[0]
+        return self.asm(f"mov.{width} $0, $1;", f"={constraint},{constraint}", [(type_, register)], [type_])[
+            0
+        ]
 
     def unknown_zero(self) -> str:
         """Zero (i32) as neither LLVM nor ptxas knows: the highest bit of the mask of lanes below a thread's."""
@@ -342,7 +359,9 @@ class Emitter:
         if a[0] == "%" or b[0] == "%":
             return self.compare(predicate, a, b, type_)
         x, y = int(a), int(b)
-        return str({"slt": x < y, "sle": x <= y, "sgt": x > y, "sge": x >= y, "eq": x == y, "ne": x != y}[predicate]).lower()
+        return str(
+            {"slt": x < y, "sle": x <= y, "sgt": x > y, "sge": x >= y, "eq": x == y, "ne": x != y}[predicate]
+        ).lower()
 
     def select(self, condition: str, a: str, b: str, type_: str) -> str:
         if condition in ("true", "false") or a == b:
@@ -360,7 +379,12 @@ class Emitter:
     def _folded(self, opcode: str, a: str, b: str, type_: str) -> str:
         if a[0] not in "%@<" and b[0] not in "%@<":
             x, y = int(a), int(b)
-            return str(wrap({"add": x + y, "mul": x * y, "and": x & y, "or": x | y, "xor": x ^ y}[opcode], int(type_[1:])))
+            return str(
+                wrap(
+                    {"add": x + y, "mul": x * y, "and": x & y, "or": x | y, "xor": x ^ y}[opcode],
+                    int(type_[1:]),
+                )
+            )
         if a[0] not in "%@<":
             a, b = b, a
         if b == "0":

@@ -12,7 +12,9 @@ from kbuild.compiler.lower.core.literals import llvm_type
 from kbuild.errors import Loc, shown_path
 
 TRIPLE = "nvptx64-nvidia-cuda"
-DATA_LAYOUT = "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+DATA_LAYOUT = (
+    "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+)
 """That of NVPTX with 32-bit pointers to shared, constant and local memory."""
 SHARED = "@shared = external addrspace(3) global [0 x i8], align 1024"
 
@@ -31,7 +33,14 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
     if (most := func.attrs.get("max_registers")) is not None:
         attributes += f' "nvvm.maxnreg"="{most}"'
     suffix = f" !dbg !{debug.subprogram}" if debug is not None else ""
-    lines = [f'target datalayout = "{DATA_LAYOUT}"', f'target triple = "{TRIPLE}"', "", SHARED, *emit.globals, ""]
+    lines = [
+        f'target datalayout = "{DATA_LAYOUT}"',
+        f'target triple = "{TRIPLE}"',
+        "",
+        SHARED,
+        *emit.globals,
+        "",
+    ]
     lines += [*emit.declarations.values(), ""]
     lines.append(f"define ptx_kernel void @{func.name}({parameters}) {attributes}{suffix} {{")
     lines += ["entry:", *body, "}", ""]
@@ -62,12 +71,17 @@ def _parameter(func: Func, index: int, name: str) -> str:
     if isinstance(argument.type, DescriptorType):
         return f'ptr byval({TENSOR_MAP}) align 64 "nvvm.grid_constant" {name}'
     divisibility = hints.get("divisibility", 1)
-    aligned = isinstance(argument.type, PointerType) and divisibility >= 16 and not divisibility & (divisibility - 1)
+    aligned = (
+        isinstance(argument.type, PointerType)
+        and divisibility >= 16
+        and not divisibility & (divisibility - 1)
+    )
     return f"{parameter_type(argument.type)}{f' align {divisibility}' if aligned else ''} {name}"
 
 
 class DebugInfo:
-    """Line tables: which line of the user's source each instruction comes from, with the chain of inlined calls."""
+    """Line tables: which line of the user's source each instruction comes from, with the chain of inlined
+    calls."""
 
     def __init__(self, emit: Emitter) -> None:
         self.emit = emit
@@ -81,16 +95,24 @@ class DebugInfo:
             f"distinct !DICompileUnit(language: DW_LANG_C, file: !{self._file(loc.file)}, isOptimized: true, "
             'producer: "kbuild", runtimeVersion: 0, emissionKind: DebugDirectivesOnly)'
         )
-        self.flags = (self._add('!{i32 2, !"Debug Info Version", i32 3}'), self._add('!{i32 2, !"Dwarf Version", i32 2}'))
+        self.flags = (
+            self._add('!{i32 2, !"Debug Info Version", i32 3}'),
+            self._add('!{i32 2, !"Dwarf Version", i32 2}'),
+        )
         self.type = self._add("!DISubroutineType(types: !{})")
         self.subprogram = self._subprogram(loc.file, emit.func.name, loc.line)
         self.scopes[loc.file, ""] = self.subprogram
         emit.location_suffix = self.suffix
-        emit.entry.suffix = emit.chunk.suffix = f", !dbg !{self._add(self._location(loc, self.subprogram, None))}"
+        emit.entry.suffix = emit.chunk.suffix = (
+            f", !dbg !{self._add(self._location(loc, self.subprogram, None))}"
+        )
 
     def named(self) -> list[str]:
         """The named metadata of the module."""
-        return [f"!llvm.dbg.cu = !{{!{self.unit}}}", f"!llvm.module.flags = !{{!{self.flags[0]}, !{self.flags[1]}}}"]
+        return [
+            f"!llvm.dbg.cu = !{{!{self.unit}}}",
+            f"!llvm.module.flags = !{{!{self.flags[0]}, !{self.flags[1]}}}",
+        ]
 
     def suffix(self, loc: Loc | None) -> str:
         """What a line of an operation at `loc` ends with."""
@@ -101,7 +123,8 @@ class DebugInfo:
         for frame in loc.frames():
             key = (frame, caller)
             if key not in self.locations:
-                # The kernel's own frame lies in its subprogram; each inlined function gets one by file and name.
+                # The kernel's own frame lies in its subprogram; each inlined function gets one by file and
+                # name.
                 name = "" if caller is None else frame.function or "inlined"
                 scope = self.scopes.get((frame.file, name))
                 if scope is None:

@@ -1,8 +1,8 @@
 """Which element a register of this thread holds: coordinates computed from the thread's number, bit by bit.
 
-A layout maps bits of (register, lane, warp) to coordinates by XOR.  The thread's part is computed once, in the entry
-block, with one mask and shift per run of bits; where register bits touch other coordinate bits than thread bits do, the
-register's part is a constant to add, which addresses take as an immediate.
+A layout maps bits of (register, lane, warp) to coordinates by XOR.  The thread's part is computed once, in
+the entry block, with one mask and shift per run of bits; where register bits touch other coordinate bits than
+thread bits do, the register's part is a constant to add, which addresses take as an immediate.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def linear(emit: Emitter, source: str, images: Sequence[int]) -> str:
 
 
 def owns(emit: Emitter, layout: LinearLayout) -> str:
-    """An i1 register: whether this thread is the first that holds its elements (`true` when nothing is replicated)."""
+    """An i1 register: whether this thread is the first that holds its elements (`true` when nothing is
+    replicated)."""
     free = layout.free_bits("lane") | layout.free_bits("warp") << 5
     if not free:
         return "true"

@@ -25,7 +25,14 @@ from kbuild.errors import InternalError
 
 GLOBAL_POINTER = "ptr addrspace(1)"
 SHARED_POINTER = "ptr addrspace(3)"
-_FLOATS: dict[Type, str] = {F64: "double", F32: "float", F16: "half", BF16: "bfloat", F8E4M3FN: "i8", F8E5M2: "i8"}
+_FLOATS: dict[Type, str] = {
+    F64: "double",
+    F32: "float",
+    F16: "half",
+    BF16: "bfloat",
+    F8E4M3FN: "i8",
+    F8E5M2: "i8",
+}
 
 
 def llvm_type(type_: Type) -> str:
@@ -92,8 +99,8 @@ def constant_bits(text: str, type_: Type) -> int:
 
 
 def float_bits(value: float, type_: FloatType) -> int:
-    """The bits of a number rounded to a type, nearest even.  Finite numbers saturate in f8 and overflow to infinity elsewhere;
-    infinity is kept where the type has it."""
+    """The bits of a number rounded to a type, nearest even.  Finite numbers saturate in f8 and overflow to
+    infinity elsewhere; infinity is kept where the type has it."""
     if type_ == F64:
         return _double_bits(value)
     exponent_bits, mantissa_bits = type_.exponent_bits, type_.mantissa_bits
@@ -107,7 +114,9 @@ def float_bits(value: float, type_: FloatType) -> int:
         return sign | special
     bias = (1 << (exponent_bits - 1)) - 1
     exponent = max(math.frexp(magnitude)[1] - 1, 1 - bias) if magnitude else 1 - bias
-    return sign | (exponent + bias - 1 << mantissa_bits) + int(math.ldexp(magnitude, mantissa_bits - exponent))
+    return sign | (exponent + bias - 1 << mantissa_bits) + int(
+        math.ldexp(magnitude, mantissa_bits - exponent)
+    )
 
 
 def _double_bits(value: float) -> int:

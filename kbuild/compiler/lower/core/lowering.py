@@ -4,9 +4,9 @@
     def lower_trans(emit: Emitter, op: Trans) -> Sequence[str]:
         return emit.registers(op.src)
 
-A handler returns the registers of the operation's result: a sequence of names, best a lazy one (`emit.lazy`); for
-several results a `Results` of such sequences; nothing for none.  Operations run in program order; each has a chunk of its
-own, in which its lazy registers are written later.
+A handler returns the registers of the operation's result: a sequence of names, best a lazy one (`emit.lazy`);
+for several results a `Results` of such sequences; nothing for none.  Operations run in program order; each
+has a chunk of its own, in which its lazy registers are written later.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def unhandled_ops() -> list[str]:
 def lower_module(module: Module, target: Target, lineinfo: bool = False) -> str:
     """The LLVM text of a module's kernel, whose other functions have been inlined.
 
-    Raises `CompileError` for what the target cannot do, `InternalError` for an operation that should be gone by now.
+    Raises `CompileError` for what the target cannot do, `InternalError` for an operation that should be gone
+    by now.
     """
     emit = Emitter(module.kernel, target)
     debug = DebugInfo(emit) if lineinfo else None
@@ -89,8 +90,9 @@ def lower_op(emit: Emitter, op: Op) -> None:
 def lower_combine(emit: Emitter, combine: Block, arguments: Sequence[Sequence[str]]) -> list[list[str]]:
     """Apply the function of scalars that a reduction or scan carries.
 
-    `arguments` gives, for each parameter of the function, any number of registers (the same number for all); the
-    function is applied to the first of each, the second of each, and so on.  The results in the same form.
+    `arguments` gives, for each parameter of the function, any number of registers (the same number for all);
+    the function is applied to the first of each, the second of each, and so on.  The results in the same
+    form.
     """
     for parameter, registers in zip(combine.arguments, arguments, strict=True):
         emit.bind(parameter, registers)

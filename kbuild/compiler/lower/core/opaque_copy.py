@@ -15,10 +15,15 @@ GRID_BITS = 16
 
 @lower(Again)
 def lower_again(emit: Emitter, op: Again) -> Sequence[str]:
-    """Two elements in a word, and a zero that only the hardware knows: the number of the program, shifted right by more bits
-    than it has, and for each number of the operation by other ones."""
+    """Two elements in a word, and a zero that only the hardware knows: the number of the program, shifted
+    right by more bits than it has, and for each number of the operation by other ones."""
     registers = emit.registers(op.src)
     with emit.at_entry():
-        zero = emit.shift(emit.asm("mov.u32 $0, %ctaid.y;", "=r", [], ["i32"])[0], -(GRID_BITS + op.number - 1))
-    words = [emit.or_(to_word(emit, registers[at : at + 2], op.src.type), zero) for at in range(0, len(registers), 2)]
+        zero = emit.shift(
+            emit.asm("mov.u32 $0, %ctaid.y;", "=r", [], ["i32"])[0], -(GRID_BITS + op.number - 1)
+        )
+    words = [
+        emit.or_(to_word(emit, registers[at : at + 2], op.src.type), zero)
+        for at in range(0, len(registers), 2)
+    ]
     return from_words(emit, words, op.src.type)[: len(registers)]

@@ -132,5 +132,7 @@ def lower_cat(emit: Emitter, op: Cat) -> Sequence[str]:
     first, second = emit.registers(op.lhs), emit.registers(op.rhs)
     count = layout(op.type).size("register")
     if count != len(first) + len(second):
-        raise InternalError(f"{op.op_name}: {len(first)} + {len(second)} registers do not make {count}", op.loc)
+        raise InternalError(
+            f"{op.op_name}: {len(first)} + {len(second)} registers do not make {count}", op.loc
+        )
     return emit.lazy(count, lambda index: first[index] if index < len(first) else second[index - len(first)])

@@ -1,5 +1,5 @@
-"""Programs whose warps do different things: the producer's thread and the program's own warps part at a branch, and registers
-go from those who need few to those who need many (`setmaxnreg`)."""
+"""Programs whose warps do different things: the producer's thread and the program's own warps part at a
+branch, and registers go from those who need few to those who need many (`setmaxnreg`)."""
 
 from __future__ import annotations
 
@@ -49,15 +49,18 @@ def lower_warp_specialize(emit: Emitter, op: WarpSpecialize) -> None:
 
 def _set_registers(emit: Emitter, direction: str, counts: Sequence[int]) -> None:
     for count in counts:
-        emit.call(f"llvm.nvvm.setmaxnreg.{direction}.sync.aligned.u32", "void", [("i32", str(count))], effect=True)
+        emit.call(
+            f"llvm.nvvm.setmaxnreg.{direction}.sync.aligned.u32", "void", [("i32", str(count))], effect=True
+        )
 
 
 @lower(ArriveBarrier)
 def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
-    """One lane of each warp arrives, once all of them are there: where they wait for products, that has brought them together.
+    """One lane of each warp arrives, once all of them are there: where they wait for products, that has
+    brought them together.
 
-    In a cluster there is a lane for each program, and it releases nothing to the others: an arrival at another program's barrier
-    without a scope is ordered within this one alone."""
+    In a cluster there is a lane for each program, and it releases nothing to the others: an arrival at
+    another program's barrier without a scope is ordered within this one alone."""
     pointer, _ = descriptor(emit, op.barrier)
     if not op.by_products:
         emit.warp_barrier()
@@ -67,4 +70,6 @@ def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
             emit.asm(_ARRIVE_AT, "r,r", [(SHARED_POINTER, pointer), ("i32", lane)], [], effect=True)
         return
     with emit.when(emit.all_of([emit.compare("eq", lane, "0"), emit.scalar(op.predicate)])):
-        emit.asm("mbarrier.arrive.shared::cta.b64 _, [$0];", "r", [(SHARED_POINTER, pointer)], [], effect=True)
+        emit.asm(
+            "mbarrier.arrive.shared::cta.b64 _, [$0];", "r", [(SHARED_POINTER, pointer)], [], effect=True
+        )

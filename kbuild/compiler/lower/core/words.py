@@ -31,7 +31,9 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
     if bits == 32:
         return _as_integer(emit, registers[0], element, "i32")
     if all(register[0] != "%" for register in registers):
-        parts = [int(_as_integer(emit, register, element, f"i{bits}")) & (1 << bits) - 1 for register in registers]
+        parts = [
+            int(_as_integer(emit, register, element, f"i{bits}")) & (1 << bits) - 1 for register in registers
+        ]
         return str(sum(part << bits * place for place, part in enumerate(parts)))
     if len(registers) == 2 and bits == 16:
         packed = emit.packed.get((registers[0], registers[1]))

@@ -1,9 +1,10 @@
 """Mathematical functions, as formulas over the approximate instructions of the hardware and polynomials.
 
-Each states its largest error against the exact value, in units of the last place (ulp), where each approximate instruction is as
+Each states its largest error against the exact value, in units of the last place (ulp), where each
+approximate instruction is as
 far off as it may be; the tests hold it to that over all arguments, and docs/numerics.md lists it.  exp, exp2, sqrt, rsqrt and
-division are Triton's: fast, flushing subnormals.  f16 and bf16 are computed in f32 and rounded once.  Trigonometric functions
-are in `trigonometry.py`.
+division are Triton's: fast, flushing subnormals.  f16 and bf16 are computed in f32 and rounded once.
+Trigonometric functions are in `trigonometry.py`.
 """
 
 from __future__ import annotations
@@ -58,8 +59,15 @@ _TANH = (-0.333333, 0.13331959, -0.053786676, 0.020805357, -0.0059058368)
 _ERF_SMALL = (1.1283791, -0.37612626, 0.112835854, -0.026853811, 0.0051883273, -0.0008010189, 0.00007853847)
 """erf(x) / x in x², for |x| up to 1."""
 _ERF_LARGE = (
-    0.000271288969, -1.62963724, -0.913543165, -0.156415001, 0.0363678597, -0.00606591301, 0.000636716315, -0.0000312877237,
-)  # fmt: skip
+    0.000271288969,
+    -1.62963724,
+    -0.913543165,
+    -0.156415001,
+    0.0363678597,
+    -0.00606591301,
+    0.000636716315,
+    -0.0000312877237,
+)
 """log2(1 - erf(a)) for a in [1, 4]."""
 _ATANH = (0.20000158, 0.14266169, 0.11877388)
 """(atanh(s) - s - s³/3) / s⁵ in s², for |s| up to 1/5."""
@@ -88,7 +96,9 @@ def math_function(op: rows.Elementwise, element: Type) -> Callable[[Emitter, Seq
     formula = FORMULAS[type(op)]
     assert isinstance(element, FloatType)
     if element.bits == 64 and formula.f64 is None:
-        raise CompileError(f"{op.op_name} is not supported in float64", op.loc, "convert the argument to float32")
+        raise CompileError(
+            f"{op.op_name} is not supported in float64", op.loc, "convert the argument to float32"
+        )
     return lambda emit, operands: formula.write(Real(emit, element), *operands)
 
 
@@ -97,8 +107,8 @@ def math_function(op: rows.Elementwise, element: Type) -> Callable[[Emitter, Seq
 
 @function(rows.Exp, f32=66, f64=2)
 def exp(m: Real, x: str) -> str:
-    """e^x, as in Triton: in f32 the exponent x·log2(e) is rounded, so that the error is up to 2.1 + 1.23·|x| ulp.
-    `libdevice.exp` has none of that, in seven instructions instead of two."""
+    """e^x, as in Triton: in f32 the exponent x·log2(e) is rounded, so that the error is up to 2.1 + 1.23·|x|
+    ulp. `libdevice.exp` has none of that, in seven instructions instead of two."""
     if not m.double:
         return exp2(m, m.mul(x, LOG2_E))
     count, p = _exp_parts(m, clamp(m, x, -746.0, 710.0))

@@ -51,10 +51,11 @@ class Real:
         return self.emit.asm("div.full.f32 $0, $1, $2;", "=f,f,f", operands, [self.kind])[0]
 
     def div_by_common(self, a: str, b: str) -> str:
-        """The same quotient of f32, bit by bit, in two instructions where several are divided by the same `b`.
+        """The same quotient of f32, bit by bit, in two instructions where several are divided by the same
+        `b`.
 
-        `div.full.f32` is a times 1 / b, both scaled where b or its reciprocal is no normal number; what depends on b alone is
-        written once.
+        `div.full.f32` is a times 1 / b, both scaled where b or its reciprocal is no normal number; what
+        depends on b alone is written once.
         """
         magnitude = self.absolute(b)
         scale = self.select(self.compare("ogt", magnitude, 2.0**126), 0.25, 1.0)
@@ -102,8 +103,8 @@ class Real:
         return self.register(result)
 
     def split_constant(self, value: float, tail: float) -> tuple[float, float]:
-        """The constant `value + tail` as another sum, whose first part has half of this type's bits, so that multiples
-        by small integers are exact."""
+        """The constant `value + tail` as another sum, whose first part has half of this type's bits, so that
+        multiples by small integers are exact."""
         bits = 32 if self.double else 14
         mantissa, exponent = math.frexp(value)
         high = math.ldexp(math.floor(math.ldexp(mantissa, bits)), exponent - bits)
@@ -134,13 +135,14 @@ class Real:
     def power_of_two(self, exponent: str) -> str:
         """2^exponent for an integral number in the range of normal exponents."""
         emit, kind, shift = self.emit, self.integer, self._mantissa_bits
-        number = emit.instruction(f"freeze {kind} {emit.instruction(f'fptosi {self.kind} {exponent} to {kind}')}")
+        number = emit.instruction(
+            f"freeze {kind} {emit.instruction(f'fptosi {self.kind} {exponent} to {kind}')}"
+        )
         bias = 1023 if self.double else 127
         return self.from_bits(emit.shift(emit.add(number, str(bias), kind), shift, kind))
 
     def scale(self, a: str, exponent: str) -> str:
-        """a · 2^exponent in two steps, so that the result may overflow or be subnormal; |exponent| up to twice a normal one."""
+        """a · 2^exponent in two steps, so that the result may overflow or be subnormal; |exponent| up to
+        twice a normal one."""
         half = self.round(self.mul(exponent, 0.5))
         return self.mul(self.mul(a, self.power_of_two(half)), self.power_of_two(self.sub(exponent, half)))
-
-

@@ -1,8 +1,8 @@
 """Sines and their inverses.
 
 An argument is reduced to r in [-π/4, π/4] and a quarter-turn count q.  f32 up to 105615, and f64 up to a million, by three
-subtractions; beyond, by multiplying with as many bits of 2/π as matter (Payne and Hanek), in a function that is called only
-there.
+subtractions; beyond, by multiplying with as many bits of 2/π as matter (Payne and Hanek), in a function that
+is called only there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ _SIN = (-0.16666667, 0.008333329, -0.0001983929, 0.0000027178744)
 """(sin(r) - r) / r³ in r²."""
 _COS = (0.041666668, -0.0013888883, 0.00002479947, -0.00000027206178)
 """(cos(r) - 1 + r²/2) / r⁴ in r²."""
-_ATAN = (-0.333333, 0.19998547, -0.14264238, 0.109521665, -0.084033944, 0.05795664, -0.0311769, 0.010914098, -0.0017935085)
+_ATAN = (
+    -0.333333,
+    0.19998547,
+    -0.14264238,
+    0.109521665,
+    -0.084033944,
+    0.05795664,
+    -0.0311769,
+    0.010914098,
+    -0.0017935085,
+)
 """(atan(x) - x) / x³ in x², for |x| up to 1."""
 _ASIN = (0.16666754, 0.07495242, 0.045477092, 0.024147647, 0.04221848)
 """(asin(x) - x) / x³ in x², for |x| up to 1/2."""
@@ -109,10 +119,26 @@ done:
 
 _LARGE_F64 = 1e6
 _TWO_OVER_PI_F64 = (
-    0x0000000000000000, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0,
-    0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4, 0x9C845F8BBDF9283B,
-    0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D, 0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA,
-    0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB,
+    0x0000000000000000,
+    0xA2F9836E4E441529,
+    0xFC2757D1F534DDC0,
+    0xDB6295993C439041,
+    0xFE5163ABDEBBC561,
+    0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C,
+    0xFE1DEB1CB129A73E,
+    0xE88235F52EBB4484,
+    0xE99C7026B45F7E41,
+    0x3991D639835339F4,
+    0x9C845F8BBDF9283B,
+    0x1FF897FFDE05980F,
+    0xEF2F118B5A0A6D1F,
+    0x6D367ECF27CB09B7,
+    0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B,
+    0x3D0739F78A5292EA,
+    0x6BFB5FB11F8D5D08,
+    0x56033046FC7B6BAB,
 )
 """The first 1216 bits of 2/π after the point, with a word of zeros before them."""
 
@@ -231,7 +257,12 @@ def _declare_reduction(m: Real) -> None:
     for text in (table, *functions):
         if text not in m.emit.globals:
             m.emit.globals.append(text)
-    for name, count, kind in (("rint", 1, m.kind), ("fma", 3, m.kind), ("fabs", 1, m.kind), ("fshl", 3, m.integer)):
+    for name, count, kind in (
+        ("rint", 1, m.kind),
+        ("fma", 3, m.kind),
+        ("fabs", 1, m.kind),
+        ("fshl", 3, m.integer),
+    ):
         full = f"llvm.{name}.{m.suffix if kind == m.kind else kind}"
         m.emit.declarations[full] = f"declare {kind} @{full}({', '.join([kind] * count)})"
 
@@ -301,7 +332,8 @@ def _atan_ratio(m: Real, y: str, x: str) -> str:
 def atan2(m: Real, y: str, x: str) -> str:
     """The angle of the point (x, y), with C's special cases."""
     a, b = m.absolute(y), m.absolute(x)
-    # Scaled, so that the quotient of huge numbers does not vanish; 0/0 and inf/inf have the angles of 0/1 and 1/1.
+    # Scaled, so that the quotient of huge numbers does not vanish; 0/0 and inf/inf have the angles of 0/1 and
+    # 1/1.
     huge = m.either(m.compare("ogt", a, 2.0**120), m.compare("ogt", b, 2.0**120))
     scaled = [m.select(huge, m.mul(v, 2.0**-24), v) for v in (a, b)]
     both_zero = m.both(m.compare("oeq", a, 0.0), m.compare("oeq", b, 0.0))
@@ -330,7 +362,9 @@ def acos(m: Real, x: str) -> str:
     magnitude = m.absolute(x)
     inner, outer = _asin_parts(m, magnitude)
     doubled = m.add(outer, outer)
-    near = m.select(m.compare("olt", x, 0.0), m.sub(2 * _PI_HALF_HIGH, m.sub(doubled, 2 * _PI_HALF_LOW)), doubled)
+    near = m.select(
+        m.compare("olt", x, 0.0), m.sub(2 * _PI_HALF_HIGH, m.sub(doubled, 2 * _PI_HALF_LOW)), doubled
+    )
     middle = m.sub(_PI_HALF_HIGH, m.sub(m.with_sign(inner, x), _PI_HALF_LOW))
     return m.select(m.compare("ogt", magnitude, 0.5), near, middle)
 
@@ -343,5 +377,3 @@ def _asin_parts(m: Real, a: str) -> tuple[str, str]:
     root = m.select(large, m.sqrt(half), a)
     value = m.fma(m.mul(m.polynomial(square, _ASIN), square), root, root)
     return value, value
-
-

@@ -1,4 +1,5 @@
-"""cp.async: global memory straight into shared memory, 4, 8 or 16 bytes at a time, and the groups to wait for."""
+"""cp.async: global memory straight into shared memory, 4, 8 or 16 bytes at a time, and the groups to wait
+for."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from kbuild.errors import InternalError
 
 @lower(AsyncCopyGlobalToLocal)
 def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
-    """One instruction per vector; it copies the bytes that the mask lets through and fills the rest with zeros."""
+    """One instruction per vector; it copies the bytes that the mask lets through and fills the rest with
+    zeros."""
     assert isinstance(op.dst.type, MemDescType)
     if op.other is not None:
         raise InternalError("cp.async fills masked places with zeros only", op.loc)
@@ -47,7 +49,9 @@ def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
                 _copy_if(emit, target, origin, access.vector * size, whole(group))
 
 
-def _whole(emit: Emitter, mask: Value | None, axis: int, vector: int) -> Callable[[Sequence[int]], str] | None:
+def _whole(
+    emit: Emitter, mask: Value | None, axis: int, vector: int
+) -> Callable[[Sequence[int]], str] | None:
     """Where a mask lets a vector, given by its registers, through; None where it may let a part through."""
     if mask is None:
         return lambda group: "true"
@@ -62,9 +66,11 @@ def _whole(emit: Emitter, mask: Value | None, axis: int, vector: int) -> Callabl
 
 
 def _copied(emit: Emitter, mask: Value, axis: int, vector: int) -> Callable[[Sequence[int]], str]:
-    """How many elements a mask lets through, all of them first, of a vector along an axis, given by its registers.
+    """How many elements a mask lets through, all of them first, of a vector along an axis, given by its
+    registers.
 
-    A conjunction with what lets all through or none, such as a row's, is taken apart: columns are counted once.
+    A conjunction with what lets all through or none, such as a row's, is taken apart: columns are counted
+    once.
     """
     if isinstance(mask.op, AndI):
         for uniform, varying in ((mask.op.lhs, mask.op.rhs), (mask.op.rhs, mask.op.lhs)):
@@ -88,10 +94,13 @@ Place = tuple[str, int]
 
 
 def _copy(emit: Emitter, target: Place, source: Place, size: int, copied: str | None) -> None:
-    """16 bytes bypass the L1 cache (`.cg`), smaller copies can't (`.ca`); `copied` is the register of how many to read."""
+    """16 bytes bypass the L1 cache (`.cg`), smaller copies can't (`.ca`); `copied` is the register of how
+    many to read."""
     name = f"llvm.nvvm.cp.async.{'cg' if size == 16 else 'ca'}.shared.global.{size}"
-    operands = [(SHARED_POINTER, emit.offset_pointer(*target, SHARED_POINTER)),
-                (GLOBAL_POINTER, emit.offset_pointer(*source, GLOBAL_POINTER))]  # fmt: skip
+    operands = [
+        (SHARED_POINTER, emit.offset_pointer(*target, SHARED_POINTER)),
+        (GLOBAL_POINTER, emit.offset_pointer(*source, GLOBAL_POINTER)),
+    ]
     if copied is not None:
         name += ".s"
         operands.append(("i32", copied))
@@ -107,7 +116,9 @@ def _copy_if(emit: Emitter, target: Place, source: Place, size: int, condition: 
     ignored = emit.instruction(f"xor i1 {condition}, true")
     operands = [(SHARED_POINTER, target[0]), (GLOBAL_POINTER, source[0]), ("i1", ignored)]
     name = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global"
-    emit.asm(f"{name} [$0 + {target[1]}], [$1 + {source[1]}], {size}, $2;", "r,l,b", operands, [], effect=True)
+    emit.asm(
+        f"{name} [$0 + {target[1]}], [$1 + {source[1]}], {size}, $2;", "r,l,b", operands, [], effect=True
+    )
 
 
 @lower(AsyncCommitGroup)

@@ -1,8 +1,8 @@
 """Atomic operations, as PTX: LLVM would drop the ordering of float atomics and loop for packed ones.
 
-Each element is done by one thread; where others hold the element too and something uses the old values, they get them
-through the operation's scratch memory.  That threads wait for each other around those that release or acquire is the business of
-the pass `barriers`.
+Each element is done by one thread; where others hold the element too and something uses the old values, they
+get them through the operation's scratch memory.  That threads wait for each other around those that release
+or acquire is the business of the pass `barriers`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def lower_atomic_rmw(emit: Emitter, op: AtomicRMW) -> Sequence[str]:
 def lower_atomic_cas(emit: Emitter, op: AtomicCAS) -> Sequence[str]:
     bits = memory_bits(op.value.type)
     if bits == 8:
-        raise CompileError("there is no 8-bit atomic compare-and-swap", op.loc, "16, 32 or 64 bits are possible")
+        raise CompileError(
+            "there is no 8-bit atomic compare-and-swap", op.loc, "16, 32 or 64 bits are possible"
+        )
     name = f"cas.b{bits}"
     return _each(emit, op, 1, name, [emit.registers(op.compare), emit.registers(op.value)])
 
@@ -59,13 +61,18 @@ def lower_atomic_cas(emit: Emitter, op: AtomicCAS) -> Sequence[str]:
 def _check_target(emit: Emitter, op: AtomicRMW, element: Type) -> None:
     bits = memory_bits(element)
     if op.kind in ("fmax", "fmin"):
-        raise CompileError(f"there is no atomic {op.kind} of {element} by pointers", op.loc,
-                           "the copy engine of sm_90 has it, for descriptors made from arguments of the kernel, where the last "
-                           "size and the last offset are known to be multiples of 16 bytes")  # fmt: skip
+        raise CompileError(
+            f"there is no atomic {op.kind} of {element} by pointers",
+            op.loc,
+            "the copy engine of sm_90 has it, for descriptors made from arguments of the kernel, where the last "
+            "size and the last offset are known to be multiples of 16 bytes",
+        )
     if bits < 32 and not (op.kind == "fadd" and element in (F16, BF16)):
         raise CompileError(f"there is no atomic {op.kind} of {element}", op.loc, "use 32 or 64 bits")
     if element == BF16 and emit.target.capability < (9, 0):
-        raise CompileError(f"{emit.target.arch} has no atomic addition of bfloat16", op.loc, "add in float16 or float32")
+        raise CompileError(
+            f"{emit.target.arch} has no atomic addition of bfloat16", op.loc, "add in float16 or float32"
+        )
     if isinstance(element, FloatType) and op.kind not in ("fadd", "xchg"):
         raise CompileError(f"there is no atomic {op.kind} of {element}", op.loc)
 
@@ -78,7 +85,9 @@ def _rmw_name(op: AtomicRMW, element: Type, packed: bool) -> str:
     return f"{operation}.{letter}{memory_bits(element)}"
 
 
-def _each(emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[Sequence[str]]) -> Sequence[str]:
+def _each(
+    emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[Sequence[str]]
+) -> Sequence[str]:
     """Do the atomic for each element once; the registers of the old values."""
     element = element_of(op.value.type)
     masks = emit.registers(op.mask) if isinstance(op, AtomicRMW) and op.mask is not None else None
@@ -134,7 +143,9 @@ def _shared_out(emit: Emitter, op: Atomic, element: Type, owner: str, old: Seque
 
     def place(register: int) -> str:
         base, constant = _place(emit, op, register)
-        moved = emit.offset_pointer(emit.shared_pointer(op.scratch or 0), emit.mul(base, str(size)), SHARED_POINTER)
+        moved = emit.offset_pointer(
+            emit.shared_pointer(op.scratch or 0), emit.mul(base, str(size)), SHARED_POINTER
+        )
         return emit.offset_pointer(moved, constant * size, SHARED_POINTER)
 
     _, unique = writers(emit, op.ptr.type)

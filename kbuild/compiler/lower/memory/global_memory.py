@@ -4,9 +4,9 @@ Plain accesses are LLVM loads and stores; those with a mask or a hint are predic
 
     @p ld.global.cg.v4.b32 {$0, $1, $2, $3}, [$8 + 64];          the outputs start as `other`, tied to inputs
 
-Where a mask lets through the first elements of a vector only, as at the end of a tensor, the vector is accessed whole by the
-threads that have all of it, and element by element by the others.
-Each element of a replicated tensor is stored by one thread; loads are done by every thread that holds a copy.
+Where a mask lets through the first elements of a vector only, as at the end of a tensor, the vector is
+accessed whole by the threads that have all of it, and element by element by the others. Each element of a
+replicated tensor is stored by one thread; loads are done by every thread that holds a copy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def pointee_of(pointer: Value) -> Type:
     element = element_of(pointer.type)
     assert isinstance(element, PointerType)
     if isinstance(element.pointee, TensorType):
-        raise InternalError("block pointers are rewritten before lowering", pointer.op.loc if pointer.op else None)
+        raise InternalError(
+            "block pointers are rewritten before lowering", pointer.op.loc if pointer.op else None
+        )
     return element.pointee
 
 
@@ -82,21 +84,30 @@ def axis_info(emit: Emitter) -> AxisInfo:
 
 
 def vector_width(emit: Emitter, pointer: Value, mask: Value | None, cut: bool = False) -> int:
-    """How many consecutive registers one access may cover: they are neighbours in memory, aligned, and share a mask; or
-    with `cut` have one that lets through the first ones only."""
+    """How many consecutive registers one access may cover: they are neighbours in memory, aligned, and share
+    a mask; or with `cut` have one that lets through the first ones only."""
     if not isinstance(pointer.type, TensorType):
         return 1
     known = axis_info(emit)
     masked = known.get(mask) if mask is not None else None
-    return access_width(layout(pointer.type), known.get(pointer), masked, memory_bits(pointee_of(pointer)), cut)
+    return access_width(
+        layout(pointer.type), known.get(pointer), masked, memory_bits(pointee_of(pointer)), cut
+    )
 
 
 def vector_axis(emit: Emitter, pointer: Value, width: int) -> int:
     """The axis along which registers are neighbours in memory, `width` of them."""
     own, known = layout(pointer.type), axis_info(emit).get(pointer)
-    fitting = [axis for axis in range(own.rank) if min(own.contiguous_per_thread(axis), known.contiguity[axis]) >= width]
+    fitting = [
+        axis
+        for axis in range(own.rank)
+        if min(own.contiguous_per_thread(axis), known.contiguity[axis]) >= width
+    ]
     if not fitting:
-        raise InternalError(f"no {width} neighbours in memory are neighbours in a thread", pointer.op.loc if pointer.op else None)
+        raise InternalError(
+            f"no {width} neighbours in memory are neighbours in a thread",
+            pointer.op.loc if pointer.op else None,
+        )
     return fitting[0]
 
 
@@ -149,7 +160,9 @@ def _load_cut(
     return [*found, emit.select(whole, vector[-1], other[-1], kind)]
 
 
-def _load_vector(emit: Emitter, op: Load, element: Type, start: int, mask: str, other: list[str]) -> list[str]:
+def _load_vector(
+    emit: Emitter, op: Load, element: Type, start: int, mask: str, other: list[str]
+) -> list[str]:
     if mask == "false":
         return other
     base, offset = address(emit, op.ptr, start)
@@ -171,14 +184,24 @@ def _plain_load(emit: Emitter, access: Access, base: str, offset: int) -> list[s
     kind = f"i{access.word_bits}"
     if access.words > 1:
         vector = f"<{access.words} x {kind}>"
-        loaded = emit.effect(f"load {vector}, {GLOBAL_POINTER} {pointer}, align {access.words * access.word_bits // 8}")
-        return [emit.instruction(f"extractelement {vector} {loaded}, i32 {word}") for word in range(access.words)]
+        loaded = emit.effect(
+            f"load {vector}, {GLOBAL_POINTER} {pointer}, align {access.words * access.word_bits // 8}"
+        )
+        return [
+            emit.instruction(f"extractelement {vector} {loaded}, i32 {word}") for word in range(access.words)
+        ]
     loaded = emit.effect(f"load {kind}, {GLOBAL_POINTER} {pointer}, align {access.word_bits // 8}")
     return [loaded if access.word_bits >= 32 else emit.instruction(f"zext {kind} {loaded} to i32")]
 
 
 def _asm_load(
-    emit: Emitter, access: Access, modifiers: tuple[str, str], base: str, offset: int, mask: str, other: list[str]
+    emit: Emitter,
+    access: Access,
+    modifiers: tuple[str, str],
+    base: str,
+    offset: int,
+    mask: str,
+    other: list[str],
 ) -> list[str]:
     words = access.words
     operands = [(GLOBAL_POINTER, base)]
@@ -258,7 +281,8 @@ def lower_store(emit: Emitter, op: Store) -> None:
 
 
 def writers(emit: Emitter, type_: Type) -> tuple[str, frozenset[int] | range]:
-    """Who writes each element of a value just once: the threads where an i1 register holds, with these registers."""
+    """Who writes each element of a value just once: the threads where an i1 register holds, with these
+    registers."""
     if isinstance(type_, TensorType):
         own = layout(type_)
         return owns(emit, own), frozenset(own.unique_registers())
@@ -299,4 +323,6 @@ def _plain_store(emit: Emitter, access: Access, base: str, offset: int, words: S
             value = emit.instruction(f"insertelement {kind} {value}, {access.type} {word}, i32 {place}")
     elif access.word_bits < 32:
         value = emit.instruction(f"trunc i32 {value} to {kind}")
-    emit.line(f"store {kind} {value}, {GLOBAL_POINTER} {pointer}, align {access.words * access.word_bits // 8}")
+    emit.line(
+        f"store {kind} {value}, {GLOBAL_POINTER} {pointer}, align {access.words * access.word_bits // 8}"
+    )

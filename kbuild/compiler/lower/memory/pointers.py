@@ -1,7 +1,7 @@
 """Addresses as a base register plus a constant, found by looking through the operations that make them.
 
-`addptr(splat(%base), %offsets)` becomes one 64-bit address per distinct variable part of the offsets; what is constant
-goes into the access itself, as its immediate:
+`addptr(splat(%base), %offsets)` becomes one 64-bit address per distinct variable part of the offsets; what is
+constant goes into the access itself, as its immediate:
 
     offsets = make_range + splat(%start)     register r holds (thread part + %start) + r
     address of register 5                    getelementptr float, %base, (thread part + %start)      and 20 bytes
@@ -18,7 +18,17 @@ from kbuild.compiler.lower.core.index import coordinate
 from kbuild.compiler.lower.core.literals import GLOBAL_POINTER, memory_bits, memory_type
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.shapes import View, layout, source_registers
-from kbuild.compiler.ops.elementwise import AddI, AddPtr, Constant, ExtSI, MulI, ShLI, SubI, shift_factor, wrap
+from kbuild.compiler.ops.elementwise import (
+    AddI,
+    AddPtr,
+    Constant,
+    ExtSI,
+    MulI,
+    ShLI,
+    SubI,
+    shift_factor,
+    wrap,
+)
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
 
 VIEW_DEPTH = 48
@@ -29,7 +39,8 @@ Parts = tuple[str, int]
 
 
 def offset_parts(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
-    """An integer register of a value as base + constant; the same base for all registers that differ by constants.
+    """An integer register of a value as base + constant; the same base for all registers that differ by
+    constants.
 
     The offset must not be one that wraps around: what the registers differ by would be lost.
     """
@@ -99,7 +110,9 @@ def _kind(value: Value) -> str:
     return f"i{element.bits}"
 
 
-def _scaled(emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: int, depth: int) -> Parts | None:
+def _scaled(
+    emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: int, depth: int
+) -> Parts | None:
     """A product with a constant; None when neither side is one."""
     first = offset_parts(emit, lhs, register, depth + 1)
     second = offset_parts(emit, rhs, register, depth + 1)
@@ -115,11 +128,16 @@ def _scaled(emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: in
 
 
 def _extended(emit: Emitter, register: str, kind: str) -> str:
-    return emit.instruction(f"sext {kind} {register} to i64") if register[0] == "%" and kind != "i64" else register
+    return (
+        emit.instruction(f"sext {kind} {register} to i64")
+        if register[0] == "%" and kind != "i64"
+        else register
+    )
 
 
 def address(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
-    """The address that a register of a pointer value holds: a pointer register plus a constant number of bytes."""
+    """The address that a register of a pointer value holds: a pointer register plus a constant number of
+    bytes."""
     return _seen_through(emit, value, register, depth, _address)
 
 
@@ -136,8 +154,8 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                 if moved != "0":
                     kind = memory_type(pointee.pointee)
                     if emit.wrapping.may_wrap(offset) or emit.wrapping.is_sum_from_memory(offset):
-                        # LLVM's strength reduction makes one address of another by the difference of their indices before
-                        # these are extended (it looks through the `sext` of a GEP's index).
+                        # LLVM's strength reduction makes one address of another by the difference of their
+                        # indices before these are extended (it looks through the `sext` of a GEP's index).
                         moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
                 return base, wrap(constant + more * size, 64)

@@ -1,8 +1,9 @@
 """Shared memory: descriptors, and tensors moved to and from it with vectors or ldmatrix.
 
-A descriptor is a pointer plus a constant: element offsets within a buffer are XOR sums (swizzles), so the start of a
-subslice is a constant to XOR, not to add.  Of an offset, the thread's part is computed once; the constant of each access
-is XORed only where it meets bits of the thread's part, and is an immediate of the instruction elsewhere.
+A descriptor is a pointer plus a constant: element offsets within a buffer are XOR sums (swizzles), so the
+start of a subslice is a constant to XOR, not to add.  Of an offset, the thread's part is computed once; the
+constant of each access is XORed only where it meets bits of the thread's part, and is an immediate of the
+instruction elsewhere.
 """
 
 from __future__ import annotations
@@ -54,8 +55,11 @@ class ThreadOffset(NamedTuple):
         return emit.offset_pointer(self.pointer, moved, SHARED_POINTER), fixed
 
 
-def thread_offset(emit: Emitter, pointer: str, lane: Sequence[int], warp: Sequence[int], element_bytes: int) -> ThreadOffset:
-    """The part of the offsets that depends on the thread; `lane` and `warp` give what each bit adds, in elements."""
+def thread_offset(
+    emit: Emitter, pointer: str, lane: Sequence[int], warp: Sequence[int], element_bytes: int
+) -> ThreadOffset:
+    """The part of the offsets that depends on the thread; `lane` and `warp` give what each bit adds, in
+    elements."""
     images = tuple(image * element_bytes for image in (*lane, *warp))
     reach = 0
     for image in images:
@@ -92,10 +96,14 @@ def load_vector(emit: Emitter, pointer: str, count: int, type_: Type) -> list[st
     kind = "i64" if memory_bits(type_) == 64 else "i32"
     words = count // per_word(type_)
     if words == 1:
-        return from_word(emit, emit.effect(f"load {kind}, {SHARED_POINTER} {pointer}, align {bits // 8}"), type_)
+        return from_word(
+            emit, emit.effect(f"load {kind}, {SHARED_POINTER} {pointer}, align {bits // 8}"), type_
+        )
     vector = f"<{words} x {kind}>"
     value = emit.effect(f"load {vector}, {SHARED_POINTER} {pointer}, align {bits // 8}")
-    return from_words(emit, [emit.instruction(f"extractelement {vector} {value}, i32 {i}") for i in range(words)], type_)
+    return from_words(
+        emit, [emit.instruction(f"extractelement {vector} {value}, i32 {i}") for i in range(words)], type_
+    )
 
 
 def store_all(
@@ -105,16 +113,22 @@ def store_all(
     size = memory_bits(type_) // 8
     place = thread_offset(emit, pointer, access.lane, access.warp, size)
     for group, offset in zip(access.groups, access.offsets):
-        store_vector(emit, place.address(emit, (offset ^ start) * size), [registers[index] for index in group], type_)
+        store_vector(
+            emit, place.address(emit, (offset ^ start) * size), [registers[index] for index in group], type_
+        )
 
 
-def load_all(emit: Emitter, access: SharedAccess, pointer: str, type_: Type, start: int = 0) -> dict[int, str]:
+def load_all(
+    emit: Emitter, access: SharedAccess, pointer: str, type_: Type, start: int = 0
+) -> dict[int, str]:
     """Carry out the loads of an access plan; the registers filled, by number."""
     size = memory_bits(type_) // 8
     place = thread_offset(emit, pointer, access.lane, access.warp, size)
     found: dict[int, str] = {}
     for group, offset in zip(access.groups, access.offsets):
-        found.update(zip(group, load_vector(emit, place.address(emit, (offset ^ start) * size), len(group), type_)))
+        found.update(
+            zip(group, load_vector(emit, place.address(emit, (offset ^ start) * size), len(group), type_))
+        )
     return found
 
 
@@ -133,7 +147,10 @@ def store_matrices(
 
 def with_copies(registers: dict[int, str], result: LinearLayout) -> list[str]:
     """All registers of a layout, where only the first of equal ones were filled."""
-    return [registers[index] if index in registers else registers[first] for index, first in enumerate(result.representatives())]
+    return [
+        registers[index] if index in registers else registers[first]
+        for index, first in enumerate(result.representatives())
+    ]
 
 
 # -- descriptors ---------------------------------------------------------------------------------------------------
@@ -210,7 +227,11 @@ def _store(emit: Emitter, value: Value, tile: MemDescType, pointer: str, start: 
     """Write a tensor into a tile, by stmatrix where that moves more at a time than the threads alone."""
     source, bits = layout(value.type), memory_bits(value.type)
     access = shared_access(source, tile.layout, bits)
-    matrices = ldmatrix_fits(source, tile.layout, bits) if emit.target.has("stmatrix") and access.vector * bits < 128 else None
+    matrices = (
+        ldmatrix_fits(source, tile.layout, bits)
+        if emit.target.has("stmatrix") and access.vector * bits < 128
+        else None
+    )
     if matrices is None or matrices.conflicts:
         store_all(emit, access, pointer, emit.registers(value), value.type, start)
         return

@@ -1,7 +1,7 @@
 """The copy engine (TMA): blocks of tensors into shared memory, and the mbarriers that count their bytes.
 
-One thread makes the barriers and issues the copies, every thread waits.  A tile wider than its swizzle is copied in boxes,
-which lie in shared memory one after another.
+One thread makes the barriers and issues the copies, every thread waits.  A tile wider than its swizzle is
+copied in boxes, which lie in shared memory one after another.
 """
 
 from __future__ import annotations
@@ -50,7 +50,12 @@ def lower_init_barrier(emit: Emitter, op: InitBarrier) -> None:
     with emit.when(_first_thread(emit)):
         for number in range(op.barriers.type.buffers or 1):
             place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
-            emit.call("llvm.nvvm.mbarrier.init.shared", "void", [(SHARED_POINTER, place), ("i32", str(op.arrivals))], effect=True)
+            emit.call(
+                "llvm.nvvm.mbarrier.init.shared",
+                "void",
+                [(SHARED_POINTER, place), ("i32", str(op.arrivals))],
+                effect=True,
+            )
         if op.fence:
             emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
 
@@ -92,7 +97,9 @@ def lower_async_tma_copy(emit: Emitter, op: AsyncTmaCopyGlobalToLocal) -> None:
     boxes, box_bytes = op.tile.tile_shape[1] // width, op.tile.tile_shape[0] * width * bit_width(op.tile) // 8
     if row_parts > 1:
         outer[0] = emit.add(outer[0], emit.mul(_rank(emit), str(rows)))
-        pointer = emit.offset_pointer(pointer, emit.mul(_rank(emit), str(box_bytes // row_parts)), SHARED_POINTER)
+        pointer = emit.offset_pointer(
+            pointer, emit.mul(_rank(emit), str(box_bytes // row_parts)), SHARED_POINTER
+        )
     elif op.programs > 1:
         boxes //= op.programs
         column = emit.add(column, emit.mul(_rank(emit), str(boxes * width)))
@@ -101,8 +108,15 @@ def lower_async_tma_copy(emit: Emitter, op: AsyncTmaCopyGlobalToLocal) -> None:
         for number in range(boxes):
             place = emit.offset_pointer(pointer, number * box_bytes, SHARED_POINTER)
             first = emit.add(column, str(number * width))
-            operands = [(SHARED_POINTER, place), ("ptr", emit.scalar(op.desc)), *(("i32", index) for index in (first, *outer))]
-            operands += [(SHARED_POINTER, barrier), *[("i16", str((1 << op.programs) - 1))] * (op.programs > 1)]
+            operands = [
+                (SHARED_POINTER, place),
+                ("ptr", emit.scalar(op.desc)),
+                *(("i32", index) for index in (first, *outer)),
+            ]
+            operands += [
+                (SHARED_POINTER, barrier),
+                *[("i16", str((1 << op.programs) - 1))] * (op.programs > 1),
+            ]
             constraints = ",".join(["r", "l", *["r"] * len(op.indices), "r", *["h"] * (op.programs > 1)])
             emit.asm(_copy(len(op.indices), op.programs > 1), constraints, operands, [], effect=True)
 
@@ -160,7 +174,9 @@ def _copy_boxes(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
         for corner in product(*(range(0, size, step) for size, step in zip(shape, box))):
             if tile.layout.flatten(corner) & others:
                 continue
-            place = emit.offset_pointer(pointer, offset_of(tile.layout, corner) * bit_width(tile) // 8, SHARED_POINTER)
+            place = emit.offset_pointer(
+                pointer, offset_of(tile.layout, corner) * bit_width(tile) // 8, SHARED_POINTER
+            )
             indices = [emit.add(index, str(by)) for index, by in zip(first, (*[0] * thin, *corner))]
             operands = [("ptr", emit.scalar(op.desc)), *(("i32", index) for index in reversed(indices))]
             emit.asm(text, constraints, [*operands, (SHARED_POINTER, place)], [], effect=True)
@@ -168,7 +184,8 @@ def _copy_boxes(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
 
 
 def _store(rank: int, kind: str) -> str:
-    """The instruction for a map of so many axes, copying or combining; the map says whether numbers have signs."""
+    """The instruction for a map of so many axes, copying or combining; the map says whether numbers have
+    signs."""
     indices = ", ".join(f"${1 + axis}" for axis in range(rank))
     operation = kind.removeprefix("f").removeprefix("u")
     head = f"cp.reduce.async.bulk.tensor.{rank}d" if kind else f"cp.async.bulk.tensor.{rank}d"
@@ -178,6 +195,8 @@ def _store(rank: int, kind: str) -> str:
 
 @lower(TmaStoreWait)
 def lower_tma_store_wait(emit: Emitter, op: TmaStoreWait) -> None:
-    emit.asm(f"cp.async.bulk.wait_group{'.read' if op.only_reads else ''} {op.pendings};", "", [], [], effect=True)
+    emit.asm(
+        f"cp.async.bulk.wait_group{'.read' if op.only_reads else ''} {op.pendings};", "", [], [], effect=True
+    )
     if op.by_warp:
         emit.warp_barrier()

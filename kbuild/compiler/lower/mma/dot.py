@@ -1,7 +1,8 @@
 """Matrix products: by tensor-core instructions where `tt.dot` names one, by scalar fma otherwise.
 
-An instruction's fragments are found by coordinates: lane 0 of warp 0 holds, of every tile, the element at the tile's
-origin and those at fixed distances from it (PTX ISA, "Matrix fragments for mma"; see targets/mma_sync.py).
+An instruction's fragments are found by coordinates: lane 0 of warp 0 holds, of every tile, the element at the
+tile's origin and those at fixed distances from it (PTX ISA, "Matrix fragments for mma"; see
+targets/mma_sync.py).
 """
 
 from __future__ import annotations
@@ -44,16 +45,21 @@ def _by_tensor_cores(emit: Emitter, op: Dot, atom: MmaAtom) -> Sequence[str]:
     registers = [emit.registers(value) for value in (op.a, op.b)]
     is_hidden = [_must_be_hidden(emit, atom, value) for value in (op.a, op.b)]
     sums = list(emit.registers(op.c))
-    origins = [coordinates for coordinates in c if coordinates[-2] % atom.m == 0 and coordinates[-1] % atom.n == 0]
+    origins = [
+        coordinates for coordinates in c if coordinates[-2] % atom.m == 0 and coordinates[-1] % atom.n == 0
+    ]
     rows = sorted({coordinates[:-1] for coordinates in origins})
     columns = sorted({(*coordinates[:-2], coordinates[-1]) for coordinates in origins})
     depths = range(0, max(coordinates[-1] for coordinates in a) + 1, atom.k)
     for depth in depths:
         left = {
-            row: _operand(emit, atom, op.a.type, registers[0], a, _a_elements(atom, row, depth), is_hidden[0]) for row in rows
+            row: _operand(emit, atom, op.a.type, registers[0], a, _a_elements(atom, row, depth), is_hidden[0])
+            for row in rows
         }
         right = {
-            column: _operand(emit, atom, op.b.type, registers[1], b, _b_elements(atom, column, depth), is_hidden[1])
+            column: _operand(
+                emit, atom, op.b.type, registers[1], b, _b_elements(atom, column, depth), is_hidden[1]
+            )
             for column in columns
         }
         for row in rows:
@@ -67,10 +73,14 @@ def _by_tensor_cores(emit: Emitter, op: Dot, atom: MmaAtom) -> Sequence[str]:
 
 
 def _a_elements(atom: MmaAtom, row: Coordinates, depth: int) -> list[list[Coordinates]]:
-    """The elements of each register of A: odd registers are 8 rows further down, later pairs 4·k_width columns on."""
+    """The elements of each register of A: odd registers are 8 rows further down, later pairs 4·k_width
+    columns on."""
     width = atom.k_width
     return [
-        [(*row[:-1], row[-1] + 8 * (index & 1), depth + 4 * width * (index >> 1) + element) for element in range(width)]
+        [
+            (*row[:-1], row[-1] + 8 * (index & 1), depth + 4 * width * (index >> 1) + element)
+            for element in range(width)
+        ]
         for index in range(atom.a_registers)
     ]
 
@@ -85,14 +95,20 @@ def _b_elements(atom: MmaAtom, column: Coordinates, depth: int) -> list[list[Coo
 
 def _c_elements(atom: MmaAtom, row: Coordinates, column: int) -> list[Coordinates]:
     return [
-        (*row[:-1], row[-1] + 8 * (index >> 1), column + (index & 1)) for index in range(atom.accumulator_registers)
+        (*row[:-1], row[-1] + 8 * (index >> 1), column + (index & 1))
+        for index in range(atom.accumulator_registers)
     ]
 
 
 def _operand(
-    emit: Emitter, atom: MmaAtom, type_: Type, registers: Sequence[str], where: dict[Coordinates, int],
-    elements: Sequence[Sequence[Coordinates]], is_hidden: bool,
-) -> list[str]:  # fmt: skip
+    emit: Emitter,
+    atom: MmaAtom,
+    type_: Type,
+    registers: Sequence[str],
+    where: dict[Coordinates, int],
+    elements: Sequence[Sequence[Coordinates]],
+    is_hidden: bool,
+) -> list[str]:
     words = [to_word(emit, [registers[where[element]] for element in word], type_) for word in elements]
     if is_hidden:
         words = [emit.instruction(f"xor i32 {word}, {emit.unknown_zero()}") for word in words]
@@ -102,9 +118,12 @@ def _operand(
 
 
 def _must_be_hidden(emit: Emitter, atom: MmaAtom, operand: Value) -> bool:
-    """Whether ptxas must not find out that words of an operand are constant.  Of a constant fp8 word that it only finds late,
-    through a shuffle, say, it widens the upper half wrongly: ptxas 12.8 to 13.5 write whatever lay in their memory there."""
-    is_widened = bit_width(atom.a) == 8 and isinstance(atom.a, FloatType) and emit.target.has("fp8_mma_as_f16")
+    """Whether ptxas must not find out that words of an operand are constant.  Of a constant fp8 word that it
+    only finds late, through a shuffle, say, it widens the upper half wrongly: ptxas 12.8 to 13.5 write
+    whatever lay in their memory there."""
+    is_widened = (
+        bit_width(atom.a) == 8 and isinstance(atom.a, FloatType) and emit.target.has("fp8_mma_as_f16")
+    )
     return is_widened and not _is_loaded(operand)
 
 
@@ -123,7 +142,8 @@ def _multiply(emit: Emitter, atom: MmaAtom, a: list[str], b: list[str], c: list[
 
 
 def _by_fma(emit: Emitter, op: Dot) -> Sequence[str]:
-    """Each thread adds up its elements of C one product at a time; it holds the rows of A and columns of B they need."""
+    """Each thread adds up its elements of C one product at a time; it holds the rows of A and columns of B
+    they need."""
     a, b = places(layout(op.a.type)), places(layout(op.b.type))
     left, right = emit.registers(op.a), emit.registers(op.b)
     sums = list(emit.registers(op.c))
@@ -136,7 +156,9 @@ def _by_fma(emit: Emitter, op: Dot) -> Sequence[str]:
             try:
                 x, y = left[a[(*batch, row, k)]], right[b[(*batch, k, column)]]
             except KeyError:
-                raise InternalError("tt.dot without an instruction: a thread lacks operands of its results", op.loc) from None
+                raise InternalError(
+                    "tt.dot without an instruction: a thread lacks operands of its results", op.loc
+                ) from None
             x, y = _widened(emit, x, op.a.type, target), _widened(emit, y, op.b.type, target)
             sums[register] = multiply_add(emit, x, y, sums[register], target)
     return [sums[first] for first in result.representatives()]
@@ -162,4 +184,3 @@ def multiply_add(emit: Emitter, x: str, y: str, total: str, target: Type) -> str
         name = {"double": "f64", "float": "f32", "half": "f16", "bfloat": "bf16"}[kind]
         return emit.call(f"llvm.fma.{name}", kind, [(kind, x), (kind, y), (kind, total)])
     return emit.add(emit.mul(x, y, kind), total, kind)
-

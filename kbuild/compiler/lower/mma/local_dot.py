@@ -1,4 +1,5 @@
-"""Dots by scalar fma of operands in shared memory: loops over k, so that the code stays small however long the sums are.
+"""Dots by scalar fma of operands in shared memory: loops over k, so that the code stays small however long
+the sums are.
 
 A thread's elements of the result are taken in tiles for whose sums and operands it has the registers:
 
@@ -7,8 +8,8 @@ A thread's elements of the result are taken in tiles for whose sums and operands
             load the tile's rows of a and columns of b, from k to k + step
             add step products to each sum                                       written out
 
-A slice of an operand begins where the offset of (row 0, k) is XORed to the offsets of the first slice: shared layouts are
-linear, and k has no bits in common with what lies within a slice.
+A slice of an operand begins where the offset of (row 0, k) is XORed to the offsets of the first slice: shared
+layouts are linear, and k has no bits in common with what lies within a slice.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import llvm_type, memory_bits
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.shapes import layout
-from kbuild.compiler.lower.memory.shared_memory import ThreadOffset, descriptor, load_vector, offset_of, thread_offset
+from kbuild.compiler.lower.memory.shared_memory import (
+    ThreadOffset,
+    descriptor,
+    load_vector,
+    offset_of,
+    thread_offset,
+)
 from kbuild.compiler.lower.mma.dot import Coordinates, multiply_add, places
 from kbuild.compiler.ops.gpu import LocalDot
 from kbuild.compiler.targets import REGISTER_FILE
@@ -58,22 +65,29 @@ def lower_local_dot(emit: Emitter, op: LocalDot) -> Sequence[str]:
 
     for tile in groups:
         first = [sums[held[at]] for at in tile]
-        totals = counted_loop(emit, depth, step, first, kind, lambda k, carried, tile=tile: products(tile, k, carried))
+        totals = counted_loop(
+            emit, depth, step, first, kind, lambda k, carried, tile=tile: products(tile, k, carried)
+        )
         for at, total in zip(tile, totals):
             sums[held[at]] = total
     return [sums[first] for first in result.representatives()]
 
 
 def _most_sums(emit: Emitter, bits: int) -> int:
-    """How many sums a thread keeps at a time: half of its registers go to them, the others to operands and addresses."""
+    """How many sums a thread keeps at a time: half of its registers go to them, the others to operands and
+    addresses."""
     threads = 32 * (emit.num_warps + emit.extra_warps)
     registers = min(emit.target.max_registers + 1, REGISTER_FILE // threads)
     return max(1, registers // 2 * 32 // bits)
 
 
 def tiles(elements: Sequence[Coordinates], most: int) -> list[list[Coordinates]]:
-    """Elements of a result cut into tiles of at most `most`, as square as can be so that they need few rows and columns."""
-    axes = [sorted(values) for values in ({at[:-2] for at in elements}, {at[-2] for at in elements}, {at[-1] for at in elements})]
+    """Elements of a result cut into tiles of at most `most`, as square as can be so that they need few rows
+    and columns."""
+    axes = [
+        sorted(values)
+        for values in ({at[:-2] for at in elements}, {at[-2] for at in elements}, {at[-1] for at in elements})
+    ]
     batches, rows, columns = map(len, axes)
     while batches * rows * columns > most:
         if batches > 1:
@@ -82,7 +96,10 @@ def tiles(elements: Sequence[Coordinates], most: int) -> list[list[Coordinates]]
             rows = (rows + 1) // 2
         else:
             columns = (columns + 1) // 2
-    number = [{value: index // size for index, value in enumerate(axis)} for axis, size in zip(axes, (batches, rows, columns))]
+    number = [
+        {value: index // size for index, value in enumerate(axis)}
+        for axis, size in zip(axes, (batches, rows, columns))
+    ]
     found: dict[tuple[int, ...], list[Coordinates]] = {}
     for at in elements:
         tile = tuple(numbers[part] for numbers, part in zip(number, (at[:-2], at[-2], at[-1])))
@@ -123,4 +140,6 @@ class _Operand:
         reach = self.place.reach
         for image in self.images:
             reach |= image
-        return ThreadOffset(self.place.pointer, self.emit.xor(self.place.base, linear(self.emit, k, self.images)), reach)
+        return ThreadOffset(
+            self.place.pointer, self.emit.xor(self.place.base, linear(self.emit, k, self.images)), reach
+        )

@@ -1,20 +1,22 @@
 """Products of warpgroups: `wgmma.mma_async`, which LLVM knows only as inline assembly.
 
-All steps along k of one tile of D are one asm with the tile's registers tied to themselves, so that they stay in place:
+All steps along k of one tile of D are one asm with the tile's registers tied to themselves, so that they stay
+in place:
 
     fence {all of D};  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
 
-The fence takes the registers of D and of A through itself: what LLVM has to copy or compute for them, it then copies and computes
-before the fence, as the instruction demands.  It takes those that later dots start from with it, as far as they are known: ptxas
-waits for all dots in flight before it lets other instructions write accumulators.
+The fence takes the registers of D and of A through itself: what LLVM has to copy or compute for them, it then
+copies and computes before the fence, as the instruction demands.  It takes those that later dots start from
+with it, as far as they are known: ptxas waits for all dots in flight before it lets other instructions write
+accumulators.
 
-A left operand that is computed in registers comes in parts, each with a fence and an asm of its own: ptxas then starts on the
-first while the threads are still busy with the others.
+A left operand that is computed in registers comes in parts, each with a fence and an asm of its own: ptxas
+then starts on the first while the threads are still busy with the others.
 
-Where an operand lies is a matter of the warpgroup and of constants: the lower half of the descriptor of a tile's start is
-computed once, and each step adds its distance in the asm itself, for LLVM would otherwise keep them all in registers.  Each
-descriptor has a register of its own: where two steps share one, ptxas 13.5.37 takes some of their instructions for the same, and
-drops them.
+Where an operand lies is a matter of the warpgroup and of constants: the lower half of the descriptor of a
+tile's start is computed once, and each step adds its distance in the asm itself, for LLVM would otherwise
+keep them all in registers.  Each descriptor has a register of its own: where two steps share one, ptxas
+13.5.37 takes some of their instructions for the same, and drops them.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ _ADDRESS_UNIT = 16
 _A_REGISTERS = 4
 """32-bit registers of A for one step, where A is in registers."""
 _PARTS = 4
-"""Parts in which a left operand that the threads compute is handed over.  Where a producer brings the right one, the threads wait
-for that with all of the left one ready, and parts would gain nothing."""
+"""Parts in which a left operand that the threads compute is handed over.  Where a producer brings the right
+one, the threads wait for that with all of the left one ready, and parts would gain nothing."""
 
 
 @lower(WarpGroupDot)
@@ -55,8 +57,11 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     first, second = (op.b, op.a) if op.swapped else (op.a, op.b)
     in_shared = isinstance(first.type, MemDescType)
     in_block = first.block is op.parent
-    left = (_SharedOperand(emit, first, 0, atom, sums.layout, order) if in_shared
-            else _RegisterOperand(emit, first, atom, order, in_block))  # fmt: skip
+    left = (
+        _SharedOperand(emit, first, 0, atom, sums.layout, order)
+        if in_shared
+        else _RegisterOperand(emit, first, atom, order, in_block)
+    )
     right = _SharedOperand(emit, second, 1, atom, sums.layout, order)
     mark = f"{DOT_MARK}{emit.next_dot()}"
     started = [sums, *(_accumulator(emit, dot) for dot in _dots_behind(op) if dot.c in emit.values)]
@@ -65,7 +70,9 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
         started = []  # From here on only the dot itself writes them.
         for (row, column), tile in sums.tiles.items():
             before = [sums.registers[index] for index in tile]
-            for index, register in zip(tile, _multiply(emit, atom, (left, row), (right, column), before, steps)):
+            for index, register in zip(
+                tile, _multiply(emit, atom, (left, row), (right, column), before, steps)
+            ):
                 sums.registers[index] = register
     emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
     if not op.is_async:
@@ -85,11 +92,18 @@ class _Accumulator:
         rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
         columns = sorted({column for _, column in where if column % atom.n == 0})
         steps = [(8 * (i >> 1 & 1), 8 * (i >> 2) + (i & 1)) for i in range(atom.accumulator_registers)]
-        self.tiles = {(row, column): [where[row + i, column + j] for i, j in steps] for row, column in product(rows, columns)}
+        self.tiles = {
+            (row, column): [where[row + i, column + j] for i, j in steps]
+            for row, column in product(rows, columns)
+        }
 
     def starts(self, emit: Emitter) -> list[int]:
         """The registers of tiles that do not start as zeros, which the instruction need not be given."""
-        tiles = [tile for tile in self.tiles.values() if not _is_zero(emit, self.atom, [self.registers[i] for i in tile])]
+        tiles = [
+            tile
+            for tile in self.tiles.values()
+            if not _is_zero(emit, self.atom, [self.registers[i] for i in tile])
+        ]
         return [index for tile in tiles for index in tile]
 
 
@@ -115,7 +129,13 @@ class _SharedOperand:
     """An operand in shared memory."""
 
     def __init__(
-        self, emit: Emitter, value: Value, index: int, atom: WgmmaAtom, result: LinearLayout, order: tuple[int, int] = (0, 1)
+        self,
+        emit: Emitter,
+        value: Value,
+        index: int,
+        atom: WgmmaAtom,
+        result: LinearLayout,
+        order: tuple[int, int] = (0, 1),
     ) -> None:
         assert isinstance(value.type, MemDescType)
         shape = tuple(value.type.tile_shape[axis] for axis in order)
@@ -133,7 +153,9 @@ class _SharedOperand:
         self.depth = type_.tile_shape[depth]
         # Lane 0 of each group's first warp holds D's element at the origin of what the group computes.
         groups = tuple(result.unflatten(basis)[index] for basis in result.bases_of("warp")[2:])
-        self.base = self._base(emit, pointer, tuple(self.tile.offset(origin, 0, self.element_bytes) for origin in groups))
+        self.base = self._base(
+            emit, pointer, tuple(self.tile.offset(origin, 0, self.element_bytes) for origin in groups)
+        )
 
     def _base(self, emit: Emitter, pointer: str, groups: tuple[int, ...]) -> str:
         """The lower half of the descriptor of the group's part of the tile; the upper one is constant."""
@@ -159,17 +181,21 @@ class _SharedOperand:
 
 
 class _RegisterOperand:
-    """A in registers: of each step the four words that the fragment has, row + 8 in odd ones, the second half of k in the
-    later two.  `changes` says that the block of the product computes them, and does so again in the next iteration."""
+    """A in registers: of each step the four words that the fragment has, row + 8 in odd ones, the second half
+    of k in the later two.  `changes` says that the block of the product computes them, and does so again in
+    the next iteration."""
 
     transposed = False
 
-    def __init__(self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], changes: bool) -> None:
+    def __init__(
+        self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], changes: bool
+    ) -> None:
         self.changes, self.is_computed = changes, value.op is not None and value.op.has(Trait.ELEMENTWISE)
         if changes:
             self.words = _words_of(emit, value, atom, order)
         else:
-            # Packed in a loop around the product, they would be written anew while that of the last iteration reads them.
+            # Packed in a loop around the product, they would be written anew while that of the last iteration
+            # reads them.
             with emit.at_home(value):
                 self.words = _words_of(emit, value, atom, order)
 
@@ -180,15 +206,23 @@ class _RegisterOperand:
         for start in range(0, steps, size):
             if self.changes:
                 for words in self.words.values():
-                    words[start : start + size] = [_pinned(emit, each) for each in words[start : start + size]]
+                    words[start : start + size] = [
+                        _pinned(emit, each) for each in words[start : start + size]
+                    ]
             yield range(start, start + size)
 
     def unpinned(self) -> list[str]:
         """Registers that the instruction reads and LLVM could write at any time before it."""
-        return [] if self.changes else [word for steps in self.words.values() for words in steps for word in words]
+        return (
+            []
+            if self.changes
+            else [word for steps in self.words.values() for words in steps for word in words]
+        )
 
 
-def _words_of(emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int]) -> dict[int, list[list[str]]]:
+def _words_of(
+    emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int]
+) -> dict[int, list[list[str]]]:
     """The words of A by the row at which a tile begins, and by the step along k."""
     fragment = layout(value.type).transpose(order)
     where, registers, width = places(fragment), emit.registers(value), atom.k_width
@@ -197,22 +231,34 @@ def _words_of(emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, in
         result[row] = []
         for step in range(fragment.shape[1] // atom.k):
             words = [
-                [(row + 8 * (i & 1), step * atom.k + 4 * width * (i >> 1) + element) for element in range(width)]
+                [
+                    (row + 8 * (i & 1), step * atom.k + 4 * width * (i >> 1) + element)
+                    for element in range(width)
+                ]
                 for i in range(_A_REGISTERS)
             ]
-            result[row].append([to_word(emit, [registers[where[at]] for at in word], value.type) for word in words])
+            result[row].append(
+                [to_word(emit, [registers[where[at]] for at in word], value.type) for word in words]
+            )
     return result
 
 
 def _fence(emit: Emitter, mark: str, started: Sequence[_Accumulator], words: Sequence[str]) -> None:
-    """A fence behind which nothing but dots writes the registers of D that some start from, which it renews, and `words` of A."""
+    """A fence behind which nothing but dots writes the registers of D that some start from, which it renews,
+    and `words` of A."""
     places = [(sums, index) for sums in started for index in sums.starts(emit)]
     kinds = [_register(sums.atom) for sums, _ in places]
     types = [type_ for type_, _ in kinds]
     operands = [(type_, sums.registers[index]) for type_, (sums, index) in zip(types, places)]
     operands += [("i32", word) for word in words]
-    constraints = [*(f"={letter}" for _, letter in kinds), *map(str, range(len(places))), *("r" for _ in words)]
-    fenced = emit.asm(f"wgmma.fence.sync.aligned; {mark}", ",".join(constraints), operands, types, effect=True)
+    constraints = [
+        *(f"={letter}" for _, letter in kinds),
+        *map(str, range(len(places))),
+        *("r" for _ in words),
+    ]
+    fenced = emit.asm(
+        f"wgmma.fence.sync.aligned; {mark}", ",".join(constraints), operands, types, effect=True
+    )
     for (sums, index), register in zip(places, fenced):
         sums.registers[index] = register
 
@@ -228,8 +274,8 @@ def _is_zero(emit: Emitter, atom: WgmmaAtom, sums: Sequence[str]) -> bool:
 
 
 def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
-    """Copies that ptxas leaves in place: where it sees what computes the words, it may compute them into registers that a
-    product in flight still reads, and then lets no products overlap."""
+    """Copies that ptxas leaves in place: where it sees what computes the words, it may compute them into
+    registers that a product in flight still reads, and then lets no products overlap."""
     count = len(words)
     moves = "\n".join(f"mov.b32 ${index}, ${count + index};" for index in range(count))
     constraints = ",".join(["=r"] * count + ["r"] * count)
@@ -237,7 +283,8 @@ def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
 
 
 def group_number(emit: Emitter) -> str:
-    """The number of the thread's warpgroup, in the entry block, as a value that ptxas knows to be the same in a warp."""
+    """The number of the thread's warpgroup, in the entry block, as a value that ptxas knows to be the same in
+    a warp."""
     number = emit.shift(emit.thread_id(), -(32 * GROUP_WARPS - 1).bit_length())
     operands = [("i32", "-1"), ("i32", number), ("i32", "0"), ("i32", "31")]
     return emit.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands)
@@ -251,7 +298,8 @@ def _multiply(
     sums: Sequence[str],
     steps: range,
 ) -> list[str]:
-    """Some steps along k of one tile of D, `left` and `right` giving the operand and where in it the tile begins."""
+    """Some steps along k of one tile of D, `left` and `right` giving the operand and where in it the tile
+    begins."""
     (a, row), (b, column) = left, right
     kind, letter = _register(atom)
     count = len(sums)
@@ -279,7 +327,9 @@ def _multiply(
             source = f"{{{', '.join(f'${first + index}' for index in range(_A_REGISTERS))}}}"
         scale = 0 if starts_at_zero and step == 0 else 1
         lines.append(f"{atom.instruction} {accumulators}, {source}, b{step}, {scale}{ending};")
-    template = "\n".join(["{", *lines, "}"])  # The braces keep the names to this asm, however often LLVM copies it.
+    template = "\n".join(
+        ["{", *lines, "}"]
+    )  # The braces keep the names to this asm, however often LLVM copies it.
     return emit.asm(template, ",".join(constraints), operands, [kind] * count, effect=True)
 
 

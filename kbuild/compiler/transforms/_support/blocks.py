@@ -1,4 +1,5 @@
-"""Blocks of a tensor in memory as tensors of coordinates and pointers: what block pointers and descriptors become."""
+"""Blocks of a tensor in memory as tensors of coordinates and pointers: what block pointers and descriptors
+become."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def extended(build: Builder, value: Value) -> Value:
 
 
 def coordinates(build: Builder, block: TensorType, axis: int, offset: Value) -> Value:
-    """The tensor's coordinates along an axis, in the offset's type and the block's rank, of size one along other axes."""
+    """The tensor's coordinates along an axis, in the offset's type and the block's rank, of size one along
+    other axes."""
     size = block.shape[axis]
     steps = build.add(MakeRange(0, size, TensorType((size,), I32))).result
     if bit_width(offset.type) == 64:
@@ -33,7 +35,9 @@ def coordinates(build: Builder, block: TensorType, axis: int, offset: Value) -> 
     return found
 
 
-def addresses(build: Builder, block: TensorType, base: Value, strides: Sequence[Value], indices: Sequence[Value]) -> Value:
+def addresses(
+    build: Builder, block: TensorType, base: Value, strides: Sequence[Value], indices: Sequence[Value]
+) -> Value:
     """The block's pointers, from its i64 coordinates along each axis and the i64 strides."""
     total: Value | None = None
     for index, stride in zip(indices, strides):

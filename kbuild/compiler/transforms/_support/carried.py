@@ -1,7 +1,7 @@
 """Loops with more, or fewer, carried values.
 
-    Before:  %s = scf.for …, init=[%x] body(%i, %u) { … scf.yield %v }
-    After:   %s, %t = scf.for …, init=[%x, %zero] body(%i, %u, %slot) { … scf.yield %v, %next }
+Before:  %s = scf.for …, init=[%x] body(%i, %u) { … scf.yield %v }
+After:   %s, %t = scf.for …, init=[%x, %zero] body(%i, %u, %slot) { … scf.yield %v, %next }
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How layouts pass through operations: from an operand to the results, and from the results back to an operand.
+"""How layouts pass through operations: from an operand to the results, and from the results back to an
+operand.
 
     result_layout(expand_dims %x, 0, L)   = L with an axis of size one
     operand_layout(broadcast %x, 0, L)    = L without the repeated axes, where threads along them hold copies
@@ -95,7 +96,8 @@ def result_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | No
 
 
 def operand_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | None:
-    """The layout that operand `index` must have for the results to have `layout`; None when there is none, or any will do."""
+    """The layout that operand `index` must have for the results to have `layout`; None when there is none, or
+    any will do."""
     if is_pointwise(op):
         return layout
     type_ = tensor_type(op.operands[index])
@@ -107,7 +109,8 @@ def operand_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | N
         return _transpose(layout, tuple(op.order.index(axis) for axis in range(len(op.order))))
     if isinstance(op, Join):
         half = _split(layout)
-        return half if half is not None and _joined(half) == layout else None  # The lowest register bit chooses the half.
+        # The lowest register bit chooses the half.
+        return half if half is not None and _joined(half) == layout else None
     if isinstance(op, Split):
         return _joined(layout)
     if isinstance(op, Cat):
@@ -119,7 +122,8 @@ def operand_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | N
 
 @lru_cache(maxsize=4096)
 def broadcast_source(layout: LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
-    """The layout of what `tt.broadcast` repeats, of `shape`, so that the result has `layout` and no data moves."""
+    """The layout of what `tt.broadcast` repeats, of `shape`, so that the result has `layout` and no data
+    moves."""
     for axis, size in enumerate(shape):
         if size == 1 and layout.shape[axis] != 1:
             layout = slice_of(layout, axis).expand_dims(axis)
@@ -160,7 +164,8 @@ def minor_axis(layout: LinearLayout) -> int:
 
 
 def converted(builder: Builder, value: Value, layout: LinearLayout) -> Value:
-    """`value` in another layout: itself if it has it, the source of a conversion if that has it, or a new conversion."""
+    """`value` in another layout: itself if it has it, the source of a conversion if that has it, or a new
+    conversion."""
     type_ = tensor_type(value)
     if type_.layout == layout:
         return value

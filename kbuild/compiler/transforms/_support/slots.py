@@ -1,8 +1,8 @@
 """Going around a ring of buffers.
 
-    %next = arith.addi %slot, %one
-    %inside = arith.cmpi %next, %count {predicate = "slt"}
-    %following = arith.select %inside, %next, %zero
+%next = arith.addi %slot, %one
+%inside = arith.cmpi %next, %count {predicate = "slt"}
+%following = arith.select %inside, %next, %zero
 """
 
 from __future__ import annotations

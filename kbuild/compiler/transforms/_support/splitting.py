@@ -100,7 +100,9 @@ class Splitting:
             spread.extend([self.whole(value)] if types is None else self.parts_as(value, types, build))
         return tuple(spread)
 
-    def _split(self, values: Iterable[Value], places: Sequence[Sequence[Type] | None], owner: Op | Block) -> list[Value]:
+    def _split(
+        self, values: Iterable[Value], places: Sequence[Sequence[Type] | None], owner: Op | Block
+    ) -> list[Value]:
         """New arguments or results in the place of those that are split."""
         split: list[Value] = []
         for value, types in zip(values, places, strict=True):

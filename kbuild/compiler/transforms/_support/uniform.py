@@ -15,8 +15,9 @@ Parts = tuple[Value | None, Value | None]
 
 
 class UniformParts:
-    """Splits values, each once; the new operations stand right behind the one that defines the value.  What is expected to wrap
-    around is no sum of parts, unless it is the same for all elements: one scalar wraps around as they do."""
+    """Splits values, each once; the new operations stand right behind the one that defines the value.  What
+    is expected to wrap around is no sum of parts, unless it is the same for all elements: one scalar wraps
+    around as they do."""
 
     def __init__(self, body: Block) -> None:
         self.known: dict[Value, Parts] = {}
@@ -110,4 +111,6 @@ def resized(build: Builder, value: Value, bits: int) -> Value:
     if bit_width(value.type) == bits:
         return value
     element = I64 if bits == 64 else IntType(bits)
-    return build.add(ExtSI(value, value.type.with_element(element) if isinstance(value.type, TensorType) else element)).result
+    return build.add(
+        ExtSI(value, value.type.with_element(element) if isinstance(value.type, TensorType) else element)
+    ).result

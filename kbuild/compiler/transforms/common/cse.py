@@ -1,5 +1,5 @@
-"""Computes equal things once: a pure operation equal to one that is visible from it takes that one's results, and so
-does a load when nothing was written in between.
+"""Computes equal things once: a pure operation equal to one that is visible from it takes that one's results,
+and so does a load when nothing was written in between.
 
     Before:  %0: tensor<64xi32> = tt.splat %n
              %1: tensor<64xi1> = arith.cmpi %i, %0 {predicate = "slt"}
@@ -75,7 +75,14 @@ def operation_key(op: Op, inner: dict[Value, int]) -> Hashable:
     attributes = tuple(_attribute_key(op.__dict__[field]) for field in op.attribute_fields)
     types = tuple(result.type for result in op.results) if "type" in op.fields or "types" in op.fields else ()
     segments = tuple(op._segments) if len(op._segments) > 1 else ()
-    return (type(op), tuple(operands), segments, attributes, types, *[_region_key(region, inner) for region in op.regions])
+    return (
+        type(op),
+        tuple(operands),
+        segments,
+        attributes,
+        types,
+        *[_region_key(region, inner) for region in op.regions],
+    )
 
 
 def _region_key(block: Block, outer: dict[Value, int]) -> Hashable:

@@ -3,8 +3,8 @@
     Before:  %y: f32 = tt.call %x {callee = "twice"}
     After:   %y: f32 = arith.addf %x, %x
 
-Each operation's location gains the call's, so errors tell the whole way there.  Functions cannot call themselves: a GPU
-kernel has no stack to grow.
+Each operation's location gains the call's, so errors tell the whole way there.  Functions cannot call
+themselves: a GPU kernel has no stack to grow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def _inline_calls(module: Module, function: Func, done: set[str], calling: tuple
         if not isinstance(op, Call):
             continue
         if op.callee == function.name or op.callee in calling:
-            raise CompileError(f"{op.callee} calls itself", op.loc, "recursion is not possible on a GPU: use a loop")
+            raise CompileError(
+                f"{op.callee} calls itself", op.loc, "recursion is not possible on a GPU: use a loop"
+            )
         if op.callee not in module.functions:
             raise CompileError(f"there is no function {op.callee}", op.loc)
         callee = module.functions[op.callee]

@@ -7,8 +7,8 @@
              scf.for %a, %b, %c body(%i: i32) {
                …
 
-Only pure operations move, and only those that do no harm where the loop does not run at all.  `tl.range(disable_licm=True)`
-leaves a loop alone.
+Only pure operations move, and only those that do no harm where the loop does not run at all.
+`tl.range(disable_licm=True)` leaves a loop alone.
 """
 
 from __future__ import annotations
@@ -60,4 +60,9 @@ def _depends(op: Op, inside: set[Value]) -> bool:
     own: set[Value] = set()
     for region in op.regions:
         _collect(region, own)
-    return any(v in inside and v not in own for region in op.regions for inner in region.walk() for v in inner.operands)
+    return any(
+        v in inside and v not in own
+        for region in op.regions
+        for inner in region.walk()
+        for v in inner.operands
+    )

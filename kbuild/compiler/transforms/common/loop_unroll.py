@@ -1,5 +1,5 @@
-"""Unrolls the loops for which the author asked (`tl.range(…, loop_unroll_factor=n)`): n iterations become one, and a
-second loop does what is left over.
+"""Unrolls the loops for which the author asked (`tl.range(…, loop_unroll_factor=n)`): n iterations become
+one, and a second loop does what is left over.
 
     Before:  scf.for %lower, %upper, %step {loop_unroll_factor = 2} body(%i: i32) {
                tt.store …%i
@@ -29,7 +29,9 @@ from kbuild.compiler.targets import Target
 @tensor_pass
 def loop_unroll(module: Module, target: Target) -> None:
     for function in module.functions.values():
-        loops = [op for op in function.body.walk() if isinstance(op, For) and op.loop_unroll_factor is not None]
+        loops = [
+            op for op in function.body.walk() if isinstance(op, For) and op.loop_unroll_factor is not None
+        ]
         for loop in reversed(loops):
             if loop.loop_unroll_factor is not None and loop.loop_unroll_factor > 1:
                 unroll(loop, loop.loop_unroll_factor)

@@ -1,6 +1,6 @@
-"""Splits tensors of pointers into one scalar base and a tensor of offsets: `addptr(splat(base), offsets)` is then the
-form of every address.  What is the same for all elements moves to the base, in scalar arithmetic, and loops carry the base
-alone when the offsets do not change.
+"""Splits tensors of pointers into one scalar base and a tensor of offsets: `addptr(splat(base), offsets)` is
+then the form of every address.  What is the same for all elements moves to the base, in scalar arithmetic,
+and loops carry the base alone when the offsets do not change.
 
     Before:  %p0: tensor<64x!tt.ptr<f16>> = tt.addptr splat(%x), (splat(%start) + %range)
              scf.for … init=[%p0] body(%i: i32, %p: tensor<64x!tt.ptr<f16>>) {
@@ -16,8 +16,9 @@ alone when the offsets do not change.
                scf.yield %next
              }
 
-A sum of 32-bit offsets is taken not to overflow, as an offset that did would lie outside of any array; where it is expected to
-(`WrappingOffsets`), offsets stay whole.  Pointers that were loaded, or chosen element by element, stay as they are.
+A sum of 32-bit offsets is taken not to overflow, as an offset that did would lie outside of any array; where
+it is expected to (`WrappingOffsets`), offsets stay whole.  Pointers that were loaded, or chosen element by
+element, stay as they are.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ class _Bases(Splitting):
             return None
         assert isinstance(value.type, TensorType)
         offsets = self.pointers.offset_type(value)
-        return [value.type.element] if offsets is None else [value.type.element, value.type.with_element(offsets)]
+        return (
+            [value.type.element]
+            if offsets is None
+            else [value.type.element, value.type.with_element(offsets)]
+        )
 
     def parts_as(self, value: Value, types: Sequence[Type], build: Builder) -> Sequence[Value]:
         base, offsets = self.base_and_offsets(value)
@@ -88,7 +93,12 @@ class _Bases(Splitting):
         op = value.op
         if isinstance(op, Splat) and op.src is base and offsets is None:
             return value
-        if isinstance(op, AddPtr) and isinstance(op.ptr.op, Splat) and op.ptr.op.src is base and op.offset is offsets:
+        if (
+            isinstance(op, AddPtr)
+            and isinstance(op.ptr.op, Splat)
+            and op.ptr.op.src is base
+            and op.offset is offsets
+        ):
             return value
         build = Builder.after(op) if op is not None else Builder(value.block, value.block.first)
         pointers = build.add(Splat(base, value.type)).result
@@ -127,7 +137,10 @@ class _Bases(Splitting):
         """A choice of one pointer or the other for all elements."""
         condition = op.condition.op
         assert isinstance(condition, Splat)
-        (base, offsets), (base2, offsets2) = self.base_and_offsets(op.true_value), self.base_and_offsets(op.false_value)
+        (base, offsets), (base2, offsets2) = (
+            self.base_and_offsets(op.true_value),
+            self.base_and_offsets(op.false_value),
+        )
         base = build.add(Select(condition.src, base, base2)).result
         if offsets is offsets2:
             return base, offsets

@@ -1,5 +1,5 @@
-"""Algebra on tensor operations that saves one of them: the sum after a product becomes its accumulator, the choice of
-loaded elements becomes the load's `other`.
+"""Algebra on tensor operations that saves one of them: the sum after a product becomes its accumulator, the
+choice of loaded elements becomes the load's `other`.
 
     Before:  %0: tensor<64x64xf32> = tt.dot %a, %b, %zeros
              %1: tensor<64x64xf32> = arith.addf %0, %acc
@@ -31,7 +31,12 @@ def sum_into_dot(op: AddF | AddI) -> Dot | None:
     """dot(a, b, 0) + d = dot(a, b, d), when nothing else wants the product"""
     for product, addend in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         dot = product.owner
-        if not isinstance(dot, Dot) or not is_constant(dot.c, 0) or len(product.users) != 1 or dot.parent is not op.parent:
+        if (
+            not isinstance(dot, Dot)
+            or not is_constant(dot.c, 0)
+            or len(product.users) != 1
+            or dot.parent is not op.parent
+        ):
             continue
         if addend is not product and not dot.max_num_imprecise_acc:
             return Dot(dot.a, dot.b, addend, dot.input_precision, dot.max_num_imprecise_acc, dot.atom)
@@ -42,7 +47,11 @@ def sum_into_dot(op: AddF | AddI) -> Dot | None:
 def offsets_first(op: AddPtr) -> Op | None:
     """addptr(addptr(p, a), b) = addptr(p, a + b), where offsets have 64 bits and cannot overflow"""
     inner = op.ptr.owner
-    if not isinstance(inner, AddPtr) or element_of(op.offset.type) != I64 or inner.offset.type != op.offset.type:
+    if (
+        not isinstance(inner, AddPtr)
+        or element_of(op.offset.type) != I64
+        or inner.offset.type != op.offset.type
+    ):
         return None
     return AddPtr(inner.ptr, AddI(inner.offset, op.offset).result)
 
@@ -51,7 +60,12 @@ def offsets_first(op: AddPtr) -> Op | None:
 def choice_after_load(op: Select) -> Op | Value | None:
     """select(m, load(p, m, _), other) = load(p, m, other), when nothing else wants the load"""
     load = op.true_value.owner
-    if not isinstance(load, Load) or load.mask is not op.condition or load.volatile or len(op.true_value.users) != 1:
+    if (
+        not isinstance(load, Load)
+        or load.mask is not op.condition
+        or load.volatile
+        or len(op.true_value.users) != 1
+    ):
         return None
     if load.parent is not op.parent or not _defined_before(op.false_value, load):
         return None

@@ -1,5 +1,5 @@
-"""Computes before elements are repeated: an elementwise operation on splats works on the scalars, one on broadcasts of
-one shape works on the small tensors.
+"""Computes before elements are repeated: an elementwise operation on splats works on the scalars, one on
+broadcasts of one shape works on the small tensors.
 
     Before:  %0: tensor<64xi32> = tt.splat %a
              %1: tensor<64xi32> = tt.splat %b
@@ -61,7 +61,9 @@ def splats(op: Elementwise) -> Op | None:
 def broadcasts(op: Elementwise) -> Op | None:
     """f(broadcast(x), broadcast(y)) = broadcast(f(x, y)) for x and y of one shape; splats take any shape"""
     type_ = op.results[0].type
-    small = next((operand.owner.src.type for operand in op.operands if isinstance(operand.owner, Broadcast)), None)
+    small = next(
+        (operand.owner.src.type for operand in op.operands if isinstance(operand.owner, Broadcast)), None
+    )
     if small is None or not isinstance(type_, TensorType):
         return None
     assert isinstance(small, TensorType)

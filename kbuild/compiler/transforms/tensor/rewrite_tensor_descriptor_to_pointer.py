@@ -1,5 +1,5 @@
-"""Loads, stores and atomics through tensor descriptors become those through tensors of pointers with masks, for targets
-without a copy engine for tensors.
+"""Loads, stores and atomics through tensor descriptors become those through tensors of pointers with masks,
+for targets without a copy engine for tensors.
 
     Before:  %d: !tt.tensordesc<tensor<8x64xf16>> = tt.make_tensor_descriptor %x, shape=[%m, %n], strides=[%s, %one]
              %v: tensor<8x64xf16> = tt.descriptor_load %d, indices=[%i, %j]
@@ -9,9 +9,9 @@ without a copy engine for tensors.
              %p: tensor<8x64x!tt.ptr<f16>> = tt.addptr splat(%x), broadcast(%row in i64 * splat(%stride)) + …
              %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
 
-Loads, stores and atomics keep the descriptor, where it is seen how it is made: the passes `pipeline` and `tensor_stores` may
-have them done by the hardware's copy engine.  One unsigned comparison stops negative coordinates too.  What descriptors promise
-of bases and strides becomes hints.
+Loads, stores and atomics keep the descriptor, where it is seen how it is made: the passes `pipeline` and
+`tensor_stores` may have them done by the hardware's copy engine.  One unsigned comparison stops negative
+coordinates too.  What descriptors promise of bases and strides becomes hints.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class _Descriptors(Splitting):
             case DescriptorGather() | DescriptorScatter():
                 self._rows(op, build)
 
-    def _keep(self, op: DescriptorLoad | DescriptorStore | DescriptorReduce, access: Load | Store | AtomicRMW) -> None:
+    def _keep(
+        self, op: DescriptorLoad | DescriptorStore | DescriptorReduce, access: Load | Store | AtomicRMW
+    ) -> None:
         """Say of an access by pointers what descriptor it comes from."""
         if self.keep and isinstance(op.desc.op, MakeTensorDescriptor):
             access.desc, access.indices = op.desc, op.indices
@@ -139,7 +141,8 @@ def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
 
 
 def _promised(build: Builder, value: Value, divisor: int) -> Value:
-    """A value that is known to be divisible.  Arguments of the kernel carry their own hints, constants need none."""
+    """A value that is known to be divisible.  Arguments of the kernel carry their own hints, constants need
+    none."""
     if value.op is None or isinstance(value.op, Constant) or divisor == 1:
         return value
     return build.add(Hint(value, divisibility=(divisor,))).result
@@ -154,7 +157,9 @@ def _access(build: Builder, block: TensorType, parts: Parts, indices: Sequence[V
     return pointers, _inside(build, block, parts, places)
 
 
-def _row_access(build: Builder, block: TensorType, parts: Parts, rows: Value, column: Value) -> tuple[Value, Value]:
+def _row_access(
+    build: Builder, block: TensorType, parts: Parts, rows: Value, column: Value
+) -> tuple[Value, Value]:
     """The pointers of rows with the given numbers, and which of them lie in the tensor."""
     down = build.add(ExpandDims(rows, 1)).result
     wide = [extended(build, down), coordinates(build, block, 1, extended(build, column))]

@@ -1,5 +1,6 @@
-"""Takes block pointers (`tl.make_block_ptr`, `tl.advance`) apart into a base, a shape, strides and offsets; loads and
-stores through them become loads and stores through tensors of pointers, with masks where boundaries are checked.
+"""Takes block pointers (`tl.make_block_ptr`, `tl.advance`) apart into a base, a shape, strides and offsets;
+loads and stores through them become loads and stores through tensors of pointers, with masks where boundaries
+are checked.
 
     Before:  %p: !tt.ptr<tensor<64xf32>> = tt.make_tensor_ptr %x, shape=[%n], strides=[%s], offsets=[%o] {order = [0]}
              %v: tensor<64xf32> = tt.load %p {boundary_check = [0], padding = "zero"}
@@ -65,18 +66,26 @@ def tile_of(type_: Type) -> TensorType | None:
 class _BlockPointers(Splitting):
     def part_types(self, value: Value) -> Sequence[Type] | None:
         tile = tile_of(value.type)
-        return None if tile is None else [PointerType(tile.element), *[I64] * (2 * tile.rank), *[I32] * tile.rank]
+        return (
+            None
+            if tile is None
+            else [PointerType(tile.element), *[I64] * (2 * tile.rank), *[I32] * tile.rank]
+        )
 
     def operation(self, op: Op) -> None:
         build = Builder.before(op)
         match op:
             case MakeTensorPtr():
                 shape, strides = ([extended(build, v) for v in values] for values in (op.shape, op.strides))
-                self.parts[op.results[0]] = BlockPointer(op.base, tuple(shape), tuple(strides), op.offsets).parts
+                self.parts[op.results[0]] = BlockPointer(
+                    op.base, tuple(shape), tuple(strides), op.offsets
+                ).parts
             case Advance():
                 pointer = BlockPointer.of(self.parts[op.ptr])
                 moved = [build.add(AddI(at, by)).result for at, by in zip(pointer.offsets, op.offsets)]
-                self.parts[op.results[0]] = BlockPointer(pointer.base, pointer.shape, pointer.strides, tuple(moved)).parts
+                self.parts[op.results[0]] = BlockPointer(
+                    pointer.base, pointer.shape, pointer.strides, tuple(moved)
+                ).parts
             case Select() if op.true_value in self.parts:
                 self.parts[op.result] = self.chosen_parts(op)
             case Load() if op.ptr in self.parts:
@@ -109,7 +118,9 @@ class _BlockPointers(Splitting):
 
 def _indices(build: Builder, tile: TensorType, pointer: BlockPointer) -> list[Value]:
     """The tile's coordinates in the tensor along each axis, in i64."""
-    return [coordinates(build, tile, axis, extended(build, offset)) for axis, offset in enumerate(pointer.offsets)]
+    return [
+        coordinates(build, tile, axis, extended(build, offset)) for axis, offset in enumerate(pointer.offsets)
+    ]
 
 
 def _mask(

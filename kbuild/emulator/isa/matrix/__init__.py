@@ -1,7 +1,8 @@
 """What the tensor cores and the matrix moves do, as pure functions of numpy arrays.
 
-Registers of a warp are `uint32[registers, warps, 32]` (`uint64` for f64): the lanes of `warps` consecutive warps that execute the
-same instruction.  `g` is a lane's group, `lane // 4`, and `t` its place in the group, `lane % 4`, as in the PTX manual's figures.
+Registers of a warp are `uint32[registers, warps, 32]` (`uint64` for f64): the lanes of `warps` consecutive
+warps that execute the same instruction.  `g` is a lane's group, `lane // 4`, and `t` its place in the group,
+`lane % 4`, as in the PTX manual's figures.
 """
 
 from kbuild.emulator.isa.matrix.descriptor import Descriptor, operand_addresses
@@ -10,7 +11,12 @@ from kbuild.emulator.isa.matrix.matrices import collect_matrix, distribute_matri
 from kbuild.emulator.isa.matrix.mma import mma_sync
 from kbuild.emulator.isa.matrix.sparse import mma_sparse
 from kbuild.emulator.isa.matrix.swizzle import swizzle
-from kbuild.emulator.isa.matrix.wgmma import accumulator, accumulator_registers, multiply, operand_of_registers
+from kbuild.emulator.isa.matrix.wgmma import (
+    accumulator,
+    accumulator_registers,
+    multiply,
+    operand_of_registers,
+)
 
 __all__ = [
     "ELEMENT_BITS",

@@ -35,8 +35,12 @@ class Descriptor:
         if bits & ~0xC00E_3FFF_3FFF_3FFF:
             raise DescriptorError(f"the matrix descriptor {bits:#018x} has bits set that belong to no field")
         return cls(
-            (bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, _WIDTHS[bits >> 62], bits >> 49 & 7
-        )  # fmt: skip
+            (bits & 0x3FFF) << 4,
+            (bits >> 16 & 0x3FFF) << 4,
+            (bits >> 32 & 0x3FFF) << 4,
+            _WIDTHS[bits >> 62],
+            bits >> 49 & 7,
+        )
 
     def encode(self) -> int:
         """The 64 bits."""
@@ -45,35 +49,51 @@ class Descriptor:
         return fields[0] | fields[1] << 16 | fields[2] << 32 | self.base_offset << 49 | mode << 62
 
 
-def operand_addresses(descriptor: Descriptor, extent: int, depth_bytes: int, element_bytes: int, transposed: bool) -> np.ndarray:
+def operand_addresses(
+    descriptor: Descriptor, extent: int, depth_bytes: int, element_bytes: int, transposed: bool
+) -> np.ndarray:
     """The shared-memory address of each element, int64 [extent, elements of the k axis].
 
-    `extent` counts rows of A or columns of B.  Plain operands (K-major) have the k axis contiguous in rows of the swizzle width;
-    `transposed` ones (MN-major) the other axis.  Without a swizzle both are made of cores of 8 rows of 16 bytes.  Raises
-    DescriptorError for a base offset, and for operands transposed that may not be.
+    `extent` counts rows of A or columns of B.  Plain operands (K-major) have the k axis contiguous in rows of
+    the swizzle width; `transposed` ones (MN-major) the other axis.  Without a swizzle both are made of cores
+    of 8 rows of 16 bytes.  Raises DescriptorError for a base offset, and for operands transposed that may not
+    be.
     """
     if descriptor.base_offset:
-        raise DescriptorError(f"the base offset {descriptor.base_offset} means a tile that is not aligned to its swizzle pattern")
+        raise DescriptorError(
+            f"the base offset {descriptor.base_offset} means a tile that is not aligned to its swizzle pattern"
+        )
     if descriptor.width not in SWIZZLE_BYTES:
         raise DescriptorError(f"{descriptor.width} bytes are no width of a swizzle")
     if transposed and element_bytes != 2:
-        raise DescriptorError(f"only 16-bit operands may be transposed, not those of {8 * element_bytes} bits")
+        raise DescriptorError(
+            f"only 16-bit operands may be transposed, not those of {8 * element_bytes} bits"
+        )
     place = _mn_major if transposed else _k_major
-    offsets = place(descriptor, np.arange(extent)[:, None], np.arange(depth_bytes // element_bytes)[None, :], element_bytes)
+    offsets = place(
+        descriptor,
+        np.arange(extent)[:, None],
+        np.arange(depth_bytes // element_bytes)[None, :],
+        element_bytes,
+    )
     return swizzle(descriptor.start + offsets, descriptor.width)
 
 
 def _k_major(descriptor: Descriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
-    """Eight rows of the swizzle width, then the next eight a stride on; unswizzled, chunks of 16 bytes a leading offset apart."""
+    """Eight rows of the swizzle width, then the next eight a stride on; unswizzled, chunks of 16 bytes a
+    leading offset apart."""
     byte = k * size
     along = byte // 16 * (descriptor.leading if descriptor.width == 16 else 16) + byte % 16
     return row // 8 * descriptor.stride + row % 8 * descriptor.width + along
 
 
 def _mn_major(descriptor: Descriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
-    """Panels of the swizzle width along M or N, eight k's each; without a swizzle the two distances change their roles."""
+    """Panels of the swizzle width along M or N, eight k's each; without a swizzle the two distances change
+    their roles."""
     panel, group = descriptor.leading, descriptor.stride
     if descriptor.width == 16:
         panel, group = group, panel
     byte = row * size
-    return byte // descriptor.width * panel + byte % descriptor.width + k // 8 * group + k % 8 * descriptor.width
+    return (
+        byte // descriptor.width * panel + byte % descriptor.width + k // 8 * group + k % 8 * descriptor.width
+    )

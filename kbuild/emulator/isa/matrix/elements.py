@@ -1,8 +1,8 @@
 """Packed elements of registers and memory as numbers, and sums back as elements.
 
-All products of the types below are exact in float64, and so are, nearly always, their sums; the result of an instruction is
-rounded once.  The hardware keeps fewer bits of a sum (how many is not documented), so real data agrees with it up to rounding and
-integers of moderate size agree exactly.
+All products of the types below are exact in float64, and so are, nearly always, their sums; the result of an
+instruction is rounded once.  The hardware keeps fewer bits of a sum (how many is not documented), so real
+data agrees with it up to rounding and integers of moderate size agree exactly.
 """
 
 from __future__ import annotations
@@ -12,14 +12,26 @@ import numpy as np
 from kbuild.emulator import fp
 
 ELEMENT_BITS: dict[str, int] = {
-    "f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4,
+    "f64": 64,
+    "f32": 32,
+    "tf32": 32,
+    "s32": 32,
+    "f16": 16,
+    "bf16": 16,
+    "e4m3": 8,
+    "e5m2": 8,
+    "s8": 8,
+    "u8": 8,
+    "s4": 4,
+    "u4": 4,
     "b1": 1,
-}  # fmt: skip
+}
 """Bits of an element of each type that the instructions know."""
 
 
 def elements(packed: np.ndarray, kind: str) -> np.ndarray:
-    """The elements of packed words, lowest bits first, as float64; the last axis grows by the elements per word.
+    """The elements of packed words, lowest bits first, as float64; the last axis grows by the elements per
+    word.
 
     `packed` is contiguous in its last axis, of any unsigned type.
     """

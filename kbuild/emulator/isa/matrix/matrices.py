@@ -1,4 +1,5 @@
-"""`ldmatrix`, `stmatrix` and `movmatrix`: 8 by 8 matrices of 16-bit elements, spread over the lanes of a warp.
+"""`ldmatrix`, `stmatrix` and `movmatrix`: 8 by 8 matrices of 16-bit elements, spread over the lanes of a
+warp.
 
 Lane (g, t) holds the elements 2t and 2t + 1 of row g in one register; transposed, those of column g.
 """
@@ -9,7 +10,8 @@ import numpy as np
 
 
 def distribute_matrix(rows: np.ndarray, transposed: bool = False) -> np.ndarray:
-    """The registers uint32[count, warps, 32] that a load puts the matrices in, given their rows uint8[count, warps, 8, 16]."""
+    """The registers uint32[count, warps, 32] that a load puts the matrices in, given their rows uint8[count,
+    warps, 8, 16]."""
     count, warps = rows.shape[:2]
     cells = np.ascontiguousarray(rows).view(np.uint16)
     if transposed:

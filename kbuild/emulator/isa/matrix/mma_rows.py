@@ -37,11 +37,17 @@ def _product(form: Form, instruction: Instruction) -> Bound:
         raise PtxError(f"{form.name} takes four lists of registers")
     counts = tuple(map(len, lists))
 
-    def function(of_a: RegisterBlock, of_b: RegisterBlock, of_c: RegisterBlock, of_d: RegisterBlock, where: Any = True) -> None:
+    def function(
+        of_a: RegisterBlock, of_b: RegisterBlock, of_c: RegisterBlock, of_d: RegisterBlock, where: Any = True
+    ) -> None:
         whole_warps(len(of_a), where)
         # Several instructions at once are as one of more warps.
-        fragments = [block.read().reshape(count, -1, 32) for block, count in zip((of_a, of_b, of_c), counts[1:])]
-        results = tensor.mma_sync(shape, (d, a, b, c), *fragments, saturate=form.has("satfinite"), operation=operation)
+        fragments = [
+            block.read().reshape(count, -1, 32) for block, count in zip((of_a, of_b, of_c), counts[1:])
+        ]
+        results = tensor.mma_sync(
+            shape, (d, a, b, c), *fragments, saturate=form.has("satfinite"), operation=operation
+        )
         of_d.write(results.reshape(-1, len(of_d)), where)
 
     _check_counts(form.name, shape, (d, a, b, c), counts, operation)
@@ -50,8 +56,11 @@ def _product(form: Form, instruction: Instruction) -> Bound:
 
 
 @lru_cache
-def _check_counts(name: str, shape: str, types: tuple[str, str, str, str], counts: tuple[int, ...], operation: str) -> None:
-    """Raise PtxError unless the lists have as many registers as the shape needs: the arithmetic itself is asked."""
+def _check_counts(
+    name: str, shape: str, types: tuple[str, str, str, str], counts: tuple[int, ...], operation: str
+) -> None:
+    """Raise PtxError unless the lists have as many registers as the shape needs: the arithmetic itself is
+    asked."""
     dtype = np.uint64 if types[1] == "f64" else np.uint32
     a, b, c = (np.zeros((count, 1, 32), dtype) for count in counts[1:])
     try:
@@ -67,7 +76,8 @@ def _count(form: Form) -> int:
 
 
 def _row_lanes(warps: np.ndarray, count: int) -> np.ndarray:
-    """The lanes that give the addresses of rows, [warps taking part, matrices, 8]: matrix j, row r comes from lane 8j + r."""
+    """The lanes that give the addresses of rows, [warps taking part, matrices, 8]: matrix j, row r comes from
+    lane 8j + r."""
     return np.flatnonzero(warps)[:, None, None] * 32 + np.arange(8 * count).reshape(count, 8)
 
 
@@ -107,8 +117,14 @@ def _store(form: Form, instruction: Instruction) -> Bound:
         warps = whole_warps(len(start), where)
         lanes = _row_lanes(warps, count).ravel()
         registers = np.stack(values).reshape(count, -1, 32)[:, warps]
-        rows = np.ascontiguousarray(tensor.collect_matrix(registers, transposed).swapaxes(0, 1)).view(np.uint64).reshape(-1, 2)
-        convoy.memory.store("shared", offset_by(start, offset)[lanes], rows, 16, True, (convoy, instruction, lanes))
+        rows = (
+            np.ascontiguousarray(tensor.collect_matrix(registers, transposed).swapaxes(0, 1))
+            .view(np.uint64)
+            .reshape(-1, 2)
+        )
+        convoy.memory.store(
+            "shared", offset_by(start, offset)[lanes], rows, 16, True, (convoy, instruction, lanes)
+        )
 
     return Bound(function, (base, *(View(item, "b32") for item in sources)))
 
@@ -143,6 +159,8 @@ ROWS = [
     _mma("{m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.f64.f64.f64.f64", "product of doubles"),
     _mma("{m8n8k128|m16n8k128|m16n8k256}.row.col.s32.b1.b1.s32{and|xor}.popc", "product of bits"),
     Row("ldmatrix.sync.aligned.m8n8" + _MATRICES, "", "load 8 by 8 matrices", handler=_load, effects=_READS),
-    Row("stmatrix.sync.aligned.m8n8" + _MATRICES, "", "store 8 by 8 matrices", handler=_store, effects=_WRITES),
+    Row(
+        "stmatrix.sync.aligned.m8n8" + _MATRICES, "", "store 8 by 8 matrices", handler=_store, effects=_WRITES
+    ),
     Row("movmatrix.sync.aligned.m8n8.trans.b16", "", "transpose a matrix", handler=_transpose, effects=_WARP),
 ]

@@ -1,9 +1,10 @@
 """`mma.sp`: A has half of its elements, and metadata say which; all else is as in `mma.sync`.
 
-Of each group of A's row, 4 bits of metadata keep two numbers.  The group is of 4 elements, two of which are kept; of 2 elements
-of 32 bits, one of which is kept (numbers 0 and 1 stand for the first, 2 and 3 for the second); or of 4 pairs of elements of
-4 bits, two of which are kept.  Of four neighbouring lanes, those that the selector names hold the metadata of rows g and g + 8:
-a lane has 4 groups of each row for elements of 16 and 32 bits, and 8 groups of one row for smaller ones (measured on an H200).
+Of each group of A's row, 4 bits of metadata keep two numbers.  The group is of 4 elements, two of which are
+kept; of 2 elements of 32 bits, one of which is kept (numbers 0 and 1 stand for the first, 2 and 3 for the
+second); or of 4 pairs of elements of 4 bits, two of which are kept.  Of four neighbouring lanes, those that
+the selector names hold the metadata of rows g and g + 8: a lane has 4 groups of each row for elements of 16
+and 32 bits, and 8 groups of one row for smaller ones (measured on an H200).
 """
 
 from __future__ import annotations
@@ -11,15 +12,29 @@ from __future__ import annotations
 import numpy as np
 
 from kbuild.emulator.isa.matrix.elements import ELEMENT_BITS, finish
-from kbuild.emulator.isa.matrix.mma import check_registers, matrix_a, matrix_b, matrix_c, registers_of_d, shape_of
+from kbuild.emulator.isa.matrix.mma import (
+    check_registers,
+    matrix_a,
+    matrix_b,
+    matrix_c,
+    registers_of_d,
+    shape_of,
+)
 
 _ROWS = np.arange(16)
 
 
 def mma_sparse(
-    shape: str, types: tuple[str, str, str, str], a: np.ndarray, b: np.ndarray, c: np.ndarray, metadata: np.ndarray,
-    selector: int, ordered: bool, saturate: bool = False,
-) -> np.ndarray:  # fmt: skip
+    shape: str,
+    types: tuple[str, str, str, str],
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    metadata: np.ndarray,
+    selector: int,
+    ordered: bool,
+    saturate: bool = False,
+) -> np.ndarray:
     """The registers of D, as `mma_sync` gives them.  `metadata` is uint32 [warps, 32].
 
     Raises ValueError for registers, a selector or metadata that do not fit.
@@ -37,7 +52,8 @@ def mma_sparse(
 
 
 def kept_numbers(metadata: np.ndarray, kind: str, depth: int, selector: int, ordered: bool) -> np.ndarray:
-    """The two numbers of each group, [warps, 16, groups, 2].  Raises ValueError for a selector or numbers that there are not."""
+    """The two numbers of each group, [warps, 16, groups, 2].  Raises ValueError for a selector or numbers
+    that there are not."""
     bits = ELEMENT_BITS[kind]
     groups = np.arange(depth // _group(bits))
     lanes = len(groups) // 4
@@ -50,9 +66,13 @@ def kept_numbers(metadata: np.ndarray, kind: str, depth: int, selector: int, ord
     words = metadata[:, 4 * (_ROWS[:, None] % 8) + lanes * selector + place]
     found = words >> (4 * nibble).astype(np.uint32) & 15
     first, second = found & 3, found >> 2
-    wrong = ~np.isin(found, (0b0100, 0b1110)) if bits == 32 else first >= second if ordered else first == second
+    wrong = (
+        ~np.isin(found, (0b0100, 0b1110)) if bits == 32 else first >= second if ordered else first == second
+    )
     if wrong.any():
-        raise ValueError(f"the metadata hold {int(found[wrong][0]):#06b} for a group of elements of {bits} bits")
+        raise ValueError(
+            f"the metadata hold {int(found[wrong][0]):#06b} for a group of elements of {bits} bits"
+        )
     return np.stack([first, second], -1)
 
 

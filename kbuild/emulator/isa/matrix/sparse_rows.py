@@ -31,7 +31,9 @@ def _product(form: Form, instruction: Instruction) -> Bound:
 
     def multiply(fragments: list[np.ndarray], metadata: np.ndarray) -> np.ndarray:
         left, right, add = fragments
-        return tensor.mma_sparse(shape, (d, a, b, c), left, right, add, metadata, selector, ordered, form.has("satfinite"))
+        return tensor.mma_sparse(
+            shape, (d, a, b, c), left, right, add, metadata, selector, ordered, form.has("satfinite")
+        )
 
     def function(metadata: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
         warps = whole_warps(len(metadata), where)
@@ -60,7 +62,9 @@ def _product(form: Form, instruction: Instruction) -> Bound:
 
 
 def _rows(forms: str, summary: str) -> Row:
-    return Row("mma{sp|sp::ordered_metadata}.sync.aligned" + forms, "", summary, handler=_product, effects=_WARP)
+    return Row(
+        "mma{sp|sp::ordered_metadata}.sync.aligned" + forms, "", summary, handler=_product, effects=_WARP
+    )
 
 
 _BYTES = "{e4m3|e5m2}{e4m3|e5m2}"

@@ -9,7 +9,8 @@ SWIZZLE_BYTES = (16, 32, 64, 128)
 
 
 def swizzle(addresses: np.ndarray, width: int) -> np.ndarray:
-    """Where the byte that a plain row-by-row layout has at a shared-memory address lies when rows of `width` bytes are swizzled.
+    """Where the byte that a plain row-by-row layout has at a shared-memory address lies when rows of `width`
+    bytes are swizzled.
 
     Address bits 4, 5 and 6 (as many as chunks need) are combined with bits 7, 8 and 9 by exclusive or.
     """

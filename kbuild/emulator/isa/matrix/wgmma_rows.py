@@ -20,14 +20,17 @@ from kbuild.emulator.ptx.model import Instruction, PtxError, Vector
 
 
 def _shape(form: Form, instruction: Instruction, registers: bool) -> Shape:
-    """What the modifiers and trailing immediates say.  Raises PtxError where there are too few or too many of these."""
+    """What the modifiers and trailing immediates say.  Raises PtxError where there are too few or too many of
+    these."""
     _, columns, _ = shape_of(next(modifier for modifier in form.modifiers if modifier.startswith("m64n")))
     kind_d, kind_a, kind_b = form.types
     given = [number(operand) for operand in instruction.operands[4:]]
     halves = ELEMENT_BITS[kind_a] == 16
     expected = 0 if kind_d == "s32" else 2 + ((1 if registers else 2) if halves else 0)
     if len(given) != expected:
-        raise PtxError(f"{instruction.name} takes {expected} immediates after the predicate, found {len(given)}")
+        raise PtxError(
+            f"{instruction.name} takes {expected} immediates after the predicate, found {len(given)}"
+        )
     scales, transposed = (given[:2] or [1, 1]), [bool(bit) for bit in given[2:]]
     if any(scale not in (1, -1) for scale in scales):
         raise PtxError(f"{instruction.name} scales by 1 or -1, found {scales}")
@@ -51,11 +54,14 @@ def _multiply(form: Form, instruction: Instruction) -> Bound:
 
     def function(
         warps: Any, of_d: RegisterBlock, of_a: Any, of_b: np.ndarray, scales: np.ndarray, where: Any = True
-    ) -> None:  # fmt: skip
+    ) -> None:
         products = agent_of(warps.cta).products
         for first, last in _segments(warps, where):
             lanes = slice(32 * first, 32 * last)
-            right, accumulates = _uniform(of_b[lanes], "descriptor of B"), bool(_uniform(scales[lanes], "scale-d"))
+            right, accumulates = (
+                _uniform(of_b[lanes], "descriptor of B"),
+                bool(_uniform(scales[lanes], "scale-d")),
+            )
             if isinstance(of_a, RegisterBlock):
                 operand = of_a.part(lanes.start, lanes.stop)
             else:
@@ -72,7 +78,8 @@ def _fragment(registers: Vector) -> Fragment:
 
 
 def _segments(warps: Any, where: Any) -> list[tuple[int, int]]:
-    """Runs of whole warps (first, behind the last; counted in the convoy) that take part, none of two warpgroups."""
+    """Runs of whole warps (first, behind the last; counted in the convoy) that take part, none of two
+    warpgroups."""
     if where is True and warps.count == 1:
         return [(0, 1)]
     taking = np.flatnonzero(whole_warps(warps.size, where)).tolist()
@@ -134,7 +141,25 @@ ROWS = [
             f"{{{_names(32, _COLUMNS)}}}.s32[satfinite]{{s8|u8}}{{s8|u8}}",
         )
     ),
-    Row("wgmma.fence.sync.aligned", "", "orders registers before products", handler=_for_warps(Products.fence), effects=_WARP),
-    Row("wgmma.commit_group.sync.aligned", "", "end a group of products", handler=_for_warps(Products.commit), effects=_WARP),
-    Row("wgmma.wait_group.sync.aligned", "", "wait for all groups of products but the last few", handler=_wait, effects=_WARP),
-]  # fmt: skip
+    Row(
+        "wgmma.fence.sync.aligned",
+        "",
+        "orders registers before products",
+        handler=_for_warps(Products.fence),
+        effects=_WARP,
+    ),
+    Row(
+        "wgmma.commit_group.sync.aligned",
+        "",
+        "end a group of products",
+        handler=_for_warps(Products.commit),
+        effects=_WARP,
+    ),
+    Row(
+        "wgmma.wait_group.sync.aligned",
+        "",
+        "wait for all groups of products but the last few",
+        handler=_wait,
+        effects=_WARP,
+    ),
+]

@@ -1,8 +1,9 @@
 """`wmma`: products of matrices whose elements lie in fragments, nobody says where.
 
-The PTX ISA leaves open which element a register holds, so any order will do that loads, products and stores share.  Here a lane
-has elements of A and B that follow each other along k.  Those of C and D lie as in `mma.sync`, one tile of 8 by 8 after another.
-Fragments of halves have registers for more elements than there are; these repeat.
+The PTX ISA leaves open which element a register holds, so any order will do that loads, products and stores
+share.  Here a lane has elements of A and B that follow each other along k.  Those of C and D lie as in
+`mma.sync`, one tile of 8 by 8 after another. Fragments of halves have registers for more elements than there
+are; these repeat.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Fragment:
         return found
 
     def packed(self, values: np.ndarray) -> np.ndarray:
-        """The registers [registers, warps, 32] of elements [warps, 32, elements], which are unsigned and of whole bytes."""
+        """The registers [registers, warps, 32] of elements [warps, 32, elements], which are unsigned and of
+        whole bytes."""
         count = self.registers * self.word // self.bits
         repeated = np.ascontiguousarray(np.tile(values, -(-count // values.shape[-1]))[..., :count])
         return repeated.view(f"u{self.word // 8}").transpose(2, 0, 1)
@@ -83,9 +85,12 @@ class Fragment:
 
 
 def multiply_fragments(
-    d: Fragment, factors: tuple[Fragment, Fragment, Fragment], registers: list[np.ndarray], saturate: bool = False,
+    d: Fragment,
+    factors: tuple[Fragment, Fragment, Fragment],
+    registers: list[np.ndarray],
+    saturate: bool = False,
     operation: str = "",
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """The registers of D from those of A, B and C; `operation` is as for `mma_sync`."""
     left, right, add = (fragment.matrix(each) for fragment, each in zip(factors, registers))
     with np.errstate(all="ignore"):

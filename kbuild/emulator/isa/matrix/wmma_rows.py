@@ -21,29 +21,44 @@ _WRITES = Effects(writes=("generic",), collective="warp", aligned=True)
 
 
 class _Tile:
-    """A matrix in memory, as a load or a store sees it: `[address]{, stride}`, the same for all threads of a warp."""
+    """A matrix in memory, as a load or a store sees it: `[address]{, stride}`, the same for all threads of a
+    warp."""
 
-    def __init__(self, form: Form, instruction: Instruction, role: str, operands: tuple[Operand, ...]) -> None:
+    def __init__(
+        self, form: Form, instruction: Instruction, role: str, operands: tuple[Operand, ...]
+    ) -> None:
         self.instruction, self.space = instruction, space_of(form)
-        shape = next(modifier for modifier in form.modifiers if modifier[0] == "m" and modifier[1:2].isdigit())
+        shape = next(
+            modifier for modifier in form.modifiers if modifier[0] == "m" and modifier[1:2].isdigit()
+        )
         self.fragment = Fragment(role, shape, form.modifiers[-1])
         self.by_rows = form.has("row")
         self.base, self.offset = address_of(operands[0])
         self.strides = tuple(View(operand, "u32") for operand in operands[1:2])
 
     def views(self, registers: Operand) -> tuple[View, ...]:
-        """The views of the address, the stride and the registers.  Raises PtxError where these are too few or too many."""
+        """The views of the address, the stride and the registers.  Raises PtxError where these are too few or
+        too many."""
         items = items_of(registers)
         if len(items) != self.fragment.registers:
-            raise PtxError(f"{self.instruction.name} needs {self.fragment.registers} registers, not {len(items)}")
+            raise PtxError(
+                f"{self.instruction.name} needs {self.fragment.registers} registers, not {len(items)}"
+            )
         return (self.base, *self.strides, *(View(item, f"b{self.fragment.word}") for item in items))
 
-    def addresses(self, lanes: np.ndarray, start: np.ndarray, given: tuple[np.ndarray, ...]) -> tuple[np.ndarray, int]:
-        """The address of each lane's elements [warps * 32, elements], and their size; of those below a byte, words of 4."""
+    def addresses(
+        self, lanes: np.ndarray, start: np.ndarray, given: tuple[np.ndarray, ...]
+    ) -> tuple[np.ndarray, int]:
+        """The address of each lane's elements [warps * 32, elements], and their size; of those below a byte,
+        words of 4."""
         fragment = self.fragment
         rows, columns = fragment.places
         base = _uniform(start[lanes], "addresses").astype(np.int64) + self.offset
-        stride = _uniform(given[0][lanes], "strides").astype(np.int64) if given else fragment.size[1 if self.by_rows else 0]
+        stride = (
+            _uniform(given[0][lanes], "strides").astype(np.int64)
+            if given
+            else fragment.size[1 if self.by_rows else 0]
+        )
         stride = np.broadcast_to(stride, base.shape)
         step = 32 // fragment.bits if fragment.bits < 8 else 1
         major, minor = (rows, columns) if self.by_rows else (columns, rows)
@@ -91,9 +106,13 @@ def _store(form: Form, instruction: Instruction) -> Bound:
     def function(convoy: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
         lanes = _lanes(len(start), where)
         addresses, size = tile.addresses(lanes, start, views[:count])
-        values = tile.fragment.unpacked(np.stack([view[lanes] for view in views[count:]]).reshape(len(views) - count, -1, 32))
+        values = tile.fragment.unpacked(
+            np.stack([view[lanes] for view in views[count:]]).reshape(len(views) - count, -1, 32)
+        )
         for column, data in zip(addresses.T, values.reshape(len(lanes), -1).T):
-            convoy.memory.store(tile.space, column, np.ascontiguousarray(data), size, True, (convoy, instruction, lanes))
+            convoy.memory.store(
+                tile.space, column, np.ascontiguousarray(data), size, True, (convoy, instruction, lanes)
+            )
 
     return Bound(function, tile.views(instruction.operands[1]))
 
@@ -108,7 +127,9 @@ def _product(form: Form, instruction: Instruction) -> Bound:
     lists = [items_of(operand) for operand in (*instruction.operands[1:], instruction.operands[0])]
     needed = [fragment.registers for fragment in (*factors, target)]
     if [len(items) for items in lists] != needed:
-        raise PtxError(f"{form.name} needs {needed[3]} registers of D, {needed[0]} of A, {needed[1]} of B and {needed[2]} of C")
+        raise PtxError(
+            f"{form.name} needs {needed[3]} registers of D, {needed[0]} of A, {needed[1]} of B and {needed[2]} of C"
+        )
     starts = np.cumsum([0, *needed]).tolist()
     operation, saturate = form.choose("and", "xor"), form.has("satfinite")
 
@@ -118,19 +139,25 @@ def _product(form: Form, instruction: Instruction) -> Bound:
             np.stack([view[lanes] for view in views[first:last]]).reshape(last - first, -1, 32)
             for first, last in pairwise(starts[:4])
         ]
-        for view, result in zip(views[starts[3] :], multiply_fragments(target, factors, registers, saturate, operation)):
+        for view, result in zip(
+            views[starts[3] :], multiply_fragments(target, factors, registers, saturate, operation)
+        ):
             view[lanes] = result.ravel()
 
     fragments = (*factors, target)
-    views = tuple(View(item, f"b{fragment.word}") for fragment, items in zip(fragments, lists) for item in items)
+    views = tuple(
+        View(item, f"b{fragment.word}") for fragment, items in zip(fragments, lists) for item in items
+    )
     return Bound(function, views, wants_warps=False)
 
 
 _SPACES = "[global|shared|shared::cta|shared::cluster]"
 _SHAPES, _LAYOUT = "{m16n16k16|m8n32k16|m32n8k16}", "{row|col}"
 _TYPES = (
-    (_SHAPES, "f16|bf16|s8|u8"), (".m16n16k8", "tf32"), (".m8n8k4", "f64"),
-)  # fmt: skip
+    (_SHAPES, "f16|bf16|s8|u8"),
+    (".m16n16k8", "tf32"),
+    (".m8n8k4", "f64"),
+)
 _SUMS = ((_SHAPES, "f16|f32|s32"), (".m16n16k8", "f32"), (".m8n8k4", "f64"), ("{m8n8k32|m8n8k128}", "s32"))
 
 
@@ -146,11 +173,22 @@ def _mma(forms: str, summary: str, head: str = "wmma.mma.sync.aligned{row|col}{r
 
 ROWS = [
     *(_loads("{a|b}", shapes, kinds) for shapes, kinds in _TYPES),
-    *(_loads(role, shape, kind, layout) for role, layout in ((".a", ".row"), (".b", ".col"))
-      for shape, kind in ((".m8n8k32", "s4|u4"), (".m8n8k128", "b1"))),
+    *(
+        _loads(role, shape, kind, layout)
+        for role, layout in ((".a", ".row"), (".b", ".col"))
+        for shape, kind in ((".m8n8k32", "s4|u4"), (".m8n8k128", "b1"))
+    ),
     *(_loads(".c", shapes, kinds) for shapes, kinds in _SUMS),
-    *(Row(f"wmma.store.d.sync.aligned{_LAYOUT}{shapes}{_SPACES}{{{kinds}}}", "", "store a product", handler=_store,
-          effects=_WRITES) for shapes, kinds in _SUMS),
+    *(
+        Row(
+            f"wmma.store.d.sync.aligned{_LAYOUT}{shapes}{_SPACES}{{{kinds}}}",
+            "",
+            "store a product",
+            handler=_store,
+            effects=_WRITES,
+        )
+        for shapes, kinds in _SUMS
+    ),
     _mma(_SHAPES + "{f16|f32}{f16|f32}", "product of halves"),
     _mma(_SHAPES + ".f32.bf16.bf16.f32", "product of bfloat16, summed as floats"),
     _mma(".m16n16k8.f32.tf32.tf32.f32", "product of TensorFloat-32"),
@@ -160,4 +198,4 @@ ROWS = [
     _mma(".m8n8k32.s32.s4.s4.s32[satfinite]", "product of half bytes", "wmma.mma.sync.aligned.row.col"),
     _mma(".m8n8k32.s32.u4.u4.s32[satfinite]", "product of half bytes", "wmma.mma.sync.aligned.row.col"),
     _mma(".m8n8k128.s32.b1.b1.s32", "product of bits", "wmma.mma{and|xor}.popc.sync.aligned.row.col"),
-]  # fmt: skip
+]

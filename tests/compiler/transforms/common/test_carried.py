@@ -6,7 +6,12 @@ from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.verify import verify
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.transforms._support.carried import add_carried, drop_carried, drop_dead_carried, yield_more
+from kbuild.compiler.transforms._support.carried import (
+    add_carried,
+    drop_carried,
+    drop_dead_carried,
+    yield_more,
+)
 
 TEXT = """\
 tt.func @f(%n: i32, %out: !tt.ptr<i32>) {
@@ -31,7 +36,10 @@ def carried(func: Func) -> list[tuple[str, str, str]]:
     """What each carried value is called, where it starts, and what follows."""
     loop = loop_of(func)
     verify(func)
-    return [(value.hint, start.hint, after.hint) for value, start, after in zip(loop.carried, loop.init, loop.yielded)]
+    return [
+        (value.hint, start.hint, after.hint)
+        for value, start, after in zip(loop.carried, loop.init, loop.yielded)
+    ]
 
 
 def test_to_carry_more() -> None:

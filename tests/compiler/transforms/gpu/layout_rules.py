@@ -1,4 +1,5 @@
-"""The rules that layouts keep in ttgir, stated once more and independently of the passes: what no other stage checks."""
+"""The rules that layouts keep in ttgir, stated once more and independently of the passes: what no other stage
+checks."""
 
 from __future__ import annotations
 
@@ -35,22 +36,33 @@ def check_layouts(module: Module) -> None:
     for func in module.functions.values():
         for op in func.body.walk():
             tensors = [value for value in (*op.operands, *op.results) if isinstance(value.type, TensorType)]
-            key = type(op), tuple(value.type for value in tensors), getattr(op, "axis", None), getattr(op, "order", None)
+            key = (
+                type(op),
+                tuple(value.type for value in tensors),
+                getattr(op, "axis", None),
+                getattr(op, "order", None),
+            )
             if key in _KEPT:
                 continue
             _KEPT.add(key)
             for value in tensors:
                 layout = _layout(value)
-                assert layout.size("warp") == func.attrs["num_warps"] and layout.size("lane") == 32, print_op(op)
+                assert layout.size("warp") == func.attrs["num_warps"] and layout.size("lane") == 32, print_op(
+                    op
+                )
                 assert layout.is_surjective(), f"{value} has a layout that lacks elements:\n{print_op(op)}"
             assert _keeps_rule(op, tensors), f"a layout does not fit:\n{print_op(op)}"
 
 
 def _keeps_rule(op: Op, tensors: list[Value]) -> bool:
-    if op.has(Trait.ELEMENTWISE) or isinstance(op, Load | Store | AtomicRMW | AtomicCAS | AsyncCopyGlobalToLocal | Scan):
+    if op.has(Trait.ELEMENTWISE) or isinstance(
+        op, Load | Store | AtomicRMW | AtomicCAS | AsyncCopyGlobalToLocal | Scan
+    ):
         return len({_layout(value) for value in tensors}) <= 1
     if isinstance(op, Broadcast):
-        return _thread_holds(op.result, op.src, lambda at: tuple(0 if one == 1 else x for x, one in zip(at, op.src.type.shape)))
+        return _thread_holds(
+            op.result, op.src, lambda at: tuple(0 if one == 1 else x for x, one in zip(at, op.src.type.shape))
+        )
     if isinstance(op, ExpandDims):
         return _same_place(op.result, op.src, lambda at: (*at[: op.axis], *at[op.axis + 1 :]))
     if isinstance(op, Trans):
@@ -63,7 +75,9 @@ def _keeps_rule(op: Op, tensors: list[Value]) -> bool:
     if isinstance(op, Join):
         return all(_thread_holds(op.result, half, lambda at: at[:-1]) for half in (op.lhs, op.rhs))
     if isinstance(op, Split):
-        return all(_thread_holds(half, op.src, lambda at, bit=bit: (*at, bit)) for bit, half in enumerate(op.results))
+        return all(
+            _thread_holds(half, op.src, lambda at, bit=bit: (*at, bit)) for bit, half in enumerate(op.results)
+        )
     if isinstance(op, Dot):
         return _operands_near(op)
     return True
@@ -89,7 +103,8 @@ def _thread_holds(result: Value, source: Value, origin) -> bool:
     """Whether every thread holds the origins of the elements that it holds of the result."""
     there, here = _layout(source), _layout(result)
     return all(
-        {origin(at) for at in _held(here, lane, warp)} <= _held(there, lane, warp) for lane, warp in _threads(here)
+        {origin(at) for at in _held(here, lane, warp)} <= _held(there, lane, warp)
+        for lane, warp in _threads(here)
     )
 
 
@@ -97,7 +112,9 @@ def _same_place(result: Value, source: Value, origin) -> bool:
     """Whether every register of every thread of the result has its origin in the same register of the source."""
     there, here = _layout(source), _layout(result)
     places = [{dim: 1 << bit} for dim, bases in here.bases for bit in range(len(bases))]
-    return here.dims == there.dims and all(origin(here.coordinates(**at)) == there.coordinates(**at) for at in places)
+    return here.dims == there.dims and all(
+        origin(here.coordinates(**at)) == there.coordinates(**at) for at in places
+    )
 
 
 def _reduced(op: Reduce) -> bool:
@@ -107,20 +124,26 @@ def _reduced(op: Reduce) -> bool:
         return True
     source, axis = _layout(op.srcs[0]), op.axis
     return all(
-        _held(_layout(result), lane, warp) == {(*at[:axis], *at[axis + 1 :]) for at in _held(source, lane, warp)}
+        _held(_layout(result), lane, warp)
+        == {(*at[:axis], *at[axis + 1 :]) for at in _held(source, lane, warp)}
         for result in op.results
         for lane, warp in _threads(source)
     )
 
 
 def _operands_near(op: Dot) -> bool:
-    """Whether each thread (of a scalar product) or warp (of a tensor core's) holds what it multiplies, and C lies as D."""
+    """Whether each thread (of a scalar product) or warp (of a tensor core's) holds what it multiplies, and C
+    lies as D."""
     if _layout(op.c) != _layout(op.result):
         return False
     k, result = op.a.type.shape[-1], _layout(op.result)
-    for lane, warp in _threads(result) if not op.atom else [(0, 1 << bit) for bit in range(result.bits("warp"))]:
+    for lane, warp in (
+        _threads(result) if not op.atom else [(0, 1 << bit) for bit in range(result.bits("warp"))]
+    ):
         lanes = range(32) if op.atom else [lane]
-        c, a, b = (set().union(*(_held(_layout(v), each, warp) for each in lanes)) for v in (op.result, op.a, op.b))
+        c, a, b = (
+            set().union(*(_held(_layout(v), each, warp) for each in lanes)) for v in (op.result, op.a, op.b)
+        )
         for *batch, row, column in c:
             if any((*batch, row, depth) not in a or (*batch, depth, column) not in b for depth in range(k)):
                 return False

@@ -26,11 +26,34 @@ from tests.conftest import parse_cases
 
 FILES = sorted(Path(__file__).parent.rglob("*.test"))
 KERNELS = Path(__file__).parents[4] / "kernels"
-MANY_SHAPES = ["join_and_split", "transpose", "permute", "gather", "scan_rows", "largest_with_index", "count_values",
-               "dot_fp8", "dot_batch", "dot_tf32x3", "dot_ieee", "matmul_fp16", "attention_causal"]  # fmt: skip
+MANY_SHAPES = [
+    "join_and_split",
+    "transpose",
+    "permute",
+    "gather",
+    "scan_rows",
+    "largest_with_index",
+    "count_values",
+    "dot_fp8",
+    "dot_batch",
+    "dot_tf32x3",
+    "dot_ieee",
+    "matmul_fp16",
+    "attention_causal",
+]
 ROWS = {"x": "*fp16:16", "out": "*fp16:16", "stride_x": "i32:16", "stride_out": "i32:16", "n_cols": "i32:16"}
-NORM = {"x": "*bf16:16", "y": "*bf16:16", "weight": "*bf16:16", "bias": "*bf16:16", "mean": "*fp32:16", "rstd": "*fp32:16",
-        "stride_x": "i32:16", "stride_y": "i32:16", "n_cols": "i32:16", "eps": "fp32"}  # fmt: skip
+NORM = {
+    "x": "*bf16:16",
+    "y": "*bf16:16",
+    "weight": "*bf16:16",
+    "bias": "*bf16:16",
+    "mean": "*fp32:16",
+    "rstd": "*fp32:16",
+    "stride_x": "i32:16",
+    "stride_y": "i32:16",
+    "n_cols": "i32:16",
+    "eps": "fp32",
+}
 MEMORY_BOUND = {
     "vector_add": ({"x": "*fp32:16", "y": "*fp32:16", "out": "*fp32:16", "n": "i32:16"}, {"BLOCK": 1024}),
     "sum": ({"x": "*fp16:16", "partial": "*fp32:16", "n": "i32:16"}, {"BLOCK": 2048, "STEPS": 8}),
@@ -91,12 +114,19 @@ def conversions(module: Module) -> Iterator[tuple[Op, bool]]:
 def test_memory_bound_kernels_need_no_conversion(name: str):
     module = build_module(f"{KERNELS / name}.py:{name}_kernel", *MEMORY_BOUND[name])
     assert not list(conversions(lowered(module, find_target("sm_80"))))
-    assert all(held_layout(op.result).contiguous_per_thread() > 1 for op in module.kernel.body.walk() if isinstance(op, Load))
+    assert all(
+        held_layout(op.result).contiguous_per_thread() > 1
+        for op in module.kernel.body.walk()
+        if isinstance(op, Load)
+    )
 
 
-@pytest.mark.parametrize("name", ["matmul_fp16", "matmul_tf32", "attention", "attention_causal", "attention_wide"])
+@pytest.mark.parametrize(
+    "name", ["matmul_fp16", "matmul_tf32", "attention", "attention_causal", "attention_wide"]
+)
 def test_products_convert_their_result_alone(name: str):
-    """Operands come from shared memory, and the weights of attention are an operand already: only the store is left."""
+    """Operands come from shared memory, and the weights of attention are an operand already: only the store
+    is left."""
     found = list(conversions(compiled(name)))
     assert len(found) == 1 and not found[0][1]
 
@@ -114,5 +144,7 @@ def mixed(a, b, c, SIZE: tl.constexpr):
 """)
     arguments = {"a": "*i8:16", "b": "*i8:16", "c": "*fp32:16"}
     module = build_module(f"{tmp_path / 'kernel.py'}:mixed", arguments, {"SIZE": 64})
-    loads = [op for op in lowered(module, find_target("sm_80")).kernel.body.walk() if isinstance(op, LocalLoad)]
+    loads = [
+        op for op in lowered(module, find_target("sm_80")).kernel.body.walk() if isinstance(op, LocalLoad)
+    ]
     assert loads and all(str(element_of(op.result.type)) == "i8" for op in loads)

@@ -1,4 +1,5 @@
-"""Random programs of tensors mean the same after the passes that choose layouts, and their layouts fit after each."""
+"""Random programs of tensors mean the same after the passes that choose layouts, and their layouts fit after
+each."""
 
 from __future__ import annotations
 
@@ -21,8 +22,16 @@ from kbuild.compiler.ops.control import For, If, Return, Yield
 from kbuild.compiler.targets import find_target
 from tests.compiler.transforms.gpu.layout_rules import check_layouts
 
-PASSES = ("to_gpu", "coalesce", "accelerate_matmul", "remove_conversions", "thread_locality", "optimize_dot_operands",
-          "remove_conversions", "reorder")  # fmt: skip
+PASSES = (
+    "to_gpu",
+    "coalesce",
+    "accelerate_matmul",
+    "remove_conversions",
+    "thread_locality",
+    "optimize_dot_operands",
+    "remove_conversions",
+    "reorder",
+)
 SHAPES = [(16, 16), (32, 16), (16, 32), (32, 32), (32,), (16,), (512,)]
 CELLS = 1024
 
@@ -43,7 +52,9 @@ class Writer:
         for value in self.tensors[-3:]:
             self.builder.add(tt.Store(self.pointers(self.body.arguments[1], shape_of(value.type)), value))
         self.builder.add(Return(()))
-        return Module([Func("random", self.body, {"num_warps": self.choose.choice([1, 2, 4]), "num_stages": 1})])
+        return Module(
+            [Func("random", self.body, {"num_warps": self.choose.choice([1, 2, 4]), "num_stages": 1})]
+        )
 
     def add(self, op: Op) -> Value:
         return self.builder.add(op).results[0]
@@ -56,7 +67,11 @@ class Writer:
         flat = self.add(tt.MakeRange(0, size, TensorType((size,), I32)))
         stored = TensorType(tuple(shape[axis] for axis in order), I32)
         index = self.add(tt.Reshape(flat, stored)) if len(shape) > 1 else flat
-        index = self.add(tt.Trans(index, tuple(order.index(axis) for axis in range(len(shape))))) if len(shape) > 1 else index
+        index = (
+            self.add(tt.Trans(index, tuple(order.index(axis) for axis in range(len(shape)))))
+            if len(shape) > 1
+            else index
+        )
         shift = self.add(arith.Constant(self.choose.choice([0, 0, 1, 8]), index.type))
         pointer = self.add(tt.Splat(base, TensorType(shape, base.type)))
         return self.add(arith.AddPtr(pointer, self.add(arith.AddI(index, shift))))
@@ -74,7 +89,16 @@ class Writer:
         return self.add(arith.MinNumF(self.add(arith.AbsF(value)), bound))
 
     def steps(self, count: int, nesting: int = 0) -> None:
-        kinds = [self.sum_of_two, self.row, self.transpose, self.reshape, self.halves, self.reduce, self.dot, self.iota]
+        kinds = [
+            self.sum_of_two,
+            self.row,
+            self.transpose,
+            self.reshape,
+            self.halves,
+            self.reduce,
+            self.dot,
+            self.iota,
+        ]
         for _ in range(count):
             kind = self.choose.choice([*kinds, *([self.loop, self.branch] if nesting < 2 else [])])
             made = kind(nesting) if kind in (self.loop, self.branch) else kind()
@@ -104,7 +128,11 @@ class Writer:
         size = shape_of(a.type)[0]
         numbers = self.add(tt.MakeRange(0, size, TensorType((size,), I32)))
         limit = self.add(tt.Splat(self.body.arguments[2], numbers.type))
-        return self.add(arith.Select(self.add(arith.CmpI(numbers, limit, "slt")), a, self.add(arith.Constant(1.0, a.type))))
+        return self.add(
+            arith.Select(
+                self.add(arith.CmpI(numbers, limit, "slt")), a, self.add(arith.Constant(1.0, a.type))
+            )
+        )
 
     def transpose(self) -> Value | None:
         a = self.pick(2)
@@ -113,7 +141,9 @@ class Writer:
     def reshape(self) -> Value | None:
         a = self.pick()
         fitting = [s for s in SHAPES if a is not None and np.prod(s) == np.prod(shape_of(a.type))]
-        return self.add(tt.Reshape(a, TensorType(self.choose.choice(fitting), F32))) if a is not None else None
+        return (
+            self.add(tt.Reshape(a, TensorType(self.choose.choice(fitting), F32))) if a is not None else None
+        )
 
     def halves(self) -> Value | None:
         a = self.pick()
@@ -137,7 +167,9 @@ class Writer:
         if a is None:
             return None
         m, k = shape_of(a.type)
-        fitting = [value for value in self.tensors if len(shape_of(value.type)) == 2 and shape_of(value.type)[0] == k]
+        fitting = [
+            value for value in self.tensors if len(shape_of(value.type)) == 2 and shape_of(value.type)[0] == k
+        ]
         b = self.choose.choice(fitting) if fitting else self.add(tt.Trans(a, (1, 0)))
         c = self.add(arith.Constant(1.0, TensorType((m, shape_of(b.type)[1]), F32)))
         return self.add(tt.Dot(a, b, c, self.choose.choice(["tf32", "ieee"])))

@@ -26,17 +26,20 @@ def compiled(form: str, **changed: str) -> kbuild.compiler.driver.Metadata:
     return kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, stop="ttgir").metadata
 
 
-@pytest.mark.parametrize(("form", "left"), [
-    ("masked", MAPS["a_map"]),
-    ("wrapped", MAPS["a_map"]),
-    ("heads", "tensormap f16 1x1x64x32 64 a 2147483647,2147483647,M,K stride_z,stride_h,lda"),
-    ("batch", "tensormap f16 1x64x32 64 a 2147483647,M,K lda,lda"),
-    ("blocks", MAPS["a_map"]),
-    ("constant_stride", "tensormap f16 64x32 64 a M,K 96"),
-    ("second_half", MAPS["a_map"]),
-    ("above", MAPS["a_map"]),
-    ("sums", MAPS["a_map"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "left"),
+    [
+        ("masked", MAPS["a_map"]),
+        ("wrapped", MAPS["a_map"]),
+        ("heads", "tensormap f16 1x1x64x32 64 a 2147483647,2147483647,M,K stride_z,stride_h,lda"),
+        ("batch", "tensormap f16 1x64x32 64 a 2147483647,M,K lda,lda"),
+        ("blocks", MAPS["a_map"]),
+        ("constant_stride", "tensormap f16 64x32 64 a M,K 96"),
+        ("second_half", MAPS["a_map"]),
+        ("above", MAPS["a_map"]),
+        ("sums", MAPS["a_map"]),
+    ],
+)
 def test_forms_that_the_copy_engine_can_do(form: str, left: str) -> None:
     metadata = compiled(form)
     assert set(metadata.tma) >= set(BOTH)
@@ -50,17 +53,30 @@ def test_forms_that_it_cannot(form: str) -> None:
     assert "a_map" not in dict(metadata.params)
 
 
-@pytest.mark.parametrize(("changed", "reason"), [
-    ({"a": "*fp16"}, "left: a is not known to be divisible by 16 bytes"),
-    ({"lda": "i32"}, "left: the stride lda is not known to be divisible by 16 bytes"),
-    ({"K": "i64"}, "left: an index has 64 bits"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"a": "*fp16"}, "left: a is not known to be divisible by 16 bytes"),
+        ({"lda": "i32"}, "left: the stride lda is not known to be divisible by 16 bytes"),
+        ({"K": "i64"}, "left: an index has 64 bits"),
+    ],
+)
 def test_promises_that_are_missing(changed: dict[str, str], reason: str) -> None:
     assert reason in compiled("masked", **changed).tma
 
 
 def test_every_form_is_one_or_the_other() -> None:
-    possible = {"masked", "wrapped", "heads", "batch", "blocks", "constant_stride", "second_half", "above", "sums"}
+    possible = {
+        "masked",
+        "wrapped",
+        "heads",
+        "batch",
+        "blocks",
+        "constant_stride",
+        "second_half",
+        "above",
+        "sums",
+    }
     assert {*FORMS, "in_place"} == possible | {*REFUSED}
 
 
@@ -80,4 +96,7 @@ def from_the_outer_loops_on(x, out, K):
 
 def test_loops_may_begin_where_outer_ones_are() -> None:
     signature = {"x": "*fp16:16", "out": "*fp32:16", "K": "i32:16"}
-    assert "left: by x_map" in kbuild.compile(from_the_outer_loops_on, signature=signature, stop="ttgir").metadata.tma
+    assert (
+        "left: by x_map"
+        in kbuild.compile(from_the_outer_loops_on, signature=signature, stop="ttgir").metadata.tma
+    )

@@ -1,4 +1,5 @@
-"""Probes of captures: which calls the driver takes while a stream is captured, and which of them end the capture."""
+"""Probes of captures: which calls the driver takes while a stream is captured, and which of them end the
+capture."""
 
 from __future__ import annotations
 
@@ -14,46 +15,74 @@ CAPTURED: dict[str, Callable[[Cuda, ctypes.c_void_p, ctypes.c_uint64, Any, Image
     "a launch": lambda cuda, stream, x, f, images: launch(cuda, f, stream=stream),
     "an allocation": lambda cuda, stream, x, f, images: cuda.allocate(64),
     "a free": lambda cuda, stream, x, f, images: cuda("cuMemFree_v2", x),
-    "loading PTX": lambda cuda, stream, x, f, images: cuda.get("cuModuleLoadData", ctypes.c_char_p(ADD_ONE.encode())),
-    "loading a cubin": lambda cuda, stream, x, f, images: cuda.get("cuModuleLoadData", ctypes.c_char_p(images["sm_90"])),
+    "loading PTX": lambda cuda, stream, x, f, images: cuda.get(
+        "cuModuleLoadData", ctypes.c_char_p(ADD_ONE.encode())
+    ),
+    "loading a cubin": lambda cuda, stream, x, f, images: cuda.get(
+        "cuModuleLoadData", ctypes.c_char_p(images["sm_90"])
+    ),
     "an attribute of a kernel": lambda cuda, stream, x, f, images: cuda("cuFuncSetAttribute", f, 8, 65536),
     "waiting for the device": lambda cuda, stream, x, f, images: cuda("cuCtxSynchronize"),
     "waiting for it": lambda cuda, stream, x, f, images: cuda("cuStreamSynchronize", stream),
     "asking it": lambda cuda, stream, x, f, images: cuda("cuStreamQuery", stream),
     "waiting for the default stream": lambda cuda, stream, x, f, images: cuda("cuStreamSynchronize", None),
-    "asking whether the default stream is captured": lambda cuda, stream, x, f, images: is_capturing(cuda, None),
+    "asking whether the default stream is captured": lambda cuda, stream, x, f, images: is_capturing(
+        cuda, None
+    ),
     "asking whether it is captured": lambda cuda, stream, x, f, images: is_capturing(cuda, stream),
-    "asking whether another is captured": lambda cuda, stream, x, f, images: is_capturing(cuda, cuda.stream()),
+    "asking whether another is captured": lambda cuda, stream, x, f, images: is_capturing(
+        cuda, cuda.stream()
+    ),
     "a launch on the default stream": lambda cuda, stream, x, f, images: launch(cuda, f),
     "a launch on another stream": lambda cuda, stream, x, f, images: launch(cuda, f, stream=cuda.stream()),
-    "waiting for another stream": lambda cuda, stream, x, f, images: cuda("cuStreamSynchronize", cuda.stream()),
+    "waiting for another stream": lambda cuda, stream, x, f, images: cuda(
+        "cuStreamSynchronize", cuda.stream()
+    ),
     "a copy": lambda cuda, stream, x, f, images: cuda.write(x, [1]),
     "a fill": lambda cuda, stream, x, f, images: cuda("cuMemsetD32_v2", x, 1, ctypes.c_size_t(1)),
-    "an event from outside": lambda cuda, stream, x, f, images: cuda("cuStreamWaitEvent", stream, recorded(cuda), 0),
+    "an event from outside": lambda cuda, stream, x, f, images: cuda(
+        "cuStreamWaitEvent", stream, recorded(cuda), 0
+    ),
     "a copy on its own stream": lambda cuda, stream, x, f, images: cuda(
-        "cuMemcpyDtoDAsync_v2", x, x, ctypes.c_size_t(4), stream),
+        "cuMemcpyDtoDAsync_v2", x, x, ctypes.c_size_t(4), stream
+    ),
     "a copy on another stream": lambda cuda, stream, x, f, images: cuda(
-        "cuMemcpyDtoDAsync_v2", x, x, ctypes.c_size_t(4), cuda.stream(1)),
+        "cuMemcpyDtoDAsync_v2", x, x, ctypes.c_size_t(4), cuda.stream(1)
+    ),
     "unloading": lambda cuda, stream, x, f, images: cuda("cuModuleUnload", cuda.stale),
     "loading and launching": lambda cuda, stream, x, f, images: launch(cuda, cuda.kernel(), stream=stream),
     "a new stream": lambda cuda, stream, x, f, images: cuda("cuStreamDestroy_v2", cuda.stream(1)),
     "a new event": lambda cuda, stream, x, f, images: cuda("cuEventDestroy_v2", cuda.event()),
-    "where an address lies": lambda cuda, stream, x, f, images: cuda.get("cuPointerGetAttribute", 9, x, kind=ctypes.c_int).value,
+    "where an address lies": lambda cuda, stream, x, f, images: (
+        cuda.get("cuPointerGetAttribute", 9, x, kind=ctypes.c_int).value
+    ),
     "how much memory there is": lambda cuda, stream, x, f, images: cuda(
-        "cuMemGetInfo_v2", ctypes.byref(ctypes.c_size_t()), ctypes.byref(ctypes.c_size_t())),
+        "cuMemGetInfo_v2", ctypes.byref(ctypes.c_size_t()), ctypes.byref(ctypes.c_size_t())
+    ),
     "retaining the context": lambda cuda, stream, x, f, images: cuda(
-        "cuDevicePrimaryCtxRetain", ctypes.byref(ctypes.c_void_p()), 0),
+        "cuDevicePrimaryCtxRetain", ctypes.byref(ctypes.c_void_p()), 0
+    ),
     "asking another stream": lambda cuda, stream, x, f, images: cuda("cuStreamQuery", cuda.stream()),
     "waiting for an earlier event": lambda cuda, stream, x, f, images: cuda("cuEventSynchronize", cuda.early),
     "asking an earlier event": lambda cuda, stream, x, f, images: cuda("cuEventQuery", cuda.early),
-    "waiting for its own event": lambda cuda, stream, x, f, images: cuda("cuEventSynchronize", own_event(cuda, stream)),
+    "waiting for its own event": lambda cuda, stream, x, f, images: cuda(
+        "cuEventSynchronize", own_event(cuda, stream)
+    ),
     "asking its own event": lambda cuda, stream, x, f, images: cuda("cuEventQuery", own_event(cuda, stream)),
-    "its own event": lambda cuda, stream, x, f, images: cuda("cuStreamWaitEvent", stream, own_event(cuda, stream), 0),
+    "its own event": lambda cuda, stream, x, f, images: cuda(
+        "cuStreamWaitEvent", stream, own_event(cuda, stream), 0
+    ),
     "destroying it": lambda cuda, stream, x, f, images: cuda("cuStreamDestroy_v2", stream),
-    "ending it in another thread": lambda cuda, stream, x, f, images: in_thread(cuda, lambda: end(cuda, stream, True)),
-    "an allocation in another thread": lambda cuda, stream, x, f, images: in_thread(cuda, lambda: cuda.allocate(64)),
+    "ending it in another thread": lambda cuda, stream, x, f, images: in_thread(
+        cuda, lambda: end(cuda, stream, True)
+    ),
+    "an allocation in another thread": lambda cuda, stream, x, f, images: in_thread(
+        cuda, lambda: cuda.allocate(64)
+    ),
     "a second capture": lambda cuda, stream, x, f, images: cuda("cuStreamBeginCapture_v2", stream, 0),
-    "an unknown image": lambda cuda, stream, x, f, images: cuda.get("cuModuleLoadData", ctypes.c_char_p(b"no image")),
+    "an unknown image": lambda cuda, stream, x, f, images: cuda.get(
+        "cuModuleLoadData", ctypes.c_char_p(b"no image")
+    ),
 }
 
 
@@ -99,10 +128,15 @@ def capture_probe(name: str, mode: int, flags: int, call: Callable[..., Any]) ->
         """Results of the call, and of the end of the capture."""
         x, function = cuda.allocate(64), cuda.kernel()
         launch(cuda, function)
-        cuda.early, cuda.stale = own_event(cuda, cuda.stream(1)), cuda.get("cuModuleLoadData", ctypes.c_char_p(images["sm_90"]))
+        cuda.early, cuda.stale = (
+            own_event(cuda, cuda.stream(1)),
+            cuda.get("cuModuleLoadData", ctypes.c_char_p(images["sm_90"])),
+        )
         cuda("cuCtxSynchronize")
         stream, answers = begin(cuda, mode, flags), [0, 0]
-        for index, step in enumerate((lambda: call(cuda, stream, x, function, images), lambda: end(cuda, stream))):
+        for index, step in enumerate(
+            (lambda: call(cuda, stream, x, function, images), lambda: end(cuda, stream))
+        ):
             try:
                 answer = step()
                 answers[index] = answer if isinstance(answer, int) else 0

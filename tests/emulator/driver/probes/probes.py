@@ -1,4 +1,5 @@
-"""What the driver answers: calls that it refuses, and some that it takes, to be asked of the stand-in and of a GPU's driver.
+"""What the driver answers: calls that it refuses, and some that it takes, to be asked of the stand-in and of
+a GPU's driver.
 
     python tests/emulator/driver/probes/probes.py libcuda.so.1 add_80.cubin add_90.cubin     on a GPU of capability 9.0
 
@@ -98,7 +99,9 @@ def leave_for_more_shared_memory_than_there_is(cuda: Cuda, images: Images) -> No
 
 @probe
 def most_threads_of_a_kernel(cuda: Cuda, images: Images) -> int:
-    return cuda.get("cuFuncGetAttribute", 0, cuda.kernel(ADD_ONE.replace(")\n{", ")\n.maxntid 64\n{")), kind=ctypes.c_int).value
+    return cuda.get(
+        "cuFuncGetAttribute", 0, cuda.kernel(ADD_ONE.replace(")\n{", ")\n.maxntid 64\n{")), kind=ctypes.c_int
+    ).value
 
 
 @probe
@@ -294,7 +297,10 @@ ATTRIBUTES = [*range(1, 11), 12, 16, 31, 39, 41, 75, 76, 78, 81, 82, 97, 111, 12
 
 @probe
 def attributes_of_the_device(cuda: Cuda, images: Images) -> dict[str, int]:
-    return {str(number): cuda.get("cuDeviceGetAttribute", number, 0, kind=ctypes.c_int).value for number in ATTRIBUTES}
+    return {
+        str(number): cuda.get("cuDeviceGetAttribute", number, 0, kind=ctypes.c_int).value
+        for number in ATTRIBUTES
+    }
 
 
 def work(path: str, images: Images, first: int) -> None:

@@ -43,9 +43,13 @@ def end(cuda: Cuda, stream: ctypes.c_void_p, is_try: bool = False) -> ctypes.c_v
 
 
 def launch(
-    cuda: Cuda, function: ctypes.c_void_p, grid: tuple[int, ...] = (1, 1, 1), block: tuple[int, ...] = (32, 1, 1),
-    shared: int = 0, stream: Any = None,
-) -> None:  # fmt: skip
+    cuda: Cuda,
+    function: ctypes.c_void_p,
+    grid: tuple[int, ...] = (1, 1, 1),
+    block: tuple[int, ...] = (32, 1, 1),
+    shared: int = 0,
+    stream: Any = None,
+) -> None:
     values = ctypes.c_uint64(0), ctypes.c_uint(0)
     addresses = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
     cuda("cuLaunchKernel", function, *grid, *block, shared, stream, addresses, None)

@@ -17,9 +17,11 @@ IMAGES = {arch: _HEADER + arch.encode().ljust(32) for arch in ("sm_80", "sm_90")
 OTHERWISE = {
     **{f"map: element {number}": "the emulator does not flush in copies" for number in (10, 12)},
     "map: a map at 16": "the manual wants 64, and so does the parameter of a kernel",
-    **{f"capture {kind}: destroying it": "a stream that is gone has no answer; once the driver crashed"
-       for kind in ("global", "global of a non-blocking stream", "thread", "relaxed")},
-}  # fmt: skip
+    **{
+        f"capture {kind}: destroying it": "a stream that is gone has no answer; once the driver crashed"
+        for kind in ("global", "global of a non-blocking stream", "thread", "relaxed")
+    },
+}
 """Where the stand-in answers otherwise, and why."""
 
 

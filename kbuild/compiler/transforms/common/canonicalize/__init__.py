@@ -1,5 +1,6 @@
-"""Brings the IR into one simple form: constants computed, neutral operations gone, equal elements kept as one splat,
-branches and loops without what is known or never used.  Other passes then need to look for one form only.
+"""Brings the IR into one simple form: constants computed, neutral operations gone, equal elements kept as one
+splat, branches and loops without what is known or never used.  Other passes then need to look for one form
+only.
 
     Before:  %c: i32 = arith.constant {value = 0}
              %0: tensor<64xi32> = tt.splat %c

@@ -1,4 +1,5 @@
-"""Rules on control flow: branches whose condition is known, loops that don't run, values carried or chosen for nothing."""
+"""Rules on control flow: branches whose condition is known, loops that don't run, values carried or chosen
+for nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ control = Rewrites()
 
 
 def move_body(block: Block, before: Op) -> list[Value]:
-    """Move the operations of a block, but not its terminator, in front of an operation; what the terminator yields."""
+    """Move the operations of a block, but not its terminator, in front of an operation; what the terminator
+    yields."""
     terminator = block.terminator
     yielded = list(terminator.operands)
     terminator.erase()
@@ -34,8 +36,8 @@ def if_of_constant(op: If) -> list[Value] | None:
 
 @control.on(If)
 def if_yields_the_same(op: If) -> Op | None:
-    """A result that no one uses, or for which both branches yield one value, need not be a result; where the branches
-    are empty, a scalar result is a select."""
+    """A result that no one uses, or for which both branches yield one value, need not be a result; where the
+    branches are empty, a scalar result is a select."""
     first, second = op.then_body.terminator, op.else_body.terminator
     empty = op.then_body.first is first and op.else_body.first is second
     changed = False
@@ -67,17 +69,25 @@ def _without(values: tuple[Value, ...], index: int) -> tuple[Value, ...]:
 def loop_that_does_not_run(op: For) -> list[Value] | None:
     """A loop whose upper bound is not above the lower one gives back what it started with."""
     lower, upper = op.lower.owner, op.upper.owner
-    if op.lower is op.upper or (isinstance(lower, Constant) and isinstance(upper, Constant) and lower.value >= upper.value):
+    if op.lower is op.upper or (
+        isinstance(lower, Constant) and isinstance(upper, Constant) and lower.value >= upper.value
+    ):
         return list(op.init)
     return None
 
 
 @control.on(For)
 def carried_for_nothing(op: For) -> Op | None:
-    """A value that every iteration hands on unchanged is the initial one; one that nobody looks at need not be carried."""
+    """A value that every iteration hands on unchanged is the initial one; one that nobody looks at need not
+    be carried."""
     changed = False
     for index in reversed(range(len(op.init))):
-        argument, result, initial, yielded = op.carried[index], op.results[index], op.init[index], op.yielded[index]
+        argument, result, initial, yielded = (
+            op.carried[index],
+            op.results[index],
+            op.init[index],
+            op.yielded[index],
+        )
         if yielded is not argument and yielded is not initial and (result.users or argument.users):
             continue
         drop_carried(op, [index])
@@ -87,7 +97,8 @@ def carried_for_nothing(op: For) -> Op | None:
 
 @control.on(While)
 def while_hands_on(op: While) -> Op | None:
-    """A value that `before` and `after` both hand on unchanged is the initial one; results nobody looks at go."""
+    """A value that `before` and `after` both hand on unchanged is the initial one; results nobody looks at
+    go."""
     test, body = op.before.terminator, op.after.terminator
     assert isinstance(test, Condition) and isinstance(body, Yield)
     changed = False

@@ -60,11 +60,19 @@ from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, MakeRange, Splat
 folding = Rewrites()
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-}  # fmt: skip
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
 _UNSIGNED: dict[type[Op], Callable[[int, int], int]] = {
-    DivUI: operator.floordiv, RemUI: operator.mod, MaxUI: max, MinUI: min,
-}  # fmt: skip
+    DivUI: operator.floordiv,
+    RemUI: operator.mod,
+    MaxUI: max,
+    MinUI: min,
+}
 
 
 def constant_of(value: Value) -> Number | None:
@@ -148,7 +156,9 @@ def _fold_shift(op: Binary, value: int, amount: int) -> int | None:
 # What changes nothing
 
 
-@folding.on(*(cls for cls in registered_ops().values() if issubclass(cls, Binary) and cls.traits & Trait.COMMUTES))
+@folding.on(
+    *(cls for cls in registered_ops().values() if issubclass(cls, Binary) and cls.traits & Trait.COMMUTES)
+)
 def constant_to_the_right(op: Binary) -> Op | None:
     """c ∘ x = x ∘ c"""
     if isinstance(op.lhs.owner, Constant) and not isinstance(op.rhs.owner, Constant):
@@ -234,7 +244,11 @@ def select_of_known(op: Select) -> Value | Op | None:
     condition = constant_of(op.condition)
     if condition is not None:
         return op.true_value if condition else op.false_value
-    if element_of(op.true_value.type) == I1 and is_constant(op.true_value, True) and is_constant(op.false_value, False):
+    if (
+        element_of(op.true_value.type) == I1
+        and is_constant(op.true_value, True)
+        and is_constant(op.false_value, False)
+    ):
         return op.condition
     return None
 

@@ -1,5 +1,5 @@
-"""Rules on operations that make and shape tensors: a tensor of equal elements stays one splat or constant whatever its
-shape, and changes that undo or repeat each other go."""
+"""Rules on operations that make and shape tensors: a tensor of equal elements stays one splat or constant
+whatever its shape, and changes that undo or repeat each other go."""
 
 from __future__ import annotations
 
@@ -58,14 +58,21 @@ def conversion_of_conversion(op: ConvertLayout) -> ConvertLayout | None:
 def broadcast_of_broadcast(op: Broadcast) -> Broadcast | None:
     """Two broadcasts in a row are one (in ttir: layouts would have to fit)."""
     inner = op.src.owner
-    return Broadcast(inner.src, op.type) if isinstance(inner, Broadcast) and layout_of(op.type) is None else None
+    return (
+        Broadcast(inner.src, op.type) if isinstance(inner, Broadcast) and layout_of(op.type) is None else None
+    )
 
 
 @shapes.on(Reshape)
 def reshape_of_reshape(op: Reshape) -> Reshape | None:
     """Two reshapes in row-major order are one."""
     inner = op.src.owner
-    if not isinstance(inner, Reshape) or layout_of(op.type) is not None or op.allow_reorder or inner.allow_reorder:
+    if (
+        not isinstance(inner, Reshape)
+        or layout_of(op.type) is not None
+        or op.allow_reorder
+        or inner.allow_reorder
+    ):
         return None
     return Reshape(inner.src, op.type)
 
@@ -76,7 +83,9 @@ def trans_of_trans(op: Trans) -> Value | Trans | None:
     if op.order == tuple(range(len(op.order))):
         return op.src
     inner = op.src.owner
-    return Trans(inner.src, tuple(inner.order[axis] for axis in op.order)) if isinstance(inner, Trans) else None
+    return (
+        Trans(inner.src, tuple(inner.order[axis] for axis in op.order)) if isinstance(inner, Trans) else None
+    )
 
 
 @shapes.on(Unsplat)

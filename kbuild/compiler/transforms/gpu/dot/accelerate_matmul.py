@@ -1,4 +1,5 @@
-"""Maps products to tensor cores: picks the instruction, spreads the warps, and sets the layouts that it wants.
+"""Maps products to tensor cores: picks the instruction, spreads the warps, and sets the layouts that it
+wants.
 
 Before:
     %d: tensor<128x128xf32, #blocked> = tt.dot %a, %b, %c
@@ -9,10 +10,10 @@ After:
     %4: tensor<128x128xf32, #mma> = tt.dot %2, %3, %1 {atom = "m16n8k16.f16"}
     %d: tensor<128x128xf32, #blocked> = ttg.convert_layout %4
 
-Where four warps together can do it (wgmma), the product becomes `ttng.warp_group_dot`; see `warp_groups`.  A product of f32
-at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.  What is left
-(f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole rows of A and columns of B,
-or reading them piece by piece where they are long; see `local_dots`.
+Where four warps together can do it (wgmma), the product becomes `ttng.warp_group_dot`; see `warp_groups`.  A
+product of f32 at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.
+What is left (f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole
+rows of A and columns of B, or reading them piece by piece where they are long; see `local_dots`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,38 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Trait, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
-from kbuild.compiler.layout import LinearLayout, blocked, dot_operand, fma_operand, mma_accumulator, thread_grid
+from kbuild.compiler.layout import (
+    LinearLayout,
+    blocked,
+    dot_operand,
+    fma_operand,
+    mma_accumulator,
+    thread_grid,
+)
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import AddF, AndI, Bitcast, CmpF, Constant, ExtF, ExtSI, Select, SubF, TruncF, TruncI
+from kbuild.compiler.ops.elementwise import (
+    AddF,
+    AndI,
+    Bitcast,
+    CmpF,
+    Constant,
+    ExtF,
+    ExtSI,
+    Select,
+    SubF,
+    TruncF,
+    TruncI,
+)
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.mma_sync import MmaAtom
-from kbuild.compiler.transforms._support.layout_flow import converted, tensor_operands, tensor_type, without_conversions
+from kbuild.compiler.transforms._support.layout_flow import (
+    converted,
+    tensor_operands,
+    tensor_type,
+    without_conversions,
+)
 from kbuild.compiler.transforms.gpu.dot.warp_groups import (
     WarpGroupProducts,
     WarpGroups,
@@ -54,7 +79,8 @@ def accelerate_matmul(module: Module, target: Target) -> None:
 
 
 def find_chained(dots: list[Dot]) -> dict[Dot, None]:
-    """Products whose result, through elementwise operations, becomes the left operand of another, and those others.
+    """Products whose result, through elementwise operations, becomes the left operand of another, and those
+    others.
 
     All their warps lie along M, so that the result is the operand without moving to other threads.
     """
@@ -83,8 +109,8 @@ def choose_atom(target: Target, a: Type, b: Type, accumulator: Type, precision: 
 def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained: bool) -> tuple[int, ...]:
     """Warps along each axis of the result: batches first, then M and N.
 
-    Chained products take all along M.  Others even out how many fragments of A and of B a warp reads; on a tie, M is
-    split, because a fragment of A is the larger.
+    Chained products take all along M.  Others even out how many fragments of A and of B a warp reads; on a
+    tie, M is split, because a fragment of A is the larger.
     """
     *batches, m, n = shape
     along = []
@@ -101,7 +127,8 @@ def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained:
 
 
 def fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
-    """The result of a scalar product: squares of up to 4x4 elements per thread, for the most products per operand."""
+    """The result of a scalar product: squares of up to 4x4 elements per thread, for the most products per
+    operand."""
     share = 1
     for size in shape:
         share *= size
@@ -146,25 +173,42 @@ class _Product:
         groups = choose_warp_groups(self.target, *types, self.type, self.num_warps, self.dot.input_precision)
         if groups is None or operand_tile(b, 1, groups.atom) is None:
             return self.swapped_groups(a, b)
-        return groups if stays_in_registers(a, self.dot, groups) or operand_tile(a, 0, groups.atom) is not None else None
+        return (
+            groups
+            if stays_in_registers(a, self.dot, groups) or operand_tile(a, 0, groups.atom) is not None
+            else None
+        )
 
     def swapped_groups(self, a: Value, b: Value) -> WarpGroups | None:
-        """The same for the transposed product: where there are too few rows for a warpgroup, but enough columns, or where B is
-        loaded with the wrong axis contiguous for the instruction.  Threads may bring 32-bit elements of it into any order.
-        Only for sums over a loop: others would have to be turned back in it."""
-        only_summed = dict(self.dot.result.users) == {self.dot.parent_block.last: 1} and isinstance(self.dot.parent_op, For)
+        """The same for the transposed product: where there are too few rows for a warpgroup, but enough
+        columns, or where B is loaded with the wrong axis contiguous for the instruction.  Threads may bring
+        32-bit elements of it into any order. Only for sums over a loop: others would have to be turned back
+        in it."""
+        only_summed = dict(self.dot.result.users) == {self.dot.parent_block.last: 1} and isinstance(
+            self.dot.parent_op, For
+        )
         if self.type.rank != 2 or not only_summed or not isinstance(without_conversions(b).op, Load | Trans):
             return None
-        turned = [type_.with_shape(type_.shape[::-1], None) for type_ in (tensor_type(b), tensor_type(a), self.type)]
-        groups = choose_warp_groups(self.target, turned[0], turned[1], turned[2], self.num_warps, self.dot.input_precision)
+        turned = [
+            type_.with_shape(type_.shape[::-1], None) for type_ in (tensor_type(b), tensor_type(a), self.type)
+        ]
+        groups = choose_warp_groups(
+            self.target, turned[0], turned[1], turned[2], self.num_warps, self.dot.input_precision
+        )
         if groups is None or operand_tile(a, 0, groups.atom, True) is None:
             return None
         by_registers = bit_width(b.type) == 32 and isinstance(b.op, Load)
-        return replace(groups, swapped=True) if by_registers or operand_tile(b, 1, groups.atom, True) is not None else None
+        return (
+            replace(groups, swapped=True)
+            if by_registers or operand_tile(b, 1, groups.atom, True) is not None
+            else None
+        )
 
     def atom(self, a: Value, b: Value) -> MmaAtom | None:
         """The instruction for two operands, if their tile is not smaller than its own."""
-        atom = choose_atom(self.target, element_of(a.type), element_of(b.type), self.type.element, self.dot.input_precision)
+        atom = choose_atom(
+            self.target, element_of(a.type), element_of(b.type), self.type.element, self.dot.input_precision
+        )
         assert isinstance(a.type, TensorType)
         m, n, k = *self.type.shape[-2:], a.type.shape[-1]
         return atom if atom is not None and m >= atom.m and n >= atom.n and k >= atom.k else None
@@ -216,13 +260,15 @@ class _Product:
 
     def product(self, a: Value, b: Value, c: Value, atom: str) -> Value:
         dot = self.dot
-        return self.builder.add(Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom), dot.result.hint).result
+        return self.builder.add(
+            Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom), dot.result.hint
+        ).result
 
     def three_products(self, a: Value, b: Value, c: Value, atom: MmaAtom) -> Value:
         """a·b in nearly f32 precision: with x = high + low, both tf32, it is high·low + low·high + high·high.
 
-        The small terms come first.  Where an operand is infinite its low part is NaN, and so are their sums: those
-        count as zero, for the last product has the right answer.
+        The small terms come first.  Where an operand is infinite its low part is NaN, and so are their sums:
+        those count as zero, for the last product has the right answer.
         """
         add = self.builder.add
         high_a, low_a = self.parts(a)

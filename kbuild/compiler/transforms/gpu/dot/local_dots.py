@@ -1,4 +1,5 @@
-"""Lets dots of many scalar multiply-adds read their operands from shared memory piece by piece, in loops over k.
+"""Lets dots of many scalar multiply-adds read their operands from shared memory piece by piece, in loops over
+k.
 
 Before:
     %1: tensor<64x64xf64, #a> = ttg.local_load %x
@@ -7,8 +8,9 @@ Before:
 After:
     %d: tensor<64x64xf64, #c> = ttg.local_dot %x, %y, %z
 
-Unrolled, such a dot is thousands of instructions over operands that no thread has the registers for, which takes the code
-generators many seconds and the kernel its registers.  An operand that was made in registers is written to shared memory.
+Unrolled, such a dot is thousands of instructions over operands that no thread has the registers for, which
+takes the code generators many seconds and the kernel its registers.  An operand that was made in registers is
+written to shared memory.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _MOST_UNROLLED = 512
 
 @gpu_pass
 def local_dots(module: Module, target: Target) -> None:
-    """Replace every dot without an instruction of the tensor cores that has too many multiply-adds to be written out."""
+    """Replace every dot without an instruction of the tensor cores that has too many multiply-adds to be
+    written out."""
     for func in module.functions.values():
         long = [op for op in func.body.walk() if isinstance(op, Dot) and _is_long(op)]
         for dot in long:
@@ -78,7 +81,9 @@ def _new_tile(dot: Dot, index: int, num_warps: int) -> Value:
     """An operand written to shared memory."""
     value, builder = dot.operands[index], Builder.before(dot)
     type_ = tensor_type(value)
-    rows = coalesced(type_.shape, range(type_.rank - 1, -1, -1), MAX_VECTOR_BITS // bit_width(type_), num_warps)
+    rows = coalesced(
+        type_.shape, range(type_.rank - 1, -1, -1), MAX_VECTOR_BITS // bit_width(type_), num_warps
+    )
     source = converted(builder, value, rows)  # Each element in one thread.
     reader = fma_operand(held_layout(dot.c), index, tensor_type(dot.a).shape[-1])
     layout = shared_layout(held_layout(source), bit_width(type_), [reader])

@@ -8,8 +8,9 @@ After:
     %1: !ttg.memdesc<128x32xf16, #swizzled> = ttg.local_alloc src=%a
     %2: tensor<128x32xf16, #dot_operand> = ttg.local_load %1
 
-The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same memory.
-Operands that need no more than a change of registers, such as the result of a product before, stay as they are.
+The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same
+memory. Operands that need no more than a change of registers, such as the result of a product before, stay as
+they are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzle
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
-from kbuild.compiler.transforms._support.layout_flow import held_layout, minor_axis, tensor_operands, tensor_type
+from kbuild.compiler.transforms._support.layout_flow import (
+    held_layout,
+    minor_axis,
+    tensor_operands,
+    tensor_type,
+)
 from kbuild.compiler.transforms.gpu.dot.warp_groups import MAX_SWIZZLE_BYTES, behind_transpose
 
 
@@ -38,8 +44,8 @@ def optimize_dot_operands(module: Module, target: object) -> None:
 
 
 def find_operand_conversions(func: Func) -> list[ConvertLayout]:
-    """The conversions that feed operands of products, directly or through operations that move nothing, and move data
-    between threads themselves."""
+    """The conversions that feed operands of products, directly or through operations that move nothing, and
+    move data between threads themselves."""
     found: dict[ConvertLayout, None] = {}
     for dot in func.body.walk():
         work: list[Op | None] = [dot.a.op, dot.b.op] if isinstance(dot, Dot | WarpGroupDot) else []
@@ -65,7 +71,11 @@ class _Sharing:
         readers = [held_layout(convert.result)]
         if order is not None:
             readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
-        tile = self.tile(source, readers, any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users))
+        tile = self.tile(
+            source,
+            readers,
+            any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users),
+        )
         if order is not None:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
@@ -76,15 +86,20 @@ class _Sharing:
             layout = shared_layout(held_layout(source), bit_width(type_), readers)
             if by_copy_engine:
                 layout = _copied_layout(held_layout(source), bit_width(type_)) or layout
-            after = Builder.after(source.op) if source.op is not None else Builder(source.block, source.block.first)
+            after = (
+                Builder.after(source.op)
+                if source.op is not None
+                else Builder(source.block, source.block.first)
+            )
             tile = MemDescType(type_.shape, type_.element, layout)
             self.tiles[source] = after.add(LocalAlloc(tile, source), source.hint).result
         return self.tiles[source]
 
 
 def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
-    """The layout in which the copy engine (TMA) leaves a matrix: panels as wide as its widest swizzle, if there are whole ones.
-    Reading a fragment of 32-bit elements along the contiguous axis meets two-way bank conflicts at most."""
+    """The layout in which the copy engine (TMA) leaves a matrix: panels as wide as its widest swizzle, if
+    there are whole ones. Reading a fragment of 32-bit elements along the contiguous axis meets two-way bank
+    conflicts at most."""
     minor = minor_axis(writer)
     if writer.rank != 2 or writer.shape[minor] * bits < 8 * MAX_SWIZZLE_BYTES:
         return None
@@ -92,9 +107,11 @@ def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
 
 
 def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
-    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, and read as `readers`.
+    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, and read as
+    `readers`.
 
-    Where only single elements are written the banks cannot be filled, whatever the swizzle: then the readers decide.
+    Where only single elements are written the banks cannot be filled, whatever the swizzle: then the readers
+    decide.
     """
     minor = minor_axis(writer)
     order = [minor, *(axis for axis in reversed(range(writer.rank)) if axis != minor)]

@@ -10,16 +10,17 @@ Before:
                                                               %1 = ttng.warp_group_dot_wait %r {pendings = 0}
                                                               %s = arith.truncf %1
 
-What a product starts from is computed before those that are in flight when it is issued, where that can be: ptxas waits for them
-before it lets other instructions write its registers.
+What a product starts from is computed before those that are in flight when it is issued, where that can be:
+ptxas waits for them before it lets other instructions write its registers.
 
-A product must have ended before its result is read (to be summed up further in place is no reading), and before its tiles
-are written anew.  A result that is only handed to the next iteration stays in flight until it is needed there, and no
-longer than that iteration; its tiles must lie outside the loop, in buffers of which the loop knows the number.
+A product must have ended before its result is read (to be summed up further in place is no reading), and
+before its tiles are written anew.  A result that is only handed to the next iteration stays in flight until
+it is needed there, and no longer than that iteration; its tiles must lie outside the loop, in buffers of
+which the loop knows the number.
 
-Where ptxas may overwrite operands in registers (`Target.keeps_operands`), the dots that read some must have ended before the next
-ones are made: it puts what is made for the next dot into the very registers that the one in flight reads, however late the PTX
-copies it there.
+Where ptxas may overwrite operands in registers (`Target.keeps_operands`), the dots that read some must have
+ended before the next ones are made: it puts what is made for the next dot into the very registers that the
+one in flight reads, however late the PTX copies it there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ from kbuild.compiler.ops.gpu import (
     MemDescSubslice,
     MemDescTrans,
 )
-from kbuild.compiler.ops.nvidia import ArriveBarrier, AsyncTmaCopyGlobalToLocal, WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
+    AsyncTmaCopyGlobalToLocal,
+    WarpGroupDot,
+    WarpGroupDotWait,
+)
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
@@ -112,7 +118,8 @@ class _Waits:
         return flights
 
     def structured(self, op: Op, flights: list[_Flight]) -> list[_Flight]:
-        """Walk a loop or branch, before which all has ended that something inside needs, or that might be counted there."""
+        """Walk a loop or branch, before which all has ended that something inside needs, or that might be
+        counted there."""
         inner = list(op.walk())
         if any(isinstance(each, WarpGroupDot) for each in inner):
             flights = self.wait(op, flights, flights)
@@ -129,14 +136,23 @@ class _Waits:
         """Walk a loop; what is in flight after it."""
         handed = [op for op in loop.body if isinstance(op, WarpGroupDot) and self.may_stay(op, loop)]
         entering = [
-            _Flight(dot, loop.carried[_position(dot, loop)], [_turned(self.place(tile), loop) for tile in _tiles(dot)], True)
+            _Flight(
+                dot,
+                loop.carried[_position(dot, loop)],
+                [_turned(self.place(tile), loop) for tile in _tiles(dot)],
+                True,
+            )
             for dot in handed
         ]
         left = self.block(loop.body, entering)
         ending = [flight for flight in left if flight.earlier or flight.dot not in handed]
         left = self.wait(loop.body.terminator, left, ending)
         return [
-            _Flight(flight.dot, loop.results[_position(flight.dot, loop)], [_Place(p.allocation, None) for p in flight.places])
+            _Flight(
+                flight.dot,
+                loop.results[_position(flight.dot, loop)],
+                [_Place(p.allocation, None) for p in flight.places],
+            )
             for flight in left
         ]
 
@@ -146,7 +162,8 @@ class _Waits:
         return is_handed_on(dot, loop) and not any(is_within(home, loop.body) for home in homes)
 
     def needs(self, op: Op, flight: _Flight) -> bool:
-        """Whether an operation wants a product to have ended.  Operands in registers are in the same ones each time."""
+        """Whether an operation wants a product to have ended.  Operands in registers are in the same ones
+        each time."""
         if op is flight.dot and len(_tiles(flight.dot)) < 2:
             return True
         if op in self.makers and _may_make_anew(op, flight.dot):
@@ -154,7 +171,9 @@ class _Waits:
         value = flight.value
         if value is not None and value in op.operands:
             goes_on = isinstance(op, WarpGroupDot) and value is op.c and sum(value.users.values()) == 1
-            handed_on = op is op.parent_block.last and flight.dot.parent is op.parent and is_handed_on_by(op, flight)
+            handed_on = (
+                op is op.parent_block.last and flight.dot.parent is op.parent and is_handed_on_by(op, flight)
+            )
             if not (goes_on or handed_on):
                 return True
         return any(self.place(written).may_be(place) for written in _written(op) for place in flight.places)
@@ -185,9 +204,11 @@ class _Waits:
 
 
 def _start_early(dot: WarpGroupDot, flights: Sequence[_Flight]) -> None:
-    """Move what computes the value that a product starts from before those of its block that are in flight, if nothing is in the
-    way."""
-    first = next((flight.dot for flight in flights if flight.dot.parent is dot.parent and not flight.earlier), None)
+    """Move what computes the value that a product starts from before those of its block that are in flight,
+    if nothing is in the way."""
+    first = next(
+        (flight.dot for flight in flights if flight.dot.parent is dot.parent and not flight.earlier), None
+    )
     if first is None or (isinstance(dot.c.op, Constant) and not dot.c.op.value):
         return
     between: list[Op] = []  # The operations after the first product in flight on which the value depends.
@@ -200,7 +221,9 @@ def _start_early(dot: WarpGroupDot, flights: Sequence[_Flight]) -> None:
         op = op.prev
     inside = first.next
     while inside is not None and inside is not dot:
-        can_move = inside.has(Trait.PURE) or (isinstance(inside, Load) and not (is_written or inside.volatile))
+        can_move = inside.has(Trait.PURE) or (
+            isinstance(inside, Load) and not (is_written or inside.volatile)
+        )
         if inside in between and (inside.regions or not can_move):
             return
         is_written |= inside.has(Trait.WRITES) and not isinstance(inside, WarpGroupDot)
@@ -222,11 +245,16 @@ def _tiles(dot: WarpGroupDot) -> list[Value]:
 
 
 def _may_make_anew(maker: Op, dot: WarpGroupDot) -> bool:
-    """Whether a maker of operands may follow a dot that reads one in registers: not inside of a loop that leaves it as it is."""
+    """Whether a maker of operands may follow a dot that reads one in registers: not inside of a loop that
+    leaves it as it is."""
     operand, loop = register_operand(dot), dot.parent_op
     if operand is None:
         return False
-    return not (isinstance(loop, For) and operand.block is not loop.body and any(op is maker for op in loop.body.walk()))
+    return not (
+        isinstance(loop, For)
+        and operand.block is not loop.body
+        and any(op is maker for op in loop.body.walk())
+    )
 
 
 def _position(dot: WarpGroupDot, loop: For) -> int:

@@ -1,4 +1,5 @@
-"""Splits products into steps along K, and loads the fragments of each step while the one before is multiplied.
+"""Splits products into steps along K, and loads the fragments of each step while the one before is
+multiplied.
 
 Before:
     %a: tensor<64x32xf16, #dotOperand> = ttg.local_load %x
@@ -10,11 +11,12 @@ After:
     %d0 = tt.dot %a0, %b0, %c
     %d  = tt.dot %a1, %b1, %d0
 
-Only two steps' fragments are in registers at a time.  An operand that is in registers already (the left one of the second
-product of attention) is taken apart by `tt.split`, which costs nothing.  The sums are formed in the same order as before.
+Only two steps' fragments are in registers at a time.  An operand that is in registers already (the left one
+of the second product of attention) is taken apart by `tt.split`, which costs nothing.  The sums are formed in
+the same order as before.
 
-In a pipelined loop the fragments of the first step are loaded in the iteration before, ahead of its last product, which
-hides the wait and the barrier between iterations; see `prefetch_next`.
+In a pipelined loop the fragments of the first step are loaded in the iteration before, ahead of its last
+product, which hides the wait and the barrier between iterations; see `prefetch_next`.
 """
 
 from __future__ import annotations
@@ -33,11 +35,16 @@ from kbuild.compiler.transforms.gpu.dot.prefetch_next import carry_first_step
 
 @gpu_pass
 def prefetch(module: Module, target: Target, carry: bool = True) -> None:
-    """Split every tensor-core product that reads an operand from shared memory; with `carry`, load the fragments of a
-    pipelined loop's first step in the iteration before."""
+    """Split every tensor-core product that reads an operand from shared memory; with `carry`, load the
+    fragments of a pipelined loop's first step in the iteration before."""
     for func in module.functions.values():
         for op in list(func.body.walk()):
-            if isinstance(op, Dot) and op.atom and op.input_precision != "tf32x3" and not op.max_num_imprecise_acc:
+            if (
+                isinstance(op, Dot)
+                and op.atom
+                and op.input_precision != "tf32x3"
+                and not op.max_num_imprecise_acc
+            ):
                 _split_dot(op, target.atom(op.atom).k)
         for op in list(func.body.walk()):
             if carry and isinstance(op, For):
@@ -87,7 +94,9 @@ class _Operand:
     def take(self, number: int, builder: Builder) -> Value:
         """The fragments of one step."""
         if self.load is None:
-            self.pieces = self.pieces or _pieces(self.value, self.axis, self.type.shape[self.axis] // self.step)
+            self.pieces = self.pieces or _pieces(
+                self.value, self.axis, self.type.shape[self.axis] // self.step
+            )
             return self.pieces[number]
         tile = self.load.src.type
         assert isinstance(tile, MemDescType)
@@ -99,7 +108,8 @@ class _Operand:
 
 
 def first_part(layout: LinearLayout, axis: int, size: int) -> LinearLayout | None:
-    """The layout of the first `size` elements along an axis; None unless whole register bits choose among the parts."""
+    """The layout of the first `size` elements along an axis; None unless whole register bits choose among the
+    parts."""
     shape = list(layout.shape)
     shape[axis] = size
     kept: dict[str, list[tuple[int, ...]]] = {}
@@ -127,7 +137,8 @@ def _pieces(value: Value, axis: int, count: int) -> list[Value]:
 
 
 def _may_wait(load: LocalLoad, dot: Dot) -> bool:
-    """Whether a load may be done where the dot is, its only user: nothing in between touches what is in shared memory."""
+    """Whether a load may be done where the dot is, its only user: nothing in between touches what is in
+    shared memory."""
     if load.parent is not dot.parent or list(load.result.users) != [dot]:
         return False
     op: Op | None = load.next

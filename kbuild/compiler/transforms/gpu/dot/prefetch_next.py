@@ -12,9 +12,9 @@ Before:                                           After:
                                                         scf.yield …, %next
                                                       }
 
-The wait comes after the iteration's own copies now, and is for the buffer after the present one, so its number is the
-same.  All loads from the present buffer come before the wait, and the barrier that goes with it lets the next iteration
-write that buffer: it stays the only one.
+The wait comes after the iteration's own copies now, and is for the buffer after the present one, so its
+number is the same.  All loads from the present buffer come before the wait, and the barrier that goes with it
+lets the next iteration write that buffer: it stays the only one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def carry_first_step(loop: For) -> None:
         return
     loads = _ring_loads(loop)
     slots = {_index(load).index for load in loads}
-    dots = [op for op in loop.body if isinstance(op, Dot) and any(operand.op in loads for operand in (op.a, op.b))]
+    dots = [
+        op for op in loop.body if isinstance(op, Dot) and any(operand.op in loads for operand in (op.a, op.b))
+    ]
     if len(slots) != 1 or not dots:
         return
     slot = slots.pop()
@@ -79,10 +81,14 @@ def _index(load: LocalLoad) -> MemDescIndex:
 
 def _following(loop: For, slot: Value) -> Value | None:
     """The number of the next iteration's buffer."""
-    return loop.yielded[slot.index - 1] if slot.block is loop.body and slot.op is None and slot.index else None
+    return (
+        loop.yielded[slot.index - 1] if slot.block is loop.body and slot.op is None and slot.index else None
+    )
 
 
-def _is_ordered(loop: For, wait: AsyncWait, loads: Sequence[Op], dots: Sequence[Dot], following: Value) -> bool:
+def _is_ordered(
+    loop: For, wait: AsyncWait, loads: Sequence[Op], dots: Sequence[Dot], following: Value
+) -> bool:
     """Whether wait, loads and the number of the next buffer come in this order before the last product."""
     order = {op: number for number, op in enumerate(loop.body)}
     last = order[dots[-1]]
@@ -91,7 +97,9 @@ def _is_ordered(loop: For, wait: AsyncWait, loads: Sequence[Op], dots: Sequence[
     return following.op is not None and following.op in order and order[following.op] < last
 
 
-def _rotate(loop: For, wait: AsyncWait, carried: Sequence[LocalLoad], last: Dot, slots: tuple[Value, Value]) -> None:
+def _rotate(
+    loop: For, wait: AsyncWait, carried: Sequence[LocalLoad], last: Dot, slots: tuple[Value, Value]
+) -> None:
     slot, following = slots
     before = Builder.before(loop)
     before.add(AsyncWait(wait.num))

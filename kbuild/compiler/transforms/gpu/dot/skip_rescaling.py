@@ -10,13 +10,15 @@ Before:                                                  After:
                                                              }
                                                              %p = ttng.warp_group_dot %w, %v, %r
 
-The factors of attention's accumulator are exp2(old maximum - new maximum): once the first blocks of keys are done, often exp2(0),
+The factors of attention's accumulator are exp2(old maximum - new maximum): once the first blocks of keys are
+done, often exp2(0),
 which is one.  x · 1 is x, bit by bit, and NaN is not one; so the results are the same.
 
-A kernel may say itself when a factor is not one: `where(raised, exp2(row_max - block_max), 1.0)`.  What else it chooses by the
-same condition, such as the new maximum, then goes under the branch, too, unless more has to wait for that than is left out.
-Where the condition is of a maximum over a row, each thread asks it of the part that it holds, of which one has that maximum:
-so the threads of a row exchange maxima under the branch alone.
+A kernel may say itself when a factor is not one: `where(raised, exp2(row_max - block_max), 1.0)`.  What else
+it chooses by the same condition, such as the new maximum, then goes under the branch, too, unless more has to
+wait for that than is left out. Where the condition is of a maximum over a row, each thread asks it of the
+part that it holds, of which one has that maximum: so the threads of a row exchange maxima under the branch
+alone.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ def _used(op: Op) -> Iterator[Value]:
 
 
 def _skip(block: Block, factor: Value, saved: int) -> None:
-    """Put under a branch what a factor multiplies in a block, which saves so many multiplications of each thread, and what is
-    chosen by the same condition."""
+    """Put under a branch what a factor multiplies in a block, which saves so many multiplications of each
+    thread, and what is chosen by the same condition."""
     kept: dict[Op, Value] = {}
     for op in block:
         if isinstance(op, MulF) and (multiplied := _multiplied(op, factor)) is not None:
@@ -73,7 +75,9 @@ def _skip(block: Block, factor: Value, saved: int) -> None:
     if maximum is not None and _registers(maximum.srcs[0]) > saved:
         maximum = None
     elif given is not None:
-        choices = [op for op in block if isinstance(op, Select) and op.condition is given and op.result is not factor]
+        choices = [
+            op for op in block if isinstance(op, Select) and op.condition is given and op.result is not factor
+        ]
         kept |= {op: op.false_value for op in choices}
     inside = _only_for(block, kept, kept.values())
     place = next(op for op in block if op not in inside and any(value.op in kept for value in _used(op)))
@@ -97,7 +101,8 @@ def _skip(block: Block, factor: Value, saved: int) -> None:
 
 
 def _is_known(block: Block, place: Op, kept: dict[Op, Value], inside: Collection[Op]) -> bool:
-    """Whether all that a branch before `place` keeps, and what its body takes from outside, is computed by then."""
+    """Whether all that a branch before `place` keeps, and what its body takes from outside, is computed by
+    then."""
     needed = [*kept.values(), *(value for op in inside for value in op.operands if value.op not in inside)]
     known, before = set(), place.prev
     while before is not None:
@@ -127,7 +132,9 @@ def _multiplied(op: MulF, factor: Value) -> Value | None:
 def _given_condition(factor: Value) -> Value | None:
     """The condition of a factor that is one where it does not hold."""
     op = factor.op
-    is_one = isinstance(op, Select) and isinstance(op.false_value.op, Constant) and op.false_value.op.value == 1
+    is_one = (
+        isinstance(op, Select) and isinstance(op.false_value.op, Constant) and op.false_value.op.value == 1
+    )
     return op.condition if isinstance(op, Select) and is_one else None
 
 
@@ -188,14 +195,18 @@ def _asked_of_parts(builder: Builder, value: Value, split: _Split) -> Value:
     if not _depends(value, split.whole):
         return builder.add(Broadcast(builder.add(ExpandDims(value, split.axis)).result, wide)).result
     assert value.op is not None
-    copy = value.op.clone({operand: _asked_of_parts(builder, operand, split) for operand in value.op.operands})
+    copy = value.op.clone(
+        {operand: _asked_of_parts(builder, operand, split) for operand in value.op.operands}
+    )
     copy.results[0].type = wide
     return builder.add(copy).results[0]
 
 
 def _depends(value: Value, source: Value) -> bool:
     op = value.op
-    return value is source or (op is not None and op.has(Trait.ELEMENTWISE) and any(_depends(v, source) for v in op.operands))
+    return value is source or (
+        op is not None and op.has(Trait.ELEMENTWISE) and any(_depends(v, source) for v in op.operands)
+    )
 
 
 def _move_products_behind(branch: WarpIf) -> None:
@@ -207,6 +218,10 @@ def _move_products_behind(branch: WarpIf) -> None:
         following = following.next
     while before is not None:
         op, before = before, before.prev
-        if isinstance(op, MulF) and branch.next is not None and all(user in after for user in op.result.users):
+        if (
+            isinstance(op, MulF)
+            and branch.next is not None
+            and all(user in after for user in op.result.users)
+        ):
             op.move_before(branch.next)
             after.add(op)

@@ -3,11 +3,13 @@
     %d = tt.dot %a, %b, %c                %1 = ttg.local_alloc src=%a,   %2 = ttg.local_alloc src=%b    (right after %a, %b)
                                           %d = ttng.warp_group_dot %1, %2, %c' {atom = "m64n256k16.f16"}
 
-Tiles of shared memory are contiguous along the axis along which the operand was loaded, and a transpose becomes another view
-of them.  A left operand that was computed in registers, next to the product, stays there.
+Tiles of shared memory are contiguous along the axis along which the operand was loaded, and a transpose
+becomes another view of them.  A left operand that was computed in registers, next to the product, stays
+there.
 
-Sums over a loop that have fewer rows than a warpgroup wants, or whose B the instruction cannot read, are made by the transposed
-product (`swapped`): bᵀ is its left operand, in registers where its order in memory is the wrong one.
+Sums over a loop that have fewer rows than a warpgroup wants, or whose B the instruction cannot read, are made
+by the transposed product (`swapped`): bᵀ is its left operand, in registers where its order in memory is the
+wrong one.
 """
 
 from __future__ import annotations
@@ -24,12 +26,18 @@ from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
 from kbuild.compiler.targets import Target
 from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, STEP_BYTES, WgmmaAtom
-from kbuild.compiler.transforms._support.layout_flow import converted, held_layout, minor_axis, tensor_type, without_conversions
+from kbuild.compiler.transforms._support.layout_flow import (
+    converted,
+    held_layout,
+    minor_axis,
+    tensor_type,
+    without_conversions,
+)
 
 MAX_SWIZZLE_BYTES = 128
 MAX_INVARIANT_WORDS = 16
-"""Registers of a thread for a left operand that all iterations share: the instruction then reads B alone from shared memory,
-which for 64 columns is half as much, and needs one address instead of two."""
+"""Registers of a thread for a left operand that all iterations share: the instruction then reads B alone from
+shared memory, which for 64 columns is half as much, and needs one address instead of two."""
 WORD_BITS, LANES = 32, 32
 
 
@@ -47,8 +55,8 @@ class WarpGroups:
 def choose_warp_groups(
     target: Target, a: TensorType, b: TensorType, accumulator: TensorType, num_warps: int, precision: str
 ) -> WarpGroups | None:
-    """The widest instruction for a product; None where none fits.  Warps go along M as far as there are 64 rows for each
-    four of them, then along N."""
+    """The widest instruction for a product; None where none fits.  Warps go along M as far as there are 64
+    rows for each four of them, then along N."""
     m, n = accumulator.shape[-2:]
     if not target.has("wgmma") or num_warps % GROUP_WARPS or accumulator.rank != 2 or m < GROUP_ROWS:
         return None
@@ -62,7 +70,11 @@ def choose_warp_groups(
             warps_n *= 2
     wide = I32 if isinstance(accumulator.element, IntType) else F32
     for atom in target.wgmma_atoms:
-        if (atom.a, atom.b, atom.accumulator) == (a.element, b.element, wide) and atom.n * warps_n <= n and atom.k <= a.shape[1]:
+        if (
+            (atom.a, atom.b, atom.accumulator) == (a.element, b.element, wide)
+            and atom.n * warps_n <= n
+            and atom.k <= a.shape[1]
+        ):
             return WarpGroups(atom, (warps_m, warps_n))
     return None
 
@@ -73,8 +85,11 @@ class WarpGroupProducts:
     def __init__(self) -> None:
         self.tiles: dict[tuple[Value, LinearLayout], Value] = {}
 
-    def product(self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups) -> Value:
-        """a·b + c in the accumulator's layout, inserted where `builder` is; `operands` are without conversions."""
+    def product(
+        self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups
+    ) -> Value:
+        """a·b + c in the accumulator's layout, inserted where `builder` is; `operands` are without
+        conversions."""
         a, b = operands
         if groups.swapped:
             return self.swapped_product(builder, dot, operands, c, groups)
@@ -93,17 +108,27 @@ class WarpGroupProducts:
         """The same by the transposed product, in the transposed layouts."""
         a, b = operands
         rows, columns = tensor_type(c).shape
-        c = converted(builder, c, wgmma_accumulator((columns, rows), groups.warps, groups.atom.n).transpose((1, 0)))
+        c = converted(
+            builder, c, wgmma_accumulator((columns, rows), groups.warps, groups.atom.n).transpose((1, 0))
+        )
         if operand_tile(b, 1, groups.atom, True) is not None:
             b = self.shared(builder, b, 1, groups.atom, True)
         else:
             depth = tensor_type(b).shape[0]
-            b = converted(builder, b, dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)))
+            b = converted(
+                builder,
+                b,
+                dot_operand((columns, depth), groups.warps, 0, groups.atom.k_width).transpose((1, 0)),
+            )
         a = self.shared(builder, a, 0, groups.atom, True)
-        new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True)
+        new = WarpGroupDot(
+            a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True
+        )
         return builder.add(new, dot.result.hint).result
 
-    def shared(self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> Value:
+    def shared(
+        self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False
+    ) -> Value:
         """An operand in shared memory, as the instruction reads it."""
         source, order = behind_transpose(value)
         layout = operand_tile(value, index, atom, swapped)
@@ -117,14 +142,20 @@ class WarpGroupProducts:
         key = source, layout
         if key not in self.tiles:
             type_ = tensor_type(source)
-            after = Builder.after(source.op) if source.op is not None else Builder(source.block, source.block.first)
-            self.tiles[key] = after.add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.hint).result
+            after = (
+                Builder.after(source.op)
+                if source.op is not None
+                else Builder(source.block, source.block.first)
+            )
+            self.tiles[key] = after.add(
+                LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.hint
+            ).result
         return self.tiles[key]
 
 
 def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = False) -> LinearLayout | None:
-    """The layout in shared memory of A (index 0) or B (index 1); None where the instruction cannot read one that is
-    contiguous along the axis along which the operand comes."""
+    """The layout in shared memory of A (index 0) or B (index 1); None where the instruction cannot read one
+    that is contiguous along the axis along which the operand comes."""
     source, order = behind_transpose(value)
     minor = minor_axis(held_layout(source))
     contiguous = minor if order is None else order.index(minor)
@@ -139,19 +170,27 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
 
 
 def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups) -> bool:
-    """Whether a left operand is computed next to its product, from registers, or is loaded once before the product's loop and
-    takes few of them."""
+    """Whether a left operand is computed next to its product, from registers, or is loaded once before the
+    product's loop and takes few of them."""
     op = without_conversions(a).op
     if op is None:
         return False
     if isinstance(op, Load):
         loop, type_ = dot.parent_op, tensor_type(a)
         words = type_.shape[0] * type_.shape[1] * bit_width(type_) // (WORD_BITS * LANES * groups.warps[0])
-        return op.parent is not dot.parent and isinstance(loop, For) and not loop.warp_specialize and words <= MAX_INVARIANT_WORDS
+        return (
+            op.parent is not dot.parent
+            and isinstance(loop, For)
+            and not loop.warp_specialize
+            and words <= MAX_INVARIANT_WORDS
+        )
     return op.parent is dot.parent and (op.has(Trait.ELEMENTWISE) or isinstance(op, Dot | WarpGroupDot))
 
 
 def behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:
-    """The value under a transpose (conversions aside), with the order of its axes, and otherwise the value itself."""
+    """The value under a transpose (conversions aside), with the order of its axes, and otherwise the value
+    itself."""
     inner = without_conversions(value)
-    return (without_conversions(inner.op.src), inner.op.order) if isinstance(inner.op, Trans) else (value, None)
+    return (
+        (without_conversions(inner.op.src), inner.op.order) if isinstance(inner.op, Trans) else (value, None)
+    )

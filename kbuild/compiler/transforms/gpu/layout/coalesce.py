@@ -1,7 +1,9 @@
-"""Gives each access to global memory the layout in which neighbouring threads touch neighbouring bytes, up to 16 each.
+"""Gives each access to global memory the layout in which neighbouring threads touch neighbouring bytes, up to
+16 each.
 
-The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound the vector.
-Accesses of one shape that elementwise operations connect get one layout, so that no data moves between them.
+The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound
+the vector. Accesses of one shape that elementwise operations connect get one layout, so that no data moves
+between them.
 
 Before:
     %x: tensor<1024xf32, #blocked> = tt.load %p
@@ -38,8 +40,8 @@ ATOMIC_BITS = 32
 """The widest atomic operation on several elements: two of 16 bits."""
 WIDEST_BITS = 128
 RUN = 2
-"""Vectors of its threads that a warp has in a row, outside of loops, where it has several: 1 KB, which memory gives a little
-faster than two pieces of 512 bytes far from each other."""
+"""Vectors of its threads that a warp has in a row, outside of loops, where it has several: 1 KB, which memory
+gives a little faster than two pieces of 512 bytes far from each other."""
 MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
@@ -68,8 +70,14 @@ def coalesce(module: Module, target: object) -> None:
         num_warps: int = func.attrs["num_warps"]
         for group in _connected(func, find_accesses(func)):
             for access, vector in choose_vectors(group, num_warps):
-                long = len(access.shape) == 1 and vector * access.bits == WIDEST_BITS and access.op.parent is func.body
-                _set_layout(access.op, coalesced(access.shape, access.order, vector, num_warps, RUN if long else 1))
+                long = (
+                    len(access.shape) == 1
+                    and vector * access.bits == WIDEST_BITS
+                    and access.op.parent is func.body
+                )
+                _set_layout(
+                    access.op, coalesced(access.shape, access.order, vector, num_warps, RUN if long else 1)
+                )
 
 
 def find_accesses(func: Func) -> list[Access]:
@@ -86,10 +94,12 @@ def find_accesses(func: Func) -> list[Access]:
         assert isinstance(type_.element, PointerType)
         bits = max(8, bit_width(type_.element.pointee))
         mask: Value | None = getattr(op, "mask", None)
-        # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.  Where the mask
-        # cuts off the end of a tensor, most threads access whole vectors.
+        # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.
+        # Where the mask cuts off the end of a tensor, most threads access whole vectors.
         atomic = isinstance(op, Atomic)
-        vector = neighbours(facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic)
+        vector = neighbours(
+            facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic
+        )
         vector = min(vector, type_.shape[order[0]], max(1, ATOMIC_BITS // bits) if atomic else vector)
         accesses.append(Access(op, type_.shape, order, bits, vector))
     return accesses
@@ -98,9 +108,9 @@ def find_accesses(func: Func) -> list[Access]:
 def choose_vectors(group: list[Access], num_warps: int) -> list[tuple[Access, int]]:
     """The elements per thread of connected accesses of one shape and order.
 
-    All follow the widest: a load of more than 16 bytes per thread takes several instructions, whose gaps the cache fills.
-    A store's gaps are written one by one, so the narrowest store sets the pace, unless loads would become too narrow;
-    then the store goes its own way.
+    All follow the widest: a load of more than 16 bytes per thread takes several instructions, whose gaps the
+    cache fills. A store's gaps are written one by one, so the narrowest store sets the pace, unless loads
+    would become too narrow; then the store goes its own way.
     """
     widest = max(access.vector for access in group)
     stores = min((access.vector for access in group if access.writes), default=widest)

@@ -1,4 +1,5 @@
-"""Brings the operands of reductions whose function need not commute into layouts that can be combined in the order of the axis.
+"""Brings the operands of reductions whose function need not commute into layouts that can be combined in the
+order of the axis.
 
 Before:
     #a = blocked{sizePerThread=[1], threadsPerWarp=[32], warpsPerCTA=[1], order=[0]}
@@ -10,8 +11,9 @@ After:
     %1: tensor<64xf32, #b> = ttg.convert_layout %x               elements 0 and 1 in the first thread
     %r: f32 = tt.reduce %1 {axis = 0} combine(…)
 
-A thread's elements are combined first, then a warp's, then all.  So the lowest bits of the axis have to belong to registers, the
-next to lanes, the highest to warps.  The same hardware bits move along the axis as before: the result's layout stays.
+A thread's elements are combined first, then a warp's, then all.  So the lowest bits of the axis have to
+belong to registers, the next to lanes, the highest to warps.  The same hardware bits move along the axis as
+before: the result's layout stays.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from kbuild.compiler.transforms._support.layout_flow import converted, held_layo
 @gpu_pass
 def ordered_reductions(module: Module, target: Target) -> None:
     """Convert what is reduced by a function that does not visibly commute, where its layout is out of order."""
-    reductions = [op for func in module.functions.values() for op in func.body.walk() if isinstance(op, Reduce)]
+    reductions = [
+        op for func in module.functions.values() for op in func.body.walk() if isinstance(op, Reduce)
+    ]
     for op in reductions:
         if op.any_order or commutes(op.combine):
             continue

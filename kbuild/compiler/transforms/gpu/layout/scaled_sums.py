@@ -1,5 +1,5 @@
-"""Running sums over rows that are rescaled in every iteration, such as the denominators of attention: kept per thread in the
-loop, and exchanged between the threads of a row once, after it.
+"""Running sums over rows that are rescaled in every iteration, such as the denominators of attention: kept
+per thread in the loop, and exchanged between the threads of a row once, after it.
 
     Before:  %s: tensor<128xf32> = scf.for … init=[%zeros] body(%sum) {        with %zeros = 0
                %r: tensor<128xf32> = tt.reduce %x {axis = 1} add
@@ -11,7 +11,8 @@ loop, and exchanged between the threads of a row once, after it.
              }
              %s: tensor<128xf32> = tt.reduce %p {axis = 1} add
 
-Right because factors belong to rows: (a + b)·f = a·f + b·f.  Floats are rounded in another order, by no more operations.
+Right because factors belong to rows: (a + b)·f = a·f + b·f.  Floats are rounded in another order, by no more
+operations.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class _ScaledSum(NamedTuple):
 
 
 def keep_scaled_sum(loop: For, index: int) -> bool:
-    """Rewrite a carried value if it is such a sum and threads would exchange in every iteration; whether it was."""
+    """Rewrite a carried value if it is such a sum and threads would exchange in every iteration; whether it
+    was."""
     found = _match(loop, index)
     if found is None:
         return False
@@ -78,7 +80,9 @@ def _match(loop: For, index: int) -> _ScaledSum | None:
         if not isinstance(scaled, MulF) or not isinstance(reduce, Reduce) or not _is_sum(reduce, loop):
             continue
         factor = scaled.rhs if scaled.lhs is carried else scaled.lhs
-        alone = _is_only_used_by(carried, scaled) and all(_is_only_used_by(op.results[0], step) for op in (scaled, reduce))
+        alone = _is_only_used_by(carried, scaled) and all(
+            _is_only_used_by(op.results[0], step) for op in (scaled, reduce)
+        )
         if carried in scaled.operands and alone:
             return _ScaledSum(step, scaled, factor, reduce)
     return None
@@ -90,14 +94,24 @@ def _is_only_used_by(value: Value, op: Op) -> bool:
 
 def _is_sum(reduce: Reduce, loop: For) -> bool:
     combine = list(reduce.combine)
-    if reduce.parent is not loop.body or len(reduce.srcs) != 1 or tensor_type(reduce.srcs[0]).rank < 2 or len(combine) != 2:
+    if (
+        reduce.parent is not loop.body
+        or len(reduce.srcs) != 1
+        or tensor_type(reduce.srcs[0]).rank < 2
+        or len(combine) != 2
+    ):
         return False
     add = combine[0]
-    return isinstance(add, AddF) and set(add.operands) == set(reduce.combine.arguments) and combine[1].operands == [add.result]
+    return (
+        isinstance(add, AddF)
+        and set(add.operands) == set(reduce.combine.arguments)
+        and combine[1].operands == [add.result]
+    )
 
 
 def own_groups(layout: LinearLayout, axis: int) -> list[tuple[int, bool]]:
-    """An axis cut into sizes, slowest first, each chosen by registers of a thread alone (True) or by threads (False)."""
+    """An axis cut into sizes, slowest first, each chosen by registers of a thread alone (True) or by threads
+    (False)."""
     own = set()
     for basis in layout.bases_of("register"):
         place = layout.unflatten(basis)
@@ -119,7 +133,9 @@ def own_part(builder: Builder, reduce: Reduce, groups: list[tuple[int, bool]]) -
     """The sum of what each thread holds: the axis is then as long as the number of threads along it."""
     source, axis = reduce.srcs[0], reduce.axis
     type_ = tensor_type(source)
-    value = _reshaped(builder, source, (*type_.shape[:axis], *(size for size, _ in groups), *type_.shape[axis + 1 :]))
+    value = _reshaped(
+        builder, source, (*type_.shape[:axis], *(size for size, _ in groups), *type_.shape[axis + 1 :])
+    )
     places = range(axis, axis + len(groups))
     threads = [place for place, (_, own) in zip(places, groups) if not own]
     registers = [place for place, (_, own) in zip(places, groups) if own]

@@ -14,8 +14,8 @@ After:
     %r: f32 = tt.reduce %p {axis = 0} …
     %s: f32 = arith.addf %zero, %r
 
-Sums of floats are associated differently, as by any other order of threads.  It is done for sums, maxima and minima of
-tensors of few registers per thread.
+Sums of floats are associated differently, as by any other order of threads.  It is done for sums, maxima and
+minima of tensors of few registers per thread.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _rewrite_loop(loop: For) -> None:
 
 
 def _accumulation(loop: For, index: int) -> tuple[Binary, Reduce] | None:
-    """The operation that accumulates a carried value, and the reduction that it adds; None if there is more to it."""
+    """The operation that accumulates a carried value, and the reduction that it adds; None if there is more
+    to it."""
     carried, step = loop.carried[index], loop.yielded[index].op
     if not isinstance(step, Binary) or list(carried.users) != [step] or sum(step.result.users.values()) != 1:
         return None
@@ -79,13 +80,25 @@ def _accumulation(loop: For, index: int) -> tuple[Binary, Reduce] | None:
     while isinstance(given.op, ConvertLayout) and len(given.users) == 1:
         given = given.op.src
     reduce = given.op
-    if not isinstance(reduce, Reduce) or reduce.parent is not loop.body or len(reduce.srcs) != 1 or len(given.users) != 1:
+    if (
+        not isinstance(reduce, Reduce)
+        or reduce.parent is not loop.body
+        or len(reduce.srcs) != 1
+        or len(given.users) != 1
+    ):
         return None
     combine = list(reduce.combine)
-    if len(combine) != 2 or type(combine[0]) is not type(step) or list(combine[1].operands) != [combine[0].results[0]]:
+    if (
+        len(combine) != 2
+        or type(combine[0]) is not type(step)
+        or list(combine[1].operands) != [combine[0].results[0]]
+    ):
         return None
     source = reduce.srcs[0]
-    local = held_layout(source).size("register") <= MOST_REGISTERS and neutral(step, tensor_type(source).element) is not None
+    local = (
+        held_layout(source).size("register") <= MOST_REGISTERS
+        and neutral(step, tensor_type(source).element) is not None
+    )
     return (step, reduce) if local and set(combine[0].operands) == set(reduce.combine.arguments) else None
 
 
@@ -97,7 +110,13 @@ def neutral(op: Op, element: Type) -> float | int | None:
         # The largest numbers of the narrowest floats are finite.
         if element.bits < 16:
             return None
-        return -inf if isinstance(op, MaxNumF | MaximumF) else inf if isinstance(op, MinNumF | MinimumF) else None
+        return (
+            -inf
+            if isinstance(op, MaxNumF | MaximumF)
+            else inf
+            if isinstance(op, MinNumF | MinimumF)
+            else None
+        )
     assert isinstance(element, IntType)
     signed = 1 << element.bits - 1
     return {MaxSI: -signed, MinSI: signed - 1, MaxUI: 0, MinUI: -1}.get(type(op))

@@ -1,7 +1,8 @@
-"""Gives every tensor a layout, the same for all of one shape, and converts where an operation has a rule of its own.
+"""Gives every tensor a layout, the same for all of one shape, and converts where an operation has a rule of
+its own.
 
-This starts ttgir.  The layouts are of no merit; `coalesce` and `accelerate_matmul` choose better ones where it counts, and
-`remove_conversions` spreads those.
+This starts ttgir.  The layouts are of no merit; `coalesce` and `accelerate_matmul` choose better ones where
+it counts, and `remove_conversions` spreads those.
 
 Before:
     %1: tensor<64xi32> = tt.make_range {start = 0, end = 64}
@@ -21,7 +22,13 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.layout import LinearLayout, default_blocked, fma_operand
 from kbuild.compiler.ops.tensor import Broadcast, Cat, Dot, ExpandDims, Join, Reduce, Reshape, Split, Trans
-from kbuild.compiler.transforms._support.layout_flow import converted, held_layout, operand_layout, result_layout, tensor_type
+from kbuild.compiler.transforms._support.layout_flow import (
+    converted,
+    held_layout,
+    operand_layout,
+    result_layout,
+    tensor_type,
+)
 
 _DERIVED = (ExpandDims, Trans, Reshape, Join, Split, Cat, Reduce)
 """The layout of their results follows from that of their operands."""

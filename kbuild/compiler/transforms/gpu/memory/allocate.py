@@ -1,8 +1,8 @@
 """Gives every shared memory allocation and every scratch area its place.
 
-    Before:  %a = ttg.local_alloc                          After:  %a = ttg.local_alloc {offset = 0}
-             %y = ttg.convert_layout %x                            %y = ttg.convert_layout %x {scratch = 16384}
-                                                                   func attribute `shared` = 17408
+Before:  %a = ttg.local_alloc                          After:  %a = ttg.local_alloc {offset = 0}
+         %y = ttg.convert_layout %x                            %y = ttg.convert_layout %x {scratch = 16384}
+                                                               func attribute `shared` = 17408
 """
 
 from __future__ import annotations
@@ -42,13 +42,22 @@ def allocate(module: Module, target: Target) -> None:
 
 def _too_large(func: Func, target: Target, wanted: Sequence[Demand], total: int) -> CompileError:
     largest = sorted(wanted, key=lambda demand: -demand.bytes)
-    lines = [f"{func.name} needs {total} bytes of shared memory, but {target.arch} has {target.shared_bytes} per program:"]
-    lines += [f"    {demand.bytes:>8} bytes for {_purpose(demand)}{_at(demand.op.loc)}" for demand in largest[:LISTED]]
+    lines = [
+        f"{func.name} needs {total} bytes of shared memory, but {target.arch} has {target.shared_bytes} per program:"
+    ]
+    lines += [
+        f"    {demand.bytes:>8} bytes for {_purpose(demand)}{_at(demand.op.loc)}"
+        for demand in largest[:LISTED]
+    ]
     if len(largest) > LISTED:
-        lines.append(f"    and {len(largest) - LISTED} smaller ones, of which those not needed at the same time share memory")
+        lines.append(
+            f"    and {len(largest) - LISTED} smaller ones, of which those not needed at the same time share memory"
+        )
     descriptors = [_descriptor(demand) for demand in largest[:LISTED]]
     buffered = any(type_ is not None and type_.buffers for type_ in descriptors)
-    advice = "make the block sizes smaller" + (", or num_stages: each stage has a buffer of its own" if buffered else "")
+    advice = "make the block sizes smaller" + (
+        ", or num_stages: each stage has a buffer of its own" if buffered else ""
+    )
     return CompileError("\n".join(lines), largest[0].op.loc, advice)
 
 

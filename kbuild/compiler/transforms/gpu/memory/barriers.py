@@ -1,4 +1,5 @@
-"""Adds the barriers that shared memory needs: after writes that other threads read, before memory is used again.
+"""Adds the barriers that shared memory needs: after writes that other threads read, before memory is used
+again.
 
     Before:  %a = ttg.local_alloc src=%x {offset = 0}      After:  %a = ttg.local_alloc src=%x {offset = 0}
              %y = ttg.local_load %a                                gpu.barrier
@@ -20,7 +21,8 @@ from kbuild.compiler.targets.target import Target
 
 @gpu_pass
 def barriers(module: Module, target: Target) -> None:
-    """Insert `gpu.barrier`, and fences, where accesses of different threads to the same shared memory would race."""
+    """Insert `gpu.barrier`, and fences, where accesses of different threads to the same shared memory would
+    race."""
     for func in module.functions.values():
         analysis = BarrierAnalysis(func)
         for op in func.body.walk():

@@ -13,9 +13,9 @@ After (where registers are many, and this saves some at the place where most are
     %x1: tensor<32768xf32, #b> = arith.extf %same
     %difference = arith.subf %x1, (tt.splat %mean)
 
-A row that waits for its sum takes half as many registers, so that twice as many rows are in work.  What is computed of the
-elements by a few simple operations, as their difference to the mean, is computed anew, too.  Without `ttg.again` the compilers
-behind this one would find out that both are the same, and keep them.
+A row that waits for its sum takes half as many registers, so that twice as many rows are in work.  What is
+computed of the elements by a few simple operations, as their difference to the mean, is computed anew, too.
+Without `ttg.again` the compilers behind this one would find out that both are the same, and keep them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _SIMPLE = (AddF, SubF, MulF, NegF, Select)
 def rematerialize(module: Module, target: Target) -> None:
     """Compute anew, after each reduction of a block, what takes fewer registers so."""
     for func in module.functions.values():
-        for block in [func.body, *(region for op in func.body.walk() for region in op.regions if not isinstance(op, Reduce))]:
+        for block in [
+            func.body,
+            *(region for op in func.body.walk() for region in op.regions if not isinstance(op, Reduce)),
+        ]:
             segments = _Segments(block)
             if 0 < segments.count <= LAST_NUMBER and segments.saved() >= SAVED:
                 segments.rewrite()
@@ -77,7 +80,9 @@ class _Segments:
         for op, segment in self.of.items():
             for value in dict.fromkeys(op.operands):
                 if value.op in self.of and self.of[value.op] < segment and _sources(value):
-                    op.replace_operand(value, self._again(value, segment, Builder.before(op), copies[segment]))
+                    op.replace_operand(
+                        value, self._again(value, segment, Builder.before(op), copies[segment])
+                    )
 
     def _again(self, value: Value, segment: int, builder: Builder, made: dict[Value, Value]) -> Value:
         """A copy of a value for a segment, unless it is not worth one."""
@@ -111,7 +116,11 @@ def _sources(value: Value, depth: int = DEPTH) -> list[Value]:
     op = value.op
     if isinstance(op, ExtF):
         source = _source(op)
-        return [source] if isinstance(source.op, Load) and bit_width(source.type) == 16 and _is_float(value) else []
+        return (
+            [source]
+            if isinstance(source.op, Load) and bit_width(source.type) == 16 and _is_float(value)
+            else []
+        )
     if not isinstance(op, _SIMPLE) or not depth or not _is_float(value):
         return []
     found: list[Value] = []

@@ -1,4 +1,5 @@
-"""Moves conversions and loads from shared memory down to their uses, so that fewer registers are taken at a time.
+"""Moves conversions and loads from shared memory down to their uses, so that fewer registers are taken at a
+time.
 
 Before:
     %q: tensor<128x128xf16, #dot_operand> = ttg.local_load %tile
@@ -9,8 +10,8 @@ After (where the registers of the loop would not suffice):
       %q: tensor<128x128xf16, #dot_operand> = ttg.local_load %tile
       %qk: tensor<128x64xf32, #mma> = tt.dot %q, …
 
-Into a branch they always move if nothing else needs them, into a loop only then: a load there is repeated.  Of several loops that
-use the same load each gets its own.
+Into a branch they always move if nothing else needs them, into a loop only then: a load there is repeated.
+Of several loops that use the same load each gets its own.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def _sink_into_branches(block: Block) -> None:
 
 
 def _repeat_for_loops(load: LocalLoad, target: Target) -> None:
-    """Give each of several loops that use a load one of its own, if it should move into it and there is memory for its tile."""
+    """Give each of several loops that use a load one of its own, if it should move into it and there is
+    memory for its tile."""
     users = list(load.result.users)
     loops = {ancestor_in(load.parent_block, user): None for user in users}
     if len(loops) < 2 or not all(isinstance(loop, For) for loop in loops):
@@ -157,8 +159,8 @@ def _are_within(users: list[Op], block: Block) -> bool:
 
 
 def may_move(load: LocalLoad, place: Op) -> bool:
-    """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or nothing
-    with an effect on shared memory lies between."""
+    """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or
+    nothing with an effect on shared memory lies between."""
     root = _root(load)
     if isinstance(root.op, LocalAlloc) and root.op.src is not None and not _is_written(root):
         return True

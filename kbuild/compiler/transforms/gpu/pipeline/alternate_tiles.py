@@ -1,4 +1,5 @@
-"""Gives tiles that threads fill in every iteration three buffers, so that a dot of warpgroups reads one while the next is filled.
+"""Gives tiles that threads fill in every iteration three buffers, so that a dot of warpgroups reads one while
+the next is filled.
 
 Before:  scf.for … (%held) {                        After:  %buffers = ttg.local_alloc : memdesc<3x128x32xf16>
            %next = tt.load …                                scf.for … (%held, %slot) {
@@ -9,11 +10,12 @@ Before:  scf.for … (%held) {                        After:  %buffers = ttg.loc
                                                               scf.yield %next, (%slot + 1) mod 3
                                                             }
 
-These are the loads that the hardware's copies cannot do (`pipeline`): their values are loaded an iteration early and held in
-registers.  A single tile may only be filled once all warps have read it: each iteration has two barriers and waits for its dot.
-With three, the dot of one iteration is in flight while the next fills its tile, and one barrier is enough: a warp that has passed
-it has waited for the dot of the iteration before the last, and nobody reads that tile any more.  Dots of single warps (mma.sync)
-end before the next instruction that needs them, and would pay for the addresses alone.
+These are the loads that the hardware's copies cannot do (`pipeline`): their values are loaded an iteration
+early and held in registers.  A single tile may only be filled once all warps have read it: each iteration has
+two barriers and waits for its dot. With three, the dot of one iteration is in flight while the next fills its
+tile, and one barrier is enough: a warp that has passed it has waited for the dot of the iteration before the
+last, and nobody reads that tile any more.  Dots of single warps (mma.sync) end before the next instruction
+that needs them, and would pay for the addresses alone.
 """
 
 from __future__ import annotations
@@ -46,13 +48,18 @@ _MIN_PROGRAMS = 4
 def alternate_tiles(module: Module, target: Target) -> None:
     for func in module.functions.values():
         for loop in [op for op in func.body.walk() if isinstance(op, For)]:
-            tiles = [tile for op in loop.body if isinstance(op, Load) and (tile := _filled_tile(op, loop)) is not None]
+            tiles = [
+                tile
+                for op in loop.body
+                if isinstance(op, Load) and (tile := _filled_tile(op, loop)) is not None
+            ]
             if tiles and _fits(func, tiles, target):
                 _alternate(loop, tiles)
 
 
 def _filled_tile(load: Load, loop: For) -> LocalAlloc | None:
-    """The tile that the next iteration fills with what `load` loads, if only dots that can stay in flight read it."""
+    """The tile that the next iteration fills with what `load` loads, if only dots that can stay in flight
+    read it."""
     terminator = loop.body.terminator
     if dict(load.result.users) != {terminator: 1}:
         return None

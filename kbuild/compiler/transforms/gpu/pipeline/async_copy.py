@@ -1,4 +1,5 @@
-"""Loads as asynchronous copies into shared memory: which can be, into what tile, and what becomes of their uses."""
+"""Loads as asynchronous copies into shared memory: which can be, into what tile, and what becomes of their
+uses."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, layout_
 from kbuild.compiler.layout import LinearLayout, best_swizzle, shared_access, swizzled, unswizzled
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import Constant, Select
-from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.gpu import (
+    ConvertLayout,
+    LocalAlloc,
+    LocalLoad,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Load, Splat
 
@@ -34,7 +42,9 @@ def tile_of(load: Load) -> MemDescType:
 
 
 def _shared_layout(type_: TensorType, layout: LinearLayout, readers: Sequence[LinearLayout]) -> LinearLayout:
-    order = sorted(range(type_.rank), key=lambda axis: (layout.contiguous_per_thread(axis), axis), reverse=True)
+    order = sorted(
+        range(type_.rank), key=lambda axis: (layout.contiguous_per_thread(axis), axis), reverse=True
+    )
     if type_.rank < 2:
         return unswizzled(type_.shape, order)
     swizzle = best_swizzle(type_.shape, order, bit_width(type_), readers, [layout])
@@ -42,8 +52,8 @@ def _shared_layout(type_: TensorType, layout: LinearLayout, readers: Sequence[Li
 
 
 def can_copy(load: Load, tile: MemDescType, info: AxisInfo) -> bool:
-    """Whether cp.async can do a load: are enough neighbours in memory neighbours in the tile, under a mask that
-    cuts off at most the last of them?"""
+    """Whether cp.async can do a load: are enough neighbours in memory neighbours in the tile, under a mask
+    that cuts off at most the last of them?"""
     type_ = load.result.type
     assert isinstance(type_, TensorType) and type_.layout is not None
     bits = bit_width(type_)
@@ -86,7 +96,8 @@ def replace_uses(loop: For, load: Load, buffer: Value) -> None:
 
 
 def _only_read(allocation: LocalAlloc) -> bool:
-    """Whether an allocation is read in its own block only, and never written again, so that a buffer can stand for it."""
+    """Whether an allocation is read in its own block only, and never written again, so that a buffer can
+    stand for it."""
     users = list(allocation.result.users)
     while users:
         user: Op = users.pop()

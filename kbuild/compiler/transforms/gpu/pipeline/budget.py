@@ -24,5 +24,9 @@ def other_bytes(func: Func, loop: For, copied: Sequence[Load]) -> int:
         if interval.overlaps(life) and allocation not in replaced:
             assert isinstance(type_, MemDescType)
             size += type_.size_bytes
-    scratch = [scratch_bytes(op, func.attrs["num_warps"]) for op in loop.body.walk() if "scratch" in op.attribute_fields]
+    scratch = [
+        scratch_bytes(op, func.attrs["num_warps"])
+        for op in loop.body.walk()
+        if "scratch" in op.attribute_fields
+    ]
     return size + max(scratch, default=0)

@@ -1,7 +1,8 @@
-"""Puts a schedule into effect: a prologue that issues the first loads, and a loop that issues those of later iterations.
+"""Puts a schedule into effect: a prologue that issues the first loads, and a loop that issues those of later
+iterations.
 
-There is no epilogue: what would belong to iterations beyond the last is masked off, by the same comparison that makes
-loops of few iterations, or none, right.
+There is no epilogue: what would belong to iterations beyond the last is masked off, by the same comparison
+that makes loops of few iterations, or none, right.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from kbuild.compiler.ops.gpu import (
     MemDescIndex,
     MemDescTrans,
 )
-from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
+from kbuild.compiler.ops.nvidia import (
+    AsyncTmaCopyGlobalToLocal,
+    BarrierExpect,
+    InitBarrier,
+    InvalBarrier,
+    WaitBarrier,
+)
 from kbuild.compiler.ops.tensor import Load, Splat
 from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms._support.slots import following_slot
@@ -47,8 +54,8 @@ class _Progress:
 
 
 def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]) -> None:
-    """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied, `maps` by what
-    tensor maps where the copy engine does it: for all of them, or for none."""
+    """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied,
+    `maps` by what tensor maps where the copy engine does it: for all of them, or for none."""
     expansion = _Expansion(loop, schedule, tiles, maps)
     expansion.prologue()
     expansion.steady_state()
@@ -56,7 +63,9 @@ def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: 
 
 
 class _Expansion:
-    def __init__(self, loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]) -> None:
+    def __init__(
+        self, loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]
+    ) -> None:
         self.loop, self.schedule, self.maps = loop, schedule, maps
         self.builder = Builder.before(loop)
         self.progress = [
@@ -81,7 +90,11 @@ class _Expansion:
             for progress in self.progress:
                 iteration = time + progress.stage.lookahead
                 if iteration >= 0:
-                    slots = {size: self._integer(iteration) for size in self.sizes} if progress.stage.asynchronous else None
+                    slots = (
+                        {size: self._integer(iteration) for size in self.sizes}
+                        if progress.stage.asynchronous
+                        else None
+                    )
                     self._issue(progress, *self._early(iteration), slots)
             if time >= -self.schedule.distance:
                 self._commit()
@@ -98,10 +111,15 @@ class _Expansion:
         handed = slots + list(self._handed())
         arguments = add_carried(self.loop, [value for value, _ in handed], [hint for _, hint in handed])
         slot_arguments = arguments[: 2 * len(self.sizes)]
-        read_slots, write_slots = dict(zip(self.sizes, slot_arguments)), dict(zip(self.sizes, slot_arguments[len(self.sizes) :]))
+        read_slots, write_slots = (
+            dict(zip(self.sizes, slot_arguments)),
+            dict(zip(self.sizes, slot_arguments[len(self.sizes) :])),
+        )
         self._receive(iter(arguments[len(slots) :]))
         self.builder = Builder(self.loop.body, self.loop.body.first, self.loop.loc)
-        held = {load: queue.pop(0) for p in self.progress if not p.stage.use for load, queue in p.queues.items()}
+        held = {
+            load: queue.pop(0) for p in self.progress if not p.stage.use for load, queue in p.queues.items()
+        }
         reads: dict[Load, Value] = {}
         if self.buffers:
             if self.barriers is None:
@@ -153,13 +171,20 @@ class _Expansion:
 
     # One iteration of one stage
 
-    def _issue(self, progress: _Progress, iteration: Value, predicate: Value, slots: dict[int, Value] | None) -> None:
-        """Issue a stage's loads for an iteration of which `predicate` says whether it exists; those that are copied into the
-        buffers of these numbers in rings of these sizes."""
+    def _issue(
+        self, progress: _Progress, iteration: Value, predicate: Value, slots: dict[int, Value] | None
+    ) -> None:
+        """Issue a stage's loads for an iteration of which `predicate` says whether it exists; those that are
+        copied into the buffers of these numbers in rings of these sizes."""
         stage, loop = progress.stage, self.loop
-        mapping = {loop.induction: iteration, **{loop.carried[i]: value for i, value in progress.carried.items()}}
+        mapping = {
+            loop.induction: iteration,
+            **{loop.carried[i]: value for i, value in progress.carried.items()},
+        }
         for other in self.progress:
-            mapping.update({load.result: queue.pop(0) for load, queue in other.queues.items() if load in stage.known})
+            mapping.update(
+                {load.result: queue.pop(0) for load, queue in other.queues.items() if load in stage.known}
+            )
         for op in stage.slice.ops:
             copy = self.builder.add(op.clone(mapping))
             if isinstance(copy, Load):
@@ -175,7 +200,9 @@ class _Expansion:
                 progress.queues[load].append(mapping[load.result])
             elif barrier is not None:
                 indices = tuple(mapping.get(index, index) for index in load.indices)
-                destination = self._at(load, MemDescIndex(self.buffers[load], slots[self.schedule.buffers(load)]))
+                destination = self._at(
+                    load, MemDescIndex(self.buffers[load], slots[self.schedule.buffers(load)])
+                )
                 if is_transposed(load):
                     destination = self.builder.add(MemDescTrans(destination, (1, 0))).result
                 copy = AsyncTmaCopyGlobalToLocal(self.maps[load], destination, barrier, predicate, indices)
@@ -215,7 +242,9 @@ class _Expansion:
         """Take over what `_handed` gave, in the same order, as block arguments."""
         for progress in self.progress:
             progress.carried = {index: next(arguments) for index in progress.carried}
-            progress.queues = {load: [next(arguments) for _ in queue] for load, queue in progress.queues.items()}
+            progress.queues = {
+                load: [next(arguments) for _ in queue] for load, queue in progress.queues.items()
+            }
 
     # Small things
 

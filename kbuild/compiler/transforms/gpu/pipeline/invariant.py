@@ -5,8 +5,8 @@
                …                                             scf.for %row … {
                                                                %w = ttg.local_load %tile
 
-A persistent layer norm reads weight and bias for every row; from the second level of the cache they come at less than half
-of the rate of shared memory, and beside the rows' own traffic.
+A persistent layer norm reads weight and bias for every row; from the second level of the cache they come at
+less than half of the rate of shared memory, and beside the rows' own traffic.
 """
 
 from __future__ import annotations
@@ -27,17 +27,30 @@ from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor, rea
 
 
 def invariant_tiles(loop: For, pipelined: Collection[Load]) -> dict[Load, MemDescType]:
-    """The tiles of the loads that give the same in every iteration; none in loops with products, whose buffers need the room."""
+    """The tiles of the loads that give the same in every iteration; none in loops with products, whose
+    buffers need the room."""
     if any(isinstance(op, Dot | WarpGroupDot) for op in loop.body.walk()):
         return {}
-    return {op: tile_of(op) for op in loop.body if isinstance(op, Load) and op not in pipelined and _is_invariant(loop, op)}
+    return {
+        op: tile_of(op)
+        for op in loop.body
+        if isinstance(op, Load) and op not in pipelined and _is_invariant(loop, op)
+    }
 
 
 def _is_invariant(loop: For, load: Load) -> bool:
     """Whether the address of a tensor is computed before the loop, and nothing is written there inside."""
-    if load.volatile or load.boundary_check or not isinstance(load.result.type, TensorType) or not load.result.type.rank:
+    if (
+        load.volatile
+        or load.boundary_check
+        or not isinstance(load.result.type, TensorType)
+        or not load.result.type.rank
+    ):
         return False
-    changes = any(value.block is loop.body if value.op is None else value.op.parent is loop.body for value in read_with(load))
+    changes = any(
+        value.block is loop.body if value.op is None else value.op.parent is loop.body
+        for value in read_with(load)
+    )
     return not changes and not may_be_written(load.ptr, loop)
 
 
@@ -54,7 +67,8 @@ def keep_in_shared_memory(loop: For, tiles: dict[Load, MemDescType]) -> None:
 
 
 def _loaded_where(load: Load, runs: Value, before: Builder) -> Value:
-    """The value of a load, done early where the loop has iterations: elsewhere its address may be that of nothing."""
+    """The value of a load, done early where the loop has iterations: elsewhere its address may be that of
+    nothing."""
     early = load.clone()
     forget_descriptor(early)
     wide = before.add(Splat(runs, like(load.result.type, I1))).result

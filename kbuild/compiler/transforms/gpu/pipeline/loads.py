@@ -9,7 +9,14 @@ from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Op, Trait, Value
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Call, For, While
-from kbuild.compiler.ops.gpu import AsyncWait, ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.gpu import (
+    AsyncWait,
+    ConvertLayout,
+    LocalAlloc,
+    LocalLoad,
+    MemDescSubslice,
+    MemDescTrans,
+)
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
     Barrier,
@@ -24,7 +31,19 @@ from kbuild.compiler.ops.tensor import (
     Trans,
 )
 
-MOVING = (ConvertLayout, LocalAlloc, LocalLoad, MemDescSubslice, MemDescTrans, Broadcast, ExpandDims, Join, Reshape, Split, Trans)
+MOVING = (
+    ConvertLayout,
+    LocalAlloc,
+    LocalLoad,
+    MemDescSubslice,
+    MemDescTrans,
+    Broadcast,
+    ExpandDims,
+    Join,
+    Reshape,
+    Split,
+    Trans,
+)
 """Operations that only bring a value into another form."""
 EXPENSIVE = (Dot, WarpGroupDot, LocalAlloc, LocalLoad)
 """Operations that are not worth doing twice to know an address early."""
@@ -43,10 +62,11 @@ class Slice(NamedTuple):
 
 
 def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
-    """The loads worth pipelining, in order: those that feed a dot; with `without_dots`, all if there are none such.
+    """The loads worth pipelining, in order: those that feed a dot; with `without_dots`, all if there are none
+    such.
 
-    Loops with inner loops, barriers, waits or calls have none, nor do loads from arrays that the loop writes, nor those that
-    read the same tile in each iteration.
+    Loops with inner loops, barriers, waits or calls have none, nor do loads from arrays that the loop writes,
+    nor those that read the same tile in each iteration.
     """
     if any(isinstance(op, _ORDERED) for op in loop.body.walk()):
         return []
@@ -56,9 +76,16 @@ def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
 
 
 def _is_candidate(loop: For, load: Load) -> bool:
-    if load.volatile or load.boundary_check or not isinstance(load.result.type, TensorType) or not load.result.type.rank:
+    if (
+        load.volatile
+        or load.boundary_check
+        or not isinstance(load.result.type, TensorType)
+        or not load.result.type.rank
+    ):
         return False
-    if may_be_written(load.ptr, loop) or (load.other is not None and backward_slice(loop, [load.other]) is None):
+    if may_be_written(load.ptr, loop) or (
+        load.other is not None and backward_slice(loop, [load.other]) is None
+    ):
         return False
     roots = [value for value in (load.ptr, load.mask) if value is not None]
     address = backward_slice(loop, roots)
@@ -66,8 +93,8 @@ def _is_candidate(loop: For, load: Load) -> bool:
 
 
 def _changes(loop: For, roots: Sequence[Value], address: Slice) -> bool:
-    """Whether an address differs from one iteration to the next: a tile that stays the same comes from the cache after the
-    first time, and shared memory serves better for more of the others."""
+    """Whether an address differs from one iteration to the next: a tile that stays the same comes from the
+    cache after the first time, and shared memory serves better for more of the others."""
     used = [*roots, *(value for op in address.ops for value in op.operands)]
     return any(value.op is None and value.block is loop.body for value in used)
 
@@ -88,8 +115,8 @@ def _feeds_dot(load: Load) -> bool:
 
 
 def feeds_sum_in_place(load: Load, loop: For) -> bool:
-    """Whether a product of warpgroups reads the tile of a load from shared memory, and its result is only handed to the
-    next iteration: then it may be in flight until there."""
+    """Whether a product of warpgroups reads the tile of a load from shared memory, and its result is only
+    handed to the next iteration: then it may be in flight until there."""
     work = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
     for value in work:
         for user in value.users:
@@ -106,12 +133,14 @@ def is_handed_on(dot: WarpGroupDot, loop: For) -> bool:
 
 
 def read_with(load: Load) -> list[Value]:
-    """What a load is done with.  The descriptor only says what it is a block of, and may ask for more than the load itself."""
+    """What a load is done with.  The descriptor only says what it is a block of, and may ask for more than
+    the load itself."""
     return [value for value in (load.ptr, load.mask, load.other) if value is not None]
 
 
 def forget_descriptor(load: Load) -> None:
-    """Leave a load with its pointers alone: once it is another one than the copy engine could do, or nothing asks any more."""
+    """Leave a load with its pointers alone: once it is another one than the copy engine could do, or nothing
+    asks any more."""
     if load.desc is not None:
         load.desc, load.indices, load.axes = None, (), ()
 
@@ -119,8 +148,8 @@ def forget_descriptor(load: Load) -> None:
 def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()) -> Slice | None:
     """What computes `roots` inside an iteration, stopping at operations that are `known`.
 
-    None when it has effects, regions, or costs too much to be done a second time, or may do harm in iterations that do not
-    exist.  Loads, which are masked there, may be part of it.
+    None when it has effects, regions, or costs too much to be done a second time, or may do harm in
+    iterations that do not exist.  Loads, which are masked there, may be part of it.
     """
     ops: set[Op] = set()
     carried: set[int] = set()
@@ -136,7 +165,9 @@ def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()
             if isinstance(op, Load):
                 if op.volatile or op.boundary_check:
                     return None
-            elif not op.has(Trait.PURE) or not op.is_speculatable() or op.regions or isinstance(op, EXPENSIVE):
+            elif (
+                not op.has(Trait.PURE) or not op.is_speculatable() or op.regions or isinstance(op, EXPENSIVE)
+            ):
                 return None
             ops.add(op)
             values.extend(read_with(op) if isinstance(op, Load) else op.operands)

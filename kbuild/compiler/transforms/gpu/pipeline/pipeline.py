@@ -1,4 +1,5 @@
-"""Issues the loads of a loop iterations before they are needed, so that memory works while the tensor cores do.
+"""Issues the loads of a loop iterations before they are needed, so that memory works while the tensor cores
+do.
 
     Before:  scf.for %k … {                         After:  %buffers = ttg.local_alloc : memdesc<3 x 128x32xf16>
                %a = tt.load %p, mask=%m                     async_copy %p0 → buffer 0, commit, async_copy %p1 → buffer 1, commit
@@ -11,9 +12,10 @@
                                                             }
                                                             ttg.async_wait {num = 0}
 
-`loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps` those that the
-copy engine (TMA) can: where it can do all of them, mbarriers take the place of the groups.  `schedule` says how early they go,
-`expand` rewrites the loop.  `invariant` puts into shared memory what is the same for all iterations.
+`loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps`
+those that the copy engine (TMA) can: where it can do all of them, mbarriers take the place of the groups.
+`schedule` says how early they go, `expand` rewrites the loop.  `invariant` puts into shared memory what is
+the same for all iterations.
 """
 
 from __future__ import annotations
@@ -32,8 +34,18 @@ from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
-from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, forget_descriptor, pipelined_loads
-from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, Schedule, fitting_stages, make_schedule, ring_bytes
+from kbuild.compiler.transforms.gpu.pipeline.loads import (
+    feeds_sum_in_place,
+    forget_descriptor,
+    pipelined_loads,
+)
+from kbuild.compiler.transforms.gpu.pipeline.schedule import (
+    MIN_STAGES,
+    Schedule,
+    fitting_stages,
+    make_schedule,
+    ring_bytes,
+)
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
 
 MAX_HELD_REGISTERS = 32
@@ -49,11 +61,19 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
             if isinstance(op, For):
                 own = op.num_stages if op.num_stages is not None else func.attrs.get("num_stages", 1)
                 wanted = stages or own
-                loads = pipelined_loads(op, without_dots=op.num_stages is not None) if wanted >= MIN_STAGES else []
+                loads = (
+                    pipelined_loads(op, without_dots=op.num_stages is not None)
+                    if wanted >= MIN_STAGES
+                    else []
+                )
                 if loads:
                     chosen.append((op, loads, wanted))
         info = AxisInfo(func) if chosen else None
-        plans = [(loop, _plan(func, loop, loads, wanted, target, info)) for loop, loads, wanted in chosen if info is not None]
+        plans = [
+            (loop, _plan(func, loop, loads, wanted, target, info))
+            for loop, loads, wanted in chosen
+            if info is not None
+        ]
         pipelined = [(loop, plan) for loop, plan in plans if plan is not None]
         for loop, plan in pipelined:
             expand(loop, plan.schedule, plan.tiles, plan.maps)
@@ -88,10 +108,14 @@ class _Room(NamedTuple):
     in_place: bool
 
 
-def _plan(func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo) -> _Plan | None:
+def _plan(
+    func: Func, loop: For, loads: list[Load], num_stages: int, target: Target, info: AxisInfo
+) -> _Plan | None:
     """How to pipeline a loop; None when it stays as it is."""
     tiles = {load: tile_of(load) for load in loads} if target.has("cp_async") else {}
-    obstacles = {load: reason for load, tile in tiles.items() if (reason := tma_obstacle(load, tile, func, info))}
+    obstacles = {
+        load: reason for load, tile in tiles.items() if (reason := tma_obstacle(load, tile, func, info))
+    }
     by_tma = target.has("tma") and bool(tiles) and not obstacles
     tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
     kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
@@ -101,14 +125,22 @@ def _plan(func: Func, loop: For, loads: list[Load], num_stages: int, target: Tar
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
     note_maps(func, loads, maps, obstacles)
-    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(in_place=room.in_place)
+    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(
+        in_place=room.in_place
+    )
     return _Plan(schedule, tiles, maps, room.kept)
 
 
 def _fit(
-    func: Func, loop: For, tiles: dict[Load, MemDescType], kept: dict[Load, MemDescType], wanted: int, target: Target
+    func: Func,
+    loop: For,
+    tiles: dict[Load, MemDescType],
+    kept: dict[Load, MemDescType],
+    wanted: int,
+    target: Target,
 ) -> _Room:
-    """As many stages as fit.  Tiles that are the same in every iteration stay if one buffer at least fits beside them."""
+    """As many stages as fit.  Tiles that are the same in every iteration stay if one buffer at least fits
+    beside them."""
     stage_bytes, kept_bytes = (sum(tile.tile_bytes for tile in some.values()) for some in (tiles, kept))
     lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)

@@ -1,17 +1,19 @@
 """How many iterations before its use each load is issued, and how many buffers that takes.
 
-With n stages a copy is issued n - 1 iterations early.  Where its address needs loads of the same iteration (a gather
-through a table), these go early too, and the distance is shared out: n - 1 = distance * levels.
+With n stages a copy is issued n - 1 iterations early.  Where its address needs loads of the same iteration (a
+gather through a table), these go early too, and the distance is shared out: n - 1 = distance * levels.
 
-In an iteration the wait comes first, then a barrier, then the next copies, then the reads.  While buffer t is read, the
-copies of iterations t + 1 … t + distance are on their way, and all threads have passed the barrier of iteration t, so
-have read buffer t - 1: `distance + 1` buffers are enough for one barrier per iteration, and no fewer are.
+In an iteration the wait comes first, then a barrier, then the next copies, then the reads.  While buffer t is
+read, the copies of iterations t + 1 … t + distance are on their way, and all threads have passed the barrier
+of iteration t, so have read buffer t - 1: `distance + 1` buffers are enough for one barrier per iteration,
+and no fewer are.
 
-Where there is room for one buffer only, the copies of the next iteration are issued when this one's reads are done, after a
-barrier of their own: `in_place`.
+Where there is room for one buffer only, the copies of the next iteration are issued when this one's reads are
+done, after a barrier of their own: `in_place`.
 
-A product of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does: loads that feed
-one are `lagging`, and have one buffer more.  So that n stages still mean n buffers, the distance is one less, but 1 at least.
+A product of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does:
+loads that feed one are `lagging`, and have one buffer more.  So that n stages still mean n buffers, the
+distance is one less, but 1 at least.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ class Schedule(NamedTuple):
 
 
 def ring_bytes(num_stages: int, stage_bytes: int, lagging_bytes: int = 0) -> int:
-    """Shared memory for so many stages, where the tiles of an iteration take `stage_bytes`, those of them that are lagging
-    `lagging_bytes`."""
+    """Shared memory for so many stages, where the tiles of an iteration take `stage_bytes`, those of them
+    that are lagging `lagging_bytes`."""
     return (_distance(num_stages, lagging_bytes > 0) + 1) * stage_bytes + lagging_bytes
 
 
@@ -70,9 +72,14 @@ def _distance(num_stages: int, lags: bool) -> int:
     return max(num_stages - 1 - lags, MIN_STAGES - 1)
 
 
-def fitting_stages(num_stages: int, stage_bytes: int, other_bytes: int, limit: int, lagging_bytes: int = 0) -> int:
-    """The number of stages, at most `num_stages`, whose buffers fit in shared memory; below 2 when pipelining does not."""
-    while num_stages >= MIN_STAGES and ring_bytes(num_stages, stage_bytes, lagging_bytes) + other_bytes > limit:
+def fitting_stages(
+    num_stages: int, stage_bytes: int, other_bytes: int, limit: int, lagging_bytes: int = 0
+) -> int:
+    """The number of stages, at most `num_stages`, whose buffers fit in shared memory; below 2 when pipelining
+    does not."""
+    while (
+        num_stages >= MIN_STAGES and ring_bytes(num_stages, stage_bytes, lagging_bytes) + other_bytes > limit
+    ):
         num_stages -= 1
     return num_stages
 
@@ -85,10 +92,11 @@ def make_schedule(
     lagging: Collection[Load] = (),
     by_tma: bool = False,
 ) -> Schedule:
-    """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in registers.
-    Copies `by_tma` have indices for addresses.
+    """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in
+    registers. Copies `by_tma` have indices for addresses.
 
-    Values held in registers take registers for every iteration that they are early, so they are early by one only.
+    Values held in registers take registers for every iteration that they are early, so they are early by one
+    only.
     """
     stages: list[Stage] = []
     distance = _distance(num_stages, bool(lagging))
@@ -100,9 +108,13 @@ def make_schedule(
             distance //= 2
             known = frozenset(tables)
             stages.append(_register_stage(loop, tables, 2 * distance, distance))
-        stages.append(Stage(tuple(copied), distance, 0, _union(loop, copied, known, by_tma=by_tma), known, True))
+        stages.append(
+            Stage(tuple(copied), distance, 0, _union(loop, copied, known, by_tma=by_tma), known, True)
+        )
     early = frozenset(load for stage in stages for load in stage.loads)
-    held = [load for load in held if load not in early]  # A table of addresses is loaded again for its own iteration.
+    held = [
+        load for load in held if load not in early
+    ]  # A table of addresses is loaded again for its own iteration.
     if held:
         stages.append(_register_stage(loop, held, 1, 0))
     return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, frozenset(lagging))
@@ -113,7 +125,9 @@ def _register_stage(loop: For, loads: Sequence[Load], lookahead: int, use: int) 
     return Stage(tuple(loads), lookahead, use, found, frozenset(), asynchronous=False)
 
 
-def _union(loop: For, loads: Sequence[Load], known: frozenset[Load], itself: bool = False, by_tma: bool = False) -> Slice:
+def _union(
+    loop: For, loads: Sequence[Load], known: frozenset[Load], itself: bool = False, by_tma: bool = False
+) -> Slice:
     """The slice that all of the loads need, with or without the loads."""
     roots: list[Value] = []
     for load in loads:

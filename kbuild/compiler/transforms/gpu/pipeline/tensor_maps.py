@@ -1,13 +1,14 @@
-"""Loads that the copy engine (TMA) can do, and the tensor maps that tell it how: arguments of the kernel that whoever launches
-it makes from others.
+"""Loads that the copy engine (TMA) can do, and the tensor maps that tell it how: arguments of the kernel that
+whoever launches it makes from others.
 
     tt.func @kernel(%x: !tt.ptr<f16>, %m: i32, %k: i32, %stride: i64,
                     %x_map: !tt.tensordesc<tensor<64x64xf16>> {tensor_map = "#0 #1,#2 #3", swizzle = 128})
 
-says that the map is of the tensor at argument 0 whose sizes are arguments 1 and 2, and whose rows are argument 3 elements
-apart; that it gives boxes of 64 rows with 64 columns; and that each box lies in shared memory as the swizzle of 128 bytes has it.
-Sizes and strides may also be numbers.  A map with `rounding = "tf32"` has each f32 rounded to the nearest tf32 on its way: tensor
-cores would cut off the bits that they do not read.
+says that the map is of the tensor at argument 0 whose sizes are arguments 1 and 2, and whose rows are
+argument 3 elements apart; that it gives boxes of 64 rows with 64 columns; and that each box lies in shared
+memory as the swizzle of 128 bytes has it. Sizes and strides may also be numbers.  A map with `rounding =
+"tf32"` has each f32 rounded to the nearest tf32 on its way: tensor cores would cut off the bits that they do
+not read.
 """
 
 from __future__ import annotations
@@ -45,16 +46,21 @@ MAX_BOX_SIZE = 256
 
 
 def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> str:
-    """Why the copy engine cannot bring a load into a tile by a map that the launcher can make; empty where it can.
+    """Why the copy engine cannot bring a load into a tile by a map that the launcher can make; empty where it
+    can.
 
-    It does not see what the kernel itself has written there before, short of a fence: so not from arrays that are written.  And
-    it stops the kernel where a box does not begin at a unit of 16 bytes.
+    It does not see what the kernel itself has written there before, short of a fence: so not from arrays that
+    are written.  And it stops the kernel where a box does not begin at a unit of 16 bytes.
     """
     unreadable = "no product of warpgroups reads it as it is in memory"
     if tile.layout.rank != 2 or tile.layout.shape != tile.tile_shape or max(tile.tile_shape) > MAX_BOX_SIZE:
         return unreadable
     mode = wgmma_mode(tile.layout, bit_width(tile))
-    if load.desc is None or not isinstance(load.desc.op, MakeTensorDescriptor) or may_be_written(load.desc.op.base, func):
+    if (
+        load.desc is None
+        or not isinstance(load.desc.op, MakeTensorDescriptor)
+        or may_be_written(load.desc.op.base, func)
+    ):
         return unreadable
     if _sources(load, func) is None or mode is None or mode[0] == 0 or mode[1] != is_transposed(load):
         return unreadable
@@ -75,7 +81,8 @@ def is_transposed(load: Load) -> bool:
 
 
 def _sources(load: Load, func: Func) -> str | None:
-    """Base, sizes, and strides but the last: arguments by their numbers, or constants; None where they are neither."""
+    """Base, sizes, and strides but the last: arguments by their numbers, or constants; None where they are
+    neither."""
     make = load.desc.op if load.desc is not None else None
     if not isinstance(make, MakeTensorDescriptor) or not _can_pad(make) or len(make.shape) < 2:
         return None
@@ -86,8 +93,8 @@ def _sources(load: Load, func: Func) -> str | None:
 
 
 def _can_pad(make: MakeTensorDescriptor) -> bool:
-    """Whether the copy engine can fill what lies beyond the tensor: it has NaN for floats; f8 is bytes to it, and f32
-    may go by as tf32."""
+    """Whether the copy engine can fill what lies beyond the tensor: it has NaN for floats; f8 is bytes to it,
+    and f32 may go by as tf32."""
     return make.padding == "zero" or pointee_of(make.base.type) in (F16, BF16)
 
 
@@ -97,7 +104,9 @@ def sources_of(make: MakeTensorDescriptor, func: Func) -> str | None:
     last = make.strides[-1].op
     if not isinstance(last, Constant) or last.value != 1:
         return None
-    base, sizes, strides = ([_source(value, func) for value in part] for part in ([make.base], make.shape, make.strides[:-1]))
+    base, sizes, strides = (
+        [_source(value, func) for value in part] for part in ([make.base], make.shape, make.strides[:-1])
+    )
     size = bit_width(make.type.block) // 8
     if any(stride and stride.isdigit() and int(stride) * size % ALIGNMENT for stride in strides):
         return None
@@ -115,8 +124,8 @@ def _source(value: Value, func: Func) -> str | None:
 
 
 def add_tensor_map(func: Func, load: Load, tile: MemDescType, parts: int = 1) -> Value:
-    """The argument that is the map of a load; one for all loads that go by the same one.  Its boxes have all rows of the tile, or
-    so many `parts` of them each."""
+    """The argument that is the map of a load; one for all loads that go by the same one.  Its boxes have all
+    rows of the tile, or so many `parts` of them each."""
     sources, mode = _sources(load, func), wgmma_mode(tile.layout, bit_width(tile))
     assert sources is not None and mode is not None and load.desc is not None, "the load was chosen by them"
     *outer, rows, columns = block_shape(load)
@@ -157,7 +166,12 @@ def _is_read_as_tf32(value: Value) -> bool:
         if isinstance(op, ConvertLayout | LocalAlloc | LocalLoad | MemDescTrans | Trans):
             if not _is_read_as_tf32(op.result):
                 return False
-        elif not isinstance(op, Dot | WarpGroupDot) or not op.atom or op.input_precision != "tf32" or value is op.c:
+        elif (
+            not isinstance(op, Dot | WarpGroupDot)
+            or not op.atom
+            or op.input_precision != "tf32"
+            or value is op.c
+        ):
             return False
     return True
 
@@ -169,14 +183,17 @@ def note_maps(
     obstacles: Mapping[Load, str],
     together: Sequence[Load] = (),
 ) -> None:
-    """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by none: the copy engine
-    brings all loads of a loop, or none; `obstacles` are those of loads that it cannot bring, `together` are the loads that a
-    cluster's programs do together."""
+    """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by
+    none: the copy engine brings all loads of a loop, or none; `obstacles` are those of loads that it cannot
+    bring, `together` are the loads that a cluster's programs do together."""
     notes = []
     for load in loads:
         name = load.result.hint or "a load"
         if load in maps:
-            notes.append(f"{name}: by {maps[load].hint}" + ", by all programs of a cluster together" * (load in together))
+            notes.append(
+                f"{name}: by {maps[load].hint}"
+                + ", by all programs of a cluster together" * (load in together)
+            )
         elif load.desc is not None and load in obstacles:
             notes.append(f"{name}: {obstacles[load]}")
         elif load.desc is not None:

@@ -5,13 +5,14 @@
     wait until my warps have read      wait until the warps of both have read
     copy B's tile to me                copy one half of B's tile to both of us
 
-The programs of a cluster are neighbours along the grid's first axis.  A tile is the same for them if nothing that its indices are
-computed from differs: no program's number along that axis but divided by a multiple of the cluster's size.  Loops have to run as
-often in all of them, for they go around their rings together.
+The programs of a cluster are neighbours along the grid's first axis.  A tile is the same for them if nothing
+that its indices are computed from differs: no program's number along that axis but divided by a multiple of
+the cluster's size.  Loops have to run as often in all of them, for they go around their rings together.
 
-A barrier `empty` then waits for the warps of all programs.  What they hand over is that their products have ended: no write of
-theirs is read by others, so an arrival releases nothing to the cluster, which would take as long as all stores under way.  Before
-a program ends, its producer waits at each `empty` once more, for nobody may arrive in the memory of a program that is no more.
+A barrier `empty` then waits for the warps of all programs.  What they hand over is that their products have
+ended: no write of theirs is read by others, so an arrival releases nothing to the cluster, which would take
+as long as all stores under way.  Before a program ends, its producer waits at each `empty` once more, for
+nobody may arrive in the memory of a program that is no more.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def shared_loads(func: Func, loop: For, loads: Sequence[Load]) -> list[Load]:
         raise unused(func, f"what the loop copies depends on tl.program_id({AXIS})", loop)
     found = [load for load in found if _feeds_products_alone(load) and _can_be_parted(load, programs)]
     if not found:
-        raise unused(func, "the tiles in common have too few rows, or are read by other operations than products", loop)
+        raise unused(
+            func, "the tiles in common have too few rows, or are read by other operations than products", loop
+        )
     return found
 
 
@@ -61,7 +64,9 @@ def unused(func: Func, reason: str, loop: For | None = None) -> CompileError:
     """The mistake of a cluster without a tile in common."""
     hint = f"leave cluster_size out, or have the programs next to each other along axis {AXIS} of the grid read the same tile"
     size = func.attrs["cluster_size"]
-    return CompileError(f"{func.name}: cluster_size is {size}, but {reason}", loop.loc if loop else func.loc, hint)
+    return CompileError(
+        f"{func.name}: cluster_size is {size}, but {reason}", loop.loc if loop else func.loc, hint
+    )
 
 
 def is_same(values: Iterable[Value], programs: int) -> bool:
@@ -99,7 +104,8 @@ def _sources(value: Value, programs: int) -> Sequence[Value] | None:
 
 
 def row_parts(load: Load, programs: int) -> int:
-    """In how many parts so many programs copy a tile's rows: one where each copies some of the boxes side by side."""
+    """In how many parts so many programs copy a tile's rows: one where each copies some of the boxes side by
+    side."""
     mode, bits = wgmma_mode(tile_of(load).layout, bit_width(load.result.type)), bit_width(load.result.type)
     assert mode is not None, "the copy engine can do the load"
     boxes = block_shape(load)[-1] * bits // (8 * mode[0])
@@ -111,7 +117,8 @@ def _can_be_parted(load: Load, programs: int) -> bool:
 
 
 def _feeds_products_alone(load: Load) -> bool:
-    """Whether nothing but products reads a tile, for which threads wait: they have ended when a program says so."""
+    """Whether nothing but products reads a tile, for which threads wait: they have ended when a program says
+    so."""
     views = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
     is_alone = len(views) == len(list(load.result.users))
     for view in views:
@@ -121,4 +128,3 @@ def _feeds_products_alone(load: Load) -> bool:
             elif not isinstance(user, WarpGroupDot):
                 is_alone = False
     return is_alone
-

@@ -1,4 +1,5 @@
-"""Tiles that the loop reads in all of its iterations, such as the queries of attention, by a ring of their own.
+"""Tiles that the loop reads in all of its iterations, such as the queries of attention, by a ring of their
+own.
 
     scf.for %tile … {                                scf.for %tile …, init=[…] body(…, %slot, %phase) {
       %x = tt.load … {desc}                            ttng.wait_barrier %full[%slot], %phase
@@ -8,8 +9,8 @@
       }                                              }
     }
 
-The producer fills a buffer each time before it goes on to the loop's own tiles: the next comes while the loop still reads this
-one, and no barrier keeps the warpgroups together.
+The producer fills a buffer each time before it goes on to the loop's own tiles: the next comes while the loop
+still reads this one, and no barrier keeps the warpgroups together.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ def _is_kept(load: Load, loop: For) -> bool:
     users = list(load.result.users)
     if len(users) != 1 or not isinstance(users[0], LocalAlloc):
         return False
-    return all(isinstance(reader, WarpGroupDot) and reader.parent is loop.body for reader in users[0].result.users)
+    return all(
+        isinstance(reader, WarpGroupDot) and reader.parent is loop.body for reader in users[0].result.users
+    )
 
 
 def consume_kept(ring: Ring, loop: For) -> None:
-    """Make the loop wait for the ring's tiles before it begins, read them where they are, and give them back when it ends."""
+    """Make the loop wait for the ring's tiles before it begins, read them where they are, and give them back
+    when it ends."""
     levels = enclosing_loops(loop)[:-1]
     zero = Builder.before(levels[0]).add(Constant.of(0, I32)).result
     inside = [zero, zero]

@@ -1,14 +1,15 @@
-"""What the producer's thread runs: the loops around the loads, and in them what the loads' indices are computed from.
+"""What the producer's thread runs: the loops around the loads, and in them what the loads' indices are
+computed from.
 
-    scf.for %tile … {                                scf.for %tile … {
-      %row = …                                         %row = …
-      %acc = scf.for %k … {                            scf.for %k … {
-        %a = tt.load …                                   copies of a and b, when their buffers are free
-        %b = tt.load …                  becomes        }
-        dot                                          }
-      }
-      store %acc
-    }
+scf.for %tile … {                                scf.for %tile … {
+  %row = …                                         %row = …
+  %acc = scf.for %k … {                            scf.for %k … {
+    %a = tt.load …                                   copies of a and b, when their buffers are free
+    %b = tt.load …                  becomes        }
+    dot                                          }
+  }
+  store %acc
+}
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from kbuild.compiler.ir.types import is_tensor
 from kbuild.compiler.ops.control import For, Yield
 
 Issue = Callable[[Builder, dict[Value, Value], list[Value]], list[Value]]
-"""Writes what an iteration of the loop issues: where to, the copies of values, and the carried state, of which it gives the
-next."""
+"""Writes what an iteration of the loop issues: where to, the copies of values, and the carried state, of
+which it gives the next."""
 
 
 class Skeleton:
@@ -82,13 +83,18 @@ class Skeleton:
             self.carried[loop].add(number)
             self._work += [loop.init[number], loop.yielded[number]]
 
-    def copy(self, block: Block, target: Block, state: list[Value], issue: Issue, before: Issue) -> list[Value]:
-        """Append the copy of a function's block to `target`; the loop and those around it carry the state, which `issue` changes
-        in each iteration of the loop, and `before` each time the loop begins.  Gives the state at the end."""
+    def copy(
+        self, block: Block, target: Block, state: list[Value], issue: Issue, before: Issue
+    ) -> list[Value]:
+        """Append the copy of a function's block to `target`; the loop and those around it carry the state,
+        which `issue` changes in each iteration of the loop, and `before` each time the loop begins.  Gives
+        the state at the end."""
         self.issue, self.before = issue, before
         return self._copy(block, Builder(target), {}, state)
 
-    def _copy(self, block: Block, builder: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
+    def _copy(
+        self, block: Block, builder: Builder, mapping: dict[Value, Value], state: list[Value]
+    ) -> list[Value]:
         for op in block:
             if op not in self.kept:
                 continue
@@ -99,7 +105,9 @@ class Skeleton:
                 builder.add(op.clone(mapping))
         return state
 
-    def _copy_loop(self, loop: For, builder: Builder, mapping: dict[Value, Value], state: list[Value]) -> list[Value]:
+    def _copy_loop(
+        self, loop: For, builder: Builder, mapping: dict[Value, Value], state: list[Value]
+    ) -> list[Value]:
         kept = sorted(self.carried[loop])
         around = any(inner is self.loop for inner in loop.walk())
         handed = state if around else []

@@ -11,13 +11,13 @@ PRODUCER_REGISTERS = 40
 MAX_REGISTERS = 240
 """What a thread asks for at most; 255 can be addressed."""
 _SHARE = 0.6
-"""The part of a thread's registers that a loop's tensors may take before it needs more: the rest is for addresses, and for
-what a tensor becomes after the loop."""
+"""The part of a thread's registers that a loop's tensors may take before it needs more: the rest is for
+addresses, and for what a tensor becomes after the loop."""
 
 
 def share_out(loop: For, num_warps: int, producer_warps: int, most: int | None = None) -> tuple[int, ...]:
-    """Registers of a thread of the producer's warps and of one of the others; empty where all may keep what they start with, or
-    where the author has said how many a thread has at most."""
+    """Registers of a thread of the producer's warps and of one of the others; empty where all may keep what
+    they start with, or where the author has said how many a thread has at most."""
     if most is not None:
         return ()
     start = REGISTER_FILE // (32 * (num_warps + producer_warps)) // UNIT * UNIT

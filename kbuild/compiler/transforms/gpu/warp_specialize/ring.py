@@ -1,8 +1,9 @@
-"""A ring of buffers between the producer and the program's warps, with barriers that say which are full and which are empty.
+"""A ring of buffers between the producer and the program's warps, with barriers that say which are full and
+which are empty.
 
-Barrier `full[i]` completes a phase when the copies into buffer i have landed, `empty[i]` when every warp is done with it.  Both
-sides go around the ring with a slot and the parity of the phase, which turns at each wrap.  The producer's starts at one: to
-wait for the phase before the first takes no time.
+Barrier `full[i]` completes a phase when the copies into buffer i have landed, `empty[i]` when every warp is
+done with it.  Both sides go around the ring with a slot and the parity of the phase, which turns at each
+wrap.  The producer's starts at one: to wait for the phase before the first takes no time.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Ring:
     # The producer's side
 
     def issue(self, builder: Builder, mapping: dict[Value, Value], slot: Value, phase: Value) -> list[Value]:
-        """Wait for a free buffer and fill it; the next slot and phase.  `mapping` gives the producer's copies of values."""
+        """Wait for a free buffer and fill it; the next slot and phase.  `mapping` gives the producer's copies
+        of values."""
         true = builder.add(Constant.of(1, I1)).result
         builder.add(WaitBarrier(_element(builder, self.empty, slot), phase))
         barrier = _element(builder, self.full, slot)
@@ -67,14 +69,17 @@ class Ring:
             tile = _element(builder, buffer, slot)
             if is_transposed(load):
                 tile = builder.add(MemDescTrans(tile, (1, 0))).result
-            copy = AsyncTmaCopyGlobalToLocal(map_, tile, barrier, true, indices, self.programs if load in self.shared else 1)
+            copy = AsyncTmaCopyGlobalToLocal(
+                map_, tile, barrier, true, indices, self.programs if load in self.shared else 1
+            )
             copy.loc = load.loc
             builder.add(copy)
         return self.following(builder, slot, phase)
 
     def drain(self, builder: Builder, slot: Value, phase: Value, is_nested: bool) -> None:
-        """Wait until all warps of the cluster have given back what they will: none arrives in memory of a program that has ended.
-        Of the last run of a loop that is not in another the last buffer is not given back."""
+        """Wait until all warps of the cluster have given back what they will: none arrives in memory of a
+        program that has ended. Of the last run of a loop that is not in another the last buffer is not given
+        back."""
         for _ in range(self.count - (self.is_late and not is_nested)):
             builder.add(WaitBarrier(_element(builder, self.empty, slot), phase))
             slot, phase = self.following(builder, slot, phase)
@@ -97,19 +102,23 @@ class Ring:
             builder = Builder.before(_retiring(loop))
             started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
             self.release(builder, self._previous(builder, slot), started, fenced)
-        if self.is_late and len(levels) > 1:  # Nobody fills the buffer that is left after the last run of the loop.
+        # Nobody fills the buffer that is left after the last run of the loop.
+        if self.is_late and len(levels) > 1:
             after = Builder.after(loop)
             ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
             self.release(after, self._previous(after, loop.results[-2]), ran, fenced)
 
     def _receive(self, loop: For, slot: Value, phase: Value) -> bool:
-        """Make the loop wait for its tiles; whether threads read them, so that a fence must come before they are given back."""
+        """Make the loop wait for its tiles; whether threads read them, so that a fence must come before they
+        are given back."""
         builder = Builder(loop.body, loop.body.first, loop.loc)
         tiles = [_element(builder, buffer, slot) for buffer in self.buffers]
         for load, tile in zip(self.loads, tiles):
             replace_uses(loop, load, tile)
         readers = _readers(tiles)
-        builder = Builder.before(min((ancestor_in(loop.body, reader) for reader in readers), key=_order(loop)))
+        builder = Builder.before(
+            min((ancestor_in(loop.body, reader) for reader in readers), key=_order(loop))
+        )
         builder.add(WaitBarrier(_element(builder, self.full, slot), phase, tuple(tiles)))
         fenced = any(isinstance(reader, LocalLoad) for reader in readers)
         if not self.is_late:
@@ -141,11 +150,18 @@ class Ring:
 
 
 def make_ring(
-    builder: Builder, loads: Sequence[Load], tiles: Sequence[MemDescType], maps: Sequence[Value], count: int, late: bool,
-    warps: int, programs: int, shared: Sequence[Load],
-) -> Ring:  # fmt: skip
-    """Allocate buffers, and barriers at which the producer and so many warps meet, of each of the `programs` that copy the tiles
-    of the `shared` loads together."""
+    builder: Builder,
+    loads: Sequence[Load],
+    tiles: Sequence[MemDescType],
+    maps: Sequence[Value],
+    count: int,
+    late: bool,
+    warps: int,
+    programs: int,
+    shared: Sequence[Load],
+) -> Ring:
+    """Allocate buffers, and barriers at which the producer and so many warps meet, of each of the `programs`
+    that copy the tiles of the `shared` loads together."""
     buffers = []
     for load, tile in zip(loads, tiles):
         type_ = MemDescType((count, *tile.tile_shape), tile.element, tile.layout)
@@ -166,11 +182,14 @@ def enclosing_loops(loop: For) -> list[For]:
 
 
 def _retiring(loop: For) -> Op:
-    """The operation of the loop before which the products of the iteration before have surely ended: products end in order, so
-    it is the first that needs the result of any; or else the loop's end, where one more is in flight."""
+    """The operation of the loop before which the products of the iteration before have surely ended: products
+    end in order, so it is the first that needs the result of any; or else the loop's end, where one more is
+    in flight."""
     products = [op for op in loop.body if isinstance(op, WarpGroupDot)]
     values = [*loop.carried, *(product.result for product in products)]
-    users = (ancestor_in(loop.body, user) for value in values if _is_product(value, loop) for user in value.users)
+    users = (
+        ancestor_in(loop.body, user) for value in values if _is_product(value, loop) for user in value.users
+    )
     needing = [user for user in users if not isinstance(user, WarpGroupDot)]
     return min(needing, key=_order(loop), default=loop.body.terminator)
 
@@ -195,8 +214,8 @@ def _readers(tiles: Sequence[Value]) -> list[Op]:
 
 
 def _after_reads(loop: For, readers: Sequence[Op]) -> Op:
-    """The operation of the loop before which tiles can be given back: where the threads have what they read of them, or need
-    what a product made of them, for which they have to wait anyway."""
+    """The operation of the loop before which tiles can be given back: where the threads have what they read
+    of them, or need what a product made of them, for which they have to wait anyway."""
     last = max((ancestor_in(loop.body, reader) for reader in readers), key=_order(loop))
     if isinstance(last, WarpGroupDot):
         return min((ancestor_in(loop.body, user) for user in last.result.users), key=_order(loop))

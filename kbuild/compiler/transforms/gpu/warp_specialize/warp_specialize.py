@@ -16,10 +16,10 @@
                                                              tt.store %c, …
                                                            }
 
-The whole function becomes the `default` part; the producer repeats the loops around the loads and the arithmetic of their
-indices (`producer`).  The ring of buffers goes on from one run of the loop to the next (`ring`), so that in a persistent kernel
-the next tile's copies run under the end of this one; so does one for tiles that are loaded around the loop and read all through
-it (`kept`).
+The whole function becomes the `default` part; the producer repeats the loops around the loads and the
+arithmetic of their indices (`producer`).  The ring of buffers goes on from one run of the loop to the next
+(`ring`), so that in a persistent kernel the next tile's copies run under the end of this one; so does one for
+tiles that are loaded around the loop and read all through it (`kept`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ _BARRIER_ARRAYS = 6
 
 @gpu_pass
 def warp_specialize(module: Module, target: Target) -> None:
-    """Specialise the warps of kernels with a loop that asks for it, or is better off, where the copy engine can do its loads."""
+    """Specialise the warps of kernels with a loop that asks for it, or is better off, where the copy engine
+    can do its loads."""
     for func in module.functions.values():
         num_warps = func.attrs["num_warps"]
         loops = [op for op in func.body.walk() if isinstance(op, For) and _has_products(op)]
@@ -72,7 +73,9 @@ def warp_specialize(module: Module, target: Target) -> None:
         if target.has("tma") and not num_warps % GROUP_WARPS and num_warps <= MAX_WARPS and len(loops) == 1:
             _specialize(func, loops[0], target)
         if "cluster_size" in func.attrs and "extra_warps" not in func.attrs:
-            raise unused(func, "it has no loop whose products read nothing but what a warp of its own can copy")
+            raise unused(
+                func, "it has no loop whose products read nothing but what a warp of its own can copy"
+            )
 
 
 def _has_products(loop: For) -> bool:
@@ -101,12 +104,18 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
         return
     before = Builder.before(next(iter(func.body)))
     rings = _rings(func, loop, tiles, counts, shared, before)
-    around = [_ring(func, kept, {load: tile_of(load) for load in kept}, counts[2], False, (), before)] if kept else []
+    around = (
+        [_ring(func, kept, {load: tile_of(load) for load in kept}, counts[2], False, (), before)]
+        if kept
+        else []
+    )
     meeting = before.add(Barrier(cluster=bool(shared)))
     producer = _producer(func, skeleton, rings, around)
-    if waits and producer.first is not None:  # Each thread waits for itself, and the producer has to before its first copy.
+    # Each thread waits for itself, and the producer has to before its first copy.
+    if waits and producer.first is not None:
         Builder.before(producer.first).add(GridDependencyWait())
-    for ring in rings:  # ptxas wants one wait for both products: what ended first is given back after what ended last.
+    # ptxas wants one wait for both products: what ended first is given back after what ended last.
+    for ring in rings:
         ring.consume(loop)
     for ring in around:
         consume_kept(ring, loop)
@@ -123,12 +132,17 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
 
 
 def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Target) -> bool:
-    """Whether a loop that does not ask is better off: its iterations are so short that a barrier in each costs something, its
-    products sum up in place, so that nothing but the copies keeps their warps from issuing them, and its buffers leave room for
-    one program in a multiprocessor, so that no other fills the gaps."""
+    """Whether a loop that does not ask is better off: its iterations are so short that a barrier in each
+    costs something, its products sum up in place, so that nothing but the copies keeps their warps from
+    issuing them, and its buffers leave room for one program in a multiprocessor, so that no other fills the
+    gaps."""
     in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
     alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.shared_bytes
-    return in_place and alone and sum(_cycles(op) for op in loop.body if isinstance(op, WarpGroupDot)) <= SHORT_CYCLES
+    return (
+        in_place
+        and alone
+        and sum(_cycles(op) for op in loop.body if isinstance(op, WarpGroupDot)) <= SHORT_CYCLES
+    )
 
 
 def _cycles(dot: WarpGroupDot) -> float:
@@ -142,12 +156,17 @@ def _cycles(dot: WarpGroupDot) -> float:
 def _buffers(
     func: Func, loop: For, tiles: Mapping[Load, MemDescType], kept: Sequence[Load], target: Target
 ) -> tuple[int, int, int]:
-    """How many buffers the rings have, that of tiles which are given back at once and that of those which products read on: as
-    many as the loop has stages, or as fit, and one more in the second if there is room; and that of tiles which the whole loop
-    reads, two if there is still room.  What follows the loop has memory of its own only if the loop may start anew under it."""
+    """How many buffers the rings have, that of tiles which are given back at once and that of those which
+    products read on: as many as the loop has stages, or as fit, and one more in the second if there is room;
+    and that of tiles which the whole loop reads, two if there is still room.  What follows the loop has
+    memory of its own only if the loop may start anew under it."""
     wanted = loop.num_stages if loop.num_stages is not None else func.attrs.get("num_stages", 1)
     kept_bytes = sum(tile_of(load).tile_bytes for load in kept)
-    other = other_bytes(func, enclosing_loops(loop)[0], [*tiles, *kept]) + kept_bytes + _BARRIER_ARRAYS * ALIGNMENT
+    other = (
+        other_bytes(func, enclosing_loops(loop)[0], [*tiles, *kept])
+        + kept_bytes
+        + _BARRIER_ARRAYS * ALIGNMENT
+    )
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
     late_bytes = sum(tile.tile_bytes for load, tile in tiles.items() if feeds_sum_in_place(load, loop))
     count = fitting_stages(max(wanted, MIN_STAGES), stage_bytes, other, target.shared_bytes)
@@ -157,9 +176,15 @@ def _buffers(
 
 
 def _rings(
-    func: Func, loop: For, tiles: Mapping[Load, MemDescType], counts: Sequence[int], shared: Sequence[Load], builder: Builder
+    func: Func,
+    loop: For,
+    tiles: Mapping[Load, MemDescType],
+    counts: Sequence[int],
+    shared: Sequence[Load],
+    builder: Builder,
 ) -> list[Ring]:
-    """The rings of a loop: one for the tiles that are given back at once, one for those that products read on."""
+    """The rings of a loop: one for the tiles that are given back at once, one for those that products read
+    on."""
     rings = []
     for late, count in zip((False, True), counts):
         loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
@@ -169,12 +194,20 @@ def _rings(
 
 
 def _ring(
-    func: Func, loads: Sequence[Load], tiles: Mapping[Load, MemDescType], count: int, late: bool, shared: Sequence[Load],
+    func: Func,
+    loads: Sequence[Load],
+    tiles: Mapping[Load, MemDescType],
+    count: int,
+    late: bool,
+    shared: Sequence[Load],
     builder: Builder,
-) -> Ring:  # fmt: skip
+) -> Ring:
     together = [load for load in loads if load in shared]
     programs = func.attrs["cluster_size"] if together else 1
-    maps = [add_tensor_map(func, load, tiles[load], row_parts(load, programs if load in together else 1)) for load in loads]
+    maps = [
+        add_tensor_map(func, load, tiles[load], row_parts(load, programs if load in together else 1))
+        for load in loads
+    ]
     note_maps(func, loads, dict(zip(loads, maps)), {}, together)
     types = [tiles[load] for load in loads]
     return make_ring(builder, loads, types, maps, count, late, func.attrs["num_warps"], programs, together)
@@ -201,7 +234,9 @@ def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring], around: Seq
     return block
 
 
-def _issue(rings: Sequence[Ring], builder: Builder, mapping: dict[Value, Value], state: Sequence[Value]) -> list[Value]:
+def _issue(
+    rings: Sequence[Ring], builder: Builder, mapping: dict[Value, Value], state: Sequence[Value]
+) -> list[Value]:
     """Fill a buffer of each ring; where in the rings they are then."""
     following: list[Value] = []
     for ring, slot, phase in zip(rings, state[::2], state[1::2]):

@@ -1,4 +1,5 @@
-"""Finds the loads of loops that read a block of a tensor by plain arithmetic on pointers, and says so, for the copy engine (TMA).
+"""Finds the loads of loops that read a block of a tensor by plain arithmetic on pointers, and says so, for
+the copy engine (TMA).
 
     Before:  %rows = splat(%tile * 128) + make_range 0 … 128;  %depth = make_range 0 … 64
              %p0 = splat(%a) + expand_dims(%rows % splat(%M)) * splat(%stride) + expand_dims(%depth)
@@ -11,10 +12,10 @@
              …
                %x: tensor<128x64xf16> = tt.load %p, mask=…, other=0, desc=%d, indices=[%tile * 128, %k]
 
-The pointers and the mask stay: whoever has no copy engine, or no place in shared memory for its blocks, loads by them.  A
-block may be of a tensor with more axes than it has itself, such as those of batch and head, and is one thick there; axes that
-no mask bounds have the largest size there is.  `tiles` says what is recognised, and gives the reason where it is not; the
-function's attribute `tma` keeps these reasons for `pipeline`.
+The pointers and the mask stay: whoever has no copy engine, or no place in shared memory for its blocks, loads
+by them.  A block may be of a tensor with more axes than it has itself, such as those of batch and head, and
+is one thick there; axes that no mask bounds have the largest size there is.  `tiles` says what is recognised,
+and gives the reason where it is not; the function's attribute `tma` keeps these reasons for `pipeline`.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def recognise_tiles(module: Module, target: Target) -> None:
 
 
 def _is_candidate(load: Load) -> bool:
-    """Whether a load may be pipelined: of a matrix, in an innermost loop, or right around one whose copies are to have warps of
-    their own."""
+    """Whether a load may be pipelined: of a matrix, in an innermost loop, or right around one whose copies
+    are to have warps of their own."""
     type_, loop = load.result.type, load.parent_op
     if not isinstance(type_, TensorType) or type_.rank != 2 or load.desc is not None or load.boundary_check:
         return False
@@ -72,7 +73,9 @@ def _is_candidate(load: Load) -> bool:
     return not (load.volatile or load.cache)
 
 
-def _recognise(load: Load, func: Func, forms: Polynomials, numbering: Numbering, written: set[Value] | None) -> None:
+def _recognise(
+    load: Load, func: Func, forms: Polynomials, numbering: Numbering, written: set[Value] | None
+) -> None:
     """Say which block a load reads, if it does."""
     try:
         tile = find_tile(load, func, forms, numbering)
@@ -92,7 +95,9 @@ def _recognise(load: Load, func: Func, forms: Polynomials, numbering: Numbering,
     made = MakeTensorDescriptor(tile.base, sizes, strides, DescriptorType(TensorType(shape, type_.element)))
     load.desc = top.add(made).result
     indices = [_index(here, start, numbering) for start in starts]
-    load.indices = tuple(_beyond_empty(here, *pair) if pair[1].may_be_empty else pair[0] for pair in zip(indices, tile.axes))
+    load.indices = tuple(
+        _beyond_empty(here, *pair) if pair[1].may_be_empty else pair[0] for pair in zip(indices, tile.axes)
+    )
     places = {axis.along: number for number, axis in enumerate(tile.axes)}
     axes = tuple(places[axis] for axis in range(type_.rank))
     load.axes = axes if axes != tuple(range(len(tile.axes))) else ()
@@ -131,7 +136,9 @@ def _beyond_empty(build: Builder, index: Value, axis: Axis) -> Value:
     assert isinstance(axis.size, Value)
     zero = build.add(Constant.of(0, axis.size.type)).result
     empty = build.add(CmpI(axis.size, zero, "eq")).result
-    shift = build.add(Select(empty, build.add(Constant(BEYOND, I32)).result, build.add(Constant(0, I32)).result)).result
+    shift = build.add(
+        Select(empty, build.add(Constant(BEYOND, I32)).result, build.add(Constant(0, I32)).result)
+    ).result
     return build.add(AddI(index, shift)).result
 
 

@@ -63,7 +63,8 @@ class Tile:
 
 
 class Numbering:
-    """The order in which a function defines its values: what makes sums and products of them come out the same each time."""
+    """The order in which a function defines its values: what makes sums and products of them come out the
+    same each time."""
 
     def __init__(self, func: Func) -> None:
         self.numbers = {argument: number for number, argument in enumerate(func.arguments)}
@@ -100,7 +101,11 @@ def find_tile(load: Load, func: Func, forms: Polynomials, numbering: Numbering) 
 
 def _base(address: Polynomial, func: Func) -> tuple[Value, Polynomial]:
     """The argument that an address starts from, and the offset in elements."""
-    bases = [symbol for symbol in address.symbols if isinstance(symbol, Value) and isinstance(symbol.type, PointerType)]
+    bases = [
+        symbol
+        for symbol in address.symbols
+        if isinstance(symbol, Value) and isinstance(symbol.type, PointerType)
+    ]
     if len(bases) != 1 or not _is_argument(bases[0], func):
         raise Refusal("its addresses start from no argument")
     base = Polynomial.symbol(bases[0])
@@ -125,7 +130,8 @@ class _Finder:
         self.thin: list[Axis] = []
         """Axes along which the block is one thick."""
 
-    # Axes: what each index of the block, and each part of the offset that is the same for all, is multiplied by
+    # Axes: what each index of the block, and each part of the offset that is the same for all, is multiplied
+    # by
 
     def place(self, offset: Polynomial, numbering: Numbering) -> None:
         """Find the axes of the tensor, not bounded yet."""
@@ -138,7 +144,11 @@ class _Finder:
                 self._place(monomial, factor)
 
     def _own_axis(self, offset: Polynomial, axis: int) -> Axis:
-        found = [(m, f) for m, f in offset.terms if any(isinstance(s, Along | Wrapped) and _varies(s, axis) for s, _ in m)]
+        found = [
+            (m, f)
+            for m, f in offset.terms
+            if any(isinstance(s, Along | Wrapped) and _varies(s, axis) for s, _ in m)
+        ]
         if len(found) != 1:
             raise Refusal(f"its addresses along axis {axis} are no index times a stride")
         monomial, factor = found[0]
@@ -161,17 +171,23 @@ class _Finder:
         if factor != 1 or len(monomial) != 1:
             return None
         ((symbol, power),) = monomial
-        return symbol if power == 1 and isinstance(symbol, Value) and _is_argument(symbol, self.func) else None
+        return (
+            symbol if power == 1 and isinstance(symbol, Value) and _is_argument(symbol, self.func) else None
+        )
 
     def _place(self, monomial: Monomial, factor: int) -> None:
-        """Add a part of the offset to the index along the axis with whose stride it is multiplied: one of the block's, or a
-        new one."""
+        """Add a part of the offset to the index along the axis with whose stride it is multiplied: one of the
+        block's, or a new one."""
         for axis in (*self.own, *self.thin):
-            rest = divided(monomial, frozenset({(axis.stride, 1)})) if isinstance(axis.stride, Value) else None
+            rest = (
+                divided(monomial, frozenset({(axis.stride, 1)})) if isinstance(axis.stride, Value) else None
+            )
             if rest is not None:
                 axis.start += Polynomial.of([(rest, factor)])
                 return
-        strides = [symbol for symbol, _ in monomial if isinstance(symbol, Value) and _is_argument(symbol, self.func)]
+        strides = [
+            symbol for symbol, _ in monomial if isinstance(symbol, Value) and _is_argument(symbol, self.func)
+        ]
         if not strides:
             self._place_constant(monomial, factor)
             return
@@ -218,8 +234,9 @@ class _Finder:
             self._check_empty(axis)
 
     def _size(self, axis: Axis, difference: Polynomial) -> Number:
-        """The size with which a mask compares an index that lacks a part of the one in the address.  That part is the start
-        along an axis of its own, with the same stride: rows of one matrix after those of another."""
+        """The size with which a mask compares an index that lacks a part of the one in the address.  That
+        part is the start along an axis of its own, with the same stride: rows of one matrix after those of
+        another."""
         if len(difference.terms) == 1:
             return self._number(difference)
         parts = [Polynomial.of([term]) for term in difference.terms]
@@ -244,13 +261,15 @@ class _Finder:
             axis.size = number + self.type.shape[axis.along]
 
     def _check_empty(self, axis: Axis) -> None:
-        """Indices that wrap around give zeros instead: nobody may look.  Somebody may look where a size is zero, for which a map
-        has one."""
+        """Indices that wrap around give zeros instead: nobody may look.  Somebody may look where a size is
+        zero, for which a map has one."""
         assert axis.along is not None
         size = axis.size
         if axis.along not in self.wrapped and (isinstance(size, int) or self._is_limit_of_loop(size)):
             return
-        negative = self._index(axis) - (Polynomial.constant(size) if isinstance(size, int) else Polynomial.symbol(size))
+        negative = self._index(axis) - (
+            Polynomial.constant(size) if isinstance(size, int) else Polynomial.symbol(size)
+        )
         if not is_stored_only_where(self.load.result, axis.along, negative, self.forms):
             axis.may_be_empty = True
             if axis.along in self.wrapped:
@@ -281,8 +300,16 @@ class _Finder:
             if any(symbol is size for symbol, _ in monomial):
                 continue
             ((symbol, power), *others) = monomial or ((None, 1),)
-            known = isinstance(symbol, Value) and symbol is not value and power == 1 and not others and factor > 0
-            most = self._at_zero(symbol, size) if known and isinstance(symbol, Value) else 1 if symbol is None else None
+            known = (
+                isinstance(symbol, Value) and symbol is not value and power == 1 and not others and factor > 0
+            )
+            most = (
+                self._at_zero(symbol, size)
+                if known and isinstance(symbol, Value)
+                else 1
+                if symbol is None
+                else None
+            )
             if most is None:
                 return None
             total += factor * most
@@ -323,7 +350,10 @@ class _Finder:
 
 def _falls(form: Polynomial) -> bool:
     """Whether a bound is one from below: it falls along its axis."""
-    return any(factor < 0 and any(isinstance(symbol, Along) for symbol, _ in monomial) for monomial, factor in form.terms)
+    return any(
+        factor < 0 and any(isinstance(symbol, Along) for symbol, _ in monomial)
+        for monomial, factor in form.terms
+    )
 
 
 def _bits(symbol: object) -> int:
@@ -340,7 +370,8 @@ def _is_zero(value: Value | None) -> bool:
 
 
 def trips_replaced(form: Polynomial, forms: Polynomials) -> Polynomial:
-    """A polynomial with induction variables for counts of iterations.  Raises `Refusal` where that does not go."""
+    """A polynomial with induction variables for counts of iterations.  Raises `Refusal` where that does not
+    go."""
     # The start of an inner loop may count the iterations of outer ones.
     while (trip := next((symbol for symbol in form.symbols if isinstance(symbol, Trip)), None)) is not None:
         form = _replaced(form, trip, forms)

@@ -1,4 +1,5 @@
-"""Products of warpgroups in loops: they mean what they did, race with nothing, and are in flight as long as they may be."""
+"""Products of warpgroups in loops: they mean what they did, race with nothing, and are in flight as long as
+they may be."""
 
 from __future__ import annotations
 
@@ -22,9 +23,13 @@ from tests.compiler.transforms.gpu.loops import LOOPS, kernel
 PASSES = tuple(name for name in SM_90.gpu_pipeline if name != "canonicalize_pointers")
 NAMES = ("matmul", "masked", "attention", "used_twice", "nested", "table")
 ENLARGED = (
-    ("{value = 64}", "{value = 128}"), ("{value = 32}", "{value = 64}"), ("32x32x", "64x64x"), ("tensor<32x", "tensor<64x"),
-    ("tensor<1x32x", "tensor<1x64x"), ("end = 32", "end = 64"),
-)  # fmt: skip
+    ("{value = 64}", "{value = 128}"),
+    ("{value = 32}", "{value = 64}"),
+    ("32x32x", "64x64x"),
+    ("tensor<32x", "tensor<64x"),
+    ("tensor<1x32x", "tensor<1x64x"),
+    ("end = 32", "end = 64"),
+)
 
 
 def enlarged(name: str, stages: int) -> Module:
@@ -61,7 +66,9 @@ def result(module: Module, iterations: int) -> np.ndarray:
 def test_same_meaning_for_every_trip_count(name: str, stages: int) -> None:
     reference, final = enlarged(name, stages), compiled(name, stages)
     for iterations in range(stages + 3):
-        np.testing.assert_array_equal(result(final, iterations), result(reference, iterations), f"{iterations} iterations")
+        np.testing.assert_array_equal(
+            result(final, iterations), result(reference, iterations), f"{iterations} iterations"
+        )
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
@@ -76,7 +83,11 @@ def test_no_races(name: str, stages: int) -> None:
 def test_sum_in_place_stays_in_flight_with_one_barrier_per_iteration(stages: int, buffers: int) -> None:
     module = compiled("matmul", stages)
     loop = next(op for op in ops(module, For))
-    inside = [type(op) for op in loop.body if isinstance(op, FenceAsyncShared | Barrier | WarpGroupDot | WarpGroupDotWait)]
+    inside = [
+        type(op)
+        for op in loop.body
+        if isinstance(op, FenceAsyncShared | Barrier | WarpGroupDot | WarpGroupDotWait)
+    ]
     assert inside == [FenceAsyncShared, Barrier, WarpGroupDot, WarpGroupDotWait]
     waits = ops(module, WarpGroupDotWait)
     assert [(wait.pendings, len(wait.values)) for wait in waits] == [(1, 0), (0, 1)]

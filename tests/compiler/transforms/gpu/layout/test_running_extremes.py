@@ -43,9 +43,15 @@ tt.func @f(%p: !tt.ptr<{element}>, %out: !tt.ptr<{element}>, %n: i32) attributes
 """)
 
 
-SIGNED = [f"{operation} {element}" for operation in ("maxsi", "minsi") for element in ("i8", "i16", "i32", "i64")]
+SIGNED = [
+    f"{operation} {element}" for operation in ("maxsi", "minsi") for element in ("i8", "i16", "i32", "i64")
+]
 UNSIGNED = [f"{operation} {element}" for operation in ("maxui", "minui") for element in ("i16", "i32")]
-FLOATS = [f"{operation} {element}" for operation in ("maxnumf", "minnumf", "maximumf", "minimumf") for element in ("f16", "f32")]
+FLOATS = [
+    f"{operation} {element}"
+    for operation in ("maxnumf", "minnumf", "maximumf", "minimumf")
+    for element in ("f16", "f32")
+]
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -60,7 +66,9 @@ def test_extremes_of_numbers_of_one_sign(which: str, sign: int) -> None:
         data, low, high = numbers.astype(f"float{bits}"), "-1000.0", "1000.0"
     else:
         data = numbers.astype(f"int{bits}")
-        low, high = ("0", "-1") if operation.endswith("ui") else (str(-(1 << bits - 1)), str((1 << bits - 1) - 1))
+        low, high = (
+            ("0", "-1") if operation.endswith("ui") else (str(-(1 << bits - 1)), str((1 << bits - 1) - 1))
+        )
     module = running(operation, element, low if largest else high)
     run_pipeline(module, SM_80, ["thread_locality"])
     (loop,) = (op for op in module.kernel.body.walk() if isinstance(op, For))

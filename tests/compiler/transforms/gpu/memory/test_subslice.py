@@ -1,4 +1,5 @@
-"""A slice of swizzled memory: what a thread reads at (its own offset XOR the slice's start) is the slice's element."""
+"""A slice of swizzled memory: what a thread reads at (its own offset XOR the slice's start) is the slice's
+element."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ from kbuild.compiler.layout import LinearLayout, dot_operand, offset_map, parse_
 from kbuild.compiler.lower.memory.shared_memory import offset_of
 from kbuild.compiler.transforms.gpu.dot.prefetch import first_part
 
-SHARED = ["swizzled{vector=8, perPhase=2, maxPhase=4, order=[1,0]}", "swizzled{vector=8, perPhase=1, maxPhase=8, order=[0,1]}"]
+SHARED = [
+    "swizzled{vector=8, perPhase=2, maxPhase=4, order=[1,0]}",
+    "swizzled{vector=8, perPhase=1, maxPhase=8, order=[0,1]}",
+]
 
 
 def bits(images: tuple[int, ...], index: int) -> int:
@@ -31,7 +35,11 @@ def test_every_step_reads_its_own_elements(text: str, index: int) -> None:
         start[axis] = number * step
         for register in range(part.size("register")):
             for lane, warp in [(0, 0), (5, 1), (18, 2), (31, 3)]:
-                place = bits(images["register"], register) ^ bits(images["lane"], lane) ^ bits(images["warp"], warp)
+                place = (
+                    bits(images["register"], register)
+                    ^ bits(images["lane"], lane)
+                    ^ bits(images["warp"], warp)
+                )
                 row, column = part.coordinates(register=register, lane=lane, warp=warp)
                 found = shared.coordinates(offset=place ^ offset_of(shared, start))
                 assert found == (row + start[0], column + start[1])

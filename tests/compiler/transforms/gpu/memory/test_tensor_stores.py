@@ -1,4 +1,5 @@
-"""Stores and atomics through descriptors: which go by the copy engine, in what order, and what is without them."""
+"""Stores and atomics through descriptors: which go by the copy engine, in what order, and what is without
+them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,12 @@ def k(x, out, rows, columns, pitch, TILE: tl.constexpr):
 
 
 def compiled(
-    source: str, element: str = "fp32", tile: int = 16, stop: str = "ttgir", columns: str = "i32:16", **options: Any
+    source: str,
+    element: str = "fp32",
+    tile: int = 16,
+    stop: str = "ttgir",
+    columns: str = "i32:16",
+    **options: Any,
 ) -> kbuild.Artifact:
     signature = {"x": f"*{element}:16", "out": f"*{element}:16"} | SIZES | {"columns": columns}
     return kbuild.compile(source, signature=signature, constexprs={"TILE": tile}, stop=stop, **options)
@@ -50,7 +56,8 @@ def copies(artifact: kbuild.Artifact) -> list[AsyncTmaCopyLocalToGlobal]:
 
 
 def waits(artifact: kbuild.Artifact) -> list[tuple[int, bool, int]]:
-    """Of each wait: the copies that may be unfinished, whether it is for reads only, and the tiles that it is for."""
+    """Of each wait: the copies that may be unfinished, whether it is for reads only, and the tiles that it is
+    for."""
     body = parse_module(artifact.asm["ttgir"]).kernel.body
     return [(op.pendings, op.only_reads, len(op.tiles)) for op in body.walk() if isinstance(op, TmaStoreWait)]
 
@@ -59,23 +66,43 @@ REFUSED = {
     "the same array is read": ["target.store([0, 0], target.load([0, TILE]) + tile)"],
     "others are told": ["target.store([0, 0], tile)", "tl.atomic_add(x + rows * pitch, 1.0)"],
     "the threads write there too": ["target.store([0, 0], tile)", "tl.store(out + rows * pitch, 1.0)"],
-    "the stride is computed": ["odd = tl.make_tensor_descriptor(out, [rows, columns], [2 * pitch, 1], [TILE, TILE])",
-                               "odd.store([0, 0], tile)"],
-}  # fmt: skip
+    "the stride is computed": [
+        "odd = tl.make_tensor_descriptor(out, [rows, columns], [2 * pitch, 1], [TILE, TILE])",
+        "odd.store([0, 0], tile)",
+    ],
+}
 
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_the_threads_write_where_nothing_would_order_copies(reason: str, tmp_path: Path) -> None:
     assert not copies(written(tmp_path, *REFUSED[reason]))
-    assert len(copies(written(tmp_path, "target.store([0, 0], tile)", "tl.atomic_add(x, 1.0, sem='relaxed')"))) == 1
+    assert (
+        len(copies(written(tmp_path, "target.store([0, 0], tile)", "tl.atomic_add(x, 1.0, sem='relaxed')")))
+        == 1
+    )
 
 
 def test_the_threads_write_where_units_of_16_bytes_may_end_beyond_the_tensor(tmp_path: Path) -> None:
     """Which the copy engine of the H200 writes whole."""
-    for offset, count in (("8", 1), ("rows * 4", 1), ("3", 0), ("rows", 0), ("-16", 0), ("tl.program_id(0) * TILE", 1)):
+    for offset, count in (
+        ("8", 1),
+        ("rows * 4", 1),
+        ("3", 0),
+        ("rows", 0),
+        ("-16", 0),
+        ("tl.program_id(0) * TILE", 1),
+    ):
         assert len(copies(written(tmp_path, f"target.store([0, {offset}], tile)"))) == count
-    for columns, element, count in (("i32:4", "fp32", 1), ("i32:4", "fp16", 0), ("i32:8", "fp16", 1), ("i32", "fp32", 0)):
-        assert len(copies(written(tmp_path, "target.store([0, 0], tile)", element=element, columns=columns))) == count
+    for columns, element, count in (
+        ("i32:4", "fp32", 1),
+        ("i32:4", "fp16", 0),
+        ("i32:8", "fp16", 1),
+        ("i32", "fp32", 0),
+    ):
+        assert (
+            len(copies(written(tmp_path, "target.store([0, 0], tile)", element=element, columns=columns)))
+            == count
+        )
 
 
 def test_the_threads_write_where_shared_memory_has_no_room(tmp_path: Path) -> None:
@@ -86,24 +113,44 @@ def test_the_threads_write_where_shared_memory_has_no_room(tmp_path: Path) -> No
 
 def test_a_copy_waits_for_those_alone_that_it_may_lie_over(tmp_path: Path) -> None:
     loop = ("for row in range(0, rows, TILE):",)
-    beside = written(tmp_path, *loop, "    target.store([row, 0], tile)", "    target.store([row, TILE], tile + 1)")
+    beside = written(
+        tmp_path, *loop, "    target.store([row, 0], tile)", "    target.store([row, TILE], tile + 1)"
+    )
     assert waits(beside) == [(0, False, 1), (1, False, 1), (0, True, 2)]
-    over = written(tmp_path, *loop, "    target.store([row, 0], tile)", "    target.store([row, 8], tile + 1)")
+    over = written(
+        tmp_path, *loop, "    target.store([row, 0], tile)", "    target.store([row, 8], tile + 1)"
+    )
     assert waits(over) == [(0, False, 1), (0, False, 1), (0, True, 2)]
-    sums = written(tmp_path, *loop, "    target.atomic_add([row, 0], tile)", "    target.atomic_add([0, 0], tile)")
+    sums = written(
+        tmp_path, *loop, "    target.atomic_add([row, 0], tile)", "    target.atomic_add([0, 0], tile)"
+    )
     assert waits(sums) == [(0, True, 1), (1, True, 1), (0, True, 2)]
     assert waits(written(tmp_path, "target.store([0, 0], tile)")) == [(0, True, 1)]
 
 
 def test_accesses_share_a_tile_where_each_had_no_room_for_its_own(tmp_path: Path) -> None:
-    lines = ("for row in range(0, rows, TILE):", *(f"    target.store([row, {part} * TILE], tile + {part})" for part in range(4)))
+    lines = (
+        "for row in range(0, rows, TILE):",
+        *(f"    target.store([row, {part} * TILE], tile + {part})" for part in range(4)),
+    )
     artifact = written(tmp_path, *lines, tile=128, num_warps=8)
     assert artifact.metadata.shared == 128 * 128 * 4
     read, end = (0, True, 1), (0, True, 1)
-    assert waits(artifact) == [(0, False, 1), (1, False, 0), read, (2, False, 0), read, (3, False, 0), read, end]
+    assert waits(artifact) == [
+        (0, False, 1),
+        (1, False, 0),
+        read,
+        (2, False, 0),
+        read,
+        (3, False, 0),
+        read,
+        end,
+    ]
     x, out = np.random.default_rng(1).random((140, 512), np.float32), np.full((140, 512), np.nan, np.float32)
     interp.run(parse_module(artifact.asm["ttgir"]), [x, out, 140, 496, 512])
-    right = np.concatenate([np.pad(x[:128, :128], ((0, 12), (0, 0))) + part for part in range(4)], axis=1)[:, :496]
+    right = np.concatenate([np.pad(x[:128, :128], ((0, 12), (0, 0))) + part for part in range(4)], axis=1)[
+        :, :496
+    ]
     right[128:] = right[:12]
     np.testing.assert_array_equal(out[:, :496], right)
 
@@ -119,7 +166,11 @@ def test_accesses_share_a_tile_inside_a_loop_where_it_has_no_room_around(tmp_pat
 
 
 def test_each_warp_copies_its_own_where_nothing_else_makes_warps_wait() -> None:
-    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32:16") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
+    signature = (
+        dict.fromkeys("abc", "*fp16:16")
+        | dict.fromkeys("MNK", "i32:16")
+        | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
+    )
     constexprs = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}
     source = f"{KERNELS / 'products.py'}:dot_specialized"
     artifact = kbuild.compile(source, signature=signature, constexprs=constexprs, num_warps=8, stop="ptx")
@@ -143,7 +194,8 @@ def test_what_is_missing_shows() -> None:
 
 
 def test_a_tile_shares_memory_where_more_programs_run_then(tmp_path: Path) -> None:
-    """The tile of a loop lives around it, so that its copy runs on; not where it takes memory of the product's operands."""
+    """The tile of a loop lives around it, so that its copy runs on; not where it takes memory of the
+    product's operands."""
     product = "tl.dot(source.load([row, 0]), tile).to(tl.float16)"
     lines = ("for row in tl.range(0, rows, TILE, num_stages=1):", f"    target.store([row, 0], {product})")
     around = written(tmp_path, *lines, element="fp16", tile=32)
@@ -158,7 +210,9 @@ def launched(artifact: kbuild.Artifact, *given: Any) -> np.ndarray:
     program = load(artifact.asm["ptx"], artifact.metadata.name)
     names = [name for name, type_ in artifact.metadata.params if not type_.startswith("tensormap")]
     arguments = arguments_of(artifact.metadata.params, dict(zip(names, given)))
-    report = run(program, None, (1,), artifact.metadata.warps, artifact.metadata.shared, arguments, checks="strict")
+    report = run(
+        program, None, (1,), artifact.metadata.warps, artifact.metadata.shared, arguments, checks="strict"
+    )
     return report.check().outputs[1]
 
 
@@ -179,4 +233,6 @@ def test_extremes_of_halves_are_by_the_copy_engine_alone(name: str, function: An
 def test_a_tensor_without_elements_stays_so(rows: int, columns: int, tmp_path: Path) -> None:
     artifact = written(tmp_path, "target.store([0, 0], tile)", stop="ptx")
     out = np.ones((20, 16), np.float32)
-    np.testing.assert_array_equal(launched(artifact, np.zeros((20, 16), np.float32), out, rows, columns, 16), 1)
+    np.testing.assert_array_equal(
+        launched(artifact, np.zeros((20, 16), np.float32), out, rows, columns, 16), 1
+    )

@@ -1,4 +1,5 @@
-"""Tiles that threads fill themselves, as of unaligned rows: dots of warpgroups read one of three while the next is filled."""
+"""Tiles that threads fill themselves, as of unaligned rows: dots of warpgroups read one of three while the
+next is filled."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def buffers(module: Module) -> list[int]:
 def test_same_meaning_and_no_races_for_every_trip_count(name: str) -> None:
     reference, final = enlarged(name, 2), unaligned(name)
     for iterations in range(6):
-        np.testing.assert_array_equal(result(final, iterations), result(reference, iterations), f"{iterations} iterations")
+        np.testing.assert_array_equal(
+            result(final, iterations), result(reference, iterations), f"{iterations} iterations"
+        )
         assert not races(final.kernel, n=iterations)
 
 

@@ -1,4 +1,5 @@
-"""Pipelined loops whose loads need other loads, for their addresses or for what stands in where they are masked.
+"""Pipelined loops whose loads need other loads, for their addresses or for what stands in where they are
+masked.
 
 Random programs found these kernels, or the like of them, when the pipeline broke on them.
 """
@@ -83,10 +84,18 @@ NOTHING_IS_RIGHT_BEFORE_THE_LOOP = """
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 5])
-@pytest.mark.parametrize("body", [
-    WHAT_STANDS_IN_IS_A_SUM, ONLY_ADDRESSES_NEED_THE_TABLE, A_FLAG_IS_A_MASK_AND_A_NUMBER, A_COUNT_IS_A_MASK, PLACES_ARE_GATHERED,
-    A_DESCRIPTOR_NEEDS_A_STRIDE, NOTHING_IS_RIGHT_BEFORE_THE_LOOP,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        WHAT_STANDS_IN_IS_A_SUM,
+        ONLY_ADDRESSES_NEED_THE_TABLE,
+        A_FLAG_IS_A_MASK_AND_A_NUMBER,
+        A_COUNT_IS_A_MASK,
+        PLACES_ARE_GATHERED,
+        A_DESCRIPTOR_NEEDS_A_STRIDE,
+        NOTHING_IS_RIGHT_BEFORE_THE_LOOP,
+    ],
+)
 def test_loops_of_loads_behind_loads(body: str, iterations: int) -> None:
     arguments = (
         Argument("n", TYPES["i32"], value=iterations),
@@ -102,7 +111,16 @@ def test_loops_of_loads_behind_loads(body: str, iterations: int) -> None:
 def test_what_a_descriptor_asks_of_its_stride_keeps_no_load_from_going_early(tmp_path: Path) -> None:
     file = tmp_path / "kernel.py"
     file.write_text(HEAD + A_DESCRIPTOR_NEEDS_A_STRIDE)
-    signature = {"n": "i32", "x": "*fp16:16", "table": "*i32:16", "flags": "*i16:16", "bytes": "*u8:16", "out": "*fp32:16"}
-    artifact = kbuild.compile(f"{file}:kernel", signature=signature, target="sm_90", num_warps=1, stop="ttgir")
+    signature = {
+        "n": "i32",
+        "x": "*fp16:16",
+        "table": "*i32:16",
+        "flags": "*i16:16",
+        "bytes": "*u8:16",
+        "out": "*fp32:16",
+    }
+    artifact = kbuild.compile(
+        f"{file}:kernel", signature=signature, target="sm_90", num_warps=1, stop="ttgir"
+    )
     before, _ = artifact.asm["ttgir"].split("scf.for")
     assert re.search(r": tensor<4x16xi16.*> = tt.load", before)

@@ -53,11 +53,17 @@ def test_same_meaning_for_every_trip_count(name: str, stages: int) -> None:
     final = compiled(name, stages, *BEFORE, *AFTER)
     for iterations in range(2 * stages + 1):
         expected = result(reference, iterations)
-        np.testing.assert_array_equal(result(pipelined, iterations), expected, f"pipeline, {iterations} iterations")
-        np.testing.assert_array_equal(result(final, iterations), expected, f"all passes, {iterations} iterations")
+        np.testing.assert_array_equal(
+            result(pipelined, iterations), expected, f"pipeline, {iterations} iterations"
+        )
+        np.testing.assert_array_equal(
+            result(final, iterations), expected, f"all passes, {iterations} iterations"
+        )
 
 
-@pytest.mark.parametrize("name", ["matmul", "masked", "attention", "used_twice", "maximum", "invariant", "nested"])
+@pytest.mark.parametrize(
+    "name", ["matmul", "masked", "attention", "used_twice", "maximum", "invariant", "nested"]
+)
 def test_no_races(name: str) -> None:
     module = compiled(name, 3, *BEFORE, *AFTER)
     for iterations in range(7):
@@ -71,7 +77,8 @@ def test_loads_that_hardware_can_copy_become_copies() -> None:
 
 
 def test_an_index_is_loaded_before_what_it_points_to() -> None:
-    """Pages are copied one iteration early and their numbers loaded two; the body loads its own for another use."""
+    """Pages are copied one iteration early and their numbers loaded two; the body loads its own for another
+    use."""
     module = compiled("table", 3, *BEFORE, "pipeline")
     order = [type(op) for op in ops(module, AsyncCopyGlobalToLocal, Load)]
     copies = [AsyncCopyGlobalToLocal] * 2
@@ -89,7 +96,9 @@ def test_what_every_iteration_loads_stays_if_a_buffer_fits_beside_it(tiles: int,
     assert any(isinstance(op, Load) for op in loop.body) == (buffers is None)
     reference = parse_module(kernel(LOOPS["invariant"], 3))
     for iterations in range(6):
-        np.testing.assert_array_equal(result(module, iterations), result(reference, iterations), f"{iterations} iterations")
+        np.testing.assert_array_equal(
+            result(module, iterations), result(reference, iterations), f"{iterations} iterations"
+        )
         assert not races(module.kernel, n=iterations)
 
 

@@ -77,16 +77,31 @@ def test_the_maps_are_parameters_that_tell_what_they_are_made_from() -> None:
     assert "mbarrier.try_wait.parity" in ptx and "cp.async.bulk.tensor.2d" in ptx and "cp.async.cg" not in ptx
 
 
-@pytest.mark.parametrize(("name", "arrays", "maps"), [
-    ("dot_descriptors", ("a", "b", "c"), {"a_map": "tf32", "b_map": "tf32"}),
-    ("dot_and_sum_specialized", ("a", "b", "c", "sums"), {"a_map": "f32", "b_map": "tf32", "c_map": "f32"}),
-])  # fmt: skip
-def test_fp32_for_tensor_cores_is_rounded_on_its_way(name: str, arrays: tuple[str, ...], maps: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "arrays", "maps"),
+    [
+        ("dot_descriptors", ("a", "b", "c"), {"a_map": "tf32", "b_map": "tf32"}),
+        (
+            "dot_and_sum_specialized",
+            ("a", "b", "c", "sums"),
+            {"a_map": "f32", "b_map": "tf32", "c_map": "f32"},
+        ),
+    ],
+)
+def test_fp32_for_tensor_cores_is_rounded_on_its_way(
+    name: str, arrays: tuple[str, ...], maps: dict[str, str]
+) -> None:
     """And copied as it is where threads read it too."""
-    signature = dict.fromkeys(arrays, "*fp32:16") | (SIZES if name == "dot_descriptors" else dict.fromkeys("MNK", "i32:16"))
+    signature = dict.fromkeys(arrays, "*fp32:16") | (
+        SIZES if name == "dot_descriptors" else dict.fromkeys("MNK", "i32:16")
+    )
     constexprs = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}
-    artifact = kbuild.compile(f"{KERNELS / 'products.py'}:{name}", signature=signature, constexprs=constexprs, stop="ttgir")
-    assert {key: text.split()[1] for key, text in artifact.metadata.params if text.startswith("tensormap")} == maps
+    artifact = kbuild.compile(
+        f"{KERNELS / 'products.py'}:{name}", signature=signature, constexprs=constexprs, stop="ttgir"
+    )
+    assert {
+        key: text.split()[1] for key, text in artifact.metadata.params if text.startswith("tensormap")
+    } == maps
 
 
 def test_pointers_where_no_map_can_be_made() -> None:
@@ -98,14 +113,22 @@ def test_pointers_where_no_map_can_be_made() -> None:
     assert any(isinstance(op, LocalAlloc) for op in module.kernel.body.walk())
 
 
-@pytest.mark.parametrize("first, note", [
-    ("i32:16", "x: by a_map"), ("i32", "x: where its rows begin is not known to be divisible by 8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "first, note",
+    [
+        ("i32:16", "x: by a_map"),
+        ("i32", "x: where its rows begin is not known to be divisible by 8"),
+    ],
+)
 def test_boxes_begin_at_16_bytes(first: str, note: str) -> None:
     """Elsewhere they would stop the kernel."""
     signature = POINTERS | dict.fromkeys("MNK", "i32") | {"ld": "i32:16", "first": first}
     constexprs = {"TILE": 64, "TILE_K": 32}
-    artifact = kbuild.compile(f"{KERNELS / 'products.py'}:dot_from", signature=signature, constexprs=constexprs, stop="ttgir")
+    artifact = kbuild.compile(
+        f"{KERNELS / 'products.py'}:dot_from", signature=signature, constexprs=constexprs, stop="ttgir"
+    )
     assert artifact.metadata.tma[0] == note
     module = parse_module(artifact.asm["ttgir"])
-    assert any(isinstance(op, AsyncTmaCopyGlobalToLocal) for op in module.kernel.body.walk()) == (first == "i32:16")
+    assert any(isinstance(op, AsyncTmaCopyGlobalToLocal) for op in module.kernel.body.walk()) == (
+        first == "i32:16"
+    )

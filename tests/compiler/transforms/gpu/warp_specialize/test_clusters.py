@@ -1,4 +1,5 @@
-"""Tiles that the programs of a cluster copy together: which are, and what the emulator says of holes in their protocol."""
+"""Tiles that the programs of a cluster copy together: which are, and what the emulator says of holes in their
+protocol."""
 
 from __future__ import annotations
 
@@ -27,11 +28,15 @@ SIGNATURE |= {"stride_cm": "i32:8", "stride_cn": "i32:1"}
 TILE = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 0, "cluster_size": 2}
 
 
-def compiled(stop: str = "ptx", size: int = 2, target: str = "sm_90", warps: int = 4, **changed: int) -> kbuild.Artifact:
+def compiled(
+    stop: str = "ptx", size: int = 2, target: str = "sm_90", warps: int = 4, **changed: int
+) -> kbuild.Artifact:
     """Of the shipped product; what the kernel itself is told of the cluster is a constant of its own."""
     options = {"num_warps": warps, "num_stages": 3, "cluster_size": size}
     source = f"{SHIPPED / 'matmul.py'}:matmul_kernel"
-    return kbuild.compile(source, signature=SIGNATURE, constexprs=TILE | changed, target=target, stop=stop, **options)
+    return kbuild.compile(
+        source, signature=SIGNATURE, constexprs=TILE | changed, target=target, stop=stop, **options
+    )
 
 
 @lru_cache
@@ -42,44 +47,72 @@ def whole() -> kbuild.Artifact:
 def findings(text: str, timing: str, schedule: str) -> list[Finding]:
     """What is found in a launch; there must be something where the result is wrong."""
     generator = np.random.default_rng(1)
-    a, b = (generator.integers(-2, 3, shape).astype(np.float16) for shape in ((ROWS, DEPTH), (DEPTH, COLUMNS)))
-    given = {"a": a, "b": b, "c": np.full((ROWS, COLUMNS), np.nan, np.float16), "M": ROWS, "N": COLUMNS, "K": DEPTH}
-    given |= {"stride_am": DEPTH, "stride_ak": 1, "stride_bk": COLUMNS, "stride_bn": 1, "stride_cm": COLUMNS, "stride_cn": 1}
+    a, b = (
+        generator.integers(-2, 3, shape).astype(np.float16) for shape in ((ROWS, DEPTH), (DEPTH, COLUMNS))
+    )
+    given = {
+        "a": a,
+        "b": b,
+        "c": np.full((ROWS, COLUMNS), np.nan, np.float16),
+        "M": ROWS,
+        "N": COLUMNS,
+        "K": DEPTH,
+    }
+    given |= {
+        "stride_am": DEPTH,
+        "stride_ak": 1,
+        "stride_bk": COLUMNS,
+        "stride_bn": 1,
+        "stride_cm": COLUMNS,
+        "stride_cn": 1,
+    }
     facts = whole().metadata
     passed = arguments_of(facts.params, given)
     options = {"schedule": schedule, "timing": timing, "checks": "strict"}
     report = run(text, None, (4, 2), facts.warps, facts.shared, passed, **options)
     if not report.findings:
-        np.testing.assert_array_equal(report.outputs[2], (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+        np.testing.assert_array_equal(
+            report.outputs[2], (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
+        )
     return list(report.findings)
 
 
 def test_each_program_copies_a_part_of_what_is_the_same_for_all() -> None:
     artifact = whole()
     assert artifact.metadata.options.cluster_size == 2 and ".reqnctapercluster 2" in artifact.asm["ptx"]
-    assert artifact.metadata.tma == ("a_values: by a_map", "b_values: by b_map, by all programs of a cluster together")
+    assert artifact.metadata.tma == (
+        "a_values: by a_map",
+        "b_values: by b_map, by all programs of a cluster together",
+    )
     lines = [line for line in artifact.asm["ptx"].splitlines() if "cp.async.bulk.tensor" in line]
-    assert ["multicast::cluster" in line for line in lines] == [False, True], "B's two boxes side by side: one for each"
+    assert ["multicast::cluster" in line for line in lines] == [False, True], (
+        "B's two boxes side by side: one for each"
+    )
     four = compiled("ttgir", 4, cluster_size=4).metadata
     maps = {name: type_.split()[2] for name, type_ in four.params if name.endswith("map")}
     assert maps == {"a_map": "64x64", "b_map": "16x64"}, "its rows are shared out where there are fewer boxes"
 
 
-@pytest.mark.parametrize("schedule, timing", [("reverse", "early"), ("random(1)", "late"), ("starve(0)", "random(2)")])
+@pytest.mark.parametrize(
+    "schedule, timing", [("reverse", "early"), ("random(1)", "late"), ("starve(0)", "random(2)")]
+)
 def test_no_race_whichever_program_is_slow(schedule: str, timing: str) -> None:
     assert not findings(whole().asm["ptx"], timing, schedule)
 
 
 @pytest.mark.parametrize("is_persistent", [False, True])
 def test_a_producer_waits_for_each_buffer_that_is_still_to_be_given_back(is_persistent: bool) -> None:
-    """The loop's own waits are behind by the number of buffers.  Only a loop that runs once keeps its last buffer: round an outer
-    loop it is given back too, and were nobody to wait for that, it could be in a program that has ended."""
+    """The loop's own waits are behind by the number of buffers.  Only a loop that runs once keeps its last
+    buffer: round an outer loop it is given back too, and were nobody to wait for that, it could be in a
+    program that has ended."""
     changed = {"PERSISTENT": 1, "GROUP_M": 2} if is_persistent else {}
     kernel = parse_module(compiled("ttgir", **changed).asm["ttgir"]).kernel
     (split,) = (op for op in kernel.body if isinstance(op, WarpSpecialize))
     (empty,) = (op.barriers for op in kernel.body if isinstance(op, InitBarrier) and op.arrivals > 1)
     assert isinstance(empty.type, MemDescType) and empty.type.shape[0] >= 3
-    assert sum(isinstance(op, WaitBarrier) for op in split.producer) == empty.type.shape[0] - (not is_persistent)
+    assert sum(isinstance(op, WaitBarrier) for op in split.producer) == empty.type.shape[0] - (
+        not is_persistent
+    )
 
 
 def no_meeting(module: Module) -> None:
@@ -122,21 +155,32 @@ def test_a_hole_in_the_protocol_is_found(hole: Callable[[Module], None], tmp_pat
     hole(module)
     (tmp_path / "broken.ttgir").write_text(print_module(module))
     text = kbuild.compile(tmp_path / "broken.ttgir", target="sm_90", stop="ptx").asm["ptx"]
-    runs = [(timing, schedule) for timing in ("late", "early") for schedule in ("reverse", "starve(0)", "starve(9)")]
+    runs = [
+        (timing, schedule)
+        for timing in ("late", "early")
+        for schedule in ("reverse", "starve(0)", "starve(9)")
+    ]
     kinds = (finding.kind for timing, schedule in runs for finding in findings(text, timing, schedule))
     assert any(kind in HOLES[hole] for kind in kinds)
 
 
 MISTAKES = {
-    "no tile in common": ({"GROUP_M": 8, "cluster_size": 1}, "what the loop copies depends on tl.program_id(0)"),
+    "no tile in common": (
+        {"GROUP_M": 8, "cluster_size": 1},
+        "what the loop copies depends on tl.program_id(0)",
+    ),
     "rounds of their own": (
-        {"GROUP_M": 8, "PERSISTENT": 1, "cluster_size": 1}, "how often the loop runs depends on tl.program_id(0)",
+        {"GROUP_M": 8, "PERSISTENT": 1, "cluster_size": 1},
+        "how often the loop runs depends on tl.program_id(0)",
     ),
     "tiles of few rows": ({"size": 8, "BLOCK_K": 32}, "the tiles in common have too few rows"),
-    "no warp for copies": ({"warps": 16, "BLOCK_M": 256}, "it has no loop whose products read nothing but what a warp of its"),
+    "no warp for copies": (
+        {"warps": 16, "BLOCK_M": 256},
+        "it has no loop whose products read nothing but what a warp of its",
+    ),
     "another size": ({"size": 3}, "cluster_size is 3"),
     "another architecture": ({"target": "sm_80"}, "sm_80 has no clusters"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

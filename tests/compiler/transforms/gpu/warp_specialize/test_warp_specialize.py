@@ -12,25 +12,41 @@ import kbuild
 from kbuild.compiler import interp
 from kbuild.compiler.ir.core import Module, Op
 from kbuild.compiler.ir.parser import parse_module
-from kbuild.compiler.ops.nvidia import ArriveBarrier, WaitBarrier, WarpGroupDot, WarpGroupDotWait, WarpSpecialize
+from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
+    WaitBarrier,
+    WarpGroupDot,
+    WarpGroupDotWait,
+    WarpSpecialize,
+)
 from kbuild.emulator import arguments_of, run
 from kbuild.errors import InterpretError
 from tests.zoo.case import KERNELS
 
 SOURCE = f"{KERNELS / 'products.py'}:dot_specialized"
 ROWS, COLUMNS, LARGEST = 100, 88, 336
-SIGNATURE = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
+SIGNATURE = (
+    dict.fromkeys("abc", "*fp16:16")
+    | dict.fromkeys("MNK", "i32")
+    | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
+)
 
 
-def compiled(tile: tuple[int, int, int], stages: int, stop: str = "ttgir", warps: int = 4, **changed: str) -> kbuild.Artifact:
+def compiled(
+    tile: tuple[int, int, int], stages: int, stop: str = "ttgir", warps: int = 4, **changed: str
+) -> kbuild.Artifact:
     constexprs = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile))
     signature = SIGNATURE | changed
-    return kbuild.compile(SOURCE, signature=signature, constexprs=constexprs, num_warps=warps, num_stages=stages, stop=stop)
+    return kbuild.compile(
+        SOURCE, signature=signature, constexprs=constexprs, num_warps=warps, num_stages=stages, stop=stop
+    )
 
 
 def values(k: int) -> dict[str, np.ndarray | int]:
     generator = np.random.default_rng(k)
-    a, b = (generator.integers(-2, 3, shape).astype(np.float16) for shape in ((ROWS, LARGEST), (LARGEST, COLUMNS)))
+    a, b = (
+        generator.integers(-2, 3, shape).astype(np.float16) for shape in ((ROWS, LARGEST), (LARGEST, COLUMNS))
+    )
     sizes = {"M": ROWS, "N": COLUMNS, "K": k, "lda": LARGEST, "ldb": COLUMNS, "ldc": COLUMNS}
     return {"a": a, "b": b, "c": np.full((ROWS, COLUMNS), np.nan, np.float16), **sizes}
 
@@ -60,7 +76,9 @@ def test_same_meaning_for_every_trip_count(tile: tuple[int, int, int], stages: i
         np.testing.assert_array_equal(*product(module, k, programs), f"k = {k}")
 
 
-@pytest.mark.parametrize("schedule, timing", [("reverse", "early"), ("random(1)", "late"), ("starve(4)", "random(2)")])
+@pytest.mark.parametrize(
+    "schedule, timing", [("reverse", "early"), ("random(1)", "late"), ("starve(4)", "random(2)")]
+)
 def test_no_race_whichever_side_is_slow(schedule: str, timing: str) -> None:
     artifact, given = compiled((64, 64, 64), 3, "ptx"), values(200)
     passed = arguments_of(artifact.metadata.params, given)
@@ -108,19 +126,27 @@ def test_two_products_in_flight_and_no_barrier_between_the_program_s_warps() -> 
     assert artifact.metadata.warps == 12
     ptx = artifact.asm["ptx"]
     assert "stmatrix" in ptx and "bar.warp.sync" in ptx, "what a warp has is stored by that warp"
-    assert re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32\s+(\d+)", ptx) == [("dec", "40"), ("inc", "232")]
+    assert re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32\s+(\d+)", ptx) == [
+        ("dec", "40"),
+        ("inc", "232"),
+    ]
     assert len(re.findall(r"bar\.sync", ptx)) == 1, "after the barriers in shared memory have been made"
 
 
 def test_nothing_orders_twice_what_is_ordered() -> None:
-    """One fence shows both arrays of barriers; a wait for products has brought the warp together, reads by its lanes have not;
-    and where no tile follows, the last buffer is given back to nobody."""
+    """One fence shows both arrays of barriers; a wait for products has brought the warp together, reads by
+    its lanes have not; and where no tile follows, the last buffer is given back to nobody."""
     ptx = compiled((64, 64, 64), 3, "ptx").asm["ptx"]
     assert ptx.count("fence.proxy.async") == 1 and ptx.count("mbarrier.init") == 6
     assert ptx.count("mbarrier.arrive.shared") == 2, "the tiles of a program are a loop"
-    assert ptx.count("bar.warp.sync") == 2, "before and after the result passes through memory of the warp's own"
+    assert ptx.count("bar.warp.sync") == 2, (
+        "before and after the result passes through memory of the warp's own"
+    )
     signature = dict.fromkeys("abc", "*fp16:16") | {"sums": "*fp32:16"} | dict.fromkeys("MNK", "i32:16")
-    source, tiles = f"{KERNELS / 'products.py'}:dot_and_sum_specialized", dict.fromkeys(("TILE_M", "TILE_N", "TILE_K"), 64)
+    source, tiles = (
+        f"{KERNELS / 'products.py'}:dot_and_sum_specialized",
+        dict.fromkeys(("TILE_M", "TILE_N", "TILE_K"), 64),
+    )
     ptx = kbuild.compile(source, signature=signature, constexprs=tiles, num_warps=4, stop="ptx").asm["ptx"]
     assert ptx.count("bar.warp.sync") == 2 and ptx.count("mbarrier.arrive.shared") == 1
 
@@ -136,29 +162,49 @@ def test_one_side_for_all_where_no_launcher_could_make_the_maps() -> None:
 
 
 def test_products_of_attention_stay_asynchronous() -> None:
-    """V's buffer is given back where the scores are waited for: an earlier wait, for the product before alone, would have ptxas
-    serialise them all, which fails the compilation."""
+    """V's buffer is given back where the scores are waited for: an earlier wait, for the product before
+    alone, would have ptxas serialise them all, which fails the compilation."""
     source = f"{KERNELS / 'products.py'}:attention_specialized"
     signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"rows": "i32", "pitch": "i32:16"}
-    artifact = kbuild.compile(source, signature=signature, constexprs={"TILE": 128, "HEAD": 128}, num_warps=8, num_stages=2)
+    artifact = kbuild.compile(
+        source, signature=signature, constexprs={"TILE": 128, "HEAD": 128}, num_warps=8, num_stages=2
+    )
     assert artifact.metadata.warps == 12 and artifact.metadata.spill_stores == 0
     module = parse_module(artifact.asm["ttgir"])
-    releases = [op for op in ops(module, ArriveBarrier) if any(isinstance(other, WarpGroupDot) for other in op.parent_block)]
+    releases = [
+        op
+        for op in ops(module, ArriveBarrier)
+        if any(isinstance(other, WarpGroupDot) for other in op.parent_block)
+    ]
     assert len(releases) == 2 and releases[0].parent is releases[1].parent
     order = list(releases[0].parent_block)
-    (last,) = (number for number, op in enumerate(order) if isinstance(op, WarpGroupDot) and op.result in order[-1].operands)
-    assert max(map(order.index, releases)) < last, "both buffers are free before the second product of the iteration"
+    (last,) = (
+        number
+        for number, op in enumerate(order)
+        if isinstance(op, WarpGroupDot) and op.result in order[-1].operands
+    )
+    assert max(map(order.index, releases)) < last, (
+        "both buffers are free before the second product of the iteration"
+    )
 
 
 ATTENTION = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"lse": "*fp32", "sm_scale": "fp32"}
-ATTENTION |= dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16") | dict.fromkeys(("n_heads", "n_ctx", "n_batch"), "i32")
+ATTENTION |= dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16") | dict.fromkeys(
+    ("n_heads", "n_ctx", "n_batch"), "i32"
+)
 
 
 def attention(stop: str) -> kbuild.Artifact:
     """The shipped kernel as programs that go from tile to tile, with small tiles."""
     source = Path(__file__).parents[5] / "kernels" / "flash_attention.py"
     constexprs = {"HEAD_DIM": 64, "IS_CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "PERSISTENT": True}
-    return kbuild.compile(f"{source}:flash_attention_kernel", signature=ATTENTION, constexprs=constexprs, num_stages=2, stop=stop)
+    return kbuild.compile(
+        f"{source}:flash_attention_kernel",
+        signature=ATTENTION,
+        constexprs=constexprs,
+        num_stages=2,
+        stop=stop,
+    )
 
 
 def attended(module: Module) -> float:
@@ -176,14 +222,20 @@ def attended(module: Module) -> float:
 
 def test_no_barrier_of_all_warps_from_tile_to_tile_of_attention() -> None:
     artifact = attention("ptx")
-    assert re.findall(r"bar\.sync\s+.*;", artifact.asm["ptx"]) == ["bar.sync \t0;"], "but that after the barriers are set up"
+    assert re.findall(r"bar\.sync\s+.*;", artifact.asm["ptx"]) == ["bar.sync \t0;"], (
+        "but that after the barriers are set up"
+    )
     assert artifact.metadata.conversions == 0 and "queries: by q_map" in artifact.metadata.tma
     assert attended(parse_module(artifact.asm["ttgir"])) < 2e-3
 
 
 def release_of_queries(module: Module) -> ArriveBarrier:
     """The only one that is neither in the innermost loop nor of one of its tiles."""
-    found = [op for op in ops(module, ArriveBarrier) if isinstance(op, ArriveBarrier) and op.tiles[0].hint.startswith("queries")]
+    found = [
+        op
+        for op in ops(module, ArriveBarrier)
+        if isinstance(op, ArriveBarrier) and op.tiles[0].hint.startswith("queries")
+    ]
     (release,) = found
     return release
 
@@ -229,13 +281,19 @@ def product(a, b, c, M, N, K, TILE: tl.constexpr, INSIDE: tl.constexpr):
 
 @pytest.mark.parametrize("is_inside", [False, True])
 def test_no_copy_comes_before_the_wait_for_the_launches_before(tmp_path: Path, is_inside: bool) -> None:
-    """The producer waits for itself; a loop that waits in each iteration has neither a producer nor copies ahead."""
+    """The producer waits for itself; a loop that waits in each iteration has neither a producer nor copies
+    ahead."""
     (tmp_path / "product.py").write_text(WAITING)
     signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32:16")
     artifact = kbuild.compile(
-        f"{tmp_path / 'product.py'}:product", signature=signature, constexprs={"TILE": 64, "INSIDE": is_inside}, stop="ptx"
+        f"{tmp_path / 'product.py'}:product",
+        signature=signature,
+        constexprs={"TILE": 64, "INSIDE": is_inside},
+        stop="ptx",
     )
     ptx = artifact.asm["ptx"]
     assert bool(ops(parse_module(artifact.asm["ttgir"]), WarpSpecialize)) != is_inside
-    assert ptx.count("griddepcontrol.wait") == (1 if is_inside else 2) and artifact.metadata.waits_for_launches
+    assert (
+        ptx.count("griddepcontrol.wait") == (1 if is_inside else 2) and artifact.metadata.waits_for_launches
+    )
     assert not re.search(r"bulk.tensor|cp.async|ld.global", ptx.partition("griddepcontrol.wait")[0])

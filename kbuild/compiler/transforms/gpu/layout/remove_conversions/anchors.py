@@ -53,7 +53,8 @@ class Anchors:
         self.results: dict[Op, Strength] = {}
         """Operations whose results keep their layout."""
         self.vectors: dict[Op, int] = {}
-        """Stores that each warp had better make of what it has, and the neighbours that a thread stores at a time."""
+        """Stores that each warp had better make of what it has, and the neighbours that a thread stores at a
+        time."""
         self.by_shuffles = False
         """Whether they have no memory to bring that into order."""
 
@@ -74,7 +75,9 @@ def find_anchors(func: Func) -> Anchors:
         elif isinstance(op, MEMORY):
             if not _is_fixed(op, threads):
                 continue
-            if isinstance(op, Store) and (anchors.by_shuffles or (by_groups and held_layout(op.value).rank == 2)):
+            if isinstance(op, Store) and (
+                anchors.by_shuffles or (by_groups and held_layout(op.value).rank == 2)
+            ):
                 anchors.vectors[op] = held_layout(op.value).contiguous_per_thread()
             else:
                 anchors.operands[op] = _layouts(op)
@@ -97,21 +100,25 @@ def _flows(op: Op) -> bool:
 def _is_fixed(op: Op, threads: int) -> bool:
     """Whether it matters by which threads an access is made.
 
-    Not so when there are fewer elements than threads, which then make it together, nor for stores of short vectors,
-    where a conversion costs more than the accesses that it would merge.
+    Not so when there are fewer elements than threads, which then make it together, nor for stores of short
+    vectors, where a conversion costs more than the accesses that it would merge.
     """
     type_ = op.operands[0].type
     if not isinstance(type_, TensorType):
         return False
     if isinstance(op, Atomic):
         return True
-    if isinstance(op, Store) and type_.rank == 1 and held_layout(op.value).size("register") <= SCALAR_REGISTERS:
+    if (
+        isinstance(op, Store)
+        and type_.rank == 1
+        and held_layout(op.value).size("register") <= SCALAR_REGISTERS
+    ):
         return False
     return type_.numel >= threads
 
 
 def has_no_memory(func: Func) -> bool:
-    """Whether tiles in flight had better have all shared memory: where one loop has several products, and other warps copy for
-    it."""
+    """Whether tiles in flight had better have all shared memory: where one loop has several products, and
+    other warps copy for it."""
     loops = [op for op in func.body.walk() if isinstance(op, For) and op.warp_specialize]
     return any(sum(isinstance(op, WarpGroupDot) for op in loop.body) > 1 for loop in loops)

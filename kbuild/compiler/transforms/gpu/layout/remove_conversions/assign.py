@@ -1,6 +1,7 @@
 """Chooses a layout for every value between the anchors.
 
-1. Candidates flow forward from the anchors, around loops too; a loop's carried value takes the strongest of them.
+1. Candidates flow forward from the anchors, around loops too; a loop's carried value takes the strongest of
+   them.
 2. Casts and the like that only feed a product take the product's operand layout, if less is moved that way.
 3. In program order, each operation takes one of its operands' layouts: the one that costs least to convert.
 4. What is left (addresses, masks, constants) takes the layout that is asked of it, backward from the uses.
@@ -93,7 +94,9 @@ class _Chooser:
         """Let the anchors' layouts flow forward as far as they determine the layouts of results."""
         work: list[tuple[Value, LinearLayout, Strength]] = []
         for op, strength in self.anchors.results.items():
-            work.extend((result, held_layout(result), strength) for result in op.results if _has_layout(result))
+            work.extend(
+                (result, held_layout(result), strength) for result in op.results if _has_layout(result)
+            )
         while work:
             value, layout, strength = work.pop()
             known = self.candidates.setdefault(value, {})
@@ -116,7 +119,9 @@ class _Chooser:
                 reached.extend((target, layout) for target in group.targets)
             elif user.results:
                 result = result_layout(user, index, layout)
-                reached.extend((each, result) for each in user.results if result is not None and _has_layout(each))
+                reached.extend(
+                    (each, result) for each in user.results if result is not None and _has_layout(each)
+                )
         return reached
 
     # 2. Operands of products
@@ -134,10 +139,17 @@ class _Chooser:
         op = value.op
         if op is None or not op.has(Trait.ELEMENTWISE) or op in self.pulled or isinstance(op, FREE):
             return
-        wanted = (self._pull_of(user, index) for user in value.users for index, used in enumerate(user.operands) if used is value)
+        wanted = (
+            self._pull_of(user, index)
+            for user in value.users
+            for index, used in enumerate(user.operands)
+            if used is value
+        )
         if any(each != layout for each in wanted):
             return
-        if Strength.DOT in self.candidates.get(value, {}).values() or _root_bits(value) > bit_width(value.type):
+        if Strength.DOT in self.candidates.get(value, {}).values() or _root_bits(value) > bit_width(
+            value.type
+        ):
             return
         self.pulled[op] = layout
         for _, operand in tensor_operands(op):
@@ -193,19 +205,25 @@ class _Chooser:
             self.settle_results(op, [reduced] if reduced is not None else [])
 
     def settle_store(self, op: Store) -> None:
-        """A store that is no anchor takes its value as it comes, if that has no more registers than it is worth; one of what
-        products of warpgroups leave takes what each warp has, in vectors, so that no warpgroup waits for another."""
+        """A store that is no anchor takes its value as it comes, if that has no more registers than it is
+        worth; one of what products of warpgroups leave takes what each warp has, in vectors, so that no
+        warpgroup waits for another."""
         if op in self.anchors.operands:
             return
         own, given = layout_of(op.ptr.type), self.layouts.get(op.value)
         if given is not None and op in self.anchors.vectors:
-            given = widened(given, self.anchors.vectors[op]) if self.anchors.by_shuffles else self.by_warps(op, given)
+            given = (
+                widened(given, self.anchors.vectors[op])
+                if self.anchors.by_shuffles
+                else self.by_warps(op, given)
+            )
         if own is not None and (given is None or given.size("register") > 2 * own.size("register") + 2):
             given = own
         self.anchors.operands[op] = (given,) * len(op.operands)
 
     def by_warps(self, op: Store, given: LinearLayout) -> LinearLayout | None:
-        """The layout in which warps store what they have; None where that is too little of each line of memory."""
+        """The layout in which warps store what they have; None where that is too little of each line of
+        memory."""
         vector = self.anchors.vectors[op]
         layout = stored_by_warps(given, vector)
         if layout is None:
@@ -215,7 +233,9 @@ class _Chooser:
 
     def settle_results(self, op: Op, options: list[LinearLayout]) -> None:
         if options:
-            chosen = options[0] if len(options) == 1 else min(options, key=lambda layout: self.price(op, layout))
+            chosen = (
+                options[0] if len(options) == 1 else min(options, key=lambda layout: self.price(op, layout))
+            )
             for result in op.results:
                 if isinstance(result.type, TensorType):
                     self.layouts[result] = chosen
@@ -242,7 +262,9 @@ class _Chooser:
                 for index, operand in enumerate(user.operands):
                     want = self._demand(user, index) if operand is result else None
                     if want is not None:
-                        total += loop_weight(op.parent) * conversion_cost(layout, want, bit_width(result.type))
+                        total += loop_weight(op.parent) * conversion_cost(
+                            layout, want, bit_width(result.type)
+                        )
         return total
 
     def _demand(self, user: Op, index: int) -> LinearLayout | None:
@@ -270,7 +292,10 @@ class _Chooser:
                 self.settle_group(group, layout)
                 work.extend((source, layout) for source in group.sources())
             elif value.op is not None and not isinstance(value.op, Reduce):
-                needs = [(operand, operand_layout(value.op, index, layout)) for index, operand in tensor_operands(value.op)]
+                needs = [
+                    (operand, operand_layout(value.op, index, layout))
+                    for index, operand in tensor_operands(value.op)
+                ]
                 if isinstance(value.op, Gather):
                     needs = needs[1:]
                 if all(need is not None for _, need in needs):
@@ -307,7 +332,8 @@ def _has_layout(value: Value) -> bool:
 
 
 def _root_bits(value: Value) -> int:
-    """Bits per element of what elementwise operations make a value of, not counting what is made from nothing."""
+    """Bits per element of what elementwise operations make a value of, not counting what is made from
+    nothing."""
     bits, work, seen = 0, [value], {value}
     while work:
         op = work.pop().op
@@ -316,7 +342,11 @@ def _root_bits(value: Value) -> int:
             if operand in seen:
                 continue
             seen.add(operand)
-            if operand.op is not None and operand.op.has(Trait.ELEMENTWISE) and not isinstance(operand.op, Load):
+            if (
+                operand.op is not None
+                and operand.op.has(Trait.ELEMENTWISE)
+                and not isinstance(operand.op, Load)
+            ):
                 work.append(operand)
             elif not isinstance(operand.op, (*FREE, Broadcast)):
                 bits += bit_width(operand.type)

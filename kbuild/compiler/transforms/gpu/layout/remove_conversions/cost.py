@@ -9,7 +9,17 @@ from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout, classify
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.ops.control import For, While
-from kbuild.compiler.ops.elementwise import Binary, Cast, Compare, DivF, DivSI, PreciseDivF, RemF, RemSI, Select
+from kbuild.compiler.ops.elementwise import (
+    Binary,
+    Cast,
+    Compare,
+    DivF,
+    DivSI,
+    PreciseDivF,
+    RemF,
+    RemSI,
+    Select,
+)
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Load, Reshape, Trans
 from kbuild.compiler.transforms._support.layout_flow import FREE
 
@@ -54,7 +64,12 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
     if isinstance(op, (*FREE, *_RENAMING)):
         return 0
     if isinstance(op, Load):
-        again = not op.volatile and layout.rank == 1 and registers <= _MOST_LOADED_AGAIN and _fills_sectors(op, layout)
+        again = (
+            not op.volatile
+            and layout.rank == 1
+            and registers <= _MOST_LOADED_AGAIN
+            and _fills_sectors(op, layout)
+        )
         vector = min(layout.contiguous_per_thread(), MAX_VECTOR_BITS // bit_width(op.result.type))
         return 4 * registers // vector if again else None
     if not op.has(Trait.ELEMENTWISE):

@@ -1,4 +1,5 @@
-"""Writes the chosen layouts into the types, and conversions, or second copies of cheap operations, where they differ."""
+"""Writes the chosen layouts into the types, and conversions, or second copies of cheap operations, where they
+differ."""
 
 from __future__ import annotations
 
@@ -7,9 +8,18 @@ from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.transforms._support.layout_flow import held_layout, operand_layout, tensor_operands, tensor_type
+from kbuild.compiler.transforms._support.layout_flow import (
+    held_layout,
+    operand_layout,
+    tensor_operands,
+    tensor_type,
+)
 from kbuild.compiler.transforms.gpu.layout.remove_conversions.assign import Assignment
-from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import conversion_cost, loop_weight, repeat_cost
+from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import (
+    conversion_cost,
+    loop_weight,
+    repeat_cost,
+)
 
 _DEEPEST = 64
 
@@ -39,7 +49,9 @@ class _Copies:
             return value
         key = value, layout
         if key not in self.made:
-            self.made[key] = self.repeat(value, layout) if self.plan(value, layout, 0)[1] else _convert(value, layout)
+            self.made[key] = (
+                self.repeat(value, layout) if self.plan(value, layout, 0)[1] else _convert(value, layout)
+            )
         return self.made[key]
 
     def plan(self, value: Value, layout: LinearLayout, depth: int) -> tuple[float, bool]:

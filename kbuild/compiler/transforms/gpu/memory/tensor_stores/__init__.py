@@ -5,13 +5,15 @@
                %y = ttg.convert_layout %x                    …
                tt.store %p, %y, mask=%m {desc}               ttng.tma_store_wait tiles=[%buffer]
              }                                               ttg.local_store %x, %buffer
-                                                             ttng.async_tma_copy_local_to_global %map, %buffer, indices=[…]
-                                                           }
-                                                           ttng.tma_store_wait tiles=[%buffer] {only_reads = true}
+                                                             ttng.async_tma_copy_local_to_global %map,
+                                                             %buffer, indices=[…]
+                                                           } ttng.tma_store_wait tiles=[%buffer] {only_reads =
+                                                           true}
 
-The threads write a tile of shared memory as they hold it, and one of them starts the copy, which cuts off what lies beyond the
-tensor and goes on while the threads do other things.  `choice` says which accesses can go that way, `orders` for which earlier
-copies each must wait; here their tiles and waits are placed, as far as shared memory suffices.
+The threads write a tile of shared memory as they hold it, and one of them starts the copy, which cuts off
+what lies beyond the tensor and goes on while the threads do other things.  `choice` says which accesses can
+go that way, `orders` for which earlier copies each must wait; here their tiles and waits are placed, as far
+as shared memory suffices.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalStore
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyLocalToGlobal, TmaStoreWait, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.targets.target import Target
-from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import Access, box_of_warp, clear, described, possible, warp_bits
+from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import (
+    Access,
+    box_of_warp,
+    clear,
+    described,
+    possible,
+    warp_bits,
+)
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.orders import in_loop, just_before, wait_for
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import map_argument
 
@@ -41,13 +50,15 @@ KEPT_BYTES = 1024
 
 @gpu_pass
 def tensor_stores(module: Module, target: Target) -> None:
-    """Replace the stores and atomics of a kernel that the copy engine can do; forget the descriptors of the others."""
+    """Replace the stores and atomics of a kernel that the copy engine can do; forget the descriptors of the
+    others."""
     func = module.kernel
     accesses = possible(func) if target.has("tma") else []
     chosen: set[Placed] = set()
     notes = []
     everything = [Placed(func, access) for access in accesses]
-    # An array is written by the copy engine alone, or by the threads alone: nothing orders the ones with the others.
+    # An array is written by the copy engine alone, or by the threads alone: nothing orders the ones with the
+    # others.
     for base in dict.fromkeys(access.base for access in accesses):
         placed = [placed for placed in everything if placed.access.base == base]
         for one in placed:
@@ -57,7 +68,9 @@ def tensor_stores(module: Module, target: Target) -> None:
         else:
             for one in placed:
                 one.give_back_value()
-            notes.append(f"{func.arguments[base].hint}: shared memory has no room for its tiles, the threads write them")
+            notes.append(
+                f"{func.arguments[base].hint}: shared memory has no room for its tiles, the threads write them"
+            )
     ordered = [placed for placed in everything if placed in chosen]
     waits = [placed.first_waits(ordered) for placed in ordered]
     for placed, before in zip(ordered, waits):
@@ -112,9 +125,12 @@ class Placed:
         return same_block and self.access.tile == other.access.tile and self.warp_bits == other.warp_bits
 
     def set(self, around: bool) -> None:
-        """Make the tile, around all loops or right where it is used, and let it live to the end of that block."""
+        """Make the tile, around all loops or right where it is used, and let it live to the end of that
+        block."""
         self.remove()
-        place, block = (self.outermost, self.home) if around else (self.access.op, self.access.op.parent_block)
+        place, block = (
+            (self.outermost, self.home) if around else (self.access.op, self.access.op.parent_block)
+        )
         self.tile = Builder.before(place).add(LocalAlloc(self.access.tile))
         self.wait = Builder.before(block.terminator).add(TmaStoreWait((self.tile.result,), only_reads=True))
         self.around = around
@@ -131,7 +147,8 @@ class Placed:
         self.wait = self.tile = None
 
     def first_waits(self, everything: Sequence[Placed]) -> list[TmaStoreWait]:
-        """What the threads wait for before they write the tile: copies that this one may lie over, and the last one from here."""
+        """What the threads wait for before they write the tile: copies that this one may lie over, and the
+        last one from here."""
         assert self.tile is not None, "it has been placed"
         accesses = [placed.access for placed in everything]
         near = just_before(self.access, accesses)
@@ -152,7 +169,8 @@ class Placed:
         return found
 
     def finish(self, waits: Sequence[TmaStoreWait]) -> Value:
-        """After waits, write the tile and start the copy, in place of the access itself; the map by which it goes."""
+        """After waits, write the tile and start the copy, in place of the access itself; the map by which it
+        goes."""
         access, op = self.access, self.access.op
         assert self.tile is not None, "it has been placed"
         build = Builder.before(op)
@@ -163,7 +181,9 @@ class Placed:
         indices = (*[zero] * (self.box.rank - len(access.indices)), *access.indices)
         map_ = map_argument(self.func, access.sources, self.box, access.hints)
         there = _is_there(build, access)
-        build.add(AsyncTmaCopyLocalToGlobal(map_, self.tile.result, there, indices, access.kind, self.warp_bits))
+        build.add(
+            AsyncTmaCopyLocalToGlobal(map_, self.tile.result, there, indices, access.kind, self.warp_bits)
+        )
         if self.wait is not None:
             _merge(self.wait)
         op.erase()
@@ -171,8 +191,8 @@ class Placed:
 
 
 def place_all(func: Func, accesses: Sequence[Placed], target: Target) -> bool:
-    """Give the accesses to an array tiles, if shared memory has room; around loops where no fewer programs run at once then, so
-    that the copies run on under the next iteration."""
+    """Give the accesses to an array tiles, if shared memory has room; around loops where no fewer programs
+    run at once then, so that the copies run on under the next iteration."""
     for access in accesses:
         access.set(around=False)
     inside = _programs(func, target)
@@ -185,7 +205,8 @@ def place_all(func: Func, accesses: Sequence[Placed], target: Target) -> bool:
 
 
 def share_all(func: Func, accesses: Sequence[Placed], target: Target) -> bool:
-    """Give the accesses to an array tiles, one for all in a block that are alike, if shared memory has room for that."""
+    """Give the accesses to an array tiles, one for all in a block that are alike, if shared memory has room
+    for that."""
     for around in (True, False):
         for number, access in enumerate(accesses):
             lender = next((other for other in accesses[:number] if other.is_like(access)), None)
@@ -201,7 +222,8 @@ def share_all(func: Func, accesses: Sequence[Placed], target: Target) -> bool:
 
 
 def _programs(func: Func, target: Target) -> int:
-    """How many programs a multiprocessor holds at once, by shared memory and threads; 0 where one has too little."""
+    """How many programs a multiprocessor holds at once, by shared memory and threads; 0 where one has too
+    little."""
     _, needed = place(demands(func))
     if needed > target.shared_bytes:
         return 0
@@ -218,7 +240,8 @@ def _home(op: Op) -> Block:
 
 
 def _warps_run_free(home: Block) -> bool:
-    """Whether nothing makes the program's warps wait for each other: in a kernel with a producer, without barriers of its own."""
+    """Whether nothing makes the program's warps wait for each other: in a kernel with a producer, without
+    barriers of its own."""
     return isinstance(home.parent, WarpSpecialize) and not any(isinstance(op, Barrier) for op in home.walk())
 
 

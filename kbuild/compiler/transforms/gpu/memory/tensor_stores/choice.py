@@ -1,9 +1,10 @@
 """Which stores and atomics through descriptors the copy engine can do, and by what map, from what tile.
 
-Its writes are ordered with nothing that the threads do to the same array, nor with what they tell other programs.  So it does
-those of arrays that the kernel touches in no other way, in kernels that release nothing to others.  And it writes whole units of
-16 bytes, also those that begin in the tensor and end beyond: so rows of the tensor and of blocks have to begin and end with one.
-Blocks that begin at another byte stop the kernel, and by CUDA's guide those with negative offsets are not possible either.
+Its writes are ordered with nothing that the threads do to the same array, nor with what they tell other
+programs.  So it does those of arrays that the kernel touches in no other way, in kernels that release nothing
+to others.  And it writes whole units of 16 bytes, also those that begin in the tensor and end beyond: so rows
+of the tensor and of blocks have to begin and end with one. Blocks that begin at another byte stop the kernel,
+and by CUDA's guide those with negative offsets are not possible either.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_sh
 from kbuild.compiler.ops.control import Call
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
-from kbuild.compiler.ops.tensor import Atomic, AtomicRMW, InlineAsm, Load, MakeTensorDescriptor, PointerWrite, Store
+from kbuild.compiler.ops.tensor import (
+    Atomic,
+    AtomicRMW,
+    InlineAsm,
+    Load,
+    MakeTensorDescriptor,
+    PointerWrite,
+    Store,
+)
 from kbuild.compiler.transforms._support.layout_flow import without_conversions
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MAX_BOX_SIZE, sources_of, unit_elements
 
@@ -80,7 +89,11 @@ def possible(func: Func) -> list[Access]:
         return []
     info, forms = AxisInfo(func), Polynomials()
     accesses = [access for op in func.body.walk() if (access := _access(op, func)) is not None]
-    found = {access.op: access for access in accesses if _whole_units(access, info) and _begins_inside(access, forms)}
+    found = {
+        access.op: access
+        for access in accesses
+        if _whole_units(access, info) and _begins_inside(access, forms)
+    }
     touched: set[Value | None] = set()
     for op in func.body.walk():
         if isinstance(op, Call) or (isinstance(op, InlineAsm) and not op.pure):
@@ -99,12 +112,20 @@ def possible(func: Func) -> list[Access]:
 
 def _access(op: Op, func: Func) -> Access | None:
     """How the copy engine does an access; None where it cannot."""
-    if not isinstance(op, Store | AtomicRMW) or op.desc is None or not isinstance(op.desc.op, MakeTensorDescriptor):
+    if (
+        not isinstance(op, Store | AtomicRMW)
+        or op.desc is None
+        or not isinstance(op.desc.op, MakeTensorDescriptor)
+    ):
         return None
     make, type_ = op.desc.op, op.value.type
     sources = sources_of(make, func)
     assert isinstance(type_, TensorType)
-    if sources is None or str(type_.element) not in ELEMENTS or (isinstance(op, AtomicRMW) and op.result.users):
+    if (
+        sources is None
+        or str(type_.element) not in ELEMENTS
+        or (isinstance(op, AtomicRMW) and op.result.users)
+    ):
         return None
     tile, swizzle, box = tile_for(type_)
     if type_.numel // box.numel > MAX_BOXES:
@@ -116,10 +137,13 @@ def _access(op: Op, func: Func) -> Access | None:
 
 
 def _whole_units(access: Access, info: AxisInfo) -> bool:
-    """Whether rows of the tensor and of the block begin and end with whole units, as far as facts show: beyond a row that does
-    not, a copy would write up to the end of its last one."""
+    """Whether rows of the tensor and of the block begin and end with whole units, as far as facts show:
+    beyond a row that does not, a copy would write up to the end of its last one."""
     elements = unit_elements(access.box)
-    return all(info.get(value).divisibility[0] % elements == 0 for value in (access.make.shape[-1], access.indices[-1]))
+    return all(
+        info.get(value).divisibility[0] % elements == 0
+        for value in (access.make.shape[-1], access.indices[-1])
+    )
 
 
 def _begins_inside(access: Access, forms: Polynomials) -> bool:
@@ -131,8 +155,8 @@ def _begins_inside(access: Access, forms: Polynomials) -> bool:
 def tile_for(type_: TensorType) -> tuple[MemDescType, int, TensorType]:
     """The tile for a block, the bytes of its swizzle, and the box that one instruction copies.
 
-    Panels as wide as the swizzle hold all rows, and follow one another; a box is a panel, as far as it may be so large.  A block
-    of so few rows that no swizzle repeats has none.
+    Panels as wide as the swizzle hold all rows, and follow one another; a box is a panel, as far as it may be
+    so large.  A block of so few rows that no swizzle repeats has none.
     """
     *outer, width = type_.shape
     bits = bit_width(type_)
@@ -151,12 +175,16 @@ def tile_for(type_: TensorType) -> tuple[MemDescType, int, TensorType]:
         box.insert(0, min(size, MAX_BOX_SIZE) if whole else 1)
         whole = whole and box[0] == size
     element = element_of(type_)
-    return MemDescType(type_.shape, element, layout), swizzle, TensorType((*[1] * (2 - len(box)), *box), element)
+    return (
+        MemDescType(type_.shape, element, layout),
+        swizzle,
+        TensorType((*[1] * (2 - len(box)), *box), element),
+    )
 
 
 def warp_bits(access: Access) -> tuple[int, ...]:
-    """The bits of flat indices that are those of the number of the warp that holds an element: where each warp holds whole rows
-    of a tile.  None where warps hold the same, or other parts."""
+    """The bits of flat indices that are those of the number of the warp that holds an element: where each
+    warp holds whole rows of a tile.  None where warps hold the same, or other parts."""
     type_ = access.value.type
     assert isinstance(type_, TensorType) and type_.layout is not None
     bases = type_.layout.bases_of("warp")

@@ -1,7 +1,9 @@
-"""For which copies from shared memory a further one must wait, so that memory ends up as the program's order says.
+"""For which copies from shared memory a further one must wait, so that memory ends up as the program's order
+says.
 
-The copy engine may finish copies in any order.  Those to different arrays don't matter to each other, nor do atomics of one kind,
-nor blocks of one descriptor that lie apart by constants; of all others, nobody knows that they lie apart.
+The copy engine may finish copies in any order.  Those to different arrays don't matter to each other, nor do
+atomics of one kind, nor blocks of one descriptor that lie apart by constants; of all others, nobody knows
+that they lie apart.
 """
 
 from __future__ import annotations
@@ -17,21 +19,28 @@ from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import Access
 
 
 def wait_for(access: Access, accesses: Sequence[Access]) -> int | None:
-    """How many copies may be unfinished when one starts; None where it need not wait for others.  `accesses` are in the order of
-    the text."""
+    """How many copies may be unfinished when one starts; None where it need not wait for others.  `accesses`
+    are in the order of the text."""
     near = just_before(access, accesses)
     for count, other in enumerate(near):
         if _conflict(access, other) and not _apart(access, other):
             return count
     # Before those the distance is not known.
     earlier = accesses[: accesses.index(access)]
-    others = [other for other in accesses if other not in near and (other in earlier or _share_a_loop(other.op, access.op))]
+    others = [
+        other
+        for other in accesses
+        if other not in near and (other in earlier or _share_a_loop(other.op, access.op))
+    ]
     return len(near) if any(_conflict(access, other) for other in others) else None
 
 
 def in_loop(op: Op, home: Block) -> bool:
     """Whether an operation may run more than once in a block."""
-    return any(isinstance(around, For | While) for around in takewhile(lambda around: around is not home.parent, ancestors(op)))
+    return any(
+        isinstance(around, For | While)
+        for around in takewhile(lambda around: around is not home.parent, ancestors(op))
+    )
 
 
 def just_before(access: Access, accesses: Sequence[Access]) -> list[Access]:

@@ -17,8 +17,9 @@ from kbuild.compiler.analysis.gather import plan_gather
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import TensorType, Type, bit_width
 from kbuild.compiler.layout import LinearLayout
-from kbuild.compiler.layout.convert import classify, shared_plan
+from kbuild.compiler.layout.convert import classify
 from kbuild.compiler.layout.linear import axis_bits
+from kbuild.compiler.layout.scratch import shared_plan
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Atomic, Gather, Histogram, Reduce, Scan
 from kbuild.errors import InternalError

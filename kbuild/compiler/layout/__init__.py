@@ -1,18 +1,7 @@
 """Where tensor elements live: linear layouts, the named ones, and what it takes to change from one to
 another."""
 
-from kbuild.compiler.layout.convert import (
-    Affine,
-    SharedPlan,
-    SharedRound,
-    ShufflePlan,
-    ShuffleRound,
-    classify,
-    register_moves,
-    shared_plan,
-    shuffle_plan,
-    warps_are_apart,
-)
+from kbuild.compiler.layout.convert import classify, register_moves, warps_are_apart
 from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, Conversion, LinearLayout, all_sums, axis_bits
 from kbuild.compiler.layout.named import (
     blocked,
@@ -31,6 +20,7 @@ from kbuild.compiler.layout.named import (
     wgmma_shared,
     widened,
 )
+from kbuild.compiler.layout.scratch import SharedPlan, SharedRound, shared_plan
 from kbuild.compiler.layout.shared import (
     LdmatrixPlan,
     SharedAccess,
@@ -45,6 +35,7 @@ from kbuild.compiler.layout.shared import (
     wavefronts,
 )
 from kbuild.compiler.layout.show import show
+from kbuild.compiler.layout.shuffles import Affine, ShufflePlan, ShuffleRound, shuffle_plan
 from kbuild.compiler.layout.text import describe, parse_layout
 
 __all__ = [

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from kbuild.compiler.ir.types import Type, bit_width
 from kbuild.compiler.layout import LinearLayout
-from kbuild.compiler.layout.convert import Affine, classify, register_moves, shared_plan, shuffle_plan
+from kbuild.compiler.layout.convert import classify, register_moves
 from kbuild.compiler.layout.linear import all_sums
+from kbuild.compiler.layout.scratch import shared_plan
+from kbuild.compiler.layout.shuffles import Affine, shuffle_plan
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.lowering import lower

@@ -11,7 +11,8 @@ import numpy as np
 from kbuild.emulator.async_ops.operation import tell
 from kbuild.emulator.async_ops.timing import Late, Timing, timing_named
 from kbuild.emulator.engine.arguments import Argument, place
-from kbuild.emulator.engine.engine import Cluster, Convoy, Cta, Stop
+from kbuild.emulator.engine.convoy import Convoy, Stop
+from kbuild.emulator.engine.cta import Cluster, Cta
 from kbuild.emulator.engine.findings import EmulationError, Fault, Finding
 from kbuild.emulator.engine.memory import (
     CONST_WINDOW,

@@ -31,7 +31,8 @@ from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges
 from kbuild.compiler.analysis.scratch import division, scratch_bytes
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
-from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType
 from kbuild.compiler.ops.control import Call, For, If, While
 from kbuild.compiler.ops.gpu import (

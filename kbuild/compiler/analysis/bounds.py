@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.carried import handed_on
 from kbuild.compiler.analysis.polynomials import Polynomial, Polynomials
-from kbuild.compiler.ir.core import Op, Trait, Value
+from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType, shape_of
 from kbuild.compiler.ops.control import For, Yield
 from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kbuild.compiler.ir.core import Func, Op, Trait, Value
+from kbuild.compiler.ir.core import Func, Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ops.control import For, If, While, Yield
 
 

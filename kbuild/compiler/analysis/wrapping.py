@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.carried import carried_groups
-from kbuild.compiler.ir.core import Block, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import I32, IntType, element_of
 from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.elementwise import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from kbuild.compiler.ir.core import Block, Trait, Value
+from kbuild.compiler.ir.core import Block, Value
+from kbuild.compiler.ir.traits import Trait
 
 
 def commutes(block: Block) -> bool:

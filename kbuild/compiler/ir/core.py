@@ -16,10 +16,10 @@ compute.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import Type
 from kbuild.errors import InternalError, Loc
 
@@ -29,33 +29,6 @@ else:
 
     def dataclass_transform(**_: object) -> Callable[[Any], Any]:
         return lambda cls: cls
-
-
-class Trait(enum.Flag):
-    """What generic code may assume of an operation."""
-
-    NONE = 0
-    PURE = enum.auto()
-    """No effect, result depends on operands and attributes alone: may be removed, merged, and moved to where
-    less runs it."""
-    SPECULATABLE = enum.auto()
-    """Asks nothing of its operands: gives some number, and does no harm, whatever they are.  May run where
-    the program would not have run it, of operands that the program never gave it."""
-    ELEMENTWISE = enum.auto()
-    """Acts on each element alone; operands and results share shape and layout."""
-    COMMUTES = enum.auto()
-    TERMINATOR = enum.auto()
-    READS = enum.auto()
-    """Reads memory."""
-    WRITES = enum.auto()
-    """Writes memory, or has another effect that must stay and keep its order."""
-    COLLECTIVE = enum.auto()
-    """Executed by all threads of the program together."""
-
-
-PURE = Trait.PURE | Trait.SPECULATABLE
-"""What operations are for which nothing stands against it.  Their lowering defines all of their results, also
-where C and LLVM do not: quotients by zero, shifts beyond the width, conversions beyond the range."""
 
 
 class Value:

@@ -21,7 +21,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.traits import Trait
 
 Replacement = Value | Op | Sequence[Value | Op] | None
 Rule = Callable[[Any], Replacement]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Block, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import I1, Type
 from kbuild.errors import InternalError
 

@@ -12,7 +12,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from kbuild.compiler.ir.core import PURE, Op, Trait, Value
+from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.traits import PURE, Trait
 from kbuild.compiler.ir.types import I1, FloatType, IntType, Type, element_of, like
 
 Number = bool | int | float

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import PURE, Block, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.traits import PURE, Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType, Type
 
 READS, WRITES = Trait.READS, Trait.WRITES

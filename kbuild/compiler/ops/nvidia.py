@@ -3,7 +3,8 @@ on."""
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Block, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, Type
 
 READS, WRITES = Trait.READS, Trait.WRITES

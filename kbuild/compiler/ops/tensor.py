@@ -5,7 +5,8 @@ Where operands have layouts, `infer` derives the layout of the result; where it 
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import PURE, Block, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.traits import PURE, Trait
 from kbuild.compiler.ir.types import I32, DescriptorType, PointerType, TensorType, Type, element_of, like
 from kbuild.compiler.layout import LinearLayout, slice_of
 from kbuild.errors import InternalError

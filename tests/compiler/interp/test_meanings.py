@@ -5,8 +5,9 @@ import pytest
 
 from kbuild.compiler import interp
 from kbuild.compiler.interp.elementwise import function_of
-from kbuild.compiler.ir.core import Trait, registered_ops
+from kbuild.compiler.ir.core import registered_ops
 from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.errors import InterpretError
 

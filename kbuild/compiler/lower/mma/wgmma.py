@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from kbuild.compiler.ir.core import Trait, Value
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, Type, bit_width, element_of, is_float
 from kbuild.compiler.layout import LinearLayout, wgmma_mode
 from kbuild.compiler.lower.core.emit import Emitter

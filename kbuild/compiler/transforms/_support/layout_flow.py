@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Op, Trait, Value
+from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType, layout_of
 from kbuild.compiler.layout import LinearLayout, slice_of
 from kbuild.compiler.ops.elementwise import Constant

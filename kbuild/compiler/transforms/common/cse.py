@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import has_effects
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.targets import Target
 
 

@@ -13,8 +13,9 @@ Only pure operations move, and only those that do no harm where the loop does no
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import tensor_pass
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.targets import Target
 

@@ -3,8 +3,9 @@ checks."""
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Module, Op, Value
 from kbuild.compiler.ir.printer import print_op
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.layout import LinearLayout, all_sums
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal

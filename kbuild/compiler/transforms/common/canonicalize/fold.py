@@ -10,8 +10,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from kbuild.compiler.ir.core import Op, Trait, Value, registered_ops
+from kbuild.compiler.ir.core import Op, Value, registered_ops
 from kbuild.compiler.ir.rewrite import Rewrites
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import I1, FloatType, IntType, bit_width, element_of
 from kbuild.compiler.ops.elementwise import (
     AddF,

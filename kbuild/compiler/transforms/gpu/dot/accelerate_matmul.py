@@ -21,8 +21,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Func, Module, Trait, Value
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
 from kbuild.compiler.layout import (
     LinearLayout,

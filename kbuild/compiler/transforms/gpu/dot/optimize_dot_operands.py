@@ -16,9 +16,10 @@ they are.
 from __future__ import annotations
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Func, Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, bit_width
 from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans

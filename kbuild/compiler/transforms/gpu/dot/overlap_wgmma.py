@@ -31,9 +31,10 @@ from dataclasses import dataclass
 from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
 from kbuild.compiler.analysis.slots import Slot, SlotNumbers
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import Constant

@@ -22,8 +22,9 @@ product, which hides the wait and the barrier between iterations; see `prefetch_
 from __future__ import annotations
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.control import For

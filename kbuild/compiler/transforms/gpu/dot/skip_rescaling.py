@@ -28,8 +28,9 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.scratch import plan_reduce
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ops.control import Yield
 from kbuild.compiler.ops.elementwise import CmpF, Constant, Exp, Exp2, MaximumF, MaxNumF, MulF, Select
 from kbuild.compiler.ops.gpu import WarpIf

@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Trait, Value
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, dot_operand, wgmma_accumulator, wgmma_shared
 from kbuild.compiler.ops.control import For

@@ -20,9 +20,10 @@ from kbuild.compiler.analysis.allocation import demands, place
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.tensor_registers import loop_words, words
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Func, Module, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.nesting import ancestor_in, ancestors, is_within
 from kbuild.compiler.ir.passes import gpu_pass
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.gpu import (

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.bases import may_be_written
-from kbuild.compiler.ir.core import Op, Trait, Value
+from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Call, For, While
 from kbuild.compiler.ops.gpu import (

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kbuild.compiler.ir.core import Func, Trait, Value
+from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import wgmma_mode
 from kbuild.compiler.ops.control import For

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import is_tensor
 from kbuild.compiler.ops.control import For, Yield
 

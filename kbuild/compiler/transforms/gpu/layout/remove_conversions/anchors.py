@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kbuild.compiler.ir.core import Func, Op, Trait
+from kbuild.compiler.ir.core import Func, Op
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType, layout_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.control import For

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbuild.compiler.analysis.carried import CarriedGroup, carried_groups
-from kbuild.compiler.ir.core import Block, Func, Op, Trait, Value
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
 from kbuild.compiler.layout import LinearLayout, stored_by_warps, widened
 from kbuild.compiler.ops.control import For, While

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kbuild.compiler.ir.core import Block, Op, Trait
+from kbuild.compiler.ir.core import Block, Op
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout, classify
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS

@@ -71,6 +71,28 @@ def run(words: list[str], environment: Mapping[str, str]) -> int:
     return verb(options)
 
 
+class _Verbs:
+    """The verbs of a command line, in the order in which help lists them."""
+
+    def __init__(self, top: argparse.ArgumentParser) -> None:
+        self._added = top.add_subparsers(
+            metavar="VERB",
+            title="verbs; `kbuild VERB --help` says more",
+            required=True,
+            parser_class=_Parser,
+        )
+
+    def add(
+        self, name: str, text: str, applying: str, module: str = "", **meanings: str
+    ) -> argparse.ArgumentParser:
+        """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has
+        its own."""
+        added = self._added.add_parser(name, help=text, description=text, allow_abbrev=False)
+        added.set_defaults(verb=name, module=module or name, grammar=added)
+        _add_common(added, applying.split(), meanings)
+        return added
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = _Parser(
@@ -80,31 +102,32 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"kbuild {__version__}")
-    verbs = top.add_subparsers(
-        metavar="VERB", title="verbs; `kbuild VERB --help` says more", required=True, parser_class=_Parser
-    )
+    verbs = _Verbs(top)
+    _add_building(verbs)
+    _add_inspecting(verbs)
+    _add_checking(verbs)
+    _add_tuning(verbs)
+    _add_upkeep(verbs)
+    return top
 
-    def verb(
-        name: str, text: str, applying: str, module: str = "", **meanings: str
-    ) -> argparse.ArgumentParser:
-        """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has
-        its own."""
-        added = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
-        added.set_defaults(verb=name, module=module or name, grammar=added)
-        _add_common(added, applying.split(), meanings)
-        return added
 
+def _add_building(verbs: _Verbs) -> None:
+    """The verbs that make all of a project."""
     building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
-    build = verb("build", "Compile the kernels of kernels.toml and make the wheel.", building)
+    build = verbs.add("build", "Compile the kernels of kernels.toml and make the wheel.", building)
     build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
-    wheel = verb(
+    wheel = verbs.add(
         "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
     )
     wheel.set_defaults(kernels=[], only_path=True)
     _add_options(build, "debug", "lineinfo", "strict")
     _add_options(wheel, "debug", "strict")
+
+
+def _add_inspecting(verbs: _Verbs) -> None:
+    """The verbs that show what becomes of one function, of IR, and of the manifest."""
     _add_compile(
-        verb(
+        verbs.add(
             "compile",
             "Compile one function with one signature.",
             "-C -v -q --json --dry-run --arch -o",
@@ -114,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     _add_opt(
-        verb(
+        verbs.add(
             "opt",
             "Run passes over IR and print the result.",
             "-C -v --arch -o",
@@ -123,11 +146,15 @@ def parser() -> argparse.ArgumentParser:
             output="where to write a file of the same name (default: standard output)",
         )
     )
-    listing = verb("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
+    listing = verbs.add("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     _add_options(listing, "debug")
+
+
+def _add_checking(verbs: _Verbs) -> None:
+    """The verbs that run kernels on the CPU."""
     _add_verify(
-        verb(
+        verbs.add(
             "verify",
             "Run the variants' PTX on the CPU, and compare with what the kernels mean.",
             "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
@@ -137,7 +164,7 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     _add_mutate(
-        verb(
+        verbs.add(
             "mutate",
             "Make mistakes in the variants' PTX, and say which of them runs find.",
             "-C -j -q --json --dry-run --arch",
@@ -145,7 +172,7 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     _add_run(
-        verb(
+        verbs.add(
             "run",
             "Run one kernel's PTX on the CPU.",
             "-C --json --arch",
@@ -153,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
             archs="compile for this architecture (default sm_90)",
         )
     )
-    verb(
+    verbs.add(
         "stand-in",
         "Make a libcuda.so.1 that runs the built cubins on the CPU, and print its path.",
         "-C --json --arch -o",
@@ -161,7 +188,10 @@ def parser() -> argparse.ArgumentParser:
         archs="a device of this architecture (repeatable; default: one of sm_90)",
         output="where to put it (default: the cache)",
     )
-    tuning = verb(
+
+
+def _add_tuning(verbs: _Verbs) -> None:
+    tuning = verbs.add(
         "tune",
         "Time the configurations of [kernel.tune] on a GPU, and keep the fastest in kernels.tune.toml.",
         "-C -j -v -q --dry-run --arch --no-cache",
@@ -173,10 +203,13 @@ def parser() -> argparse.ArgumentParser:
         "--merge", action="append", default=[], metavar="FILE", help="only take in another machine's table"
     )
     tuning.add_argument("--fresh", action="store_true", help="forget what earlier runs have timed")
+
+
+def _add_upkeep(verbs: _Verbs) -> None:
+    """The verbs about what builds need and leave behind."""
     cleaning = "Remove what builds made here; the cache stays."
-    verb("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
-    verb("doctor", "Say which tools would be used, and what is missing.", "--json")
-    return top
+    verbs.add("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
+    verbs.add("doctor", "Say which tools would be used, and what is missing.", "--json")
 
 
 def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ name."""
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -62,6 +63,9 @@ HOMES = {
     ),
 }
 """Modules that are imported in these places alone."""
+
+RUFF = shutil.which("ruff", path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
+"""The one beside this Python first."""
 
 LANGUAGE = ("compiler/library/standard.py", "compiler/library/random.py", "compiler/library/scaled.py")
 """Files in the language itself: kernels are compiled from their text, and nobody imports them."""
@@ -222,6 +226,29 @@ def test_files_are_finished_and_hold_one_thing() -> None:
     complain(complaints())
 
 
+def test_functions_are_of_a_screenful() -> None:
+    def complaints() -> Iterator[str]:
+        for path in MODULES:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef):
+                    lines = (node.end_lineno or 0) - node.lineno + 1
+                    if lines > 60:
+                        yield f"{path}:{node.lineno}: {node.name} has {lines} lines"
+
+    complain(complaints())
+
+
+def test_folders_can_be_taken_in_at_a_glance() -> None:
+    def complaints() -> Iterator[str]:
+        for top in ("kbuild", "tests", "templates"):
+            for folder in (ROOT / top, *(path for path in (ROOT / top).rglob("*") if path.is_dir())):
+                entries = [path for path in folder.iterdir() if path.name != "__pycache__"]
+                if len(entries) > 20 and folder.name != "__pycache__":
+                    yield f"{folder}: {len(entries)} entries; give it rooms"
+
+    complain(complaints())
+
+
 def test_modules_say_what_they_are() -> None:
     texts = {path: path.read_text() for path in MODULES}
     complain(
@@ -233,11 +260,13 @@ def doc_of(text: str) -> str:
     return ast.get_docstring(ast.parse(text)) or ""
 
 
-@pytest.mark.skipif(shutil.which("ruff") is None, reason="ruff is not installed: pip install '.[dev]'")
-def test_style() -> None:
-    command = ["ruff", "check", "--quiet", "--output-format", "concise", str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert not done.stdout, done.stdout
+@pytest.mark.skipif(RUFF is None, reason="ruff is not installed: pip install '.[dev]'")
+@pytest.mark.parametrize("command", [("check", "--output-format", "concise"), ("format", "--check")])
+def test_style(command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [str(RUFF), *command, "--quiet", str(ROOT)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def our_passes() -> dict[str, Pass]:

@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from zoo import CASES, Bits, cases_products
+from zoo import CASES, Bits, cases_attention, cases_dots, cases_matmul
 from zoo import Case as ZooCase
 
 import kbuild
@@ -33,28 +33,27 @@ DRAWS = 8
 """Times that kernels without such a loop are run, each time on other data: the greatest number has to be
 everywhere once."""
 FAMILIES: dict[str, list[ZooCase]] = {
-    "dot_loop": [cases_products._loop("dot_loop", "float16", 64, 64, 32, 32 * n, stages=3) for n in ROUNDS],
+    "dot_loop": [cases_dots._loop("dot_loop", "float16", 64, 64, 32, 32 * n, stages=3) for n in ROUNDS],
     "dot_loop_4_stages": [
-        cases_products._loop("dot_loop", "bf16", 64, 64, 32, 32 * n, stages=4) for n in (*ROUNDS, 9)
+        cases_dots._loop("dot_loop", "bf16", 64, 64, 32, 32 * n, stages=4) for n in (*ROUNDS, 9)
     ],
-    "dot_loop_tf32": [cases_products._loop("dot_loop", "float32", 64, 32, 32, 32 * n) for n in ROUNDS],
-    "matmul": [cases_products._matmul("matmul", "float16", 64, 128, 32 * n, (64, 64, 32)) for n in ROUNDS],
+    "dot_loop_tf32": [cases_dots._loop("dot_loop", "float32", 64, 32, 32, 32 * n) for n in ROUNDS],
+    "matmul": [cases_matmul._matmul("matmul", "float16", 64, 128, 32 * n, (64, 64, 32)) for n in ROUNDS],
     "matmul_one_stage": [
-        cases_products._matmul("matmul", "float16", 64, 64, 32 * n, (64, 64, 32), stages=1)
-        for n in ROUNDS[:4]
+        cases_matmul._matmul("matmul", "float16", 64, 64, 32 * n, (64, 64, 32), stages=1) for n in ROUNDS[:4]
     ],
     "descriptors": [
-        cases_products._descriptors("descriptors", 64, 64, 32 * n, 256, (64, 64, 32)) for n in ROUNDS
+        cases_dots._descriptors("descriptors", 64, 64, 32 * n, 256, (64, 64, 32)) for n in ROUNDS
     ],
     "specialized": [
-        cases_products._specialized("specialized", 128, 128, 64 * n, (64, 64, 64), 2, 4, 3) for n in ROUNDS
+        cases_dots._specialized("specialized", 128, 128, 64 * n, (64, 64, 64), 2, 4, 3) for n in ROUNDS
     ],
-    "clusters": [cases_products._clustered("clusters", 2, 2, False, False, 128, 64 * n, 3) for n in ROUNDS],
+    "clusters": [cases_matmul._clustered("clusters", 2, 2, False, False, 128, 64 * n, 3) for n in ROUNDS],
     "attention": [
-        cases_products._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)
+        cases_attention._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)
     ],
     "attention_causal": [
-        cases_products._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]
+        cases_attention._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]
     ],
     **{
         name: [CASES[name]] * DRAWS

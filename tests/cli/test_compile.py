@@ -76,7 +76,7 @@ def test_a_dot_that_ptxas_serializes_is_told_and_refused_by_an_option_or_a_varia
 ) -> None:
     command = [
         "compile",
-        "tests/zoo/kernels/products.py:dot_tile",
+        "tests/zoo/kernels/dots.py:dot_tile",
         "-s",
         "a=*fp16:16,b=*fp16:16,c=*fp32:16",
         "-c",
@@ -93,7 +93,7 @@ def test_a_dot_that_ptxas_serializes_is_told_and_refused_by_an_option_or_a_varia
         assert cli.main([*command, *words]) == expected
         said = capsys.readouterr().err
         assert (
-            "tests/zoo/kernels/products.py:" in said
+            "tests/zoo/kernels/dots.py:" in said
             and f"{kind}: " in said
             and "insufficient register resources" in said
         )

@@ -2,10 +2,15 @@
 GPU."""
 
 from zoo import (
-    cases_basic,
+    cases_attention,
+    cases_control,
     cases_descriptors,
+    cases_dots,
+    cases_elementwise,
+    cases_matmul,
     cases_memory,
-    cases_products,
+    cases_reductions,
+    cases_shapes,
     cases_tiles,
     cases_undefined,
     cases_wrapping,
@@ -13,8 +18,13 @@ from zoo import (
 from zoo.case import Bits, Case, numbers
 
 _GROUPS = (
-    cases_basic,
-    cases_products,
+    cases_elementwise,
+    cases_reductions,
+    cases_shapes,
+    cases_control,
+    cases_dots,
+    cases_matmul,
+    cases_attention,
     cases_tiles,
     cases_descriptors,
     cases_undefined,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import reduce
 
 import numpy as np
+from zoo.arrays import poisoned
 from zoo.case import Bits, Case, bf16, numbers
-from zoo.cases_basic import poisoned
 
 FOLDS = {
     "add": np.add,

@@ -4,8 +4,8 @@ stored turned around."""
 from __future__ import annotations
 
 import numpy as np
+from zoo.arrays import poisoned, small_integers
 from zoo.case import Case
-from zoo.cases_basic import poisoned, small_integers
 
 
 def _cut_case(dtype: type, size: int, n: int) -> Case:
@@ -62,7 +62,7 @@ CASES = [
     *(_atomic_case(dtype) for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32)),
     Case(
         "dot_stored_turned",
-        "products.py",
+        "dots.py",
         "dot_stored_turned",
         lambda rng: {
             "a": small_integers(rng, 64, 32, low=-2, high=3).astype(np.float16),

@@ -4,8 +4,8 @@ lie further apart than they are long."""
 from __future__ import annotations
 
 import numpy as np
+from zoo.arrays import poisoned, small_integers
 from zoo.case import Case
-from zoo.cases_basic import poisoned, small_integers
 
 TILE = (64, 32, 32)
 

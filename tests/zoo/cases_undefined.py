@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from zoo.arrays import poisoned, small_integers
 from zoo.case import Case
-from zoo.cases_basic import poisoned, small_integers
 
 
 def _divisions(x, out, rows, n, d):

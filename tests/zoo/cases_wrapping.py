@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from zoo.arrays import poisoned
 from zoo.case import Argument, Case
-from zoo.cases_basic import poisoned
 
 _SMALLEST = -(1 << 31)
 

@@ -17,7 +17,7 @@ from kbuild.emulator import arguments_of, load, run
 
 def compiled(kernel: str, type_name: str, num_warps: int, **constexprs: object) -> Artifact:
     signature = dict.fromkeys("abc", f"*{type_name}:16")
-    source = f"{KERNELS}/products.py:{kernel}"
+    source = f"{KERNELS}/dots.py:{kernel}"
     return kbuild.compile(
         source, signature=signature, constexprs=constexprs, target="sm_90", num_warps=num_warps, stop="ptx"
     )

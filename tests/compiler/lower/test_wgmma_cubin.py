@@ -17,7 +17,7 @@ from kbuild.compiler.backend.cubin import find_ptxas
 from kbuild.compiler.backend.notes import notes_of
 from kbuild.errors import ErrorGroup
 
-PRODUCTS = Path(__file__).parents[2] / "zoo/kernels/products.py"
+DOTS = Path(__file__).parents[2] / "zoo/kernels/dots.py"
 
 
 def instructions(cubin: bytes, folder: Path) -> list[str]:
@@ -57,25 +57,23 @@ def too_large(**options: Any) -> kbuild.Artifact:
     signature = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16"}
     constexprs = {"M": 128, "N": 256, "K": 16, "PRECISION": "tf32"}
     return kbuild.compile(
-        f"{PRODUCTS}:dot_tile", signature=signature, constexprs=constexprs, num_warps=4, **options
+        f"{DOTS}:dot_tile", signature=signature, constexprs=constexprs, num_warps=4, **options
     )
 
 
 def test_a_dot_that_ptxas_serializes_is_a_warning_at_its_line() -> None:
     metadata = too_large().metadata
     (line,) = (
-        n
-        for n, text in enumerate(PRODUCTS.read_text().splitlines(), 1)
-        if "out_dtype=c.dtype.element_ty" in text
+        n for n, text in enumerate(DOTS.read_text().splitlines(), 1) if "out_dtype=c.dtype.element_ty" in text
     )
     (warning,) = metadata.serialized
-    assert re.search(rf"products\.py:{line}:\d+: .* insufficient register resources .*C7511", warning)
+    assert re.search(rf"dots\.py:{line}:\d+: .* insufficient register resources .*C7511", warning)
     assert warning in metadata.warnings
 
 
 def test_with_strict_it_is_an_error_at_its_line() -> None:
     with pytest.raises(
-        ErrorGroup, match=r"products\.py:\d+:\d+: error: this dot runs slower(.|\n)*tl\.dot(.|\n)*\^\^\^"
+        ErrorGroup, match=r"dots\.py:\d+:\d+: error: this dot runs slower(.|\n)*tl\.dot(.|\n)*\^\^\^"
     ):
         too_large(strict=True)
 

@@ -22,7 +22,7 @@ from tests.manifests import package_table
 from tests.zoo.case import KERNELS
 
 ROOT = Path(__file__).parents[3]
-SOURCES = (ROOT / "kernels/flash_attention.py", KERNELS / "products.py")
+SOURCES = (ROOT / "kernels/flash_attention.py", KERNELS / "dots.py")
 VECTORS = """\
 import triton
 import triton.language as tl
@@ -108,7 +108,7 @@ launch_pdl = true
 
 [[kernel]]
 name = "product"
-source = "kernels/products.py"
+source = "kernels/dots.py"
 function = "dot_descriptors"
 grid = ["cdiv(M, TILE_M)", "cdiv(N, TILE_N)"]
 [kernel.args]

@@ -172,7 +172,7 @@ def test_each_warp_copies_its_own_where_nothing_else_makes_warps_wait() -> None:
         | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
     )
     constexprs = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}
-    source = f"{KERNELS / 'products.py'}:dot_specialized"
+    source = f"{KERNELS / 'dots.py'}:dot_specialized"
     artifact = kbuild.compile(source, signature=signature, constexprs=constexprs, num_warps=8, stop="ptx")
     assert [op.warp_bits for op in copies(artifact)] == [(11, 12, 13)] and len(waits(artifact)) == 2
     assert dict(artifact.metadata.params)["c_map"] == "tensormap f16 16x64 128 c M,N ldc"
@@ -182,7 +182,7 @@ def test_each_warp_copies_its_own_where_nothing_else_makes_warps_wait() -> None:
 
 
 def test_what_is_missing_shows() -> None:
-    source = f"{KERNELS / 'products.py'}:descriptor_shift"
+    source = f"{KERNELS / 'dots.py'}:descriptor_shift"
     signature = {"x": "*fp16:16", "out": "*fp16:16"} | SIZES | {"up": "i32", "left": "i32"}
     artifact = kbuild.compile(source, signature=signature, constexprs={"TILE": 16}, stop="ttgir")
     x = np.arange(40 * 48, dtype=np.float16).reshape(40, 48)

@@ -16,7 +16,7 @@ from kbuild.compiler.transforms.gpu.pipeline.pipeline import MIN_STAGES
 from kbuild.errors import InterpretError
 from tests.zoo.case import KERNELS
 
-SOURCE = f"{KERNELS / 'products.py'}:dot_descriptors"
+SOURCE = f"{KERNELS / 'dots.py'}:dot_descriptors"
 ROWS, COLUMNS, LARGEST = 72, 90, 328
 POINTERS = dict.fromkeys("abc", "*fp16:16")
 SIZES = dict.fromkeys("MNK", "i32") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:16")
@@ -97,7 +97,7 @@ def test_fp32_for_tensor_cores_is_rounded_on_its_way(
     )
     constexprs = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}
     artifact = kbuild.compile(
-        f"{KERNELS / 'products.py'}:{name}", signature=signature, constexprs=constexprs, stop="ttgir"
+        f"{KERNELS / 'dots.py'}:{name}", signature=signature, constexprs=constexprs, stop="ttgir"
     )
     assert {
         key: text.split()[1] for key, text in artifact.metadata.params if text.startswith("tensormap")
@@ -125,7 +125,7 @@ def test_boxes_begin_at_16_bytes(first: str, note: str) -> None:
     signature = POINTERS | dict.fromkeys("MNK", "i32") | {"ld": "i32:16", "first": first}
     constexprs = {"TILE": 64, "TILE_K": 32}
     artifact = kbuild.compile(
-        f"{KERNELS / 'products.py'}:dot_from", signature=signature, constexprs=constexprs, stop="ttgir"
+        f"{KERNELS / 'dots.py'}:dot_from", signature=signature, constexprs=constexprs, stop="ttgir"
     )
     assert artifact.metadata.tma[0] == note
     module = parse_module(artifact.asm["ttgir"])

@@ -23,7 +23,7 @@ from kbuild.emulator import arguments_of, run
 from kbuild.errors import InterpretError
 from tests.zoo.case import KERNELS
 
-SOURCE = f"{KERNELS / 'products.py'}:dot_specialized"
+SOURCE = f"{KERNELS / 'dots.py'}:dot_specialized"
 ROWS, COLUMNS, LARGEST = 100, 88, 336
 SIGNATURE = (
     dict.fromkeys("abc", "*fp16:16")
@@ -144,7 +144,7 @@ def test_nothing_orders_twice_what_is_ordered() -> None:
     )
     signature = dict.fromkeys("abc", "*fp16:16") | {"sums": "*fp32:16"} | dict.fromkeys("MNK", "i32:16")
     source, tiles = (
-        f"{KERNELS / 'products.py'}:dot_and_sum_specialized",
+        f"{KERNELS / 'dots.py'}:dot_and_sum_specialized",
         dict.fromkeys(("TILE_M", "TILE_N", "TILE_K"), 64),
     )
     ptx = kbuild.compile(source, signature=signature, constexprs=tiles, num_warps=4, stop="ptx").asm["ptx"]
@@ -164,7 +164,7 @@ def test_one_side_for_all_where_no_launcher_could_make_the_maps() -> None:
 def test_products_of_attention_stay_asynchronous() -> None:
     """V's buffer is given back where the scores are waited for: an earlier wait, for the product before
     alone, would have ptxas serialise them all, which fails the compilation."""
-    source = f"{KERNELS / 'products.py'}:attention_specialized"
+    source = f"{KERNELS / 'dots.py'}:attention_specialized"
     signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"rows": "i32", "pitch": "i32:16"}
     artifact = kbuild.compile(
         source, signature=signature, constexprs={"TILE": 128, "HEAD": 128}, num_warps=8, num_stages=2

@@ -1,26 +1,10 @@
-"""Cases with matrix products, and the shipped kernels."""
+"""Cases with dots: one or several, in loops, of descriptors and by a warp of its own for the copies."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-from zoo.case import Bits, Case, bf16, numbers
-from zoo.cases_basic import poisoned, small_integers
-
-
-def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | Bits:
-    """Small whole numbers in any operand type: all products and sums are exact."""
-    values = small_integers(rng, *shape, low=-2, high=3)
-    if dtype == "bf16":
-        return bf16(values)
-    if dtype in ("fp8e4nv", "fp8e5"):
-        table = {
-            "fp8e4nv": {-2: 0xC0, -1: 0xB8, 0: 0, 1: 0x38, 2: 0x40},
-            "fp8e5": {-2: 0xC0, -1: 0xBC, 0: 0, 1: 0x3C, 2: 0x40},
-        }
-        return Bits(np.vectorize(table[dtype].get)(values.astype(int)).astype(np.uint8), dtype)
-    return values.astype(dtype)
+from zoo.arrays import operand, poisoned, small_integers
+from zoo.case import Case, numbers
 
 
 def _tile(
@@ -36,7 +20,7 @@ def _tile(
     out_type = {"int8": np.int32, "float64": np.float64}.get(dtype, np.float32)
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_tile",
         lambda rng: {
             "a": operand(rng, dtype, m, k),
@@ -53,7 +37,7 @@ def _tile(
 def _chain(name: str, dtype: str) -> Case:
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_chain",
         lambda rng: {
             "a": operand(rng, dtype, 64, 32),
@@ -70,7 +54,7 @@ def _batch(name: str, dtype: str, b: int, m: int, n: int, k: int, warps: int = 4
     out_type = np.float64 if dtype == "float64" else np.float32
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_batch",
         lambda rng: {
             "a": operand(rng, dtype, b, m, k),
@@ -87,7 +71,7 @@ def _transposed(name: str, dtype: str) -> Case:
     out_type = np.float64 if dtype == "float64" else np.float32
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_transposed",
         lambda rng: {
             "a": operand(rng, dtype, 32, 64),
@@ -102,7 +86,7 @@ def _transposed(name: str, dtype: str) -> Case:
 def _add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_add_rows",
         lambda rng: {
             "a": operand(rng, dtype, m, k),
@@ -123,7 +107,7 @@ def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
 
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "two_dots_add_rows",
         lambda rng: {
             "a": operand(rng, dtype, m, k),
@@ -141,7 +125,7 @@ def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
 def _kept(name: str, dtype: str, m: int, n: int, block_k: int, k: int) -> Case:
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_kept",
         lambda rng: {
             "a": operand(rng, dtype, block_k, m),
@@ -173,7 +157,7 @@ def _loop(
 
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_loop",
         make,
         lambda a, b, c, K, lda, ldb, ldc: {"c": numbers(a)[:, :K] @ numbers(b)[:K]},
@@ -183,165 +167,10 @@ def _loop(
     )
 
 
-def _attention(
-    name: str,
-    n_ctx: int,
-    head_dim: int,
-    causal: bool,
-    dtype: str,
-    block_m: int,
-    block_n: int,
-    warps: int,
-    stages: int,
-    **more: int,
-) -> Case:
-    z, h, scale = 2, 2, 0.125
-
-    def make(rng):
-        def tensor():
-            values = rng.normal(size=(z, h, n_ctx, head_dim)).astype(np.float32)
-            return bf16(values) if dtype == "bf16" else values.astype(np.float16)
-
-        out = poisoned(z, h, n_ctx, head_dim, dtype=np.float16)
-        return {
-            "q": tensor(),
-            "k": tensor(),
-            "v": tensor(),
-            "out": bf16(out) if dtype == "bf16" else out,
-            "lse": poisoned(z * h, n_ctx),
-            "sm_scale": scale,
-            "stride_z": h * n_ctx * head_dim,
-            "stride_h": n_ctx * head_dim,
-            "stride_n": head_dim,
-            "n_heads": h,
-            "n_ctx": n_ctx,
-            "n_batch": z,
-        }
-
-    def expect(q, k, v, n_ctx, **_):
-        scores = numbers(q) @ numbers(k).swapaxes(2, 3) * scale
-        if causal:
-            scores = np.where(np.tril(np.ones((n_ctx, n_ctx), bool)), scores, -np.inf)
-        top = scores.max(axis=-1, keepdims=True)
-        weights = np.exp(scores - top)
-        total = weights.sum(axis=-1, keepdims=True)
-        return {
-            "out": weights / total @ numbers(v),
-            "lse": (top + np.log(total))[..., 0].reshape(z * h, n_ctx),
-        }
-
-    return Case(
-        name,
-        "flash_attention.py",
-        "flash_attention_kernel",
-        make,
-        expect,
-        {"HEAD_DIM": head_dim, "IS_CAUSAL": causal, "BLOCK_M": block_m, "BLOCK_N": block_n, **more},
-        grid=(3 if more.get("PERSISTENT") else -(-n_ctx // block_m) * z * h,),
-        num_warps=warps,
-        num_stages=stages,
-        tolerance=2e-2 if dtype == "bf16" else 4e-3,
-    )
-
-
-def _attention_steep(name: str, causal: bool) -> Case:
-    """Attention whose later keys are much the larger ones to a few rows of some warps: these follow their
-    maxima in each block of keys, while other rows, and other warps, do not."""
-    case, n_ctx = _attention(name, 192, 64, causal, "fp16", 64, 64, 4, 3), 192
-
-    def make(rng):
-        arguments, direction = case.make(rng), np.sign(rng.normal(size=64))
-        q, k = (arguments[name].astype(np.float32) for name in "qk")
-        is_steep = np.arange(n_ctx)[:, None] % 48 < 3
-        arguments["q"] = np.where(is_steep, 3 * direction, 0.2 * q).astype(np.float16)
-        arguments["k"] = (0.2 * k + np.linspace(-1, 1, n_ctx)[:, None] * direction).astype(np.float16)
-        return arguments
-
-    return replace(case, make=make)
-
-
-def _attention_infinite(name: str, causal: bool, **more: int) -> Case:
-    """Attention with infinite values in the first key, which every row sees: as many infinities in the
-    result, and no NaN."""
-    case = _attention(name, 150, 64, causal, "fp16", 128, 128, 8, 2, **more)
-
-    def make(rng):
-        arguments = case.make(rng)
-        arguments["v"][0, :, 0, 3], arguments["v"][1, 1, 0, :] = np.inf, -np.inf
-        return arguments
-
-    return replace(case, make=make)
-
-
-def _matmul(
-    name: str,
-    dtype: str,
-    m: int,
-    n: int,
-    k: int,
-    blocks: tuple[int, int, int],
-    transposed: bool = False,
-    warps: int = 4,
-    stages: int = 3,
-    a_transposed: bool = False,
-) -> Case:
-    def make(rng):
-        a = operand(rng, dtype, *((k, m) if a_transposed else (m, k)))
-        b = operand(rng, dtype, *((n, k) if transposed else (k, n)))
-        c = poisoned(m, n, dtype=np.float32 if dtype == "float32" else np.float16)
-        return {
-            "a": a,
-            "b": b,
-            "c": bf16(c) if dtype == "bf16" else c,
-            "M": m,
-            "N": n,
-            "K": k,
-            "stride_am": 1 if a_transposed else k,
-            "stride_ak": m if a_transposed else 1,
-            "stride_bk": 1 if transposed else n,
-            "stride_bn": k if transposed else 1,
-            "stride_cm": n,
-            "stride_cn": 1,
-        }
-
-    return Case(
-        name,
-        "matmul.py",
-        "matmul_kernel",
-        make,
-        lambda a, b, **_: {
-            "c": (numbers(a).T if a_transposed else numbers(a)) @ (numbers(b).T if transposed else numbers(b))
-        },
-        {"BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "GROUP_M": 4},
-        grid=(-(-m // blocks[0]) * -(-n // blocks[1]),),
-        num_warps=warps,
-        num_stages=stages,
-    )
-
-
-def _clustered(
-    name: str,
-    programs: int,
-    size: int,
-    transposed: bool,
-    persistent: bool,
-    columns: int = 208,
-    k: int = 336,
-    stages: int = 4,
-) -> Case:
-    """Clusters whose programs share the tiles of B; the last one has none of C's rows."""
-    case = _matmul(
-        name, "float16", 64 * (programs - 1) - 8, columns, k, (64, 128, 64), transposed, stages=stages
-    )
-    grid = (2 * size,) if persistent else (programs, -(-columns // 128))
-    constexprs = {**case.constexprs, "GROUP_M": 2, "PERSISTENT": persistent, "cluster_size": size}
-    return replace(case, constexprs=constexprs, grid=grid, cluster_size=size)
-
-
 def _block_pointers(name: str, m: int, n: int, k: int) -> Case:
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_block_pointers",
         lambda rng: {
             "a": operand(rng, "float16", m, k),
@@ -369,7 +198,7 @@ def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int,
 
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_descriptors",
         lambda rng: {
             "a": operand(rng, "float16", m, pitch),
@@ -391,7 +220,7 @@ def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int,
 def _from(name: str, first: int) -> Case:
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_from",
         lambda rng: {
             "a": operand(rng, "float16", 64, 104),
@@ -416,7 +245,7 @@ def _specialized(
     tile_m, tile_n, tile_k = tile
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "dot_specialized",
         lambda rng: {
             "a": operand(rng, "float16", m, 8 * -(-k // 8)),
@@ -444,7 +273,7 @@ def _attention_specialized(rows: int, head: int) -> Case:
 
     return Case(
         "attention_specialized",
-        "products.py",
+        "dots.py",
         "attention_specialized",
         lambda rng: {
             **{name: operand(rng, "float16", rows, head) for name in "qkv"},
@@ -470,7 +299,7 @@ def _shift(name: str, dtype: str, rows: int, columns: int, pitch: int, up: int, 
 
     return Case(
         name,
-        "products.py",
+        "dots.py",
         "descriptor_shift",
         lambda rng: {
             "x": small_integers(rng, rows, pitch).astype(dtype),
@@ -522,7 +351,7 @@ CASES = [
     _loop("dot_loop_int_rows", "float16", 16, 64, 64, 256, 4, 4),
     Case(
         "dot_and_sum_loop",
-        "products.py",
+        "dots.py",
         "dot_and_sum_loop",
         lambda rng: {
             "a": operand(rng, "float16", 64, 256),
@@ -553,7 +382,7 @@ CASES = [
     _from("dot_from_16", 16),
     Case(
         "dot_of_grids",
-        "products.py",
+        "dots.py",
         "dot_of_grids",
         lambda rng: {
             "a": operand(rng, "float16", 2, 4, 16, 16),
@@ -565,7 +394,7 @@ CASES = [
     ),
     Case(
         "two_dots_of_types",
-        "products.py",
+        "dots.py",
         "two_dots_of_types",
         lambda rng: {
             "a": operand(rng, "float16", 64, 64),
@@ -583,7 +412,7 @@ CASES = [
     ),
     Case(
         "dot_of_written",
-        "products.py",
+        "dots.py",
         "dot_of_written",
         lambda rng: {
             "a": operand(rng, "float16", 64, 192),
@@ -599,7 +428,7 @@ CASES = [
     ),
     Case(
         "dot_of_chosen",
-        "products.py",
+        "dots.py",
         "dot_of_chosen",
         lambda rng: {
             "a": operand(rng, "bf16", 32, 32),
@@ -616,7 +445,7 @@ CASES = [
     ),
     Case(
         "dot_and_sum_specialized",
-        "products.py",
+        "dots.py",
         "dot_and_sum_specialized",
         lambda rng: {
             "a": operand(rng, "float16", 64, 320),
@@ -634,39 +463,4 @@ CASES = [
     _shift("descriptor_shift", "float32", 40, 50, 52, -3, 5, 16),
     _shift("descriptor_shift_fp16", "float16", 21, 37, 40, 2, -8, 16),
     _shift("descriptor_shift_int8", "int8", 33, 45, 48, 0, -16, 32),
-    _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)),
-    _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
-    _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)),
-    _matmul("matmul_ragged", "float16", 77, 50, 83, (64, 32, 32)),
-    _matmul("matmul_transposed", "float16", 128, 128, 128, (64, 64, 64), True),
-    _matmul("matmul_transposed_tf32", "float32", 70, 64, 48, (64, 64, 16), True, stages=4),
-    _matmul("matmul_large_tile", "float16", 256, 256, 192, (128, 128, 64), warps=8),
-    _matmul("matmul_256_columns", "float16", 256, 512, 448, (128, 256, 64), warps=8),
-    _matmul("matmul_256_columns_transposed", "bf16", 128, 256, 320, (128, 256, 64), True, warps=8),
-    _matmul("matmul_four_stages", "float16", 256, 256, 576, (128, 128, 64), warps=4, stages=4),
-    _matmul("matmul_two_stages", "bf16", 128, 256, 320, (128, 128, 64), warps=4, stages=2),
-    _matmul("matmul_one_stage", "float16", 128, 128, 192, (128, 128, 64), warps=4, stages=1),
-    _matmul("matmul_warps_along_n", "float16", 64, 512, 256, (64, 256, 64), warps=8),
-    _matmul("matmul_deep_steps", "float16", 128, 128, 512, (64, 64, 128), True, stages=4),
-    _matmul("matmul_shallow_steps", "float16", 128, 128, 160, (128, 64, 16), stages=4),
-    _matmul("matmul_a_transposed", "float16", 256, 128, 192, (128, 64, 32), a_transposed=True),
-    _matmul(
-        "matmul_both_transposed", "bf16", 256, 256, 256, (256, 128, 64), True, warps=8, a_transposed=True
-    ),
-    _matmul("matmul_few_rows", "float16", 5, 112, 400, (16, 64, 128), stages=4),
-    _matmul("matmul_few_rows_transposed", "bf16", 16, 64, 320, (16, 64, 64), True, stages=4),
-    _matmul("matmul_tf32_deep", "float32", 120, 272, 208, (128, 256, 32), warps=8, stages=4),
-    _clustered("matmul_cluster", 4, 2, False, False),
-    _clustered("matmul_cluster_transposed", 4, 4, True, False),
-    _clustered("matmul_cluster_persistent", 6, 2, True, True),
-    _attention("attention", 128, 64, False, "fp16", 64, 64, 4, 2),
-    _attention("attention_causal", 192, 64, True, "fp16", 128, 64, 4, 3),
-    _attention("attention_ragged", 100, 64, False, "bf16", 64, 32, 4, 2),
-    _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
-    _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),
-    _attention("attention_persistent", 330, 64, True, "bf16", 128, 64, 8, 2, PERSISTENT=True),
-    _attention_infinite("attention_infinite", False),
-    _attention_infinite("attention_infinite_persistent", True, PERSISTENT=True),
-    _attention_steep("attention_steep", False),
-    _attention_steep("attention_causal_steep", True),
 ]

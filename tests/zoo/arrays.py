@@ -1,0 +1,34 @@
+"""The arrays that cases are given: whole numbers, whose sums are exact, and outputs before the launch."""
+
+from __future__ import annotations
+
+import numpy as np
+from zoo.case import Bits, bf16
+
+POISON = 12345.0
+
+
+def small_integers(
+    rng: np.random.Generator, *shape: int, dtype: type = np.float32, low: int = -8, high: int = 9
+) -> np.ndarray:
+    """Random whole numbers: sums and products of them are exact in any order."""
+    return rng.integers(low, high, shape).astype(dtype)
+
+
+def poisoned(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    """An output before the launch."""
+    return np.full(shape, POISON if np.issubdtype(dtype, np.floating) else 99, dtype)
+
+
+def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | Bits:
+    """Small whole numbers in any operand type: all products and sums are exact."""
+    values = small_integers(rng, *shape, low=-2, high=3)
+    if dtype == "bf16":
+        return bf16(values)
+    if dtype in ("fp8e4nv", "fp8e5"):
+        table = {
+            "fp8e4nv": {-2: 0xC0, -1: 0xB8, 0: 0, 1: 0x38, 2: 0x40},
+            "fp8e5": {-2: 0xC0, -1: 0xBC, 0: 0, 1: 0x3C, 2: 0x40},
+        }
+        return Bits(np.vectorize(table[dtype].get)(values.astype(int)).astype(np.uint8), dtype)
+    return values.astype(dtype)

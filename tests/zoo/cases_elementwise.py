@@ -1,0 +1,158 @@
+"""Cases of elementwise operations and conversions."""
+
+from __future__ import annotations
+
+import numpy as np
+from zoo.arrays import poisoned, small_integers
+from zoo.case import Bits, Case, bf16, numbers
+
+
+def _integers(x, y, out, n):
+    a, b = x.astype(np.int64), y.astype(np.int64)
+    total = a + b * 3 - (a & b) + (a | 12) - (a ^ b) + (a << 2) + (a >> 1)
+    quotient = np.where(b != 0, np.trunc(a / np.where(b == 0, 1, b)), 0).astype(np.int64)
+    total = total + np.where(a > b, quotient, a - quotient * b)
+    total = total + np.maximum(a, b) * np.minimum(a, -b) + np.abs(a - b)
+    return {"out": np.where((a == b) | (a < 0) & (b != 3), total + 1, total - ~a)}
+
+
+def _floats(x, y, out, n, scale):
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    result = a * b + a - b * scale + np.floor(a / 4) - np.ceil((b / 3).astype(np.float32)) + np.abs(a)
+    return {"out": np.clip(result, -1000, 1000) + np.maximum(a, b) - np.minimum(a, -b)}
+
+
+def _functions(x, out, n):
+    from math import erf
+
+    a = x.astype(np.float64)
+    rows = [
+        np.exp(a),
+        np.exp2(a),
+        np.log(np.abs(a) + 0.1),
+        np.log2(np.abs(a) + 0.1),
+        np.sqrt(np.abs(a)),
+        1 / np.sqrt(np.abs(a) + 0.1),
+        np.sin(a),
+        np.cos(a),
+        1 / (1 + np.exp(-a)),
+        np.vectorize(erf)(a),
+        a / 3,
+        np.sqrt(np.abs(a)),
+    ]
+    return {"out": np.stack(rows)}
+
+
+def _unsigned(x, y, out, n):
+    a, b = x.astype(np.uint64), y.astype(np.uint64)
+    return {
+        "out": (a // b + a % b + (a >> 3) + (a * b >> 32) + np.where(a > b, 1, 2).astype(np.uint64))
+        & 0xFFFFFFFF
+    }
+
+
+def _convert(target: str):
+    """From fp32 to `target` and the storage numpy has for it."""
+    if target == "bf16":
+        return lambda x, out, n: {"out": numbers(bf16(x))}
+    return lambda x, out, n: {"out": x.astype(target)}
+
+
+CASES = [
+    Case(
+        "integers",
+        "elementwise.py",
+        "integers",
+        lambda rng: {
+            "x": small_integers(rng, 300, dtype=np.int32),
+            "y": rng.integers(1, 9, 300).astype(np.int32),
+            "out": poisoned(300, dtype=np.int32),
+            "n": 300,
+        },
+        _integers,
+        {"BLOCK": 256},
+        grid=(2,),
+    ),
+    Case(
+        "integers_int64",
+        "elementwise.py",
+        "integers",
+        lambda rng: {
+            "x": rng.integers(-(1 << 20), 1 << 20, 300),
+            "y": rng.integers(1, 1 << 20, 300),
+            "out": poisoned(300, dtype=np.int64),
+            "n": 300,
+        },
+        _integers,
+        {"BLOCK": 256},
+        grid=(2,),
+        aligned=False,
+    ),
+    Case(
+        "unsigned",
+        "elementwise.py",
+        "unsigned",
+        lambda rng: {
+            "x": rng.integers(0, 1 << 32, 100, dtype=np.uint32),
+            "y": rng.integers(1, 1 << 32, 100, dtype=np.uint32),
+            "out": poisoned(100, dtype=np.uint32),
+            "n": 100,
+        },
+        _unsigned,
+        {"BLOCK": 128},
+        num_warps=1,
+    ),
+    Case(
+        "floats",
+        "elementwise.py",
+        "floats",
+        lambda rng: {
+            "x": small_integers(rng, 500),
+            "y": small_integers(rng, 500),
+            "out": poisoned(500),
+            "n": 500,
+            "scale": 2.0,
+        },
+        _floats,
+        {"BLOCK": 512},
+    ),
+    Case(
+        "functions",
+        "elementwise.py",
+        "functions",
+        lambda rng: {"x": rng.uniform(-6, 6, 1024).astype(np.float32), "out": poisoned(12, 1024), "n": 1024},
+        _functions,
+        {"BLOCK": 1024},
+        tolerance=2e-6,
+    ),
+    *(
+        Case(
+            f"convert_fp32_{target}",
+            "elementwise.py",
+            "convert",
+            lambda rng, storage=storage: {
+                "x": rng.uniform(-100, 100, 200).astype(np.float32),
+                "out": storage,
+                "n": 200,
+            },
+            _convert(target),
+            {"BLOCK": 256},
+        )
+        for target, storage in (
+            ("float16", poisoned(200, dtype=np.float16)),
+            ("bf16", Bits(poisoned(200, dtype=np.uint16), "bf16")),
+            ("int32", poisoned(200, dtype=np.int32)),
+            ("int8", poisoned(200, dtype=np.int8)),
+            ("float64", poisoned(200, dtype=np.float64)),
+        )
+    ),
+    Case(
+        "bits",
+        "elementwise.py",
+        "bits",
+        lambda rng: {"x": rng.normal(size=64).astype(np.float32), "out": poisoned(64), "n": 64},
+        lambda x, out, n: {"out": -x},
+        {"BLOCK": 64},
+        num_warps=2,
+    ),
+]

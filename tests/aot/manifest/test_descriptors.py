@@ -22,7 +22,7 @@ from kbuild.emulator import TensorMapArgument, arguments_of, run
 from kbuild.emulator import load as load_program
 from kbuild.emulator.async_ops import tensor_map
 from kbuild.errors import UsageError
-from tests.aot.manifest.test_load import mistakes
+from tests.aot.manifest.mistakes import mistakes
 from tests.manifests import package_table
 
 MANIFEST = (

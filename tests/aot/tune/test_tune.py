@@ -28,7 +28,7 @@ from kbuild.aot.verify.cases import Case
 from kbuild.cli import main
 from kbuild.cli.verbs import tune as verb
 from kbuild.errors import ManifestError, ToolError
-from tests.aot.manifest.test_load import mistakes
+from tests.aot.manifest.mistakes import mistakes
 
 TABLE = """
 [kernel.tune]

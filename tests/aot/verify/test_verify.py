@@ -29,7 +29,7 @@ from kbuild.compiler.backend.cubin import ptxas_version
 from kbuild.compiler.backend.ptxas_wheels import choose, installed
 from kbuild.compiler.interp.loaded import module_of, pointee_of
 from tests.aot.build.processes import wait_until_gone, written_number
-from tests.aot.manifest.test_load import mistakes
+from tests.aot.manifest.mistakes import mistakes
 from tests.manifests import package_table
 
 TABLE = """

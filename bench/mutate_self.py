@@ -161,7 +161,11 @@ AREAS: dict[str, Area] = {
         {
             _A: ("tests/aot", "tests/launcher", "tests/cli"),
             f"{_A}verify/": (
+                f"{_TV}test_reference.py",
+                f"{_TV}test_launches.py",
                 f"{_TV}test_verify.py",
+                f"{_TV}test_pool.py",
+                f"{_TV}test_run.py",
                 f"{_TV}test_verify_limits.py",
                 f"{_TV}test_verify_waiting.py",
                 f"{_TV}test_mutate.py",

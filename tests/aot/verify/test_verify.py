@@ -1,82 +1,20 @@
-"""`kbuild verify` and `kbuild run`: right kernels pass, and code that does something else is caught."""
+"""`kbuild verify`: right kernels pass, and code that does something else is caught."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import signal
-import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from kbuild.aot.manifest.expand import expand
-from kbuild.aot.manifest.load import load
-from kbuild.aot.verify.cases import Case, cases
-from kbuild.aot.verify.compare import compare
-from kbuild.aot.verify.data import numbers
-from kbuild.aot.verify.pool import run_jobs
-from kbuild.aot.verify.reference import reference
-from kbuild.aot.verify.verdict import ADVERSE, Run, Wanted, runs_of
 from kbuild.cli import main
 from kbuild.compiler import driver
 from kbuild.compiler.backend.cubin import ptxas_version
 from kbuild.compiler.backend.ptxas_wheels import choose, installed
-from kbuild.compiler.interp.loaded import module_of, pointee_of
-from tests.aot.build.processes import wait_until_gone, written_number
-from tests.aot.manifest.mistakes import mistakes
 from tests.manifests import package_table
-
-TABLE = """
-[kernel.verify]
-sizes = { x = "n", y = "n" }
-values = [{ n = 0 }, { n = 1600 }, { n = 33 }]
-"""
-
-
-LAST = """
-import triton, triton.language as tl
-
-@triton.jit
-def last_kernel(parts, count, out):
-    tl.store(parts + tl.program_id(0), tl.program_id(0))
-    if tl.atomic_add(count, 1, sem="acq_rel") == 2:
-        tl.store(out, tl.load(parts) + tl.load(parts + 1) + tl.load(parts + 2))
-        tl.store(count, 0)
-"""
-COUNTED = """
-schema = 1
-[package]
-name = "counted"
-version = "1"
-archs = ["sm_90"]
-[[kernel]]
-name = "last"
-source = "kernels/last.py"
-grid = ["3"]
-[kernel.args]
-parts = "*i32"
-count = "*i32"
-out = "*i32"
-[[kernel.config]]
-[kernel.verify]
-sizes = { parts = "3", count = "1", out = "1" }
-values = [{}]
-zeros = ["count"]
-"""
-
-
-@pytest.fixture
-def verified(project: Path) -> Path:
-    """The project, with a table `[kernel.verify]`."""
-    file = project / "kernels.toml"
-    file.write_text(file.read_text() + TABLE)
-    return project
 
 
 def wrong(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
@@ -91,55 +29,6 @@ def wrong(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
         )
 
     monkeypatch.setattr(driver, "compile", compile_wrong)
-
-
-def launches(project: Path, table: str) -> dict[tuple[str, bool], list[str]]:
-    """The launches of the variants for sm_90, by the type of `n` and whether there is a guard."""
-    file = project / "kernels.toml"
-    file.write_text(file.read_text() + table)
-    manifest = load(file)
-    kernel = manifest.kernel("scale")
-    return {
-        (dict(variant.signature)["n"], bool(variant.guards)): [str(case) for case in cases(kernel, variant)]
-        for variant in expand(manifest, ["sm_90"]).variants
-    }
-
-
-def test_launches_go_to_the_variants_whose_promises_they_keep(project: Path) -> None:
-    assert launches(project, TABLE) == {
-        ("i32:16", True): ["n=1024"],  # None fits: the first that can be is changed.
-        ("i32", True): ["n=33"],
-        ("i32:16", False): ["n=1600"],
-        ("i32", False): ["n=1600", "n=33"],
-    }
-
-
-def test_values_may_be_expressions_and_loops_run_from_no_round_on(project: Path) -> None:
-    table = '\n[kernel.verify]\nsizes = { x = "n", y = "n" }\nvalues = [{ n = "BLOCK - 16" }]\nloops = { n = "BLOCK" }\n'
-    found = launches(project, table)
-    assert found["i32:16", False] == [
-        "n=2032",
-        "n=16",
-        "n=4096",
-        "n=4112",
-        "n=8192",
-        "n=8208",
-        "n=12288",
-    ]  # n=0 starts nothing.
-    assert found["i32", True] == ["n=1008", "n=1"]  # The guard is n <= 1024.
-
-
-def test_each_launch_runs_adversely_and_the_first_in_lockstep() -> None:
-    planned = runs_of([None, None])  # type: ignore[list-item]
-    assert [(run.case, run.data, run.schedule) for run in planned] == [
-        (1, "whole", ADVERSE[0][0]),
-        (2, "whole", ADVERSE[1][0]),
-        (1, "whole", "lockstep"),
-        (1, "real", "lockstep"),
-        (1, "special", "lockstep"),
-    ]
-    assert Wanted(case=1, data="real").of(planned) == [Run(1, "real", "lockstep", "early")]
-    assert Wanted(case=2, data="special", schedule="reverse").of(planned) == [Run(2, "special", "reverse")]
 
 
 def test_right_kernels_pass_and_cost_nothing_the_second_time(
@@ -169,6 +58,8 @@ def dot_kernel(a, b, c, K, T: tl.constexpr):
         acc = tl.dot(left + 1, tl.load(b + (start + k)[:, None] * 64 + n[None, :]), acc)
     tl.store(c + m[:, None] * 64 + n[None, :], acc)
 """
+
+
 DOTS = (
     package_table("dots", "sm_90", version="1")
     + """
@@ -401,172 +292,3 @@ def test_a_kernel_may_say_why_it_is_not_verified(project: Path, capsys: pytest.C
     assert main(["verify", "-C", str(project), "--no-cache"]) == 0
     told = capsys.readouterr()
     assert told.err.startswith("note: scale is not verified: needs a moon\n") and "0 ok, 0 failed" in told.err
-
-
-def test_a_crash_and_a_hang_cost_one_variant_each(
-    verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    right = driver.compile
-
-    def compile_badly(*args: Any, **options: Any) -> driver.Artifact:
-        kind = options["signature"]["x"], options["constexprs"]["NEGATE"], options["signature"]["n"]
-        if kind == ("*fp16:16", True, "i32"):
-            os.write(2, b"LLVM ERROR: cannot select")
-            os.kill(os.getpid(), signal.SIGKILL)
-        if kind == ("*fp16:16", False, "i32"):
-            time.sleep(100)
-        return right(*args, **options)
-
-    monkeypatch.setattr(driver, "compile", compile_badly)
-    assert (
-        main(["verify", "-C", str(verified), "--arch", "sm_80", "-k", "--no-cache", "--json", "--limit", "2"])
-        == 1
-    )
-    output = capsys.readouterr()
-    problems = [verdict["problem"] for verdict in json.loads(output.out) if verdict["state"] == "failed"]
-    assert len(problems) == 2 and "4 ok, 2 failed" in output.err
-    assert any("ended by signal 9\nLLVM ERROR: cannot select" in problem for problem in problems)
-    assert any("no end after 2 seconds" in problem for problem in problems)
-
-
-def test_workers_end_with_those_who_wait_for_them(tmp_path: Path) -> None:
-    def work(member: str) -> None:
-        (tmp_path / member).write_text(str(os.getpid()))
-        time.sleep(100)
-
-    results = run_jobs([["one"], ["two"]], work, 2, 100.0)
-    with pytest.raises(KeyboardInterrupt), closing(results):
-        signal.signal(signal.SIGALRM, _interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
-        next(results)
-    for member in ("one", "two"):
-        with pytest.raises(ProcessLookupError):
-            os.kill(int((tmp_path / member).read_text()), 0)
-
-
-def test_workers_end_when_those_who_wait_for_them_are_killed(tmp_path: Path) -> None:
-    def work(member: str) -> None:
-        (tmp_path / member).write_text(str(os.getpid()))
-        time.sleep(100)
-
-    waiting = os.fork()
-    if waiting == 0:
-        try:
-            list(run_jobs([["one"], ["two"]], work, 2, 100.0))
-        finally:
-            os._exit(1)
-    workers = [written_number(tmp_path / member) for member in ("one", "two")]
-    os.kill(waiting, signal.SIGKILL)
-    os.waitpid(waiting, 0)
-    for worker in workers:
-        wait_until_gone(worker)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-TEXT = """\
-tt.func @f(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>) attributes {num_warps = 1} {
-  %v: f32 = tt.load %x
-  tt.store %y, %v
-  tt.return
-}
-"""
-
-
-def test_what_the_kernel_does_not_read_is_poisoned() -> None:
-    right = reference(module_of(TEXT), Case((), (("x", 5), ("y", 5)), (1,)), "whole", 0)
-    assert (
-        right.exact and right.arguments["x"][0] in range(-3, 4) and np.isnan(right.arguments["x"][1:]).all()
-    )
-    assert np.isnan(right.arguments["y"]).all() and right.expected["y"][0] == right.arguments["x"][0]
-    assert right.written["y"].tolist() == [True, False, False, False, False] and not right.written["x"].any()
-
-
-def test_special_numbers_are_among_the_others() -> None:
-    f32 = pointee_of(module_of(TEXT).kernel.arguments[0].type)
-    made = numbers("special", f32, 2000, np.random.default_rng(0))
-    assert np.isnan(made).any() and np.isinf(made).any() and (np.abs(made[np.isfinite(made)]) < 10).all()
-
-
-def test_results_are_equal_or_within_bounds() -> None:
-    f32 = pointee_of(module_of(TEXT).kernel.arguments[0].type)
-    right, all_written = np.array([1, 1000, np.nan, np.inf], np.float32), np.ones(4, bool)
-
-    def problem(found: Any, exact: bool = False, written: np.ndarray = all_written) -> str:
-        return compare(f32, right, np.asarray(found, np.float32), written, exact).problem
-
-    assert problem(right * np.float32(1.000001)) == ""
-    assert problem(right * np.float32(1.000001), exact=True).startswith("2 of 4 elements differ")
-    assert problem([1, 1001, np.nan, np.inf]).startswith(
-        "1 of 4 elements differ; [1] is 1001.0, expected 1000.0"
-    )
-    assert (
-        problem([1, 1000, 0, np.inf])
-        and problem([1, 1000, np.nan, -np.inf])
-        and problem([1, 1000, np.nan, 3e38])
-    )
-    assert problem(right, written=~all_written) == ""
-    assert problem(right + 1, written=~all_written).startswith(
-        "2 elements were written that the kernel does not write"
-    )
-
-
-def test_counters_begin_at_zero(tmp_path: Path) -> None:
-    """The last of three programs writes the sum of what the others have left; the counter is zero again."""
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels/last.py").write_text(LAST)
-    (tmp_path / "kernels.toml").write_text(COUNTED)
-    assert main(["verify", "-C", str(tmp_path)]) == 0
-    (tmp_path / "kernels/last.py").write_text(LAST.replace("acq_rel", "relaxed"))
-    assert main(["verify", "-C", str(tmp_path)]) == 1
-    (tmp_path / "kernels.toml").write_text(COUNTED.replace('["count"]', '["count", "n"]'))
-    assert any("zeros[1]: expected an argument that is a pointer, found" in one for one in mistakes(tmp_path))
-
-
-def test_mistakes_in_the_table_are_told(project: Path) -> None:
-    file = project / "kernels.toml"
-    text = file.read_text()
-    line = text.count("\n") + 3
-    file.write_text(text + '\n[kernel.verify]\nsizes = { x = "m", z = "n" }\nvalues = [{ n = 1.5 }, {}]\n')
-    found = mistakes(project)
-    assert any(f"{line}: " in one and "sizes.z: unknown key" in one for one in found), found
-    assert any('sizes: missing key "y"' in one for one in found), found
-    assert any(
-        "values[0].n: expected an integer or an expression, found the float 1.5" in one for one in found
-    ), found
-    assert any('values[1]: missing key "n"' in one for one in found), found
-    file.write_text(text + '\n[kernel.verify]\nsizes = { x = "m", y = "n" }\nvalues = []\n')
-    assert ['sizes.x: unknown name "m"' in one for one in mistakes(project)] == [True]
-
-
-def test_run_prints_arrays_and_findings(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = [
-        "-C",
-        str(project),
-        "kernels/scale.py:scale_kernel",
-        "-s",
-        "x=*fp32,y=*fp32,n=i32",
-        "-c",
-        "BLOCK=64,NEGATE=true",
-    ]
-    assert main(["run", *source, "--arg", "x=range:50,y=poison:50", "--arg", "n=50"]) == 0
-    assert "y: 50 elements of f32, 50 changed: 0.0, -2.0, -4.0" in capsys.readouterr().out
-    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=64"]) == 1
-    found = capsys.readouterr().out
-    assert "out-of-bounds" in found and "scale.py:" in found
-    assert (
-        main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--schedule", "reverse", "--races"])
-        == 0
-    )
-    assert "y: 50 elements of f32, 50 changed" in capsys.readouterr().out
-    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=50", "--races"]) == 2
-    assert "--schedule reverse" in capsys.readouterr().err
-    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=5000000000"]) == 2
-    assert "--arg n=5000000000: i32 has 32 bits" in capsys.readouterr().err
-    assert main(["run", *source, "--arg", "x=range:50,y=poison:50,n=-1"]) == 0
-    assert main(["run", *source, "--arg", "x=range:3000000000,y=poison:50,n=50"]) == 2
-    assert "N is a number of elements below 2^31" in capsys.readouterr().err
-    assert main(["run", *source, "--arg", "x=5,y=poison:50,n=64"]) == 2
-    assert "--arg x=5: " in capsys.readouterr().err

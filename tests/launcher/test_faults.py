@@ -21,8 +21,8 @@ import pytest
 from kbuild.aot.artifact import rendering
 from kbuild.aot.build.launcher import build_launcher, core_command, link_command
 from kbuild.errors import ToolError
+from tests.launcher.dlpack import DLPackArray
 from tests.launcher.example_package import Tensor, example_table, image_of
-from tests.launcher.test_launch import DLPackArray
 
 
 def launch(world, device=1):

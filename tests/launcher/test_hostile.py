@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.build.launcher import core_command
+from tests.launcher.dlpack import DLPackArray
 from tests.launcher.example_package import Tensor
 from tests.launcher.hostile import Boom, Hostile, Nameless, rename
-from tests.launcher.test_launch import DLPackArray
 
 ADDRESS = (1 << 40) + 0x100
 

@@ -1,20 +1,14 @@
 """Launches through a generated package: which cubin, with which parameters, where."""
 
 import ast
-import ctypes
 import inspect
-import itertools
-import math
 import pathlib
 import struct
-import subprocess
 import sys
 import types
 
-import numpy
 import pytest
 
-from kbuild.aot.files import templates_directory
 from tests.launcher.example_package import Tensor
 
 
@@ -67,16 +61,6 @@ def test_options_choose_the_row_and_its_constants(world):
                 2**64 - 1,
                 0,
             )
-
-
-def test_numpy_values_are_as_good_as_python_ones(world):
-    q = Tensor("float16")
-    head, causal = numpy.int64(64), numpy.True_
-    world.package.attention(
-        q, numpy.float32(0.5), 1, numpy.int32(512), True, numpy.uint64(7), HEAD_DIM=head, IS_CAUSAL=causal
-    )
-    assert world.driver.last.key == "attention.True.64"
-    assert list(world.driver.last.params[3:6]) == [512, 1, 7]
 
 
 def test_conditions_and_shared_memory_decide(world):
@@ -162,129 +146,6 @@ def test_torch_in_use_gives_the_stream_for_addresses_too(world, monkeypatch):
         assert world.driver.last.stream == stream
 
 
-def test_array_interface_and_its_stream(world):
-    class Array:
-        def __init__(self, typestr, stream=None, address=(2 << 40) + 256):
-            data = {"data": (address, False), "typestr": typestr, "shape": (8,)}
-            self.__cuda_array_interface__ = {**data, "version": 3, "stream": stream}
-
-    f4 = numpy.dtype("float32").str
-    world.package.vector_add(Array(f4, stream=9), Array(f4), 32)
-    assert (world.driver.last.key, world.driver.last.device, world.driver.last.stream) == (
-        "add.fp32.aligned",
-        1,
-        9,
-    )
-    assert world.driver.count("sync") == 0
-    world.package.vector_add(Array(f4, stream=9), Array(f4), 32, stream=4)
-    assert world.driver.count("sync") == 1, "the launch waits for the stream that makes the array"
-    with pytest.raises(ValueError, match="x has elements, but no memory"):
-        world.package.vector_add(Array(f4, address=0), Array(f4), 32)
-    with pytest.raises(world.package.NoVariantError, match="x holds"):
-        world.package.vector_add(Array(">f4"), Array(f4), 32)
-    with pytest.raises(TypeError, match="malformed"):
-        world.package.vector_add(Array(None), Array(f4), 32)
-
-
-class DLPackArray:
-    """Exports address, device and type as DLPack has them; keeps what it was asked for."""
-
-    def __init__(self, code, bits, device=(2, 1), address=(2 << 40) + 256, lanes=1, shape=(8,)):
-        self._shape = (ctypes.c_int64 * len(shape))(*shape)
-        place = ctypes.addressof(self._shape)
-        self._fields = struct.pack(
-            "<QiiiBBHQQQQQ", address, *device, len(shape), code, bits, lanes, place, 0, 16, 0, 0
-        )
-        self._memory = ctypes.create_string_buffer(self._fields)
-        self._device, self.asked = device, []
-
-    def __dlpack_device__(self):
-        return self._device
-
-    def __dlpack__(self, **keywords):
-        self.asked.append(keywords)
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return make(ctypes.addressof(self._memory), b"dltensor", None)
-
-
-def test_dlpack(world):
-    for code, bits, dtype in ((2, 32, "fp32"), (2, 16, "fp16")):
-        x = DLPackArray(code, bits)
-        world.package.vector_add(x, x, 32)
-        launch = world.driver.last
-        assert (launch.key, launch.device, launch.params[0]) == (
-            f"add.{dtype}.aligned",
-            1,
-            (2 << 40) + 256 + 16,
-        )
-    world.package.vector_add(x, x, 32, stream=0)
-    assert x.asked[-4:] == [{}, {}, {"stream": 1}, {"stream": 1}], "1 is the legacy stream"
-    for wrong, name in ((DLPackArray(4, 16), "x"), (DLPackArray(2, 32, lanes=4), "x")):
-        with pytest.raises(world.package.NoVariantError, match=f"{name} holds"):
-            world.package.vector_add(wrong, DLPackArray(2, 32), 32)
-    with pytest.raises(ValueError, match="x is not on a CUDA device"):
-        world.package.vector_add(numpy.zeros(8, numpy.float32), DLPackArray(2, 32), 8)
-
-
-def test_encoding_of_floats(tmp_path):
-    """Against numpy's float16 and float32, and bfloat16 by way of float64 arithmetic."""
-    text = (templates_directory() / "launcher_launch.h").read_text()
-    source = text[
-        text.index("static uint64_t encode_float") : text.index("static int read_grid")
-    ].removeprefix("static ")
-    (tmp_path / "encode.c").write_text("#include <stdint.h>\n#include <string.h>\n" + source)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "e.so", tmp_path / "encode.c"], check=True)
-    encode = ctypes.CDLL(str(tmp_path / "e.so")).encode_float
-    encode.restype, encode.argtypes = ctypes.c_uint64, [ctypes.c_double, ctypes.c_int, ctypes.c_int]
-    chance = numpy.random.default_rng(3)
-    random = chance.standard_normal(20000) * 2.0 ** chance.integers(-160, 160, 20000)
-    small = chance.standard_normal(20000) * 2.0 ** chance.integers(-30, 20, 20000)
-    exact = numpy.arange(0x7C00, dtype=numpy.uint16).view(numpy.float16).astype(float)
-    ties = (exact[1:] + exact[:-1]) / 2
-    edges = [
-        0.0,
-        -0.0,
-        numpy.inf,
-        -numpy.inf,
-        65519.99,
-        65520.0,
-        5e-324,
-        1.7e308,
-        2.0**-149,
-        2.0**-150,
-        1.5 * 2.0**-150,
-    ]
-    for value in (*random, *small, *ties, *edges):
-        with numpy.errstate(all="ignore"):
-            assert encode(value, 5, 10) == int(numpy.float16(value).view(numpy.uint16)), value
-            assert encode(value, 8, 23) == int(numpy.float32(value).view(numpy.uint32)), value
-    for value in random:
-        step = 2.0 ** max(math.frexp(value)[1] - 8, -133)
-        if abs(value) < 2.0**127:
-            nearest = math.copysign(round(value / step) * step, value)
-            assert encode(value, 8, 7) == encode(nearest, 8, 23) >> 16, value
-    assert (encode(math.nan, 5, 10), encode(math.nan, 8, 7), encode(math.nan, 8, 23)) == (
-        0x7E00,
-        0x7FC0,
-        0x7FC00000,
-    )
-
-
-def test_raw_addresses_need_their_type_said(world):
-    address = (1 << 40) + 0x100
-    world.package.vector_add(address, address, 32, dtype="fp16")
-    assert world.driver.last.key == "add.fp16.aligned.ptx"
-    world.package.vector_add(address, address, 32, dtype=world.torch.float32)
-    assert world.driver.last.key == "add.fp32.aligned.ptx"
-    world.package.vector_add(address, Tensor("float16"), 32)
-    assert world.driver.last.key == "add.fp16.aligned.ptx", "the other argument tells"
-    world.package.copy((2 << 40) + 8, True, grid=1)
-    assert world.driver.last.device == 1, "one candidate, and the driver knows whose address it is"
-    with pytest.raises(world.package.NoVariantError, match=r"type of an argument is unknown.*say dtype="):
-        world.package.vector_add(address, address, 32)
-
-
 def test_grids(world):
     x = Tensor("int8", device=1)
     for grid, launched in ((3, (3, 1, 1)), ((2, 3), (2, 3, 1)), ((2, 3, 4), (2, 3, 4))):
@@ -309,83 +170,6 @@ def test_grids(world):
         world.package.copy(x, False)
     with pytest.raises(world.package.LaunchError, match="65536 programs along axis 1"):
         world.package.attention(Tensor("float16"), 1, 1, 64, 65536, 0, HEAD_DIM=64, IS_CAUSAL=True)
-
-
-def test_wrong_arguments(world):
-    add, attention, x = world.package.vector_add, world.package.attention, Tensor()
-    no_variant = world.package.NoVariantError
-    for call, error, text in (
-        (lambda: add(x, x), TypeError, "vector_add() misses the argument 'n'"),
-        (lambda: add(x, x, 1, 2), TypeError, "takes 3 positional arguments, not 4"),
-        (lambda: add(x, x, 1, n=2), TypeError, "got 'n' twice"),
-        (lambda: add(x, x, 1, m=2), TypeError, "has no argument 'm'"),
-        (lambda: add(x, x, 1.5), TypeError, "n must be an integer, not float"),
-        (lambda: add(x, x, "1"), TypeError, "n must be an integer, not str"),
-        (lambda: add([1], x, 1), TypeError, "x must be a tensor on a CUDA device or an address, not list"),
-        (lambda: add(Tensor(device=-1), x, 1), ValueError, "x is not on a CUDA device"),
-        (
-            lambda: add(x, Tensor(device=1), 1),
-            ValueError,
-            "out is on device 1, and an argument before it is on device 0",
-        ),
-        (lambda: add(x, x, 2**64), OverflowError, "n does not fit 64 bits"),
-        (lambda: add(x, x, 2**31), no_variant, "n = 2147483648 does not fit i32"),
-        (lambda: add(x, x, -(2**31) - 1), no_variant, "does not fit i32"),
-        (lambda: add(x, Tensor("float16"), 1), no_variant, "out holds fp16, not fp32"),
-        (lambda: add(Tensor("complex64"), x, 1), no_variant, "x holds"),
-        (
-            lambda: add(Tensor(device=7), Tensor(device=7), 1),
-            world.package.LaunchError,
-            "no CUDA device 7; the driver shows 3",
-        ),
-        (lambda: add(x, x, 1, stream="main"), TypeError, "stream must be"),
-        (lambda: add(x, x, 1, dtype="fp64"), no_variant, "dtype = fp64 is not fp32"),
-        (
-            lambda: attention(x, "a", 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True),
-            TypeError,
-            "scale must be a number, not str",
-        ),
-        (
-            lambda: attention(x, 1, 1, 1, 1, 1, HEAD_DIM=64),
-            TypeError,
-            "misses the keyword argument 'IS_CAUSAL'",
-        ),
-        (
-            lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=80, IS_CAUSAL=True),
-            no_variant,
-            "HEAD_DIM = 80 is not 64",
-        ),
-        (
-            lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=64, IS_CAUSAL=1),
-            no_variant,
-            "seed = -1 does not fit u64",
-        ),
-    ):
-        with pytest.raises(error) as caught:
-            call()
-        assert text in str(caught.value)
-    assert world.driver.count() == 0
-    add(x, x, 1)
-    assert world.driver.count() == 1, "a refused call leaves nothing behind"
-
-
-def test_options_with_defaults_may_be_left_out(world):
-    choice, x = world.package.choice, Tensor(device=1)
-    for given, key in (
-        ({}, "choice.1.0."),
-        ({"ACTIVATION": "relu"}, "choice.1.0.relu"),
-        ({"SLOPE": 0.5, "ACTIVATION": None}, "choice.0.5."),
-        ({"SLOPE": 1, "ACTIVATION": ""}, "choice.1.0."),
-    ):
-        choice(x, **given)
-        assert world.driver.last.key == key, "numbers are compared by value, and whole ones need no point"
-    with pytest.raises(
-        world.package.NoVariantError,
-        match=r"SLOPE = 2 is not 0.5; ACTIVATION = '' \(by default\) is not relu",
-    ):
-        choice(x, SLOPE=2)
-    assert str(inspect.signature(choice)) == "(x, *, SLOPE=1.0, ACTIVATION='', stream=None, grid=None)"
-    assert "SLOPE: 0.5 or 1.0, by default 1.0\nACTIVATION: '' or relu, by default ''\n" in choice.__doc__
 
 
 def test_unsupported_device_lists_what_there_is(world):
@@ -422,137 +206,3 @@ def test_a_grid_may_name_the_multiprocessors(world, capsys):
         assert tuple(world.driver.last.grid) == (programs, 1, 1), "the stand-in's devices have six"
     world.package.explain("product", Tensor("float16", 0x100), 300, 200, 208, arch="sm_90")
     assert "grid (264, 1, 1)" in capsys.readouterr().out
-
-
-def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
-    x = Tensor("float16", 0x100)
-    for _ in range(2):
-        world.package.product(x, 300, 200, 208)
-        address = (1 << 40) + 0x100
-        columns_first = [200, 300, 2 * 208, 64, 128]
-        assert list(world.driver.last.map[:8]) == [address, *columns_first, 6, 3]
-        assert list(world.driver.last.map[8:11]) == [7, 0, 1], (
-            "the outermost axis has numbers for size and stride"
-        )
-        assert list(world.driver.last.params[:5]) == [address, 300, 200, 208, address]
-    assert world.driver.count("encode") == 1
-    world.package.product(x, 301, 200, 208)
-    assert (world.driver.last.map[2], world.driver.count("encode")) == (301, 2)
-
-
-@pytest.mark.parametrize(
-    ("address", "columns", "stride", "message"),
-    [
-        (0x108, 8, 8, "the address of x is not divisible by 16"),
-        (0x100, 8, 12, "x has a stride of 12 elements"),
-        (0x100, 8, -8, "x has a stride of -8 elements"),
-        (0x100, -1, 8, "x has -1 elements along an axis"),
-        (0x100, (1 << 32) + 1, 8, "x has 4294967297 elements along an axis"),
-    ],
-)
-def test_what_no_tensor_map_describes_is_told(world, address, columns, stride, message):
-    with pytest.raises(world.package.LaunchError, match=message):
-        world.package.product(Tensor("float16", address), 8, columns, stride)
-    assert world.driver.count() == 0
-
-
-def test_nothing_and_the_same_row_again_can_be_read_through_a_map(world):
-    world.package.product(Tensor("float16", 0x100), 8, 0, 0)
-    assert list(world.driver.last.map[1:4]) == [1, 8, 0], "the driver refuses a size of zero"
-
-
-def test_each_box_of_one_tensor_is_a_map_of_its_own(world):
-    """Of 36 on each of 20 tensors some meet in one of the 64 places of the cache."""
-    for place in range(20):
-        x = Tensor("float16", 0x100 + 256 * place)
-        for rows in range(1, 37):
-            world.package.tiles(x, 512, 64, ROWS=rows)
-            assert list(world.driver.last.map[:6]) == [
-                (1 << 40) + 0x100 + 256 * place,
-                64,
-                512,
-                128,
-                64,
-                rows,
-            ]
-
-
-def test_a_truth_value_of_numpy_is_an_integer(world):
-    world.package.product(Tensor("float16", 0x100), numpy.True_, 64, 64)
-    assert world.driver.last.map[2] == 1
-
-
-def test_each_row_is_found_whichever_was_launched_before(world):
-    """Also where the two are neighbours in the cache of choices, which has 32 places."""
-    x = Tensor("float16", 0x100)
-    for pair in itertools.product(range(1, 37), repeat=2):
-        for rows in pair:
-            world.package.tiles(x, 512, 64, ROWS=rows)
-            assert world.driver.last.map[5] == rows
-
-
-@pytest.mark.parametrize("kind", ["torch", "interface", "interface with strides", "dlpack"])
-def test_sizes_and_strides_are_read_off_a_tensor(world, kind):
-    """500 rows of 200 numbers, 208 apart."""
-    address = (1 << 40) + 0x100
-    strided = kind in ("torch", "interface with strides")
-    if kind == "torch":
-        x = Tensor("float16", 0x100, shape=(500, 200), strides=(208, 1))
-    elif kind == "dlpack":
-        x = DLPackArray(2, 16, (2, 0), address - 16, shape=(500, 200))
-    else:
-        interface = {"data": (address, False), "typestr": "<f2", "shape": (500, 200), "version": 3}
-        x = types.SimpleNamespace(
-            __cuda_array_interface__=interface | ({"strides": (416, 2)} if strided else {})
-        )
-    world.package.blocks(x, 7, programs=3)
-    launch, pitch = world.driver.last, 208 if strided else 200
-    assert tuple(launch.grid) == (4, 3, 1), "the grid may name a tensor's sizes"
-    assert list(launch.params[:5]) == [address, 500, 200, pitch, 7]
-    assert list(launch.map[:6]) == [address, 200, 500, 2 * pitch, 64, 128]
-
-
-@pytest.mark.parametrize(
-    ("x", "error", "message"),
-    [
-        (0x100, TypeError, "x must be a tensor, whose sizes and strides the kernel needs, not int"),
-        ({"shape": (8,), "strides": (1,)}, ValueError, "x has 1 dimensions, the kernel takes 2"),
-        (
-            {"shape": (8, 8), "strides": (1, 8)},
-            ValueError,
-            "a stride of 8 elements along axis 1, where it must be",
-        ),
-        (
-            {"shape": (8, 8), "strides": (12, 1)},
-            ValueError,
-            "a stride of 12 elements along axis 0, no multiple of 16 bytes",
-        ),
-        ({"shape": (8, 1 << 31), "strides": (16, 1)}, RuntimeError, "x_shape_1 = .* does not fit i32"),
-        (
-            {"shape": (8, 8), "strides": (16, 1), "address": 8},
-            RuntimeError,
-            "the address of x is not divisible by 16",
-        ),
-    ],
-)
-def test_tensors_that_no_descriptor_describes_are_refused(world, x, error, message):
-    with pytest.raises(error, match=message):
-        world.package.blocks(Tensor("float16", **x) if isinstance(x, dict) else x, 7, programs=1)
-
-
-def test_extents_are_not_given(world):
-    assert str(inspect.signature(world.package.blocks)) == "(x, n, programs=None, *, stream=None, grid=None)"
-    assert "x: tensor of fp16, 2 dimensions, the last one contiguous" in world.package.blocks.__doc__
-    x = Tensor("float16", shape=(1, 8), strides=(3, 1))
-    world.package.blocks(x, 7, 1)
-    assert world.driver.last.params[3] == 16, "one row has any stride"
-    with pytest.raises(TypeError, match="takes 3 positional arguments"):
-        world.package.blocks(x, 7, 1, 5)
-    with pytest.raises(TypeError, match="has no argument 'x_shape_0'"):
-        world.package.blocks(x, 7, 1, x_shape_0=5)
-
-
-def test_an_encoder_that_fails_is_told(world, monkeypatch):
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled=1")
-    with pytest.raises(world.package.DriverError, match="cuTensorMapEncodeTiled"):
-        world.package.product(Tensor("float16"), 8, 8, 8)

@@ -24,11 +24,7 @@ NEGATE = false
 [[kernel.exclude]]
 arch = "sm_90"'''
 """A kernel that sm_90 has a configuration for, but excludes, and sm_80 has none for."""
-
-
 VERIFIED = '[kernel.verify]\nsizes = { x = "n", y = "n" }\nvalues = [{ n = 40 }]'
-
-
 CASES = [
     # (text of the manifest, what stands there instead, line, message; None as the text appends to the end)
     ("schema = 1\n", "", 1, 'missing key "schema"'),

@@ -1,4 +1,4 @@
-"""What `[kernel.verify]` asks for: which launches go to which variants, with which data and in which order."""
+"""What `[kernel.verify]` asks for: which launches go to which variants, with what data and in what order."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ def last_kernel(parts, count, out):
         tl.store(out, tl.load(parts) + tl.load(parts + 1) + tl.load(parts + 2))
         tl.store(count, 0)
 """
-
-
 COUNTED = """
 schema = 1
 [package]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.emulator.race.test_race import findings
+from tests.emulator.race.races import findings
 
 FIELDS = (
     ("global_address", "b64", "%d_x"),

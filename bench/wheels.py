@@ -28,8 +28,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import contest
 import gpu
 import torch
+from gpu_dots import operands
 
 from kbuild.aot.tune import interleaved
 
@@ -62,9 +64,9 @@ def main() -> int:
     if len(options.wheels) < 2:
         parser.error("two wheels at least: one to hold the others against")
     table = Table([load(wheel, options.name, index) for index, wheel in enumerate(options.wheels)], options)
-    gpu.asked_for = re.compile(options.rows)
-    gpu.best_of = lambda choices, call: {}  # No peers here.
-    gpu.row = table.row
+    contest.asked_for = re.compile(options.rows)
+    contest.best_of = lambda choices, call: {}  # No peers here.
+    contest.row = table.row
     torch.manual_seed(0)
     for group in options.only.split(","):
         started = time.time()
@@ -75,28 +77,31 @@ def main() -> int:
 
 def unaligned() -> None:
     """Products that only the variants for any pointers and strides take."""
-    shapes, types = ((16, 8192, 8192), (1024,) * 3, (4096,) * 3), (gpu.HALF, gpu.BRAIN, gpu.SINGLE)
+    shapes, types = (
+        ((16, 8192, 8192), (1024,) * 3, (4096,) * 3),
+        (contest.HALF, contest.BRAIN, contest.SINGLE),
+    )
     for (m, n, k), dtype in [*itertools.product(shapes, types), ((4096,) * 3, torch.float8_e4m3fn)]:
-        shape = f"{m}x{n}x{k} {gpu.name_of(dtype)}, unaligned"
-        if not gpu.asked_for.search(shape):
+        shape = f"{m}x{n}x{k} {contest.name_of(dtype)}, unaligned"
+        if not contest.asked_for.search(shape):
             continue
         is_fp8 = dtype.itemsize == 1
-        a, b = map(one_off, gpu.operands(m, n, k, dtype, is_fp8))
-        c = one_off(torch.empty((m, n), device="cuda", dtype=gpu.HALF if is_fp8 else dtype))
+        a, b = map(one_off, operands(m, n, k, dtype, is_fp8))
+        c = one_off(torch.empty((m, n), device="cuda", dtype=contest.HALF if is_fp8 else dtype))
         arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
         name = "matmul_fp8" if is_fp8 else "matmul"
         right = a.double() @ b.double()
-        gpu.row(
+        contest.row(
             "matmul",
             shape,
-            lambda: getattr(gpu.package, name)(*arguments),
+            lambda: getattr(contest.package, name)(*arguments),
             c,
-            lambda found: gpu.error_of(found, right),
+            lambda found: contest.error_of(found, right),
             2 * m * n * k,
             "TFLOP/s",
             {},
             {},
-            1e-3 if dtype == gpu.SINGLE else 3e-3,
+            1e-3 if dtype == contest.SINGLE else 3e-3,
         )
 
 
@@ -159,18 +164,18 @@ class Table:
         vendor: dict[str, Call],
         limit: float,
     ) -> None:
-        """In the place of gpu.row: `ours` takes the package from gpu.package."""
+        """In the place of contest.row: `ours` takes the package from contest.package."""
 
         def of(package: ModuleType) -> Call:
             def call() -> None:
-                gpu.package = package
+                contest.package = package
                 ours()
 
             return call
 
         calls = {str(index): of(package) for index, package in enumerate(self.packages)}
-        errors = gpu.errors_of(calls, out, error)
-        times = interleaved.in_turns(calls, gpu.CLOCK, self.options.seconds)
+        errors = contest.errors_of(calls, out, error)
+        times = interleaved.in_turns(calls, contest.CLOCK, self.options.seconds)
         ratios = [times["0"] / times[name] for name in calls]
         wrong = [name for name in calls if not errors[name] <= limit]
         self.wrong += len(wrong)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutate_self import AREAS, Area, Campaign, Outcome, beside, chosen, files_of, read_marks, table
+from mutate_self import Campaign, Outcome, chosen, read_marks, table
+from self_areas import AREAS, Area, beside, files_of
 from self_mutants import of_c, of_python
 from self_tests import in_order, reaching
 from self_tests_plugin import HAS_LINES, Note

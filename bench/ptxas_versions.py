@@ -10,7 +10,7 @@ Registers are means of the variants that all versions make code for; spilled byt
 variants that are refused (a cubin that does not fit its PTX, for one) are sums.  What a version does to the
 time on a GPU takes a wheel of each:
 
-    KBUILD_PTXAS=… kbuild build -o old; KBUILD_PTXAS=… kbuild build -o new; python bench/wheels.py old/*.whl
+    KBUILD_PTXAS=… kbuild build -o old; KBUILD_PTXAS=… kbuild build -o new; python bench/speed/wheels.py old/*.whl
     new/*.whl
 """
 

@@ -1,4 +1,4 @@
-"""What bench/gpu.py takes from the manifest for Triton."""
+"""What bench/speed/gpu.py takes from the manifest for Triton."""
 
 from __future__ import annotations
 

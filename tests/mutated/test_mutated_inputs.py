@@ -1,4 +1,4 @@
-"""Whatever is handed in is taken or refused in words; `bench/fuzz_input.py` tries as much as one wants."""
+"""Whatever is handed in is taken or refused in words; `bench/fuzz/fuzz_input.py` tries as much as one wants."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Campaign:
         )
         path.write_text(saved(kernel, notes))
         self.report(
-            f"---- {notes}\n{kernel.source}repeat with: python bench/fuzz_programs.py --repeat {path}\n"
+            f"---- {notes}\n{kernel.source}repeat with: python bench/fuzz/fuzz_programs.py --repeat {path}\n"
         )
 
 

@@ -1,7 +1,7 @@
 """Random programs mean the same to the interpreter as written and after the passes, and to the emulator as
 PTX.
 
-Few of them here; bench/fuzz_programs.py runs as many as there is time for.
+Few of them here; bench/fuzz/fuzz_programs.py runs as many as there is time for.
 """
 
 from __future__ import annotations

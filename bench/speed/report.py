@@ -1,7 +1,7 @@
-"""The rows of `bench/gpu.py` as text: a line for each, geometric means by group, the README's table, and a
+"""The rows of `bench/speed/gpu.py` as text: a line for each, geometric means by group, the README's table, and a
 plot.
 
-python bench/report.py out.json … [--markdown | --readme README.md] [--plot docs/speed.svg]
+python bench/speed/report.py out.json … [--markdown | --readme README.md] [--plot docs/speed.svg]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Launches random programs on a GPU: what `fuzz_programs.py --emit` wrote, against what the interpreter says.
 
-    python bench/fuzz_gpu.py DIR [--library libcuda.so.1] [--show 20]
+    python bench/fuzz/fuzz_gpu.py DIR [--library libcuda.so.1] [--show 20]
 
 It needs the driver and numpy.  Outputs begin poisoned.  Launches run in a process that is started anew where
 one breaks or hangs. Prints a table at the end; the exit status is 1 when there was a difference.
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from random_programs.arrays import Argument, difference
 from random_programs.cubins import Record, digest, records

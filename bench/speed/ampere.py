@@ -1,6 +1,6 @@
 """Ampere code on the GPU at hand: our PTX for sm_80 against Triton's, both compiled by the driver's own JIT.
 
-    python bench/ampere.py [--only matmul,attention] [--rows 1024] [--json out.json]
+    python bench/speed/ampere.py [--only matmul,attention] [--rows 1024] [--json out.json]
 
 Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same
 configurations; each row shows the best of either, checked against torch in fp32: medians by CUDA events with
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from configurations import kernel_module
 from torch_clock import TorchClock
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from kbuild.aot.tune import interleaved  # noqa: E402
 

@@ -1,7 +1,7 @@
 """Plants mistakes in kbuild's own modules, one at a time, in a copy of the tree, and runs the tests that lie
 beside the module.
 
-    python bench/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--part 1/3] [--jobs 2]
+    python bench/mutate/mutate_self.py [--count 300] [--seed 0] [--area compiler ...] [--part 1/3] [--jobs 2]
     [--notes FILE] [--list]
 
 A mistake is an edit of one line (`self_mutants.py`); which ones are planted follows from the seed, as many in
@@ -47,7 +47,7 @@ from self_mutants import Mutant, of_c, of_python, parses
 from self_tests import in_order, reaching, write_chosen
 from self_tests_plugin import Note, file_of, read_notes, running_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MARKS = Path(__file__).with_suffix(".marks.toml")
 BAR = 0.9
 COPIED = (

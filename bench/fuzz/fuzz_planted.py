@@ -1,7 +1,7 @@
 """Plants mistakes in the compiler, one at a time, in a copy of it, and says which of them random programs
 find.
 
-    python bench/fuzz_planted.py [--count 300] [--jobs 2] [NAME ...]
+    python bench/fuzz/fuzz_planted.py [--count 300] [--jobs 2] [NAME ...]
 
 For each mistake programs are drawn until the first finding, at most --count of them; only those of which the
 mistake makes other code are run.  The exit status is 1 when one of the mistakes was not found, or is not
@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from random_programs.campaign import FAULTS
 from random_programs.compare import ARCHS, Checker, Kernel, TimeIsUp, limited
@@ -33,7 +33,7 @@ from random_programs.generator import program
 from kbuild.compiler.lower import lower_module
 from kbuild.compiler.targets import find_target
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class Plant(NamedTuple):
@@ -256,7 +256,7 @@ def planted(folder: Path, plant: Plant, texts: Path, seeds: range) -> Outcome | 
     for name in ("kbuild", "bench", "tests/random_programs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "kbuild/compiler" / plant.file).write_text(source.replace(plant.right, plant.wrong))
-    command = [sys.executable, str(folder / "bench/fuzz_planted.py"), "--within", str(texts)]
+    command = [sys.executable, str(folder / "bench/fuzz/fuzz_planted.py"), "--within", str(texts)]
     command += ["--seed", str(seeds.start), "--count", str(len(seeds))]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)

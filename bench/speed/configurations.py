@@ -14,7 +14,7 @@ try:
 except ModuleNotFoundError:  # Before Python 3.11.
     import tomli as tomllib
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from kbuild.aot.manifest import expressions  # noqa: E402
 

@@ -1,11 +1,11 @@
 """Random Triton programs through the interpreter, every pass and the emulator, for both architectures.
 
-    python bench/fuzz_programs.py --count 1000 --jobs 2           seeds 0 to 999
-    python bench/fuzz_programs.py --seed 5000 --minutes 30        seeds from 5000 on, for half an hour
-    python bench/fuzz_programs.py --count 100000 --jobs 16 --drawn    each on one of the architectures
-    python bench/fuzz_programs.py --repeat FILE|SEED              one program, with the guilty pass
-    python bench/fuzz_programs.py --emit 5000 DIR --jobs 2        cubins, for
-    python bench/fuzz_gpu.py DIR                                  on a machine with a GPU
+    python bench/fuzz/fuzz_programs.py --count 1000 --jobs 2           seeds 0 to 999
+    python bench/fuzz/fuzz_programs.py --seed 5000 --minutes 30        seeds from 5000 on, for half an hour
+    python bench/fuzz/fuzz_programs.py --count 100000 --jobs 16 --drawn    each on one of the architectures
+    python bench/fuzz/fuzz_programs.py --repeat FILE|SEED              one program, with the guilty pass
+    python bench/fuzz/fuzz_programs.py --emit 5000 DIR --jobs 2        cubins, for
+    python bench/fuzz/fuzz_gpu.py DIR                                  on a machine with a GPU
 
 What is found is shrunk, printed, and saved in --folder.  The exit status is 1 when there was a difference.
 """
@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from random_programs.campaign import FAULTS, Campaign, Settings
 from random_programs.compare import ARCHS, Checker, Kernel

@@ -1,9 +1,9 @@
 """Mutated manifests, kernels and IR texts: kbuild takes each, or refuses it in words; it neither breaks, nor
 hangs, nor dies.
 
-    python bench/fuzz_input.py manifests --count 50000
-    python bench/fuzz_input.py kernels --count 10000 --jobs 2
-    python bench/fuzz_input.py ir --count 5000 --seed 7 --one        (that one alone: its text, and what becomes of it)
+    python bench/fuzz/fuzz_input.py manifests --count 50000
+    python bench/fuzz/fuzz_input.py kernels --count 10000 --jobs 2
+    python bench/fuzz/fuzz_input.py ir --count 5000 --seed 7 --one        (that one alone: its text, and what becomes of it)
 
 Each input follows from its seed.  Processes of their own try them in batches, so that an abort of LLVM costs
 one input; one that takes longer than `--seconds` counts as a hang.  Exit code 1 when there is a finding.
@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
-sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent / "tests")]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "tests")]
 from kbuild.errors import InternalError, KbuildError  # noqa: E402
 
 BATCH = 200

@@ -1,6 +1,6 @@
 """Mutation testing on kernels of the tests' zoo, with trip counts that wrap around their pipelines.
 
-    python bench/mutate_zoo.py [--group sync|logic] [--limit N] [NAME ...]
+    python bench/mutate/mutate_zoo.py [--group sync|logic] [--limit N] [NAME ...]
 
 For each kernel and architecture it runs the unchanged PTX under all adversaries, then the mutants
 (kbuild.emulator.mutate), and prints survivors and the share of each kind that was caught.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from zoo import CASES, Bits, cases_attention, cases_dots, cases_matmul
 from zoo import Case as ZooCase

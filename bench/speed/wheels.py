@@ -1,7 +1,7 @@
 """Built packages against each other on a GPU, in turns, on the rows of gpu.py, and on products whose pointers
 are one element off: whether a change makes a shipped kernel slower.
 
-    python bench/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128']
+    python bench/speed/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128']
     [--json out.json]
 
 All packages have one import name; the first is the baseline.  Every package's result is held against float64

@@ -1,6 +1,6 @@
 """Speed on a GPU: the shipped package against Triton's JIT on the same source, torch, cuBLAS and cuDNN.
 
-    python bench/gpu.py --package dist/….whl --json out.json [--only matmul,attention] [--rows 'N4096 D128']
+    python bench/speed/gpu.py --package dist/….whl --json out.json [--only matmul,attention] [--rows 'N4096 D128']
     [--plot …]
 
 Needs torch and triton beside the built package.  Every result, the peers' too, is held against float64 before

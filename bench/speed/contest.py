@@ -18,7 +18,7 @@ import report
 import torch
 from torch_clock import TorchClock
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from kbuild.aot.tune import interleaved  # noqa: E402
 

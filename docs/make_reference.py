@@ -19,6 +19,7 @@ from typing import Any
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 import kbuild.language as tl
 from kbuild.aot.manifest import schema
+from kbuild.aot.manifest.table import Key, Table
 from kbuild.compiler import library
 from kbuild.compiler.frontend.sources.modules import ABSENT
 from kbuild.compiler.frontend.visitor import NOT_IN_KERNELS
@@ -69,9 +70,9 @@ def field_docs(cls: type) -> dict[str, str]:
     return found
 
 
-def key_doc(key: schema.Key) -> str:
+def key_doc(key: Key) -> str:
     """What a key means: its own doc, or the doc string of the field that it fills."""
-    if key.doc:
+    if key.doc or not key.fills:
         return key.doc
     cls, field = key.fills
     if cls is CompileOptions and (option := by_name(field)):
@@ -95,10 +96,10 @@ def compile_options() -> str:
     return table(("option", "values", "also given by", "meaning"), rows)
 
 
-def json_schema(given: schema.Table) -> dict[str, Any]:
+def json_schema(given: Table) -> dict[str, Any]:
     """The JSON Schema of a table."""
-    named = {key.name: _json_key(key) for key in given.keys if key.name in given.names}
-    others = [_json_key(key) for key in given.keys if key.name not in given.names]
+    named = {key.name: _json_key(key) for key in given.keys if not key.is_open}
+    others = [_json_key(key) for key in given.keys if key.is_open]
     rest = others[0] if len(others) == 1 else {"anyOf": others} if others else False
     shape = {
         "type": "object",
@@ -109,10 +110,10 @@ def json_schema(given: schema.Table) -> dict[str, Any]:
     return {"description": one_line(given.describes.__doc__), **shape}
 
 
-def _json_key(key: schema.Key) -> dict[str, Any]:
-    shape = json_schema(key.shape) if isinstance(key.shape, schema.Table) else dict(key.shape)
+def _json_key(key: Key) -> dict[str, Any]:
+    shape = json_schema(key.value) if isinstance(key.value, Table) else dict(key.shape)
     if key.repeated:
-        shape = {"type": "array", "items": shape}
+        shape = {"type": "array", "items": shape} | ({"minItems": key.least} if key.least else {})
     return {**shape, "description": key_doc(key)}
 
 
@@ -131,28 +132,13 @@ def manifest_keys() -> str:
     return "\n\n".join(parts)
 
 
-def shown(key: schema.Key) -> str:
+def shown(key: Key) -> str:
     """What a key may be, in words."""
-    shape = key.shape
-    if isinstance(shape, schema.Table):
+    if isinstance(key.value, Table):
         return "tables" if key.repeated else "a table"
-    if "anyOf" in shape:
-        return "a value, or a list of them"
-    if "enum" in shape:
-        return ", ".join(f"`{json.dumps(value)}`" for value in shape["enum"])
-    if "const" in shape:
-        return f"`{json.dumps(shape['const'])}`"
-    kind = {
-        "boolean": "`true` or `false`",
-        "string": "a string",
-        "integer": "an integer",
-        "array": "a list",
-        "object": "a table",
-    }
-    limits = f", {shape['minimum']} to {shape['maximum']}" if "minimum" in shape else ""
-    return (
-        kind.get(shape["type"] if isinstance(shape["type"], str) else "", "a flag, number or word") + limits
-    )
+    shape = key.shape
+    values = shape.get("enum") or [shape[name] for name in ("const",) if name in shape]
+    return ", ".join(f"`{json.dumps(value)}`" for value in values) or key.value.words
 
 
 # The language

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 import tomli
+from mutated import manifests
+
+from kbuild.errors import KbuildError
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -76,6 +80,8 @@ def mistakes(value: Any, schema: Any, place: str = "") -> list[str]:
         names = [types] if isinstance(types, str) else types
         if not any(isinstance(value, kinds[name]) for name in names):
             return [f"{place}: not {types}"]
+    if "not" in schema and not mistakes(value, schema["not"], place):
+        found.append(f"{place}: not allowed")
     if "anyOf" in schema and all(mistakes(value, one, place) for one in schema["anyOf"]):
         found.append(f"{place}: none of anyOf")
     if ("const" in schema and value != schema["const"]) or ("enum" in schema and value not in schema["enum"]):
@@ -103,6 +109,20 @@ def mistakes(value: Any, schema: Any, place: str = "") -> list[str]:
 
 
 SCHEMA = json.loads((DOCS / "schema.json").read_text())
+
+
+def test_the_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
+    """Both say what the rows say; of several keys together the loader alone knows."""
+    taken = 0
+    for seed in range(300):
+        data = manifests.mutated(random.Random(seed))
+        try:
+            manifests.attempt(data, tmp_path)
+        except KbuildError:
+            continue
+        taken += 1
+        assert mistakes(tomli.loads(data.decode()), SCHEMA) == []
+    assert taken > 10
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

@@ -8,20 +8,20 @@ Every mistake is told with its line, and all of them at once:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tomli
-from packaging.version import InvalidVersion, Version
 
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load_kernel import load_kernel
-from kbuild.aot.manifest.model import ARCHS, Kernel, Manifest, Package
+from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.positions import positions
-from kbuild.aot.manifest.reader import Reader, described, suggestion
+from kbuild.aot.manifest.reader import Reader
 from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
+from kbuild.aot.manifest.table import checked, record
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ErrorGroup, Loc, ManifestError
 
@@ -38,23 +38,18 @@ def load(file: Path, display: str = "") -> Manifest:
     """
     display = display or str(file)
     reader = Reader(file, display, *_read(file, display))
-    reader.keys((), reader.table, MANIFEST.names, MANIFEST.required)
-    schema = reader.get(("schema",), reader.table, int, 1)
-    if schema != 1:
-        reader.error(("schema",), f"schema {schema} is not known", "this kbuild reads schema = 1")
-    package = _package(reader)
+    values = checked(reader, (), reader.table, MANIFEST)
+    package = _package(reader, values["package"]) if "package" in values else None
     kernels = [
-        kernel
-        for path, table in reader.tables(("kernel",), reader.table)
-        if (kernel := load_kernel(reader, path, table))
+        kernel for path, table in values.get("kernel", ()) if (kernel := load_kernel(reader, path, table))
     ]
-    if not reader.table.get("kernel"):
-        reader.error((), "no kernel: add a [[kernel]] table")
-    _check_together(reader, package, kernels)
+    _check_names(reader)
+    if package and not reader.errors:
+        _check_expansion(reader, Manifest(package, tuple(kernels)))
     if reader.errors:
         told = {(str(error.loc), error.message): error for error in reader.errors}
         raise ErrorGroup(sorted(told.values(), key=lambda error: error.loc.line if error.loc else 0))
-    return Manifest(package, tuple(kernels), schema)
+    return record(Manifest, MANIFEST, values, package=package, kernels=tuple(kernels))
 
 
 def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath, int]]:
@@ -84,112 +79,29 @@ def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath,
         raise ManifestError(f"cannot be read: {ascii(str(error))[1:-1]}", Loc(display, 1)) from None
 
 
-def _package(reader: Reader) -> Package:
+def _package(reader: Reader, table: Mapping[str, Any]) -> Package:
     path: KeyPath = ("package",)
-    table = reader.get(path, reader.table, dict, {})
-    reader.keys(path, table, PACKAGE.names, PACKAGE.required if "package" in reader.table else ())
-    name = table.get("name", "package")
-    reader.name((*path, "name"), name)
-    version = reader.get((*path, "version"), table, str, "0")
-    try:
-        version = str(Version(version))
-    except InvalidVersion:
-        reader.error(
-            (*path, "version"),
-            f"{described(version)} is not a version",
-            'write it as PEP 440 does, such as "0.1.0"',
-        )
-    archs, ptx_archs = _archs(reader, (*path, "archs"), table)
-    texts = {key: reader.get((*path, key), table, str, "") for key in ("summary", "license")}
-    for key, text in texts.items():
-        if "\n" in text or not text.isprintable():
-            reader.error((*path, key), "expected one line of printable text")
-    texts["license"] = _license(reader, (*path, "license"), texts["license"])
-    return Package(str(name), version, archs, ptx_archs, **texts, **_ptxas(reader, path, table))
-
-
-def _ptxas(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The version of ptxas and the oldest driver, which have to fit each other."""
-    series, min_driver = (
-        reader.get((*path, "ptxas"), table, str, ""),
-        reader.get((*path, "min_driver"), table, int, 0),
-    )
-    is_given = type(table.get("min_driver")) is int
-    if "ptxas" in table and not re.fullmatch(r"\d{1,3}\.\d{1,3}(\.\d{1,4})?", series):
-        reader.error(
-            (*path, "ptxas"), f"{described(series)} is no version of ptxas", 'write it as "12.9" or "12.9.86"'
-        )
-        series = ""
-    elif series and ptxas_wheels.parsed(series) < ptxas_wheels.OLDEST:
-        oldest = ".".join(map(str, ptxas_wheels.OLDEST))
-        reader.error(
-            (*path, "ptxas"),
-            f"ptxas {series} does not know the PTX that kbuild writes",
-            f"it takes {oldest} or later",
-        )
-    elif is_given and not ptxas_wheels.OLDEST_DRIVER <= min_driver <= ptxas_wheels.LAST_DRIVER:
-        advice = f"write {ptxas_wheels.OLDEST_DRIVER} to {ptxas_wheels.LAST_DRIVER}"
-        reader.error(
-            (*path, "min_driver"), f"no ptxas makes code for drivers of {described(min_driver)}", advice
-        )
-    elif series and is_given and (needed := ptxas_wheels.driver_of(series)) > min_driver:
+    values = checked(reader, path, table, PACKAGE)
+    series, min_driver = values.get("ptxas", ""), values.get("min_driver")
+    if series and min_driver is not None and (needed := ptxas_wheels.driver_of(series)) > min_driver:
         advice = f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(min_driver)}"'
         reader.error(
             (*path, "min_driver"),
             f"ptxas {series} makes code for drivers from {needed} on, not {min_driver}",
             advice,
         )
-    return {"ptxas": series, "min_driver": min_driver}
-
-
-def _license(reader: Reader, path: KeyPath, text: str) -> str:
-    """An SPDX expression as it is normally written: package indexes refuse wheels with anything else."""
-    if not text:
-        return ""
-    # A twentieth of a second.
-    from packaging.licenses import (
-        InvalidLicenseExpression,
-        canonicalize_license_expression,
+    archs: tuple[str, ...] = values.get("archs", ())
+    return record(
+        Package,
+        PACKAGE,
+        values,
+        archs=tuple(arch.removesuffix("+ptx") for arch in archs),
+        ptx_archs=tuple(arch.removesuffix("+ptx") for arch in archs if arch.endswith("+ptx")),
     )
 
-    try:
-        return canonicalize_license_expression(text)
-    except InvalidLicenseExpression:
-        advice = (
-            'write it as SPDX does, such as "Apache-2.0", or "LicenseRef-Proprietary" for one of your own'
-        )
-        reader.error(path, f"{described(text)} is no licence expression", advice)
-        return ""
 
-
-def _archs(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    archs: list[str] = []
-    ptx_archs: list[str] = []
-    entries = reader.get(path, table, list, None)
-    if entries == []:
-        reader.error(path, "no architecture is named", f"known: {', '.join(ARCHS)}")
-    for index, entry in enumerate(entries or ()):
-        if not isinstance(entry, str):
-            reader.error((*path, index), f"expected a string, found {described(entry)}")
-            continue
-        arch = entry.removesuffix("+ptx")
-        if arch not in ARCHS:
-            plain = "sm_" + re.sub(r"\W|^sm_|^compute_|\+PTX$", "", arch).removesuffix("a")
-            near = plain in ARCHS or (sorted(plain) in [sorted(known) for known in ARCHS])
-            advice = suggestion(plain, ARCHS) if near else f"known: {', '.join(ARCHS)}"
-            reader.error((*path, index), f"unknown architecture {described(entry)}", advice)
-        elif arch in archs:
-            reader.error((*path, index), f'"{arch}" is named twice')
-        else:
-            archs.append(arch)
-            ptx_archs += [arch] if entry != arch else []
-    return tuple(archs), tuple(ptx_archs)
-
-
-def _check_together(reader: Reader, package: Package, kernels: Sequence[Kernel]) -> None:
-    """Mistakes that only the kernels together show: names taken twice, and the number of variants."""
+def _check_names(reader: Reader) -> None:
+    """Notes kernels whose name another has."""
     first: dict[str, int] = {}
     entries = reader.table.get("kernel")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
@@ -197,11 +109,13 @@ def _check_together(reader: Reader, package: Package, kernels: Sequence[Kernel])
         if isinstance(name, str) and first.setdefault(name, index) != index:
             line = reader.lines[("kernel", first[name])]
             reader.error(("kernel", index, "name"), f"the name is taken by the kernel on line {line}")
-    if reader.errors:
-        return
-    expansion = expand(Manifest(package, tuple(kernels)))
+
+
+def _check_expansion(reader: Reader, manifest: Manifest) -> None:
+    """Notes kernels without variants, and too many of them."""
+    expansion = expand(manifest)
     forgotten = {point.kernel for point in expansion.excluded if not point.is_meant or not expansion.variants}
-    for index, kernel in enumerate(kernels):
+    for index, kernel in enumerate(manifest.kernels):
         if kernel.name in expansion.kernels_left_out and kernel.name in forgotten:
             reader.error(
                 ("kernel", index), "has no variant: every point of its matrix is excluded or has no config"

@@ -9,119 +9,92 @@ from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.model import Argument, Verify
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader, described, with_defaults
+from kbuild.aot.manifest.reader import Reader, described, placed, spread, with_defaults
+from kbuild.aot.manifest.table import checked, record
 from kbuild.errors import ManifestError
 
 
 def load_verify(
     reader: Reader,
     path: KeyPath,
-    table: Mapping[str, Any],
+    given: Mapping[str, Any],
     args: tuple[Argument, ...],
     grid_args: tuple[Argument, ...],
-) -> Verify | None:
-    """The launches to verify with; None where the kernel has no such table."""
-    if "verify" not in table:
-        return None
-    path = (*path, "verify")
-    given = reader.get(path, table, dict, {})
-    reader.keys(path, given, schema.VERIFY.names, schema.VERIFY.required)
+) -> Verify:
+    """The launches to verify with."""
+    values = checked(reader, path, given, schema.VERIFY)
     pointers = [argument.name for argument in args if argument.is_pointer]
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
     scalars += [
         Argument(name, type_) for name, type_, extent in expanded((a.name, a.type) for a in args) if extent
     ]
-    integers = [argument.name for argument in scalars if _is_integer(argument.type)]
-    sizes = read_texts(reader, (*path, "sizes"), given, pointers, pointers)
-    loops = read_texts(reader, (*path, "loops"), given, integers, ())
-    defaults = read_defaults(reader, path, given, scalars)
-    values = [
-        read_values(reader, key, entry, scalars, defaults)
-        for key, entry in reader.tables((*path, "values"), given)
-    ]
-    zeros, ready = (_arrays(reader, (*path, key), given, pointers) for key in ("zeros", "ready"))
-    return Verify(sizes, tuple(values), loops, _grid(reader, (*path, "grid"), given), zeros, ready)
-
-
-def _grid(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> tuple[str, ...]:
-    """A grid of another size than the kernel's."""
-    given = reader.get(path, table, list, [])
-    if len(given) > 3 or not all(isinstance(text, str) for text in given):
-        reader.error(path, "expected one to three expressions in quotes")
-        return ()
-    return tuple(given)
-
-
-def _arrays(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], pointers: Sequence[str]
-) -> tuple[str, ...]:
-    """A list of arguments that are arrays."""
-    given = reader.get(path, table, list, [])
-    for number, name in enumerate(given):
-        if name not in pointers:
-            reader.error((*path, number), f"expected an argument that is a pointer, found {described(name)}")
-    return tuple(name for name in given if name in pointers)
+    integers = {"<argument>": [argument.name for argument in scalars if _is_integer(argument.type)]}
+    loops = checked(reader, (*path, "loops"), values.get("loops", {}), schema.LOOPS, integers)
+    defaults = read_defaults(reader, path, values, scalars)
+    launches = [read_launch(reader, key, entry, scalars, defaults) for key, entry in values.get("values", ())]
+    for key in ("zeros", "ready"):
+        for place, name in placed(given.get(key, []), values.get(key, ())):
+            if name not in pointers:
+                message = f"expected {schema.POINTERS.item.words}, found {described(name)}"
+                reader.error((*path, key, *place), message)
+    sizes = read_sizes(reader, path, values, pointers)
+    return record(
+        Verify, schema.VERIFY, values, sizes=sizes, values=tuple(launches), loops=tuple(loops.items())
+    )
 
 
 def _is_integer(type_: str) -> bool:
     return type_[:1] in ("i", "u")
 
 
-def read_texts(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], known: Collection[str], required: Collection[str]
+def read_sizes(
+    reader: Reader, path: KeyPath, values: Mapping[str, Any], pointers: Collection[str]
 ) -> tuple[tuple[str, str], ...]:
-    """A table of expressions."""
-    given = reader.spread(path, reader.get(path, table, dict, {}))
-    reader.keys(path, given, known, required)
-    for name, text in given.items():
-        if not isinstance(text, str):
-            reader.error((*path, name), f"expected an expression in quotes, found {described(text)}")
-    return tuple((name, str(text)) for name, text in given.items())
+    """The expressions of `sizes`, of which every pointer needs one."""
+    if "sizes" not in values:
+        return ()
+    names = {"<argument>": pointers}
+    return tuple(checked(reader, (*path, "sizes"), values["sizes"], schema.SIZES, names, pointers).items())
 
 
 def read_defaults(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], scalars: Sequence[Argument]
+    reader: Reader, path: KeyPath, values: Mapping[str, Any], scalars: Sequence[Argument]
 ) -> Mapping[str, Any]:
     """The scalars of `defaults`, which launches need not give."""
-    path = (*path, "defaults")
-    given = reader.spread(path, reader.get(path, table, dict, {}))
-    _check_values(reader, path, given, scalars, ())
-    return given
+    return _scalars(reader, (*path, "defaults"), values.get("defaults", {}), scalars, ())
 
 
-def read_values(
+def read_launch(
     reader: Reader,
     path: KeyPath,
-    table: Mapping[str, Any],
+    given: Mapping[str, Any],
     scalars: Sequence[Argument],
     defaults: Mapping[str, Any],
 ) -> tuple[tuple[str, int | float | str], ...]:
     """One launch's scalars, with the defaults that it does not give itself."""
-    table = reader.spread(path, table)
-    _check_values(
-        reader, path, table, scalars, [argument.name for argument in scalars if argument.name not in defaults]
-    )
-    return tuple(with_defaults(table, defaults).items())
+    required = [argument.name for argument in scalars if argument.name not in defaults]
+    found = _scalars(reader, path, given, scalars, required)
+    return tuple(with_defaults(found, defaults).items())
 
 
-def _check_values(
+def _scalars(
     reader: Reader,
     path: KeyPath,
-    table: Mapping[str, Any],
+    given: Mapping[str, Any],
     scalars: Sequence[Argument],
     required: Collection[str],
-) -> None:
+) -> dict[str, Any]:
+    """The scalars of a table; None for those that are wrong, so that their names are known."""
     types = {argument.name: argument.type for argument in scalars}
-    reader.keys(path, table, types, required)
-    for name, value in table.items():
-        is_integer = _is_integer(types.get(name, ""))
-        if name in types and (
-            isinstance(value, bool) or not isinstance(value, int | str if is_integer else int | float)
-        ):
-            expected = "an integer or an expression" if is_integer else "a number"
-            reader.error((*path, name), f"expected {expected}, found {described(value)}")
-        elif is_integer and isinstance(value, int) and not _holds(types[name], value):
+    names = {
+        "<integer argument>": [name for name, type_ in types.items() if _is_integer(type_)],
+        "<other argument>": [name for name, type_ in types.items() if not _is_integer(type_)],
+    }
+    found = checked(reader, path, given, schema.VALUES, names, required)
+    for name, value in found.items():
+        if _is_integer(types[name]) and isinstance(value, int) and not _holds(types[name], value):
             reader.error((*path, name), f"{described(value)} is no {types[name]}")
+    return dict.fromkeys(spread(given)) | found
 
 
 def _holds(type_: str, value: int) -> bool:
@@ -138,13 +111,10 @@ def _holds(type_: str, value: int) -> bool:
 
 
 def check_expressions(
-    reader: Reader, path: KeyPath, verify: Verify | None, names: Collection[str], scalars: Collection[str]
+    reader: Reader, path: KeyPath, verify: Verify, names: Collection[str], scalars: Collection[str]
 ) -> None:
     """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also
     over each other."""
-    if verify is None:
-        return
-    path = (*path, "verify")
     constexprs = {*names} - {*scalars}
     for name, text in verify.sizes:
         check_expression(reader, (*path, "sizes", name), text, names)

@@ -8,75 +8,80 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from kbuild.aot.manifest import schema
-from kbuild.aot.manifest.model import ARCHS, Argument, Axis, Condition, Guard, Specialization, Value
+from kbuild.aot.manifest.model import Argument, Axis, Condition, Guard, Specialization, Value, is_same
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader, described, is_value, suggestion
+from kbuild.aot.manifest.reader import Reader, described, one_line, placed, suggestion
+from kbuild.aot.manifest.table import checked
 
 _FACT = re.compile(schema.FACT)
 _FACTOR = re.compile(r"\s*(?:(\w+)|cdiv\(\s*(\w+)\s*,\s*([1-9]\d{0,8})\s*\))\s*")
 
 
-def condition(
+def read_exclude(
+    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...]
+) -> Condition:
+    """Which points are left out."""
+    axes = {axis.name: axis.values for axis in matrix}
+    return _condition(
+        reader, path, table, checked(reader, path, table, schema.EXCLUDE, {"<axis>": axes}), axes
+    )
+
+
+def read_when(
     reader: Reader,
     path: KeyPath,
     table: Mapping[str, Any],
     matrix: tuple[Axis, ...],
-    args: tuple[Argument, ...] = (),
-    specializations: tuple[Specialization, ...] = (),
+    args: tuple[Argument, ...],
+    specializations: tuple[Specialization, ...],
+) -> tuple[Condition, tuple[Guard, ...]]:
+    """Which points are meant, and which facts are asked for."""
+    axes = {axis.name: axis.values for axis in matrix}
+    types = {argument.name: argument.type for argument in args}
+    products = [name for name in table if name not in types and _is_fact(name, types)]
+    names = {"<axis>": axes, "<argument>": [*sorted(types), *products]}
+    values = checked(reader, path, table, schema.WHEN, names)
+    asked = [name for name in (*types, *products) if name in table and name not in axes]
+    choices = {name: value for name, value in values.items() if name not in asked}
+    called = tuple(one.name for one in specializations if one.name)
+    where = _condition(reader, path, table, choices, axes | {"specialize": called})
+    return where, _guards(reader, path, {name: values.get(name, "") for name in asked}, types)
+
+
+def _condition(
+    reader: Reader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    choices: Mapping[str, tuple[Value, ...]],
+    known: Mapping[str, tuple[Value, ...]],
 ) -> Condition:
-    """Which points are meant; names of arguments, where they may be named, are left to `guards`."""
-    known: dict[str, tuple[Value, ...]] = {"arch": ARCHS} | {axis.name: axis.values for axis in matrix}
-    if specializations:
-        known["specialize"] = tuple(one.name for one in specializations if one.name)
-    arguments = {argument.name for argument in args}
-    choices: list[tuple[str, tuple[Value, ...]]] = []
-    for name, value in table.items():
-        if _is_fact(name, arguments):
-            continue
-        key = (*path, name)
-        if name not in known:
-            what = "architecture, axis or argument" if args else "architecture or axis"
-            reader.error(key, f"no such {what}", suggestion(name, [*known, *sorted(arguments)]))
-            continue
-        values = value if isinstance(value, list) else [value]
-        for index, entry in enumerate(values):
-            if not any(type(entry) is type(choice) and entry == choice for choice in known[name]):
-                place = (*key, index) if isinstance(value, list) else key
-                reader.error(
-                    place,
-                    f"{described(entry)} is not a value of {name}",
-                    suggestion(entry, map(str, known[name])),
-                )
-        choices.append((name, tuple(entry for entry in values if is_value(entry))))
-    return Condition(tuple(choices))
+    """Notes choices that nothing has of which the values are `known`."""
+    for name, values in choices.items():
+        for place, value in placed(table[name], values):
+            if name in known and not any(is_same(value, choice) for choice in known[name]):
+                message = f"{described(value)} is not a value of {name}"
+                legal = [one_line(choice).strip('"') for choice in known[name]]
+                reader.error((*path, name, *place), message, suggestion(value, legal))
+    return Condition(tuple(choices.items()))
 
 
-def guards(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], args: tuple[Argument, ...]
+def _guards(
+    reader: Reader, path: KeyPath, facts: Mapping[str, str], types: Mapping[str, str]
 ) -> tuple[Guard, ...]:
     """The run-time facts of a `when`: `M = "<= 64"`, several as `M = "> 16, <= 64"`, of a product as `"M * N"
     = "<= 4096"`, or of numbers of blocks as `"cdiv(M, 64) * cdiv(N, 128)" = "<= 132"`."""
     found: list[Guard] = []
-    types = {argument.name: argument.type for argument in args}
-    order = [name for name in types if name in table]
-    products = [name for name in table if name not in types and _is_fact(name, types.keys())]
-    for name in (*order, *products):
-        key, text, factors = (*path, name), table[name], _factors(name)
+    for name, text in facts.items():
+        factors = _factors(name)
         wrong = [
             types[factor] for factor, _ in factors if types[factor][:1] not in "iu" or types[factor] == "i1"
         ]
         if wrong:
-            reader.error(key, f"only facts about integers can be asked for, and the argument is {wrong[0]}")
+            message = f"only facts about integers can be asked for, and the argument is {wrong[0]}"
+            reader.error((*path, name), message)
             continue
-        for part in text.split(",") if isinstance(text, str) else (None,):
-            match = _FACT.fullmatch(part) if part is not None else None
-            if match is None or ("%" in match[1] and int(match[2]) <= 0):
-                reader.error(
-                    key, f"{described(text)} is not a fact", 'write it as "<= 64", "% 16" or "> 16, <= 64"'
-                )
-                break
-            product = "*".join(f"{factor}:{size}" if size else factor for factor, size in factors)
-            found.append(Guard(product, match[1], int(match[2])))
+        product = "*".join(f"{factor}:{size}" if size else factor for factor, size in factors)
+        found += [Guard(product, match[1], int(match[2])) for match in _FACT.finditer(text)]
     return tuple(found)
 
 

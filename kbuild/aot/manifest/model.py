@@ -1,6 +1,6 @@
 """What a manifest says, as frozen values.
 
-`load.py` makes these from `kernels.toml` and has checked everything said here; `matrix.py` expands them to
+`load.py` makes these from `kernels.toml` and has checked everything said here; `expand.py` expands them to
 variants. docs/manifest.md explains it all to authors.
 """
 
@@ -225,7 +225,8 @@ class Verify:
     """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first
     launch is made for 0 to 2 · (num_stages + 1) rounds as well, ragged and full."""
     grid: tuple[str, ...] = ()
-    """Programs along each axis, where a kernel is right for fewer than its own grid has; empty for that."""
+    """Programs along each axis, where a kernel is right for fewer than its own grid has; by default the
+    kernel's grid."""
     zeros: tuple[str, ...] = ()
     """Pointers to arrays of zeros, such as counters: all others point to numbers of many kinds."""
     ready: tuple[str, ...] = ()
@@ -292,8 +293,6 @@ class Kernel:
     source."""
     doc: str = ""
     """Doc string of the function in the package; the kernel's own when empty."""
-    op: tuple[tuple[str, object], ...] = ()
-    """Table `[kernel.op]`, reserved for operators on tensors."""
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
     """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
     unverified: str = field(default="", repr=False)

@@ -1,18 +1,30 @@
-"""The keys of `kernels.toml`, table by table: what the loader takes, and what docs/schema.json and
-docs/manifest.md say.
+"""The keys of `kernels.toml`, table by table: what the loaders hold a manifest against, and what docs/schema.json
+and docs/manifest.md say.
 
-Each key names the field of manifest.py that it fills; the field's doc string is the key's description, unless
-it has its own.
+Each row says all that holds of one key by itself: its values, with their patterns and limits, whether there may be
+several, whether it has to be there, and what its mistakes are called.  It names the field of model.py that it fills,
+whose default is that of the key, and whose doc string describes it unless the row has its own.  The loaders add what
+holds between keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
+from kbuild.aot.manifest.kinds import (
+    Constant,
+    Integer,
+    Name,
+    Nothing,
+    Number,
+    OneOf,
+    Pattern,
+    Scalar,
+    Setting,
+    Several,
+    Text,
+)
 from kbuild.aot.manifest.model import (
     ARCHS,
+    HINTS,
     Argument,
     Axis,
     Bucket,
@@ -25,7 +37,15 @@ from kbuild.aot.manifest.model import (
     Tune,
     Verify,
 )
-from kbuild.compiler.backend.ptxas_wheels import LAST_DRIVER, OLDEST_DRIVER
+from kbuild.aot.manifest.package_kinds import (
+    Architecture,
+    SchemaVersion,
+    license_expression,
+    ptxas_series,
+    version,
+)
+from kbuild.aot.manifest.table import Key, Table
+from kbuild.compiler.backend import ptxas_wheels
 from kbuild.options import CompileOptions, options
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
@@ -34,59 +54,46 @@ DESCRIPTOR = (
     r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?>"
 )
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
-FACT = r"\s*(<=|>=|==|!=|<|>|!?%)\s*(-?\d{1,18})\s*"
+FACT = r"\s*(<=|>=|==|!=|<|>|!?%(?=\s*0*[1-9]))\s*(-?\d{1,18})\s*"
 """A comparison of a run-time argument with an integer."""
+_INSIDE = r"(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\]*"
+"""A path that does not lead out of a folder."""
 
+HINT_ADVICE = "16, 8: divisible by it; 1: equal to it"
+"""What hints mean, where one is wrong."""
 TUNED = tuple(option for option in options("variant") if option.changes_code)
 """The options of which `kbuild tune` tries values."""
 
-Shape = Mapping[str, Any]
-"""A fragment of JSON Schema."""
 
-_TEXT: Shape = {"type": "string"}
-_VALUE: Shape = {"type": ["boolean", "number", "string"]}
-_CHOICE: Shape = {"anyOf": [_VALUE, {"type": "array", "items": _VALUE, "minItems": 1}]}
-_ARCH: Shape = {"enum": list(ARCHS)}
-_ARCH_CHOICE: Shape = {"anyOf": [_ARCH, {"type": "array", "items": _ARCH, "minItems": 1}]}
+# Values that several keys have.
 
-
-@dataclass(frozen=True)
-class Key:
-    """One key of a table."""
-
-    name: str
-    """The key; `<…>` for any name of a kind."""
-    fills: tuple[type, str]
-    """The class and field of manifest.py that its value goes to."""
-    shape: Shape | Table
-    """What it may be."""
-    required: bool = False
-    repeated: bool = False
-    """Whether it is an array of such tables."""
-    doc: str = ""
-    """What it means, where the field's doc string is about something else."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table of the manifest."""
-
-    header: str
-    """How it is written."""
-    describes: type
-    """The class of manifest.py that it becomes."""
-    keys: tuple[Key, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The keys that have a fixed name."""
-        return tuple(key.name for key in self.keys if not key.name.startswith("<"))
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """Those without which the table is not complete."""
-        return tuple(key.name for key in self.keys if key.required)
-
+_TEXT = Text()
+_EXPRESSION = Text(what="an expression in quotes")
+_GRID = Several(
+    item=_EXPRESSION,
+    what="a list of expressions",
+    least=1,
+    most=3,
+    lengths="a grid has one to three expressions, not {}",
+)
+POINTERS = Several(item=Text(what="an argument that is a pointer"), what="a list of arguments", unique=True)
+_VALUE = Constant()
+_VALUES = Several(item=_VALUE, what="a list of values", least=1)
+_CHOICE = Several(
+    item=Scalar(),
+    what="a value, or a list of them",
+    least=1,
+    lengths="expected at least one value, found an empty list",
+    or_one=True,
+)
+_ARCH_CHOICE = Several(
+    item=OneOf(values=ARCHS, refusal="{} is not a value of arch", suggests=True),
+    what=_CHOICE.what,
+    least=1,
+    lengths=_CHOICE.lengths,
+    or_one=True,
+)
+_SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
 
 WHEN = Table(
     "when = { … }",
@@ -95,8 +102,17 @@ WHEN = Table(
         Key("arch", (Condition, "choices"), _ARCH_CHOICE),
         Key("specialize", (Specialization, "name"), _CHOICE),
         Key("<axis>", (Condition, "choices"), _CHOICE),
-        Key("<argument>", (Config, "guards"), {"type": "string", "pattern": f"^{FACT}(,{FACT})*$"}),
+        Key(
+            "<argument>",
+            (Config, "guards"),
+            Text(
+                patterns=(Pattern(f"{FACT}(,{FACT})*"),),
+                refusal="{} is not a fact",
+                advice='write it as "<= 64", "% 16" or "> 16, <= 64"',
+            ),
+        ),
     ),
+    unknown="no such architecture, axis or argument",
 )
 
 EXCLUDE = Table(
@@ -106,41 +122,79 @@ EXCLUDE = Table(
         Key("arch", (Condition, "choices"), _ARCH_CHOICE),
         Key("<axis>", (Condition, "choices"), _CHOICE),
     ),
+    unknown="no such architecture or axis",
 )
 
 SPECIALIZE = Table(
     "[[kernel.specialize]]",
     Specialization,
     (
+        Key(
+            "<argument>",
+            (Specialization, "hints"),
+            OneOf(
+                values=tuple(sorted(map(int, HINTS), reverse=True)),
+                refusal="{} is no specialisation",
+                advice=HINT_ADVICE,
+            ),
+        ),
         Key("name", (Specialization, "name"), _TEXT),
-        Key("<argument>", (Specialization, "hints"), {"enum": [16, 8, 1]}),
     ),
+    unknown="is no run-time argument",
+    spreads=True,
+)
+
+_META_PARAMETERS = (
+    *(
+        Key(name, (CompileOptions, option.name), Setting(option=option))
+        for option in options("variant")
+        for name in option.names
+    ),
+    Key("<constexpr>", (Config, "constexprs"), _VALUE),
 )
 
 CONFIG = Table(
     "[[kernel.config]]",
     Config,
-    (
-        Key("when", (Config, "when"), WHEN),
-        *(
-            Key(name, (CompileOptions, option.name), option.schema)
-            for option in options("variant")
-            for name in option.names
-        ),
-        Key("<constexpr>", (Config, "constexprs"), _VALUE),
-    ),
+    (Key("when", (Config, "when"), WHEN), *_META_PARAMETERS),
+    unknown="the kernel has no such parameter",
 )
 
-DEFAULTS = Table("[kernel.defaults]", Config, tuple(key for key in CONFIG.keys if key.name != "when"))
+DEFAULTS = Table(
+    "[kernel.defaults]",
+    Config,
+    (
+        *_META_PARAMETERS,
+        Key(
+            "when",
+            None,
+            Nothing(refusal="defaults are for all configurations", advice="give `when` in config"),
+            doc="Defaults are for all configurations; give `when` in `config`.",
+        ),
+    ),
+    unknown=CONFIG.unknown,
+)
 
 ARGS = Table(
     "[kernel.args]",
     Argument,
-    (Key("<argument>", (Argument, "type"), {"type": "string", "pattern": f"^(?:{TYPE}|{DESCRIPTOR})$"}),),
+    (
+        Key(
+            "<argument>",
+            (Argument, "type"),
+            Text(patterns=(Pattern(f"{TYPE}|{DESCRIPTOR}"),), refusal="{} is not a type", advice=_SUGGESTED),
+        ),
+    ),
+    declares=True,
+    spreads=True,
 )
 
 GRID_ARGS = Table(
-    "[kernel.grid_args]", Argument, (Key("<name>", (Kernel, "grid_args"), {"enum": ["i32", "i64"]}),)
+    "[kernel.grid_args]",
+    Argument,
+    (Key("<name>", (Kernel, "grid_args"), OneOf(values=("i32", "i64"))),),
+    declares=True,
+    spreads=True,
 )
 
 MATRIX = Table(
@@ -148,18 +202,28 @@ MATRIX = Table(
     Axis,
     (
         Key(
-            "<axis>", (Axis, "values"), {"type": "array", "items": _VALUE, "minItems": 1, "uniqueItems": True}
+            "<axis>",
+            (Axis, "values"),
+            Several(item=_VALUE, what="a list of values", least=1, unique=True, alike=True),
         ),
     ),
+    declares=True,
 )
 
-SIZES = Table("sizes = { … }", Verify, (Key("<argument>", (Verify, "sizes"), _TEXT),))
+SIZES = Table("sizes = { … }", Verify, (Key("<argument>", (Verify, "sizes"), _EXPRESSION),), spreads=True)
+LOOPS = Table("loops = { … }", Verify, (Key("<argument>", (Verify, "loops"), _EXPRESSION),), spreads=True)
 
-VALUES = Table(
-    "values = [{ … }]", Verify, (Key("<argument>", (Verify, "values"), {"type": ["number", "string"]}),)
-)
 
-LOOPS = Table("loops = { … }", Verify, (Key("<argument>", (Verify, "loops"), _TEXT),))
+def _launch(header: str, record: type) -> Table:
+    """The values of a launch's scalars."""
+    keys = (
+        Key("<integer argument>", (record, "values"), Number(is_integer=True)),
+        Key("<other argument>", (record, "values"), Number(is_integer=False)),
+    )
+    return Table(header, record, keys, spreads=True)
+
+
+VALUES = _launch("values = [{ … }]", Verify)
 
 VERIFY = Table(
     "[kernel.verify]",
@@ -169,27 +233,39 @@ VERIFY = Table(
         Key("defaults", (Verify, "values"), VALUES, doc="Values of all launches that do not give them."),
         Key("values", (Verify, "values"), VALUES, True, repeated=True),
         Key("loops", (Verify, "loops"), LOOPS),
-        Key("grid", (Verify, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}),
-        Key("zeros", (Verify, "zeros"), {"type": "array", "items": _TEXT, "uniqueItems": True}),
-        Key("ready", (Verify, "ready"), {"type": "array", "items": _TEXT, "uniqueItems": True}),
+        Key("grid", (Verify, "grid"), _GRID),
+        Key("zeros", (Verify, "zeros"), POINTERS),
+        Key("ready", (Verify, "ready"), POINTERS),
     ),
 )
+
 
 CANDIDATES = Table(
     "candidates = { … }",
     Bucket,
     (
         *(
-            Key(option.name, (Bucket, "candidates"), {"type": "array", "items": option.schema, "minItems": 1})
+            Key(
+                option.name,
+                (Bucket, "candidates"),
+                Several(
+                    item=Setting(
+                        option=option,
+                        refusal=f"{{}} cannot be a value of {option.name}",
+                        advice=f"it must be {option.expected}",
+                    ),
+                    what="a list of values",
+                    least=1,
+                ),
+            )
             for option in TUNED
         ),
-        Key("<constexpr>", (Bucket, "candidates"), {"type": "array", "items": _VALUE, "minItems": 1}),
+        Key("<constexpr>", (Bucket, "candidates"), _VALUES),
     ),
+    unknown="no configuration gives it",
 )
 
-TUNE_VALUES = Table(
-    "values = { … }", Bucket, (Key("<argument>", (Bucket, "values"), {"type": ["number", "string"]}),)
-)
+TUNE_VALUES = _launch("values = { … }", Bucket)
 
 BUCKET = Table(
     "[[kernel.tune.bucket]]",
@@ -198,7 +274,7 @@ BUCKET = Table(
         Key("when", (Bucket, "when"), WHEN),
         Key("values", (Bucket, "values"), TUNE_VALUES, True),
         Key("candidates", (Bucket, "candidates"), CANDIDATES),
-        Key("require", (Bucket, "require"), _TEXT),
+        Key("require", (Bucket, "require"), _EXPRESSION),
     ),
 )
 
@@ -208,7 +284,7 @@ TUNE = Table(
     (
         Key("sizes", (Tune, "sizes"), SIZES),
         Key("candidates", (Bucket, "candidates"), CANDIDATES),
-        Key("require", (Bucket, "require"), _TEXT),
+        Key("require", (Bucket, "require"), _EXPRESSION),
         Key(
             "defaults",
             (Bucket, "values"),
@@ -223,11 +299,26 @@ KERNEL = Table(
     "[[kernel]]",
     Kernel,
     (
-        Key("name", (Kernel, "name"), _TEXT, True),
-        Key("source", (Kernel, "source"), {"type": "string", "pattern": r"\.py$"}, True),
+        Key("name", (Kernel, "name"), Name(), True),
+        Key(
+            "source",
+            (Kernel, "source"),
+            Text(
+                patterns=(
+                    Pattern(
+                        _INSIDE,
+                        "{} is not a path within the project",
+                        "write it relative to the manifest, with /",
+                    ),
+                    Pattern(r".*\.py", "no Python file {}"),
+                ),
+                one_line=True,
+            ),
+            True,
+        ),
         Key("function", (Kernel, "function"), _TEXT),
         Key("doc", (Kernel, "doc"), _TEXT),
-        Key("grid", (Kernel, "grid"), {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}, True),
+        Key("grid", (Kernel, "grid"), _GRID, True),
         Key("args", (Kernel, "args"), ARGS, True),
         Key("grid_args", (Kernel, "grid_args"), GRID_ARGS),
         Key("matrix", (Kernel, "matrix"), MATRIX),
@@ -240,9 +331,21 @@ KERNEL = Table(
         ),
         Key("config", (Kernel, "configs"), CONFIG, repeated=True),
         Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
-        Key("op", (Kernel, "op"), {"type": "object"}),
+        Key(
+            "op",
+            None,
+            Nothing(refusal="is reserved for operators on tensors", advice="leave it out"),
+            doc="Reserved for operators on tensors, and refused until there are any.",
+        ),
         Key("verify", (Kernel, "verify"), VERIFY),
-        Key("unverified", (Kernel, "unverified"), _TEXT),
+        Key(
+            "unverified",
+            (Kernel, "unverified"),
+            Text(
+                patterns=(Pattern(r".*\S.*", "expected the reason, in one line of printable text"),),
+                one_line=True,
+            ),
+        ),
         Key("tune", (Kernel, "tune"), TUNE),
     ),
 )
@@ -251,25 +354,47 @@ PACKAGE = Table(
     "[package]",
     Package,
     (
-        Key("name", (Package, "name"), _TEXT, True),
-        Key("version", (Package, "version"), _TEXT, True),
+        Key("name", (Package, "name"), Name(), True),
+        Key("version", (Package, "version"), Text(form=version), True),
         Key(
             "archs",
             (Package, "archs"),
-            {
-                "type": "array",
-                "items": {"enum": [arch + suffix for arch in ARCHS for suffix in ("", "+ptx")]},
-                "minItems": 1,
-            },
+            Several(
+                item=Architecture(
+                    values=tuple(arch + suffix for arch in ARCHS for suffix in ("", "+ptx")),
+                    refusal="unknown architecture {}",
+                ),
+                least=1,
+                lengths="no architecture is named",
+                advice=f"known: {', '.join(ARCHS)}",
+                unique=True,
+            ),
             True,
         ),
-        Key("summary", (Package, "summary"), _TEXT),
-        Key("license", (Package, "license"), _TEXT),
-        Key("ptxas", (Package, "ptxas"), {"type": "string", "pattern": r"^\d+\.\d+(\.\d+)?$"}),
+        Key("summary", (Package, "summary"), Text(one_line=True)),
+        Key("license", (Package, "license"), Text(one_line=True, form=license_expression)),
+        Key(
+            "ptxas",
+            (Package, "ptxas"),
+            Text(
+                patterns=(
+                    Pattern(
+                        r"\d{1,3}\.\d{1,3}(\.\d{1,4})?",
+                        "{} is no version of ptxas",
+                        'write it as "12.9" or "12.9.86"',
+                    ),
+                ),
+                form=ptxas_series,
+            ),
+        ),
         Key(
             "min_driver",
             (Package, "min_driver"),
-            {"type": "integer", "minimum": OLDEST_DRIVER, "maximum": LAST_DRIVER},
+            Integer(
+                minimum=ptxas_wheels.OLDEST_DRIVER,
+                maximum=ptxas_wheels.LAST_DRIVER,
+                refusal="no ptxas makes code for drivers of {}",
+            ),
         ),
     ),
 )
@@ -278,9 +403,22 @@ MANIFEST = Table(
     "",
     Manifest,
     (
-        Key("schema", (Manifest, "schema"), {"const": 1}, True),
+        Key(
+            "schema",
+            (Manifest, "schema"),
+            SchemaVersion(minimum=1, maximum=1, advice="this kbuild reads schema = 1"),
+            True,
+        ),
         Key("package", (Manifest, "package"), PACKAGE, True),
-        Key("kernel", (Manifest, "kernels"), KERNEL, repeated=True),
+        Key(
+            "kernel",
+            (Manifest, "kernels"),
+            KERNEL,
+            True,
+            repeated=True,
+            least=1,
+            missing="no kernel: add a [[kernel]] table",
+        ),
     ),
 )
 

@@ -1,0 +1,71 @@
+"""What some keys of `[package]` may be, which only others can tell: version, licence, ptxas and architectures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+from kbuild.aot.manifest.kinds import Integer, Note, OneOf, Refusal
+from kbuild.aot.manifest.model import ARCHS
+from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.reader import described, suggestion
+from kbuild.compiler.backend import ptxas_wheels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(OneOf):
+    """Names of architectures, each by itself or with `+ptx`."""
+
+    def read(self, value: object, path: KeyPath, note: Note) -> int | str | None:
+        if isinstance(value, str):
+            return super().read(value, path, note)
+        return note(path, f"expected a string, found {described(value)}")
+
+    def hint(self, value: object) -> str:
+        plain = "sm_" + re.sub(r"\W|^sm_|^compute_|\+PTX$", "", str(value)).removesuffix("a")
+        is_near = plain in ARCHS or sorted(plain) in [sorted(known) for known in ARCHS]
+        return suggestion(plain, ARCHS) if is_near else f"known: {', '.join(ARCHS)}"
+
+    def identity(self, value: str) -> str:
+        return value.removesuffix("+ptx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaVersion(Integer):
+    """Versions of the manifest's format."""
+
+    def message(self, value: object) -> str:
+        return f"schema {value} is not known"
+
+
+def version(text: str) -> str:
+    try:
+        return str(Version(text))
+    except InvalidVersion:
+        advice = 'write it as PEP 440 does, such as "0.1.0"'
+        raise Refusal(f"{described(text)} is not a version", advice) from None
+
+
+def license_expression(text: str) -> str:
+    """An SPDX expression as it is normally written: package indexes refuse wheels with anything else."""
+    if not text:
+        return ""
+    # A twentieth of a second.
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        return canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        advice = (
+            'write it as SPDX does, such as "Apache-2.0", or "LicenseRef-Proprietary" for one of your own'
+        )
+        raise Refusal(f"{described(text)} is no licence expression", advice) from None
+
+
+def ptxas_series(text: str) -> str:
+    if ptxas_wheels.parsed(text) < ptxas_wheels.OLDEST:
+        oldest = ".".join(map(str, ptxas_wheels.OLDEST))
+        raise Refusal(f"ptxas {text} does not know the PTX that kbuild writes", f"it takes {oldest} or later")
+    return text

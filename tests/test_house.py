@@ -33,16 +33,38 @@ TEXTS = sorted(
     if path.suffix in (".py", ".c", ".h", ".j2", ".test", ".md", ".toml") and "__pycache__" not in path.parts
 )
 
-ORDER = ("errors", "options", "layout", "ir", "ops", "targets", "analysis", "transforms", "lower", "backend")
+ORDER = (
+    "errors",
+    "options",
+    "tensor_map",
+    "layout",
+    "ir",
+    "ops",
+    "targets",
+    "analysis",
+    "transforms",
+    "lower",
+    "backend",
+)
 SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "semantic": {"errors", "ir", "ops", "targets"},
     "library": set[str](),
     "frontend": {"errors", "options", "ir", "ops", "targets", "semantic", "library"},
-    "interp": {"errors", "options", "ir", "ops"},
+    "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend"},
     "emulator": {"errors"},
-    "aot": {"errors", "options", "kbuild", "frontend", "backend", "driver", "interp", "emulator"},
+    "aot": {
+        "errors",
+        "options",
+        "tensor_map",
+        "kbuild",
+        "frontend",
+        "backend",
+        "driver",
+        "interp",
+        "emulator",
+    },
     "cli": {"errors", "options", "kbuild", "driver", "aot"},
     "kbuild": {"errors", "driver", "language"},
 }

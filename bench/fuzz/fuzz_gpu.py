@@ -26,8 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from random_programs.arrays import Argument, difference
 from random_programs.cubins import Record, digest, records
 
+from kbuild.aot.artifact.tensor_maps import encode
 from kbuild.aot.tune.gpu import SCALARS, Gpu
 from kbuild.errors import ToolError
+from kbuild.tensor_map import TensorMapType
 
 PATIENCE = 30
 """Seconds for one launch."""
@@ -89,8 +91,8 @@ class Device(Gpu):
 
     def _value(self, type_: str, given: Any, argument: Argument | None, values: dict[str, Any]) -> Any:
         """What is handed over for a parameter."""
-        if type_.startswith("tensormap "):
-            return self._tensor_map(type_, values)
+        if map_ := TensorMapType.parse(type_):
+            return encode(self._call, map_, values)
         if argument is None or argument.size:
             return ctypes.c_uint64(given or 0)
         return SCALARS[argument.dtype.signature](given)

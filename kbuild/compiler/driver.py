@@ -8,7 +8,6 @@ This is the one module that sees both ends, the frontend and the backend.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,10 +32,9 @@ from kbuild.compiler.targets import Target, find_target
 from kbuild.errors import CompileError, ErrorGroup, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 from kbuild.options import options as legal_options
+from kbuild.tensor_map import MapSources, TensorMapType, number_of
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
-TENSOR_MAP_TYPE = "tensormap"
-"""What the type of a parameter begins with that is a tensor map."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,8 @@ class Metadata:
     shared: int
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
-    """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last;
-    their type tells element, sizes of the box, bytes of the swizzle, base of the tensor, its sizes, and its
-    strides but the last, which is 1: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`.  Sizes and strides
-    are names of parameters, or numbers.  The element `tf32` is an f32 that is rounded to tf32 as it is
-    copied, `s32` an i32 with a sign; that of `f16:nan` fills what lies beyond the tensor with NaN."""
+    """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their
+    type is the text of a `TensorMapType`: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`."""
     tma: tuple[str, ...] = ()
     """Which loads of loops the copy engine does, and why not the others."""
     registers: int | None = None
@@ -205,11 +200,10 @@ def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
     for argument in kernel.arguments:
         if isinstance(argument.type, DescriptorType):
             hints, block = kernel.argument_hints[argument.index], argument.type.block
-            box = "x".join(map(str, block.shape))
-            sources = re.sub(r"#(\d+)", lambda match: names[int(match[1])], hints["tensor_map"])
             element = hints.get("rounding") or hints.get("element", block.element)
-            element = f"{element}:{hints['fill']}" if "fill" in hints else element
-            types[argument.index] = f"{TENSOR_MAP_TYPE} {element} {box} {hints['swizzle']} {sources}"
+            sources = MapSources.parse(hints["tensor_map"]).renamed(lambda word: names[number_of(word)])
+            made = TensorMapType(str(element), block.shape, hints["swizzle"], sources, "fill" in hints)
+            types[argument.index] = str(made)
     return tuple(zip(names, types))
 
 

@@ -13,22 +13,11 @@ from typing import Any
 import numpy as np
 from zoo import Bits
 
+from kbuild.aot.artifact.tensor_maps import encode
+from kbuild.tensor_map import TensorMapType
+
 RED_ZONE = 4096
 PATTERN = 0xA5
-
-MAP_TYPES = {
-    "f16": (6, 2),
-    "bf16": (9, 2),
-    "f32": (7, 4),
-    "tf32": (11, 4),
-    "i16": (1, 2),
-    "i32": (2, 4),
-    "s32": (3, 4),
-    "i64": (4, 8),
-    "s64": (5, 8),
-    "f64": (8, 8),
-}
-"""CUtensorMapDataType and bytes of an element; all others are single bytes."""
 
 
 class Device:
@@ -81,8 +70,8 @@ class Device:
         function = self.function(image, name, shared)
         buffers: dict[str, tuple[int, Any]] = {}
         values = [self._parameter(key, arguments[key], types[key], buffers) for key in types]
-        named = dict(zip(types, values))
-        values += [self._tensor_map(text, named) for text in maps]
+        named = {key: value.value for key, value in zip(types, values)}
+        values += [encode(self.call, map_, named) for map_ in map(TensorMapType.parse, maps) if map_]
         pointers = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values)
         )
@@ -119,39 +108,6 @@ class Device:
             "cuMemcpyHtoD_v2", address, padded.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(padded.nbytes)
         )
         return ctypes.c_uint64(address.value + RED_ZONE)
-
-    def _tensor_map(self, text: str, values: Mapping[str, Any]) -> Any:
-        """A CUtensorMap, at an address that 64 divides."""
-        _, element, box_text, swizzle, base_name, *parts = text.split()
-        kind, size = MAP_TYPES.get(element, (0, 1))
-        extents, strides = (
-            [int(w) if w.isdigit() else values[w].value for w in reversed(part.split(","))] for part in parts
-        )
-        rank = len(extents)
-        memory = (ctypes.c_uint8 * 192)()
-        place = (ctypes.c_uint8 * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
-        sizes = (ctypes.c_uint64 * rank)(*(max(extent, 1) for extent in extents))
-        pitches = (ctypes.c_uint64 * (rank - 1))(*(stride * size for stride in strides))
-        box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
-        steps = (ctypes.c_uint32 * rank)(*[1] * rank)
-        swizzles = {"0": 0, "32": 1, "64": 2, "128": 3}
-        base = ctypes.c_void_p(values[base_name].value)
-        self.call(
-            "cuTensorMapEncodeTiled",
-            place,
-            kind,
-            rank,
-            base,
-            sizes,
-            pitches,
-            box,
-            steps,
-            0,
-            swizzles[swizzle],
-            2,
-            0,
-        )
-        return place
 
     def _read(self, name: str, address: int, value: Any) -> Any:
         data = value.data if isinstance(value, Bits) else value

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from zoo import CASES
 
+from kbuild.tensor_map import TensorMapType
+
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("name", CASES)
@@ -20,7 +22,7 @@ def test_case_is_right_on_the_device(device, artifacts, name, arch):
     types = {key: text for key, text in case.signature(arguments).items() if not text.endswith(":1")}
     image = artifact.asm["cubin"] if arch == "sm_90" else artifact.asm["ptx"].encode()
     metadata = artifact.metadata
-    maps = [text for _, text in metadata.params if text.startswith("tensormap ")]
+    maps = [text for _, text in metadata.params if TensorMapType.parse(text)]
     after = device.launch(
         image, metadata.name, case.grid, metadata.warps, metadata.shared, arguments, types, maps
     )

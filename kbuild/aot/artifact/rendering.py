@@ -20,17 +20,17 @@ from kbuild.aot.artifact import selection
 from kbuild.aot.artifact.selection import (
     HINT_1,
     HINT_16,
-    TENSOR_MAP,
     TYPE_MASK,
     TYPES,
     KernelTable,
     Parameter,
     Target,
 )
-from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type, fill_of
+from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
 from kbuild.compiler.backend import ptxas_wheels
+from kbuild.tensor_map import TensorMapType, number_of
 
 FILES = {
     "__init__.py": "package_init.py.j2",
@@ -133,7 +133,7 @@ def _context(table: Table) -> dict[str, Any]:
     passed_lists: dict[tuple[tuple[int, str], ...], int] = {}
     kernels = [_kernel_context(kernel, passed_lists) for kernel in table.kernels]
     maps = list(
-        dict.fromkeys(type_ for passed in passed_lists for _, type_ in passed if type_.startswith(TENSOR_MAP))
+        dict.fromkeys(type_ for passed in passed_lists for _, type_ in passed if TensorMapType.parse(type_))
     )
     return {
         "package": table.package,
@@ -155,10 +155,7 @@ def _context(table: Table) -> dict[str, Any]:
             [_passed_context(place, type_, maps) for place, type_ in passed] for passed in passed_lists
         ],
         "maps": [_map_context(text) for text in maps],
-        "max_maps": max(
-            (sum(type_.startswith(TENSOR_MAP) for _, type_ in passed) for passed in passed_lists), default=0
-        )
-        or 1,
+        "max_maps": max((_map_count(passed) for passed in passed_lists), default=0) or 1,
         "types": list(TYPES.items()),
         "torch_dtypes": [(name, TYPES[type_]) for name, type_ in TORCH_DTYPES.items()],
         "type_mask": TYPE_MASK,
@@ -205,7 +202,7 @@ def _kernel_context(
         number = passed_lists.setdefault(row.passed, len(passed_lists))
         counts = {
             "passed_count": len(row.passed),
-            "map_count": sum(type_.startswith(TENSOR_MAP) for _, type_ in row.passed),
+            "map_count": _map_count(row.passed),
         }
         rows.append({**vars(row), "threads": 32 * row.num_warps, "passed_list": number, **counts})
     return _KernelContext(kernel, rows)
@@ -217,26 +214,29 @@ def _passed_context(place: int, type_: str, maps: Sequence[str]) -> dict[str, in
     return {"parameter": place, "exponent": exponent, "mantissa": mantissa, "map": map_}
 
 
+def _map_count(passed: Sequence[tuple[int, str]]) -> int:
+    return sum(TensorMapType.parse(type_) is not None for _, type_ in passed)
+
+
 def _map_context(text: str) -> dict[str, Any]:
-    """The fields of a tensor map, from its type."""
-    element, box, swizzle, *sources = text.removeprefix(TENSOR_MAP).split()
-    type_, size = element_type(element)
-    # Axes innermost first, as the driver has them; -1 - p for parameter p.
-    base, sizes, strides = (
-        [-1 - int(w[1:]) if w[0] == "#" else int(w) for w in part.split(",")[::-1]] for part in sources
-    )
-    named = {
-        "base": -1 - base[0],
-        "sizes": sizes,
-        "strides": strides,
-        "box": [int(item) for item in box.split("x")[::-1]],
-    }
+    """The fields of a tensor map, from its type: axes innermost first, as the driver has them; -1 - p for
+    parameter p."""
+    map_ = TensorMapType.parse(text)
+    assert map_ is not None
+
+    def fields(words: Sequence[str]) -> list[int]:
+        return [int(word) if word.isdigit() else -1 - number_of(word) for word in reversed(words)]
+
+    type_, size = element_type(map_.element)
     return {
-        **named,
+        "base": number_of(map_.sources.base),
+        "sizes": fields(map_.sources.sizes),
+        "strides": fields(map_.sources.strides),
+        "box": [*reversed(map_.box)],
         "type": type_,
         "element_bytes": size,
-        "swizzle": SWIZZLES[swizzle],
-        "fill": fill_of(element),
+        "swizzle": SWIZZLES[map_.swizzle],
+        "fill": int(map_.fill_nan),
     }
 
 

@@ -50,10 +50,6 @@ HINT_1 = 1 << 61
 """Equal to one."""
 HINT_8 = 1 << 60
 """Divisible by 8; what 16 divides has both bits."""
-TENSOR_MAP = "tensormap "
-"""What the type of a passed tensor map begins with; then come element, sizes of the box, bytes of the
-swizzle, the tensor's base, its sizes, and its strides but the last; each is the number of an argument (`#3`)
-or a number."""
 FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
 NO_ROW, AMBIGUOUS = -1, -2
 

@@ -18,7 +18,6 @@ from kbuild.aot.artifact.selection import (
     HINT_1,
     HINT_8,
     HINT_16,
-    TENSOR_MAP,
     TYPES,
     KernelTable,
     Option,
@@ -32,6 +31,7 @@ from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
 from kbuild.compiler.backend.ptxas_wheels import OLDEST_DRIVER
 from kbuild.errors import ManifestError
+from kbuild.tensor_map import TensorMapType
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")
@@ -381,14 +381,8 @@ def _passed(code: Code, grid_args: tuple[tuple[str, str], ...]) -> tuple[tuple[i
 
 def _passed_type(type_: str, places: Mapping[str, int]) -> str:
     """A type without its hint; in that of a tensor map, the arguments by number."""
-    if not type_.startswith(TENSOR_MAP):
-        return type_.partition(":")[0]
-    *head, base, sizes, strides = type_.split()
-
-    def numbered(words: str) -> str:
-        return ",".join(word if word.isdigit() else f"#{places[word]}" for word in words.split(","))
-
-    return " ".join([*head, *map(numbered, (base, sizes, strides))])
+    map_ = TensorMapType.parse(type_)
+    return str(map_.renamed(lambda word: f"#{places[word]}")) if map_ else type_.partition(":")[0]
 
 
 def _check_identifier(name: str, where: str, reserved: tuple[str, ...] = ()) -> None:

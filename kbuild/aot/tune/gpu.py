@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type, fill_of
+from kbuild.aot.artifact.tensor_maps import encode as encode_map
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.tune.interleaved import in_turns
 from kbuild.aot.tune.tune import SECONDS, Device, Program
@@ -21,6 +21,7 @@ from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.interp.formats import element_named, memory_dtype
 from kbuild.compiler.interp.loaded import Type, is_float
 from kbuild.errors import ToolError, UsageError
+from kbuild.tensor_map import TensorMapType
 
 LIBRARY = "libcuda.so.1"
 BOUNDS = {"fp64": 1e-10, "fp32": 2e-3, "fp16": 1e-2, "bf16": 4e-2}
@@ -219,8 +220,8 @@ class Gpu:
         return [self._parameter(name, type_, types, given) for name, type_ in program.facts["params"]]
 
     def _parameter(self, name: str, type_: str, types: Mapping[str, str], given: Mapping[str, Any]) -> Any:
-        if type_.startswith("tensormap "):
-            return self._tensor_map(type_, given)
+        if map_ := TensorMapType.parse(type_):
+            return encode_map(self._call, map_, given)
         own = types.get(name, "*")
         if own.startswith("*"):
             return ctypes.c_uint64(given.get(name, 0))
@@ -228,38 +229,6 @@ class Gpu:
             return SCALARS[own](given[name])
         bits = encode(np.array([given[name]], np.float64), element_named(own))
         return (ctypes.c_uint8 * bits.nbytes).from_buffer_copy(bits.tobytes())
-
-    def _tensor_map(self, text: str, given: Mapping[str, Any]) -> Any:
-        """A CUtensorMap, at an address that 64 divides."""
-        _, element, box_text, swizzle, base, *parts = text.split()
-        kind, size = element_type(element)
-        # The driver names the fastest dimension first.
-        extents, strides = (
-            [int(w) if w.isdigit() else int(given[w]) for w in reversed(part.split(","))] for part in parts
-        )
-        rank = len(extents)
-        memory = (ctypes.c_uint8 * 192)()
-        place = (ctypes.c_uint8 * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
-        sizes = (ctypes.c_uint64 * rank)(*(max(extent, 1) for extent in extents))
-        pitches = (ctypes.c_uint64 * (rank - 1))(*(stride * size for stride in strides))
-        box = (ctypes.c_uint32 * rank)(*map(int, reversed(box_text.split("x"))))
-        steps = (ctypes.c_uint32 * rank)(*[1] * rank)
-        self._call(
-            "cuTensorMapEncodeTiled",
-            place,
-            kind,
-            rank,
-            ctypes.c_void_p(given[base]),
-            sizes,
-            pitches,
-            box,
-            steps,
-            0,
-            SWIZZLES[swizzle],
-            2,
-            fill_of(element),
-        )
-        return place
 
     def _allocated(self, size: int) -> int:
         address = ctypes.c_uint64()

@@ -32,6 +32,7 @@ from kbuild.compiler.ir.types import (
 )
 from kbuild.errors import InterpretError
 from kbuild.options import CompileOptions
+from kbuild.tensor_map import MapSources, number_of
 
 __all__ = [
     "MEANINGS",
@@ -110,14 +111,15 @@ def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]
     assert isinstance(argument.type, DescriptorType)
 
     def number(word: str) -> int:
-        return int(values[int(word[1:])]) if word.startswith("#") else int(word)
+        return int(word) if word.isdigit() else int(values[number_of(word)])
 
-    base, sizes, strides = (
-        [number(word) for word in part.split(",")] for part in hints["tensor_map"].split()
-    )
+    sources = MapSources.parse(hints["tensor_map"])
     size = bit_width(argument.type.block) // 8
     return TensorMap(
-        base[0], tuple(sizes), (*(stride * size for stride in strides), size), float(hints.get("fill", 0))
+        number(sources.base),
+        tuple(map(number, sources.sizes)),
+        (*(number(stride) * size for stride in sources.strides), size),
+        float(hints.get("fill", 0)),
     )
 
 

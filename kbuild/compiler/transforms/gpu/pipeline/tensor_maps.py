@@ -36,6 +36,7 @@ from kbuild.compiler.ops.elementwise import Constant, ExtSI
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, MakeTensorDescriptor, Trans
+from kbuild.tensor_map import MapSources, number_of
 
 ALIGNMENT = 16
 """Bytes that divide strides, and where boxes begin in their rows."""
@@ -80,7 +81,7 @@ def is_transposed(load: Load) -> bool:
     return bool(load.axes) and load.axes[-2] > load.axes[-1]
 
 
-def _sources(load: Load, func: Func) -> str | None:
+def _sources(load: Load, func: Func) -> MapSources | None:
     """Base, sizes, and strides but the last: arguments by their numbers, or constants; None where they are
     neither."""
     make = load.desc.op if load.desc is not None else None
@@ -98,22 +99,23 @@ def _can_pad(make: MakeTensorDescriptor) -> bool:
     return make.padding == "zero" or pointee_of(make.base.type) in (F16, BF16)
 
 
-def sources_of(make: MakeTensorDescriptor, func: Func) -> str | None:
+def sources_of(make: MakeTensorDescriptor, func: Func) -> MapSources | None:
     """What the launcher makes the map of a descriptor from; of a vector, as a matrix of one row."""
     assert isinstance(make.type, DescriptorType)
     last = make.strides[-1].op
     if not isinstance(last, Constant) or last.value != 1:
         return None
-    base, sizes, strides = (
-        [_source(value, func) for value in part] for part in ([make.base], make.shape, make.strides[:-1])
-    )
+    words = [_source(value, func) for value in (make.base, *make.shape, *make.strides[:-1])]
+    known = [word for word in words if word is not None]
+    if len(known) < len(words):
+        return None
+    base, sizes, strides = known[0], known[1 : 1 + len(make.shape)], known[1 + len(make.shape) :]
     size = bit_width(make.type.block) // 8
-    if any(stride and stride.isdigit() and int(stride) * size % ALIGNMENT for stride in strides):
+    if any(stride.isdigit() and int(stride) * size % ALIGNMENT for stride in strides):
         return None
     if len(sizes) == 1:
         sizes, strides = ["1", *sizes], [str(FAR)]
-    words = [",".join(item or "" for item in part) for part in (base, sizes, strides)]
-    return " ".join(words) if None not in (*base, *sizes, *strides) else None
+    return MapSources(base, tuple(sizes), tuple(strides))
 
 
 def _source(value: Value, func: Func) -> str | None:
@@ -145,15 +147,15 @@ def block_shape(load: Load) -> tuple[int, ...]:
     return load.desc.type.block.shape
 
 
-def map_argument(func: Func, sources: str, box: TensorType, hints: Mapping[str, Any]) -> Value:
+def map_argument(func: Func, sources: MapSources, box: TensorType, hints: Mapping[str, Any]) -> Value:
     """The argument that is a map of boxes, made from other arguments; one for all that are the same."""
-    hints = {"tensor_map": sources, **hints}
+    hints = {"tensor_map": str(sources), **hints}
     known = [*func.argument_hints, *[{}] * (len(func.arguments) - len(func.argument_hints))]
     for argument, other in zip(func.arguments, known):
         if other == hints and argument.type == DescriptorType(box):
             return argument
     func.argument_hints = (*known, hints)
-    base = func.arguments[int(sources.split()[0].removeprefix("#"))]
+    base = func.arguments[number_of(sources.base)]
     name, taken = f"{base.hint or 'tensor'}_map", {argument.hint for argument in func.arguments}
     while name in taken:
         name += "_"

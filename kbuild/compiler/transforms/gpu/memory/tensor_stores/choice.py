@@ -34,6 +34,7 @@ from kbuild.compiler.ops.tensor import (
 )
 from kbuild.compiler.transforms._support.layout_flow import without_conversions
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MAX_BOX_SIZE, sources_of, unit_elements
+from kbuild.tensor_map import MapSources, number_of
 
 MAX_BOXES = 32
 """The most instructions that one access may take."""
@@ -49,14 +50,17 @@ class Access:
 
     op: Store | AtomicRMW
     make: MakeTensorDescriptor
-    base: int
-    """The number of the argument that is the tensor's base."""
-    sources: str
+    sources: MapSources
     tile: MemDescType
     """What the value is put into."""
     box: TensorType
     """What one instruction copies; of rank 2 at least."""
     hints: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def base(self) -> int:
+        """The number of the argument that is the tensor's base."""
+        return number_of(self.sources.base)
 
     @property
     def value(self) -> Value:
@@ -105,8 +109,8 @@ def possible(func: Func) -> list[Access]:
         elif isinstance(op, AsyncCopyGlobalToLocal):
             touched.add(base_of(op.src))
         elif isinstance(op, AsyncTmaCopyGlobalToLocal):
-            map_ = func.argument_hints[op.desc.index]["tensor_map"]
-            touched.add(func.arguments[int(map_.split()[0].removeprefix("#"))])
+            sources = MapSources.parse(func.argument_hints[op.desc.index]["tensor_map"])
+            touched.add(func.arguments[number_of(sources.base)])
     return [access for access in found.values() if not touched & {None, func.arguments[access.base]}]
 
 
@@ -133,7 +137,7 @@ def _access(op: Op, func: Func) -> Access | None:
     hints: dict[str, Any] = {"swizzle": swizzle}
     if isinstance(op, AtomicRMW) and op.kind in ("max", "min"):
         hints["element"] = f"s{bit_width(type_)}"
-    return Access(op, make, int(sources.split()[0].removeprefix("#")), sources, tile, box, hints)
+    return Access(op, make, sources, tile, box, hints)
 
 
 def _whole_units(access: Access, info: AxisInfo) -> bool:

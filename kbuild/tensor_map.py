@@ -1,0 +1,92 @@
+"""Tensor maps as parameters of kernels: what the compiler asks of whoever launches one.
+
+    tensormap f16:nan 1x128x64 128 a Z,M,K stride_z,stride
+              element box      swizzle base sizes strides
+
+The compiler writes such a type in `Metadata.params`, and a build keeps it with the facts of a variant, where packages,
+`kbuild tune` and tests read it.  The emulator, which knows nothing of the compiler, has a reading of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+_PREFIX = "tensormap "
+_FILL = ":nan"
+
+
+@dataclass(frozen=True)
+class MapSources:
+    """What a map is made from.  Each word is the name of a parameter, its number with `#` before it, or, of sizes
+    and strides, a number."""
+
+    base: str
+    """Address of the tensor."""
+    sizes: tuple[str, ...]
+    """Elements along each axis."""
+    strides: tuple[str, ...]
+    """Elements from one index to the next, along all axes but the last, where they are neighbours."""
+
+    def __str__(self) -> str:
+        return " ".join((self.base, ",".join(self.sizes), ",".join(self.strides)))
+
+    @staticmethod
+    def parse(text: str) -> MapSources:
+        """The sources that `str` gave this text for; ValueError if none can have."""
+        base, sizes, strides = text.split(" ")
+        return MapSources(base, tuple(sizes.split(",")), tuple(strides.split(",")))
+
+    def renamed(self, name: Callable[[str], str]) -> MapSources:
+        """The same with other words for the parameters."""
+
+        def renamed(word: str) -> str:
+            return word if word.isdigit() else name(word)
+
+        return MapSources(
+            renamed(self.base), tuple(map(renamed, self.sizes)), tuple(map(renamed, self.strides))
+        )
+
+
+def number_of(word: str) -> int:
+    """The number of the parameter that a source such as `#3` is."""
+    return int(word.removeprefix("#"))
+
+
+@dataclass(frozen=True)
+class TensorMapType:
+    """The type of a parameter that is a tensor map."""
+
+    element: str
+    """Type of the elements.  `tf32` is an f32 that is rounded to tf32 as it is copied, `s32` an i32 with a sign."""
+    box: tuple[int, ...]
+    """Elements along each axis that one copy moves."""
+    swizzle: int
+    """Bytes of a swizzled row in shared memory; 0 for none."""
+    sources: MapSources
+    """The tensor."""
+    fill_nan: bool = False
+    """Whether NaN is read beyond the tensor, instead of zero."""
+
+    def __str__(self) -> str:
+        element = self.element + _FILL * self.fill_nan
+        return f"{_PREFIX}{element} {'x'.join(map(str, self.box))} {self.swizzle} {self.sources}"
+
+    @staticmethod
+    def parse(text: str) -> TensorMapType | None:
+        """The map that `str` gave this text for; None for the type of another parameter.  ValueError for a map that
+        `str` gives for none."""
+        if not text.startswith(_PREFIX):
+            return None
+        element, box, swizzle, sources = text.removeprefix(_PREFIX).split(" ", 3)
+        return TensorMapType(
+            element.removesuffix(_FILL),
+            tuple(map(int, box.split("x"))),
+            int(swizzle),
+            MapSources.parse(sources),
+            element.endswith(_FILL),
+        )
+
+    def renamed(self, name: Callable[[str], str]) -> TensorMapType:
+        """The same with other words for the parameters."""
+        return replace(self, sources=self.sources.renamed(name))

@@ -1,0 +1,77 @@
+"""Tensor maps as types of parameters: their text, and what the driver and the emulator make of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kbuild.aot.artifact.tensor_maps import encoding
+from kbuild.emulator import TensorMapArgument, arguments_of
+from kbuild.emulator.async_ops.tensor_map import ELEMENTS
+from kbuild.tensor_map import MapSources, TensorMapType, number_of
+
+MATRIX = MapSources("a", ("M", "K"), ("lda",))
+BATCH = MapSources("a", ("1", "M", "K"), ("1073741824", "lda"))
+TEXTS = {
+    "tensormap f16 64x32 128 a M,K lda": TensorMapType("f16", (64, 32), 128, MATRIX),
+    "tensormap bf16:nan 64x32 64 a M,K lda": TensorMapType("bf16", (64, 32), 64, MATRIX, fill_nan=True),
+    "tensormap tf32 1x64x8 32 a 1,M,K 1073741824,lda": TensorMapType("tf32", (1, 64, 8), 32, BATCH),
+    **{
+        f"tensormap {element} 1x8x16 0 a 1,M,K 1073741824,lda": TensorMapType(element, (1, 8, 16), 0, BATCH)
+        for element in ("f8E4M3FN", "i8", "i16", "i32", "s32", "i64", "s64", "f32", "f64")
+    },
+}
+VALUES = {"M": 100, "K": 0, "lda": 96}
+ADDRESS = 1 << 20
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_text_is_read_back(text: str) -> None:
+    assert TensorMapType.parse(text) == TEXTS[text] and str(TEXTS[text]) == text
+
+
+@pytest.mark.parametrize("text", ["i32", "*fp16", "tensormaps", "!tt.ptr<f16>"])
+def test_types_of_other_parameters_are_no_maps(text: str) -> None:
+    assert TensorMapType.parse(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["tensormap f16", "tensormap f16 64xM 0 a M,K lda", "tensormap f16 64 0 a M", "tensormap "]
+)
+def test_what_no_map_has_as_text_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        TensorMapType.parse(text)
+
+
+def test_parameters_get_other_words() -> None:
+    numbers = {"a": 0, "M": 2, "lda": 3}
+    found = TEXTS["tensormap f16 64x32 128 a M,K lda"].renamed(lambda word: f"#{numbers.get(word, 9)}")
+    assert str(found) == "tensormap f16 64x32 128 #0 #2,#9 #3" and number_of(found.sources.sizes[1]) == 9
+    assert str(BATCH.renamed(str.lower)) == "a 1,m,k 1073741824,lda"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_emulator_reads_the_same(text: str) -> None:
+    """It may not see the record; what it makes of the text is what the driver is given."""
+    record = TEXTS[text]
+    parameters = [("a", "*fp16"), *((name, "i32") for name in VALUES), ("a_map", text)]
+    *_, made = arguments_of(parameters, {"a": np.zeros(4, np.float16), **VALUES})
+    numbers = {"a": ADDRESS, **VALUES}
+    assert isinstance(made, TensorMapArgument)
+    assert (made.element, made.box, made.swizzle, made.base, made.fill_nan) == (
+        record.element,
+        record.box,
+        record.swizzle,
+        0,
+        record.fill_nan,
+    )
+    given, map_ = encoding(record, numbers), made.at(ADDRESS)
+    assert (given.base, given.sizes, given.pitches, given.box, given.swizzle, bool(given.fill)) == (
+        map_.address,
+        map_.sizes,
+        map_.strides,
+        map_.box,
+        map_.swizzle,
+        map_.fill_nan,
+    )
+    assert ELEMENTS[given.type] == map_.element

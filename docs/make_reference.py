@@ -313,7 +313,7 @@ def opcodes() -> str:
                 f"`{given.operands}`" * bool(given.operands),
                 given.summary,
                 effects(given),
-                str(given.accuracy or ""),
+                str(given.accuracy or (given.unasked and f"no GPU was asked: {given.unasked}")),
             )
             for given in module.ROWS
         ]

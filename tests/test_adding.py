@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+COPIED = ("kbuild", "tests", "docs")
 KERNEL = "import triton\n\n@triton.jit\ndef nothing(x, n):\n    pass\n"
 MANIFEST = """
 schema = 1
@@ -29,15 +31,29 @@ config = [{ unroll_limit = 8 }]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the package, with a project beside it."""
-    shutil.copytree(ROOT / "kbuild", tmp_path / "kbuild", ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the package, its tests and its docs, with a project beside them."""
+    for folder in COPIED:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "k.py").write_text(KERNEL)
     (tmp_path / "kernels.toml").write_text(MANIFEST)
     return tmp_path
 
 
+def changed(tree: Path) -> list[str]:
+    """The files that are new in a copy of the tree or differ there."""
+    files = {path.relative_to(tree) for folder in COPIED for path in (tree / folder).rglob("*")}
+    return sorted(
+        path.as_posix()
+        for path in files
+        if (tree / path).is_file()
+        and path.suffix != ".pyc"
+        and not ((ROOT / path).is_file() and filecmp.cmp(ROOT / path, tree / path, shallow=False))
+    )
+
+
 def python(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTEST_ADDOPTS": ""}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
 
@@ -46,11 +62,26 @@ def kbuild(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return python(tree, "-m", "kbuild", *words)
 
 
+def passed(tree: Path, *words: str) -> None:
+    """Run some of the copy's own tests."""
+    done = python(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def documented(tree: Path, page: str) -> list[str]:
+    """The lines of a page that are new once the docs are made of the copy's code."""
+    done = python(tree, "docs/make_reference.py")
+    assert done.returncode == 0, done.stderr
+    old = (ROOT / "docs" / page).read_text().splitlines()
+    return [line for line in (tree / "docs" / page).read_text().splitlines() if line not in old]
+
+
 def insert(file: Path, before: str, text: str) -> None:
-    """Put lines in front of the one line that has some text."""
-    lines = file.read_text().splitlines(keepends=True)
-    (place,) = (number for number, line in enumerate(lines) if before in line)
-    file.write_text("".join([*lines[:place], text, *lines[place:]]))
+    """Put lines in front of those that begin with some text, which occurs once."""
+    old = file.read_text()
+    assert old.count(before) == 1, f"{file}: {before!r} occurs {old.count(before)} times"
+    place = old.rindex("\n", 0, old.index(before)) + 1
+    file.write_text(old[:place] + text + old[place:])
 
 
 def test_a_compile_option_is_one_field(tree: Path) -> None:
@@ -59,6 +90,7 @@ def test_a_compile_option_is_one_field(tree: Path) -> None:
     assert "config[0].unroll_limit: the kernel has no such parameter" in kbuild(tree, "list").stderr
     field = '    unroll_limit: int = option(4, "iterations to unroll at most", limits=(1, 64), tag="u{}")\n'
     insert(tree / "kbuild/options.py", "    enable_fp_fusion: bool", field)
+    assert changed(tree) == ["kbuild/options.py"]
     assert kbuild(tree, "list").stdout.split()[0] == "nothing.sm_90.x=any.w4s3u8"
     command = ("compile", "k.py:nothing", "-s", "x=*fp32,n=i32", "--emit", "ttir")
     assert "unroll_limit = 8" in kbuild(tree, *command, "--unroll-limit", "8").stdout
@@ -112,15 +144,182 @@ def test_a_key_of_the_manifest_is_a_field_a_row_and_its_use(tree: Path) -> None:
     assert "Project-URL: Homepage, https://example.org" in python(tree, "-c", METADATA).stdout
     (tree / "kernels.toml").write_text(manifest)
     assert "Homepage" not in python(tree, "-c", METADATA).stdout and kbuild(tree, "list").returncode == 0
-    shutil.copytree(ROOT / "docs", tree / "docs")
-    assert python(tree, "docs/make_reference.py").returncode == 0
+    assert changed(tree) == [
+        "kbuild/aot/artifact/wheel.py",
+        "kbuild/aot/manifest/model.py",
+        "kbuild/aot/manifest/schema.py",
+    ]
+    assert "| `homepage` | a string | Where to read about the package. |" in documented(tree, "manifest.md")
     package = json.loads((tree / "docs/schema.json").read_text())["properties"]["package"]
     assert package["properties"]["homepage"] == {
         "type": "string",
         "pattern": "^(?:https://.+)$",
         "description": "Where to read about the package.",
     }
-    assert (
-        "| `homepage` | a string | Where to read about the package. |"
-        in (tree / "docs/manifest.md").read_text()
-    )
+
+
+CBRT_ROW = """\
+class Cbrt(Unary, name="math.cbrt", numpy="cbrt"): ...
+
+
+"""
+CBRT_BUILTIN = '''\
+@builtin(method=True)
+def cbrt(ctx: Context, x):
+    """The cube root."""
+    return unary(ctx, ops.Cbrt, x, "tl.cbrt")
+
+
+'''
+CBRT_FORMULA = '''\
+@function(rows.Cbrt, f32=48, f64=400)
+def cbrt(m: Real, x: str) -> str:
+    """Cube root: exp2(log2|x| / 3)."""
+    return m.with_sign(exp2(m, m.mul(log2(m, m.absolute(x)), 1 / 3)), x)
+
+
+'''
+ROOTS = """\
+import numpy as np
+import kbuild
+import kbuild.language as tl
+from kbuild.emulator import run
+
+@kbuild.jit
+def roots(x, out):
+    places = tl.arange(0, 128)
+    value = tl.load(x + places)
+    tl.store(out + places, tl.cbrt(value) + tl.math.cbrt(value) + value.cbrt())
+
+x = np.linspace(-50, 50, 128).astype(np.float32)
+made = kbuild.compile(roots, signature={"x": "*fp32", "out": "*fp32"}, stop="ptx")
+report = run(made.asm["ptx"], made.metadata.name, (1,), 4, made.metadata.shared, [x, 0 * x]).check()
+interpreted = 0 * x
+roots.interpret[1,](x, interpreted)
+for found in (report.outputs[1], interpreted):
+    np.testing.assert_allclose(found, 3 * np.cbrt(x), rtol=1e-5)
+"""
+
+
+def test_an_elementwise_operation_is_a_class_a_function_and_a_formula(tree: Path) -> None:
+    """The interpreter has it from numpy by the name in the class; its tests hold the formula to its errors."""
+    insert(tree / "kbuild/compiler/ops/elementwise.py", "class Sin(", CBRT_ROW)
+    insert(tree / "kbuild/compiler/semantic/math.py", "@builtin(method=True)\ndef erf(", CBRT_BUILTIN)
+    insert(tree / "kbuild/compiler/lower/math/functions.py", "# Roots and powers", CBRT_FORMULA)
+    assert changed(tree) == [
+        "kbuild/compiler/lower/math/functions.py",
+        "kbuild/compiler/ops/elementwise.py",
+        "kbuild/compiler/semantic/math.py",
+    ]
+    (tree / "roots.py").write_text(ROOTS)
+    done = python(tree, "roots.py")
+    assert done.returncode == 0, done.stderr
+    math_tests = tree / "tests/compiler/lower/test_math.py"
+    insert(math_tests, "    rows.Sin: np.sin,", "    rows.Cbrt: np.cbrt,\n")
+    passed(tree, str(math_tests), "-k", "cbrt or every_formula")
+    passed(tree, "tests/test_house.py", "-k", "operation")
+    assert "| `math.cbrt` | 48 | 400 | Cube root: exp2(log2\\|x\\| / 3). |" in documented(tree, "numerics.md")
+    for page, begin in (("operations.md", "| `math.cbrt` |"), ("language.md", "| `cbrt(x)`")):
+        assert any(line.startswith(begin) for line in documented(tree, page)), documented(tree, page)
+
+
+PASS = """\
+\"\"\"Adds a number to itself in place of doubling it.
+
+    Before:  %0: tensor<64xf32> = arith.mulf %a, %two
+    After:   %0: tensor<64xf32> = arith.addf %a, %a
+\"\"\"
+
+from __future__ import annotations
+
+from kbuild.compiler.ir.core import Module
+from kbuild.compiler.ir.passes import tensor_pass
+from kbuild.compiler.ir.rewrite import Rewrites
+from kbuild.compiler.ops.elementwise import AddF, MulF
+from kbuild.compiler.targets import Target
+from kbuild.compiler.transforms.common.canonicalize.fold import is_constant
+
+doubling = Rewrites()
+
+
+@tensor_pass
+def double_by_adding(module: Module, target: Target) -> None:
+    for function in module.functions.values():
+        doubling.apply(function)
+
+
+@doubling.on(MulF)
+def double(op: MulF) -> AddF | None:
+    \"\"\"a * 2 = a + a\"\"\"
+    return AddF(op.lhs, op.lhs) if is_constant(op.rhs, 2) else None
+"""
+PASS_CASES = """\
+// case: doubled [double_by_adding, dce]
+tt.func @f(%p: !tt.ptr<f32>, %x: f32) {
+  %two: f32 = arith.constant {value = 2.0}
+  %0: f32 = arith.mulf %x, %two
+  tt.store %p, %0
+  tt.return
+}
+// ----
+tt.func @f(%p: !tt.ptr<f32>, %x: f32) {
+  %0: f32 = arith.addf %x, %x
+  tt.store %p, %0
+  tt.return
+}
+"""
+DOUBLED = """\
+import triton, triton.language as tl
+
+@triton.jit
+def doubled(x):
+    tl.store(x, tl.load(x) * 2)
+"""
+
+
+def test_a_pass_is_a_file_and_its_place_in_a_pipeline(tree: Path) -> None:
+    """Both architectures have it, `kbuild opt` runs it alone, and a file of text cases tests it."""
+    (tree / "doubled.py").write_text(DOUBLED)
+    command = ("compile", "doubled.py:doubled", "-s", "x=*fp32", "--emit", "ttir", "--arch")
+    assert all("arith.mulf" in kbuild(tree, *command, arch).stdout for arch in ("sm_80", "sm_90"))
+    (tree / "kbuild/compiler/transforms/tensor/double_by_adding.py").write_text(PASS)
+    insert(tree / "kbuild/compiler/targets/sm_80.py", '    "reorder_broadcast",', '    "double_by_adding",\n')
+    assert changed(tree) == [
+        "kbuild/compiler/targets/sm_80.py",
+        "kbuild/compiler/transforms/tensor/double_by_adding.py",
+    ]
+    for arch in ("sm_80", "sm_90"):
+        text = kbuild(tree, *command, arch).stdout
+        assert "arith.addf" in text and "arith.mulf" not in text
+    (tree / "before.ttir").write_text(PASS_CASES.partition("// ----")[0])
+    assert "arith.addf %x, %x" in kbuild(tree, "opt", "before.ttir", "-p", "double_by_adding").stdout
+    cases = tree / "tests/compiler/transforms/tensor/double_by_adding.test"
+    cases.write_text(PASS_CASES)
+    passed(tree, str(cases))
+    passed(tree, "tests/test_house.py", "-k", "pass or imports")
+    assert any("`double_by_adding`" in line for line in documented(tree, "operations.md"))
+
+
+INSTRUCTION = """\
+    Row(
+        "szext.wrap{u32|s32}",
+        "t = t u32",
+        "the lowest bits alone, as a number",
+        lambda form: lambda a, count: np.where(count % 32, a << (move := (-count % 32).astype(a.dtype)) >> move, 0),
+        unasked="none was at hand",
+    ),
+"""
+GOLDEN = "szext.wrap.s32 | 0xFF8 36 | -8\n"
+
+
+def test_an_instruction_of_the_emulator_is_a_row_and_a_golden_line(tree: Path) -> None:
+    """Parser, decoder, engine and the reference page know it by the row."""
+    row, golden = tree / "kbuild/emulator/isa/bits.py", tree / "tests/emulator/isa/golden_lanes.txt"
+    insert(golden, "tanh.approx.f32 |", GOLDEN)
+    tests = ("tests/emulator/isa/test_golden.py", "-k", "golden_ones or every_row or no_two_rows")
+    assert "unknown opcode: szext.wrap.s32" in python(tree, "-m", "pytest", *tests).stdout
+    insert(row, '    Row("brev{b32|b64}"', INSTRUCTION)
+    assert changed(tree) == ["kbuild/emulator/isa/bits.py", "tests/emulator/isa/golden_lanes.txt"]
+    passed(tree, *tests)
+    passed(tree, "tests/emulator/isa/test_device_vectors.py", "-k", "every_lane_wise_row")
+    assert any(line.startswith("| `szext.wrap{u32\\|s32}` |") for line in documented(tree, "opcodes.md"))

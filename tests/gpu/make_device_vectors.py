@@ -20,7 +20,7 @@ from tests.emulator.isa.golden_program import Program
 from tests.emulator.isa.programs import PROGRAMS
 from tests.gpu.device import Device
 
-STORED = Path(__file__).parents[1] / "emulator" / "device_vectors.npz"
+STORED = Path(__file__).parents[1] / "emulator" / "isa" / "device_vectors.npz"
 BATCH = 40
 """Kernels of one module, which the driver compiles at once."""
 MANY = 1 << 21

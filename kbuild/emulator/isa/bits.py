@@ -325,7 +325,13 @@ ROWS = [
     Row("clz{b32|b64}", "u32 = t", "number of leading zeros", lambda _: _leading_zeros),
     Row("brev{b32|b64}", "t = t", "bits in reverse", lambda _: _reverse),
     Row("prmt.b32[f4e|b4e|rc8|ecl|ecr|rc16]", "t = t t u32", "bytes permuted", _permute),
-    Row("lop3.b32", "t = t t t b32", "any logic function of three sources", lambda _: _lookup),
+    Row(
+        "lop3.b32",
+        "t = t t t b32",
+        "any logic function of three sources",
+        lambda _: _lookup,
+        unasked="the question would hold a register where it wants a number",
+    ),
     Row("setp{eq|ne}" + _BITS, "pred pred? = t t", "compare bits", _set_predicate),
     Row(
         "setp{eq|ne}{and|or|xor}" + _BITS, "pred pred? = t t pred", "compare bits and combine", _set_predicate

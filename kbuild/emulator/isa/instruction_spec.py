@@ -183,6 +183,8 @@ class Row:
     effects: Effects = field(default_factory=Effects)
     accuracy: Accuracy | None = None
     """For approximations."""
+    unasked: str = ""
+    """Why no GPU was asked what it computes, which golden values alone say then."""
     unordered: bool = False
     """Whether the modifiers before the type may come in any order, as assemblers allow for memory operations."""
 

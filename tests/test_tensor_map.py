@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from kbuild.aot.artifact.tensor_maps import encoding
+from kbuild.aot.artifact.tensor_maps import encode, encoding
 from kbuild.emulator import TensorMapArgument, arguments_of
-from kbuild.emulator.async_ops.tensor_map import ELEMENTS
+from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap
+from kbuild.emulator.driver import StandIn
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
+from tests.emulator.driver.cuda import Cuda
 
 MATRIX = MapSources("a", ("M", "K"), ("lda",))
 BATCH = MapSources("a", ("1", "M", "K"), ("1073741824", "lda"))
@@ -75,3 +80,22 @@ def test_the_emulator_reads_the_same(text: str) -> None:
         map_.fill_nan,
     )
     assert ELEMENTS[given.type] == map_.element
+
+
+def test_the_driver_takes_what_is_made_of_the_record(tmp_path: Path) -> None:
+    values = {"a": ADDRESS, **VALUES}
+    with StandIn(["sm_90"], folder=tmp_path) as driver:
+        cuda = Cuda(driver.path)
+        for record in TEXTS.values():
+            given, made = encoding(record, values), encode(cuda, record, values)
+            assert ctypes.addressof(made) % 64 == 0
+            assert TensorMap.decode(bytes(made)) == TensorMap(
+                given.base,
+                ELEMENTS[given.type],
+                given.sizes,
+                given.pitches,
+                given.box,
+                (1,) * len(given.box),
+                given.swizzle,
+                bool(given.fill),
+            )

@@ -37,14 +37,18 @@ MAX_STATIC_ROUNDS = 1 << 16
 """Rounds of one unrolled loop; more are a mistake."""
 
 
-@reads(ast.For)
-def read_for(visitor: Visitor, node: ast.For, rest: Sequence[Item]) -> State:
+def _check_no_else(visitor: Visitor, node: ast.For | ast.While) -> None:
     if node.orelse:
         visitor.fail(
             node.orelse[0],
             "`else` after a loop is not possible in a kernel",
             "write its statements after the loop",
         )
+
+
+@reads(ast.For)
+def read_for(visitor: Visitor, node: ast.For, rest: Sequence[Item]) -> State:
+    _check_no_else(visitor, node)
     iterator = visitor.expression(node.iter)
     if isinstance(iterator, Range) and not iterator.static and not visitor.frame.pure:
         _read_range(visitor, node, iterator)
@@ -333,12 +337,7 @@ def _set_results(
 
 @reads(ast.While)
 def read_while(visitor: Visitor, node: ast.While, rest: Sequence[Item]) -> State:
-    if node.orelse:
-        visitor.fail(
-            node.orelse[0],
-            "`else` after a loop is not possible in a kernel",
-            "write its statements after the loop",
-        )
+    _check_no_else(visitor, node)
     if visitor.frame.pure:
         return _static_while(visitor, node)
     names = list(assigned_names(node.body))

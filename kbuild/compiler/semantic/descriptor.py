@@ -20,7 +20,7 @@ from kbuild.compiler.ops.tensor import (
 )
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import Context
-from kbuild.compiler.semantic.memory import index_values
+from kbuild.compiler.semantic.memory import check_base, index_values
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import static_shape
@@ -35,7 +35,6 @@ from kbuild.compiler.semantic.types import (
     UINT64,
     BlockType,
     DType,
-    PointerType,
 )
 from kbuild.compiler.semantic.values import Descriptor, Tensor, describe, shape_text
 
@@ -57,13 +56,7 @@ _REDUCED = {
 def make_tensor_descriptor(ctx: Context, base, shape, strides, block_shape, padding_option="zero"):
     """A descriptor of the tensor of `shape` and `strides` (the last one is 1) at `base`, for blocks of
     `block_shape`."""
-    if (
-        not isinstance(base, Tensor)
-        or not isinstance(base.dtype, PointerType)
-        or base.shape
-        or base.is_block_pointer
-    ):
-        ctx.error(f"base is {describe(base)}; it must be a pointer to the first element", "base")
+    check_base(ctx, base)
     block = static_shape(ctx, block_shape, "block_shape")
     for value, name in ((shape, "shape"), (strides, "strides")):
         if not isinstance(value, tuple) or len(value) != len(block):

@@ -289,10 +289,8 @@ def _static_ints(ctx: Context, items: Any, name: str) -> tuple[int, ...]:
     return items
 
 
-@builtin()
-def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, order):
-    """A pointer to the block of `block_shape` at `offsets` of the tensor of `shape` and `strides` that begins
-    at `base`; `order` lists its dimensions from the fastest."""
+def check_base(ctx: Context, base) -> None:
+    """Raises KbuildError unless `base` is a pointer to one element, as a block's tensor begins at."""
     if (
         not isinstance(base, Tensor)
         or not isinstance(base.dtype, PointerType)
@@ -300,6 +298,13 @@ def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, ord
         or base.is_block_pointer
     ):
         ctx.error(f"base is {describe(base)}; it must be a pointer to the first element", "base")
+
+
+@builtin()
+def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, order):
+    """A pointer to the block of `block_shape` at `offsets` of the tensor of `shape` and `strides` that begins
+    at `base`; `order` lists its dimensions from the fastest."""
+    check_base(ctx, base)
     sizes = _static_ints(ctx, block_shape, "block_shape")
     for size in sizes:
         if size <= 0 or size & (size - 1):

@@ -330,7 +330,6 @@ class Rules:
         """Report what is not ordered."""
         if not some(bad):
             return
-        numbers = sites_of(words)
         agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
         near = (
             (agents >> 5 == actor.threads >> 5)
@@ -341,23 +340,9 @@ class Rules:
         if earlier == "read" and not memory.shared:
             bad &= ~(near & actor.beside(agents))  # a warp issues its loads before its later stores
         for kind, chosen in (("race", bad & ~near), ("warp-race", bad & near)):
-            for number in np.unique(numbers[chosen]).tolist():
-                other = self.sites.numbered(number)
-                if self.reports.wants(kind, actor.site, other):
-                    index = int(np.argmax(chosen & (numbers == number)))
-                    reason = "nothing orders the two"
-                    self._tell(
-                        kind,
-                        memory,
-                        int(cells[index]),
-                        words[index],
-                        actor,
-                        index,
-                        action,
-                        earlier,
-                        reason,
-                        other,
-                    )
+            self._report_each(
+                kind, memory, cells, words, chosen, actor, action, earlier, "nothing orders the two"
+            )
 
     def _unfenced(
         self,
@@ -372,17 +357,33 @@ class Rules:
         """Report what is ordered, but not before the proxy of the later access."""
         if not some(bad):
             return
-        numbers, earlier = sites_of(words), "read" if kind == "proxy-fence-reuse" else "wrote"
+        earlier = "read" if kind == "proxy-fence-reuse" else "wrote"
         fences = (
             "fence.proxy.tensormap, release and acquire,"
             if kind == "tensormap-fence"
             else "fence.proxy.async"
         )
+        reason = f"no {fences} lies between the two"
+        self._report_each(kind, memory, cells, words, bad, actor, action, earlier, reason)
+
+    def _report_each(
+        self,
+        kind: str,
+        memory: Memory,
+        cells: np.ndarray,
+        words: np.ndarray,
+        bad: np.ndarray,
+        actor: Actor,
+        action: str,
+        earlier: str,
+        reason: str,
+    ) -> None:
+        """Report, of the accesses that are `bad`, the first for each instruction that made the earlier one."""
+        numbers = sites_of(words)
         for number in np.unique(numbers[bad]).tolist():
             other = self.sites.numbered(number)
             if self.reports.wants(kind, actor.site, other):
                 index = int(np.argmax(bad & (numbers == number)))
-                reason = f"no {fences} lies between the two"
                 self._tell(
                     kind,
                     memory,

@@ -16,14 +16,14 @@ from collections.abc import Collection
 from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import I1, MemDescType, TensorType, like
+from kbuild.compiler.ir.types import I1, MemDescType, like
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import AndI, CmpI
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Splat
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
-from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor, read_with
+from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor, read_with, reads_plain_tile
 
 
 def invariant_tiles(loop: For, pipelined: Collection[Load]) -> dict[Load, MemDescType]:
@@ -40,12 +40,7 @@ def invariant_tiles(loop: For, pipelined: Collection[Load]) -> dict[Load, MemDes
 
 def _is_invariant(loop: For, load: Load) -> bool:
     """Whether the address of a tensor is computed before the loop, and nothing is written there inside."""
-    if (
-        load.volatile
-        or load.boundary_check
-        or not isinstance(load.result.type, TensorType)
-        or not load.result.type.rank
-    ):
+    if not reads_plain_tile(load):
         return False
     changes = any(
         value.block is loop.body if value.op is None else value.op.parent is loop.body

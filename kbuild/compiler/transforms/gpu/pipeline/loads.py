@@ -76,13 +76,14 @@ def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
     return feeding or (candidates if without_dots else [])
 
 
+def reads_plain_tile(load: Load) -> bool:
+    """Whether a load gives a tensor that may be read earlier: it is not volatile, and its bounds are in its mask."""
+    type_ = load.result.type
+    return not load.volatile and not load.boundary_check and isinstance(type_, TensorType) and type_.rank > 0
+
+
 def _is_candidate(loop: For, load: Load) -> bool:
-    if (
-        load.volatile
-        or load.boundary_check
-        or not isinstance(load.result.type, TensorType)
-        or not load.result.type.rank
-    ):
+    if not reads_plain_tile(load):
         return False
     if may_be_written(load.ptr, loop) or (
         load.other is not None and backward_slice(loop, [load.other]) is None

@@ -19,9 +19,10 @@ from kbuild.errors import KbuildError
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 MANIFESTS = {"kernels.toml": (ROOT / "kernels.toml").read_text()} | {
-    f"manifest.md {number}": text
+    f"{page.name} {number}": text
+    for page in (ROOT / "README.md", DOCS / "manifest.md")
     for number, text in enumerate(
-        re.findall(r"```toml\n(schema = .*?)```", (DOCS / "manifest.md").read_text(), re.DOTALL)
+        re.findall(r"```toml\n(?:# kernels.toml\n)?(schema = .*?)```", page.read_text(), re.DOTALL)
     )
 }
 

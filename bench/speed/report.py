@@ -1,7 +1,7 @@
-"""The rows of `bench/speed/gpu.py` as text: a line for each, geometric means by group, the README's table, and a
-plot.
+"""The rows of `bench/speed/gpu.py` as text: a line for each, geometric means by group, the tables of
+docs/figures.md, and a plot.
 
-python bench/speed/report.py out.json … [--markdown | --readme README.md] [--plot docs/speed.svg]
+python bench/speed/report.py out.json … [--markdown | --page docs/figures.md] [--plot docs/speed.svg]
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("json", type=Path, nargs="+")
-    parser.add_argument("--markdown", action="store_true", help="as the README has it")
-    parser.add_argument("--readme", type=Path, help="put both tables in place of those in this file")
+    parser.add_argument("--markdown", action="store_true", help="as docs/figures.md has it")
+    parser.add_argument("--page", type=Path, help="put both tables in place of those in this page")
     parser.add_argument("--plot", type=Path, help="write an SVG here")
     options = parser.parse_args()
     runs = [json.loads(file.read_text()) for file in options.json]
     rows = [row for run in runs for row in run["rows"]]
-    if options.readme:
-        text, count = _TABLES.subn(lambda _: markdown(rows) + "\n", options.readme.read_text())
+    if options.page:
+        text, count = _TABLES.subn(lambda _: markdown(rows) + "\n", options.page.read_text())
         if count != 1:
-            parser.error(f"{options.readme} has the two tables {count} times")
-        options.readme.write_text(text)
+            parser.error(f"{options.page} has the two tables {count} times")
+        options.page.write_text(text)
     else:
         print(markdown(rows) if options.markdown else render(rows))
     if options.plot:
@@ -163,7 +163,7 @@ def summary(rows: Iterable[Row]) -> list[tuple[str, str, float, int, float]]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The README's table, and the means."""
+    """The table of all rows in Markdown, and the means."""
     names = {"cublas": "cuBLAS", "cudnn": "cuDNN"}
     lines = [
         "| kernel | shape | µs | rate | of copy | Triton | vendor | error | Triton's, vendor's |",

@@ -100,7 +100,7 @@ def test_rows_to_be_won_have_a_star_and_means_of_their_own() -> None:
     }
 
 
-def test_the_readme_s_table() -> None:
+def test_the_tables_in_markdown() -> None:
     lines = report.markdown(ROWS).splitlines()
     assert (
         "| matmul | 4096 <B^T> | 200.0 | 687 TFLOP/s |  | 1.10 | cuBLAS 0.90 | 1.00e-1 | 2.81e-4, 2.00e-4 |"
@@ -119,14 +119,42 @@ def test_the_readme_s_table() -> None:
 
 def test_tables_of_a_file_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"device": "", "rows": ROWS}))
-    file = tmp_path / "README.md"
+    file = tmp_path / "figures.md"
     file.write_text(f"before\n\n{report.markdown(ROWS[:2])}\n\nafter\n\n| another | table |\n|---|---|\n")
-    monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path / "run.json"), "--readme", str(file)])
+    monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path / "run.json"), "--page", str(file)])
     report.main()
     assert (
         file.read_text() == f"before\n\n{report.markdown(ROWS)}\n\nafter\n\n| another | table |\n|---|---|\n"
     )
-    assert report._TABLES.search((ROOT / "README.md").read_text()), "as the README has them"
+    assert report._TABLES.search((ROOT / "docs" / "figures.md").read_text()), "as the page has them"
+
+
+def test_the_readme_s_figures_are_those_of_the_page() -> None:
+    """Its table leaves out columns and rows, but changes nothing."""
+
+    def rows(page: str) -> list[dict[str, str]]:
+        lines = (ROOT / page).read_text().splitlines()
+        table = [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in lines[lines.index(next(line for line in lines if line.startswith("| kernel |"))) :]
+            if line.startswith("| ")
+        ]
+        return [dict(zip(table[0], row)) for row in table[1:]]
+
+    full, short = rows("docs/figures.md"), rows("README.md")
+    means = {
+        (row["kernel"], row["shape"]): row["µs"]
+        for row in full
+        if len(row) == 6 and row["kernel"] != "kernel"
+    }
+    assert 1 < len(short) <= 15
+    for row in short:
+        if row["shape"].startswith("geometric mean"):
+            vendor, ratio = row["vendor"].split()
+            assert means[row["kernel"], vendor] == ratio
+            assert means[row["kernel"], "triton"] == row["Triton"]
+        else:
+            assert any(row.items() <= other.items() for other in full), row
 
 
 def test_the_plot_is_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ _GUESS_INTEGER, _GUESS_FLOAT = 40, 0.5
 """The scalars of a launch that nobody described; flags are 1."""
 _GUESS_ROW = 48
 """Elements from one row of a descriptor's tensor to the next: 16 bytes divide them, whatever their type."""
-FEW_SMS = 3
+FEW_SMS = 2
 """Multiprocessors of the device: so few that persistent programs have several tiles each."""
 
 

@@ -1,6 +1,21 @@
-"""Attention, forward: softmax(Q·Kᵀ · scale)·V in one pass over K and V, without storing the score matrix.
+"""Attention, forward: softmax(Q·Kᵀ · scale)·V in one pass over K and V, without storing the matrix of scores.
 
-After Dao et al., "FlashAttention-2", 2023: a running maximum and sum per row rescale the accumulated output.
+A softmax needs the largest score of a row and the sum of its exponentials before it can weigh anything.  This
+one does not wait for them: when a larger score comes along, it rescales what it has added up so far ("online
+softmax").  For each block of rows of Q:
+
+    row_max, row_sum, accumulator = -inf, 0, 0
+    for each block of keys and values:
+        scores = Q·Kᵀ · scale
+        new_max = max(row_max, largest of the scores)
+        weights = exp(scores - new_max)
+        row_sum = row_sum · exp(row_max - new_max) + sum of the weights
+        accumulator = accumulator · exp(row_max - new_max) + weights·V
+        row_max = new_max
+    out = accumulator / row_sum
+
+After Dao et al., "FlashAttention-2", 2023.  `attend` is that loop, `attention_of_rows` what goes around it,
+and the kernel deals the blocks of rows out to programs.
 """
 
 import triton
@@ -9,7 +24,7 @@ import triton.language as tl
 
 @triton.jit
 def hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
-    """The scores, turned round where the scale is negative, and minus infinity where a row may not look."""
+    """The scores, negated where the scale is negative, and minus infinity where a row may not look."""
     visible = positions[None, :] < n_ctx
     if IS_CAUSAL:
         visible = visible & (rows[:, None] >= positions[None, :])
@@ -18,20 +33,15 @@ def hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
 
 @triton.jit
 def attend(
-    q,
+    state,
+    queries,
     k,
     v,
-    accumulator,
-    row_max,
-    row_sum,
     rows,
-    start,
-    end,
-    masked_from,
+    blocks,
     n_ctx,
     stride_n,
-    qk_scale,
-    sign,
+    scale,
     HEAD_DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
@@ -39,12 +49,20 @@ def attend(
     MASKED: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):
-    """Goes over the key blocks from `start` to `end`; if MASKED, all of them look at the sign of the scale,
-    the diagonal and the end of the sequence, or, in the one loop that SPECIALIZE asks for, those from
-    `masked_from` on.
+    """The loop over blocks of keys.
 
-    The maximum of a row is followed when it has grown by more than SLACK, in powers of two
+    state: accumulator, maximum and sum of each row; returned as it is after the loop.
+    blocks: the first position, the end, and the position from which on scores have to be masked.
+    scale: the positive factor of the scores, and its sign.
+
+    If MASKED, every block is masked, or with SPECIALIZE those from the third position on.  SPECIALIZE asks
+    for warp specialization: a producer warp issues the loads and runs ahead of the warps that compute.
+
+    With a SLACK the maximum of a row is followed only when it has grown by more than that, in powers of two
     ("FlashAttention-4", 2026)."""
+    accumulator, row_max, row_sum = state
+    start, end, masked_from = blocks
+    qk_scale, sign = scale
     columns = tl.arange(0, BLOCK_N)
     depth = tl.arange(0, HEAD_DIM)
     for block in tl.range(start, end, BLOCK_N, warp_specialize=SPECIALIZE):
@@ -58,13 +76,14 @@ def attend(
         else:
             keys = tl.load(key_pointers)
             values = tl.load(value_pointers)
-        scores = tl.dot(q, keys)
+        scores = tl.dot(queries, keys)
         if MASKED:
             if SPECIALIZE:
                 if block >= masked_from:
                     scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
             else:
                 scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
+        # The maximum is taken before the scores are scaled: one multiplication for a row.
         new_max = tl.max(scores, axis=1) * qk_scale
         raised = new_max > row_max + SLACK
         new_max = tl.where(raised, new_max, row_max) if SLACK > 0 else tl.maximum(row_max, new_max)
@@ -87,9 +106,7 @@ def attention_of_rows(
     out,
     lse,
     sm_scale,
-    stride_z,
-    stride_h,
-    stride_n,
+    strides,
     n_heads,
     n_ctx,
     tile,
@@ -101,7 +118,8 @@ def attention_of_rows(
     SLACK: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):
-    """Makes rows tile·BLOCK_M and on of one head."""
+    """Makes rows tile·BLOCK_M and on of one head; `head` counts through all batches."""
+    stride_z, stride_h, stride_n = strides
     base = (head // n_heads).to(tl.int64) * stride_z + (head % n_heads).to(tl.int64) * stride_h
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     depth = tl.arange(0, HEAD_DIM)
@@ -111,9 +129,10 @@ def attention_of_rows(
     row_max = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     accumulator = tl.zeros([BLOCK_M, HEAD_DIM], dtype=tl.float32)
-    # exp(x) = exp2(x · log2 e), with the factor folded into the scale.
+    # exp(x) = exp2(x · log2 e), with the factor folded into the scale: exp2 is one instruction.
     qk_scale = tl.maximum(tl.abs(sm_scale) * 1.4426950408889634, 1e-30)
     sign = tl.where(sm_scale < 0, -1.0, 1.0)
+    # Keys that need a mask are at the end: those on the diagonal, or beyond the end of the sequence.
     if IS_CAUSAL:
         unmasked_end = tile * BLOCK_M // BLOCK_N * BLOCK_N
         end = tl.minimum(n_ctx, (tile + 1) * BLOCK_M)
@@ -123,56 +142,25 @@ def attention_of_rows(
     # The largest score is taken for the largest multiple of it, and minus infinity for hidden, so the scale
     # must be above zero: if it is not, all blocks go the way of those with masks, where scores take the sign.
     unmasked_end = tl.where(sm_scale < 0, 0, unmasked_end)
-    # One loop, where its copies have a producer that runs ahead; else the blocks without masks in a loop of
-    # their own.
+    state = (accumulator, row_max, row_sum)
+    scale = (qk_scale, sign)
+    # With a producer there is one loop, since a second one would begin with empty buffers.  Without, blocks
+    # that need no mask have a loop of their own, which has less to do.
     start = 0
     if not SPECIALIZE:
-        accumulator, row_max, row_sum = attend(
-            queries,
-            k + base,
-            v + base,
-            accumulator,
-            row_max,
-            row_sum,
-            rows,
-            0,
-            unmasked_end,
-            end,
-            n_ctx,
-            stride_n,
-            qk_scale,
-            sign,
-            HEAD_DIM,
-            BLOCK_N,
-            IS_CAUSAL,
-            SLACK,
-            False,
-            False,
-        )
+        blocks = (0, unmasked_end, end)
+        state = attend(
+            state, queries, k + base, v + base, rows, blocks, n_ctx, stride_n, scale,
+            HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, False, False,
+        )  # fmt: skip
         start = unmasked_end
+    blocks = (start, end, unmasked_end)
     accumulator, row_max, row_sum = attend(
-        queries,
-        k + base,
-        v + base,
-        accumulator,
-        row_max,
-        row_sum,
-        rows,
-        start,
-        end,
-        unmasked_end,
-        n_ctx,
-        stride_n,
-        qk_scale,
-        sign,
-        HEAD_DIM,
-        BLOCK_N,
-        IS_CAUSAL,
-        SLACK,
-        True,
-        SPECIALIZE,
-    )
+        state, queries, k + base, v + base, rows, blocks, n_ctx, stride_n, scale,
+        HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, True, SPECIALIZE,
+    )  # fmt: skip
     result = accumulator * (1.0 / row_sum)[:, None]
+    # The backward pass wants the logarithm of the sum of exponentials, to base e.
     natural_log_2 = 0.6931471805599453
     tl.store(
         lse + head.to(tl.int64) * n_ctx + rows,
@@ -239,6 +227,7 @@ def flash_attention_kernel(
 
     With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest weight of a row may then be
     any number up to 2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
+    strides = (stride_z, stride_h, stride_n)
     tiles = tl.cdiv(n_ctx, BLOCK_M)
     heads = n_heads * n_batch
     if PERSISTENT:
@@ -247,46 +236,12 @@ def flash_attention_kernel(
             number = dealt(place, tl.num_programs(0), tiles * heads) if IS_CAUSAL else place
             tile, head = tile_of(number, tiles, heads, HEADS_TOGETHER)
             attention_of_rows(
-                q,
-                k,
-                v,
-                out,
-                lse,
-                sm_scale,
-                stride_z,
-                stride_h,
-                stride_n,
-                n_heads,
-                n_ctx,
-                tile,
-                head,
-                HEAD_DIM,
-                IS_CAUSAL,
-                BLOCK_M,
-                BLOCK_N,
-                SLACK,
-                True,
-            )
+                q, k, v, out, lse, sm_scale, strides, n_heads, n_ctx, tile, head,
+                HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, True,
+            )  # fmt: skip
     else:
         tile, head = tile_of(tl.program_id(0), tiles, heads, HEADS_TOGETHER)
         attention_of_rows(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            sm_scale,
-            stride_z,
-            stride_h,
-            stride_n,
-            n_heads,
-            n_ctx,
-            tile,
-            head,
-            HEAD_DIM,
-            IS_CAUSAL,
-            BLOCK_M,
-            BLOCK_N,
-            SLACK,
-            False,
-        )
+            q, k, v, out, lse, sm_scale, strides, n_heads, n_ctx, tile, head,
+            HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, False,
+        )  # fmt: skip

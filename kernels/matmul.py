@@ -1,4 +1,18 @@
-"""C = A·B with tensor cores, programs ordered in groups so that neighbours share tiles in the L2 cache."""
+"""C = A·B on tensor cores.
+
+C is cut into tiles of BLOCK_M rows and BLOCK_N columns.  A tile needs as many rows of A and columns of B,
+which are read along K in steps of BLOCK_K:
+
+    for each tile of C:                          # a program of its own, or one of many for a persistent program
+        accumulator = 0
+        for start in range(0, K, BLOCK_K):       # the compiler makes a software pipeline of this loop
+            accumulator += tile of A · tile of B
+        store the accumulator
+
+There are two kernels.  Read `matmul_persistent_kernel` first: it loads and stores tiles by tensor descriptors
+and is the shorter one.  `matmul_kernel` takes plain pointers and any strides; where hints show that the tiles
+are boxes of aligned rows, the compiler loads them by TMA all the same.
+"""
 
 import triton
 import triton.language as tl
@@ -6,93 +20,94 @@ import triton.language as tl
 
 @triton.jit
 def grouped_tile(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """Row and column of a tile: they are numbered down GROUP_M rows first, then on to the next column."""
+    """Row and column of a tile by its number.
+
+    Programs with numbers next to each other run at the same time and share the L2 cache.  Numbered row by
+    row, they would read one row of A and all of B; numbered down GROUP_M rows before they go on to the next
+    column, they cover a block of C that is nearly square, which needs less of both."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     per_group = GROUP_M * tiles_n
     first_m = tile // per_group * GROUP_M
-    group_m = min(tiles_m - first_m, GROUP_M)
+    group_m = min(tiles_m - first_m, GROUP_M)  # The last group may have fewer rows.
     within = tile % per_group
     return first_m + within % group_m, within // group_m
 
 
 @triton.jit
-def store_part(c, values, rows, columns, M, N, stride_cm, stride_cn):
-    """Stores the part of C that is inside it."""
+def store_part(matrix, values, rows, columns, M, N):
+    """Stores a tile of C, as far as it is inside."""
+    c, stride_cm, stride_cn = matrix
     pointers = c + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn
     tl.store(pointers, values.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
 @triton.jit
 def product_of_tile(
-    tile_m,
-    tile_n,
-    a,
-    b,
-    c,
-    M,
-    N,
-    K,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    stride_cm,
-    stride_cn,
+    tile,
+    left,
+    right,
+    out,
+    shape,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     FIRST_N: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):
-    """Makes one tile of C; SPECIALIZE gives the copies of its operands a warp of their own.
+    """Makes one tile of C.  A matrix is a pointer with its two strides.
 
-    A tile has powers of two of rows and columns, or is two that share their rows: FIRST_N columns, and the
-    rest of BLOCK_N."""
+    Blocks have powers of two of rows and columns.  A tile may be two of them that share their rows, and so
+    the loads of A: FIRST_N columns, and the rest of BLOCK_N.
+
+    SPECIALIZE asks for warp specialization: a warp of its own, the producer, issues the loads, and runs ahead
+    of the warps that multiply, into the next tile as well."""
+    tile_m, tile_n = tile
+    a, stride_am, stride_ak = left
+    b, stride_bk, stride_bn = right
+    M, N, K = shape
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, FIRST_N)
     depth = tl.arange(0, BLOCK_K)
-    # What is past the edge is not stored, so it may be read from rows and columns that wrap around, and the
-    # loads need no mask for it.  But a program of several tiles has stored between its reads: where it
-    # wrapped around might have been written.
+    # Sums are kept in fp32, whatever the operands are.
     accumulator = tl.zeros((BLOCK_M, FIRST_N), dtype=tl.float32)
+    # At the edges a tile reaches beyond A and B.  What it computes there is not stored, so a program of one
+    # tile wraps around and reads other rows and columns instead: cheaper than a mask.  A program of several
+    # tiles has to mask: it stores between its reads, for all the compiler knows to the memory that it reads.
     in_a = rows < M if SPECIALIZE else tl.full((BLOCK_M,), True, tl.int1)
     in_b = columns < N if SPECIALIZE else tl.full((FIRST_N,), True, tl.int1)
-    a_tile = (
-        a + (rows if SPECIALIZE else rows % M).to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-    )
-    b_tile = (
-        b
-        + depth[:, None] * stride_bk
-        + (columns if SPECIALIZE else columns % N).to(tl.int64)[None, :] * stride_bn
-    )
+    rows_of_a = rows if SPECIALIZE else rows % M
+    a_tile = a + rows_of_a.to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
+    b_tile = b + depth[:, None] * stride_bk
+    columns_of_b = columns if SPECIALIZE else columns % N
+    b_tile += columns_of_b.to(tl.int64)[None, :] * stride_bn
     if FIRST_N < BLOCK_N:
         rest = tile_n * BLOCK_N + FIRST_N + tl.arange(0, BLOCK_N - FIRST_N)
         rest_accumulator = tl.zeros((BLOCK_M, BLOCK_N - FIRST_N), dtype=tl.float32)
         rest_tile = b + depth[:, None] * stride_bk + rest.to(tl.int64)[None, :] * stride_bn
     for start in tl.range(0, K, BLOCK_K, warp_specialize=SPECIALIZE):
+        # The last step may have fewer than BLOCK_K: zeros add nothing.
         a_values = tl.load(a_tile, mask=in_a[:, None] & (depth[None, :] < K - start), other=0.0)
         b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & in_b[None, :], other=0.0)
         accumulator = tl.dot(a_values, b_values, accumulator)
         a_tile += BLOCK_K * stride_ak
         b_tile += BLOCK_K * stride_bk
         if FIRST_N < BLOCK_N:
-            rest_values = tl.load(
-                rest_tile, mask=(depth[:, None] < K - start) & (rest[None, :] < N), other=0.0
-            )
+            in_rest = (depth[:, None] < K - start) & (rest[None, :] < N)
+            rest_values = tl.load(rest_tile, mask=in_rest, other=0.0)
             rest_accumulator = tl.dot(a_values, rest_values, rest_accumulator)
             rest_tile += BLOCK_K * stride_bk
     if FIRST_N < BLOCK_N:
-        store_part(c, accumulator, rows, columns, M, N, stride_cm, stride_cn)
-        store_part(c, rest_accumulator, rows, rest, M, N, stride_cm, stride_cn)
+        store_part(out, accumulator, rows, columns, M, N)
+        store_part(out, rest_accumulator, rows, rest, M, N)
     elif SPECIALIZE:
-        # In two halves, so that the first is on its way when the second is brought into order.
-        left, right = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
+        # In two halves, so that the first is being written while the second is rearranged.
+        first, second = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         near = tile_n * BLOCK_N + tl.arange(0, BLOCK_N // 2)
-        store_part(c, left, rows, near, M, N, stride_cm, stride_cn)
-        store_part(c, right, rows, near + BLOCK_N // 2, M, N, stride_cm, stride_cn)
+        store_part(out, first, rows, near, M, N)
+        store_part(out, second, rows, near + BLOCK_N // 2, M, N)
     else:
-        store_part(c, accumulator, rows, columns, M, N, stride_cm, stride_cn)
+        store_part(out, accumulator, rows, columns, M, N)
 
 
 @triton.jit
@@ -119,69 +134,35 @@ def matmul_kernel(
 ):
     """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32.
 
-    There is a program for each tile, of BLOCK_M rows and BLOCK_N columns: where these are no power of two,
-    FIRST_N of them are, and the rest.  GROUP_M of 0 has no groups, but a grid of rows and columns, the fewer
-    of them along its first axis: without divisions a program begins sooner.  PERSISTENT programs, of which
-    any number share the tiles, have a warp that copies the next tile's operands under the end of this one."""
+    A tile has BLOCK_M rows and BLOCK_N columns: where these are no power of two, FIRST_N of them are, and the
+    rest.  There is a program for each tile, or, if PERSISTENT, any number of programs that share the tiles.
+    GROUP_M is the number of rows in a group of `grouped_tile`; 0 for a grid of rows and columns.  The
+    programs of a cluster have tiles below each other, so that they share B's."""
+    left, right, out = (a, stride_am, stride_ak), (b, stride_bk, stride_bn), (c, stride_cm, stride_cn)
+    shape = (M, N, K)
     WIDTH: tl.constexpr = FIRST_N if FIRST_N else BLOCK_N
     if PERSISTENT:
+        # A cluster takes several tiles at once, so programs and rows of tiles are counted in clusters.
         tiles = tl.cdiv(M, BLOCK_M * cluster_size) * tl.cdiv(N, BLOCK_N)
-        for tile in tl.range(tl.program_id(0) // cluster_size, tiles, tl.num_programs(0) // cluster_size):
-            tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M * cluster_size, BLOCK_N, GROUP_M)
+        for number in tl.range(tl.program_id(0) // cluster_size, tiles, tl.num_programs(0) // cluster_size):
+            tile_m, tile_n = grouped_tile(number, M, N, BLOCK_M * cluster_size, BLOCK_N, GROUP_M)
             if cluster_size > 1:
                 tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
-            product_of_tile(
-                tile_m,
-                tile_n,
-                a,
-                b,
-                c,
-                M,
-                N,
-                K,
-                stride_am,
-                stride_ak,
-                stride_bk,
-                stride_bn,
-                stride_cm,
-                stride_cn,
-                BLOCK_M,
-                BLOCK_N,
-                BLOCK_K,
-                WIDTH,
-                True,
-            )
+            tile = (tile_m, tile_n)
+            product_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, True)
     else:
         if cluster_size > 1:
             tile_m, tile_n = tl.program_id(0), tl.program_id(1)
         elif GROUP_M:
             tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
         else:
-            # Neighbours share the operand that has more of the tiles.
+            # The grid has the fewer of rows and columns first, so that neighbours share the operand that has
+            # more of the tiles.  Without the divisions of groups a program begins sooner.
             is_tall = tl.cdiv(M, BLOCK_M) > tl.cdiv(N, BLOCK_N)
             tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
             tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
-        product_of_tile(
-            tile_m,
-            tile_n,
-            a,
-            b,
-            c,
-            M,
-            N,
-            K,
-            stride_am,
-            stride_ak,
-            stride_bk,
-            stride_bn,
-            stride_cm,
-            stride_cn,
-            BLOCK_M,
-            BLOCK_N,
-            BLOCK_K,
-            WIDTH,
-            WIDTH < BLOCK_N,
-        )
+        tile = (tile_m, tile_n)
+        product_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, WIDTH < BLOCK_N)
 
 
 @triton.jit
@@ -201,9 +182,12 @@ def matmul_persistent_kernel(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):
-    """The same by any number of programs, each of which goes from tile to tile: the copies of the next tile
-    run under the end of the one before.  A and C are row-major, B is too or, as the transpose of an N×K
-    matrix, column-major; strides are of rows."""
+    """The same with tensor descriptors, by any number of programs, each of which goes from tile to tile.
+
+    A and C are row-major, B is too or, as the transpose of an N×K matrix, column-major; strides are of rows.
+
+    A descriptor tells TMA the shape of a whole matrix, so that a load needs only the corner of its block, and
+    neither pointers nor masks: what is outside reads as zero and is not written."""
     left = tl.make_tensor_descriptor(a, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
     if B_COLUMN_MAJOR:
         right = tl.make_tensor_descriptor(b, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K])
@@ -211,6 +195,8 @@ def matmul_persistent_kernel(
         right = tl.make_tensor_descriptor(b, [K, N], [stride_b, 1], [BLOCK_K, BLOCK_N])
     out = tl.make_tensor_descriptor(c, [M, N], [stride_c, 1], [BLOCK_M, BLOCK_N // 2])
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    # A program takes every num_programs-th tile.  Its producer does not wait for the end of a tile: the loads
+    # of the next one run while the last products and the stores of this one do.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         row, column = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -221,8 +207,7 @@ def matmul_persistent_kernel(
             else:
                 b_values = right.load([start, column])
             accumulator = tl.dot(left.load([row, start]), b_values, accumulator)
-        # In two halves: what the stores need of shared memory is then little enough for four stages of
-        # copies.
+        # In two halves, which need half the shared memory on their way out: enough is left for four stages.
         first, second = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         out.store([row, column], first.to(c.dtype.element_ty))
         out.store([row, column + BLOCK_N // 2], second.to(c.dtype.element_ty))

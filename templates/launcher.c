@@ -153,7 +153,7 @@ static int read_stream(PyObject *stream, Call *call)
     return -1;
 }
 
-/* Everything about the call except for its device's own facts. */
+/* Everything about the call that does not depend on its device. */
 static int read_arguments(const Kernel *kernel, Call *call)
 {
     PyObject **slots = call->slots;
@@ -165,8 +165,14 @@ static int read_arguments(const Kernel *kernel, Call *call)
     for (int i = 0; i < kernel->option_count; i++)
         if (read_option(kernel, i, slots[kernel->parameter_count + i], call) < 0)
             return -1;
+    return 0;
+}
+
+/* Which run-time conditions hold on a device of so many multiprocessors. */
+static int check_conditions(const Kernel *kernel, Call *call, int num_sms)
+{
     int fault = 0;
-    kernel->conditions(call->values, call->facts + DEVICE_FACTS + kernel->parameter_count + kernel->option_count, &fault);
+    kernel->conditions(call->values, num_sms, call->facts + DEVICE_FACTS + kernel->parameter_count + kernel->option_count, &fault);
     if (fault) {
         PyErr_Format(hooks.launch_error, "%s(): a condition of its rows overflows 64 bits, or divides by zero", kernel->name);
         return -1;

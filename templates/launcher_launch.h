@@ -224,6 +224,8 @@ static PyObject *launch_call(const Kernel *kernel, Call *call)
     const Device *device = get_device(call->device);
     if (!device)
         return NULL;
+    if (check_conditions(kernel, call, device->num_sms) < 0)
+        return NULL;
     memcpy(call->facts, device->facts[kernel - kernels], sizeof device->facts[0]);
     int row = cached_row(kernel, call->facts);
     if (row < 0)

@@ -10,23 +10,34 @@ static const Kernel *kernel_of(PyObject *index)
     return NULL;
 }
 
-/* _facts(kernel, offline, *arguments, **keywords): (ordinal or -1, facts, arguments, grid), without the device's own facts. */
+/* The multiprocessors of the device that a call would be launched on; -1 with an exception. */
+static int multiprocessors_of(Call *call)
+{
+    if (call->device < 0 && (call->device = default_device()) < 0)
+        return -1;
+    const Device *device = get_device(call->device);
+    return device ? device->num_sms : -1;
+}
+
+/* _facts(kernel, multiprocessors, *arguments, **keywords): (ordinal or -1, facts, arguments, grid), without the device's own facts.
+   The number of multiprocessors is that of a device which need not be there; 0 stands for the call's own. */
 static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
     (void)module;
     if (count < 2)
-        return PyErr_Format(PyExc_TypeError, "a kernel, and whether it is offline");
+        return PyErr_Format(PyExc_TypeError, "a kernel, and a number of multiprocessors");
     const Kernel *kernel = kernel_of(arguments[0]);
-    int offline = kernel ? PyObject_IsTrue(arguments[1]) : -1;
-    if (offline < 0)
+    long num_sms = kernel ? PyLong_AsLong(arguments[1]) : 0;
+    if (!kernel || (num_sms == -1 && PyErr_Occurred()))
         return NULL;
     uint64_t room[room_of(kernel)];
     PyObject *result = NULL;
     Call call;
-    begin_call(kernel, &call, room, offline);
+    begin_call(kernel, &call, room, num_sms != 0);
     if (bind_arguments(kernel, arguments + 2, count - 2, keywords, call.slots) < 0)
         return NULL;
-    if (read_arguments(kernel, &call) == 0) {
+    if (read_arguments(kernel, &call) == 0 && (num_sms || (num_sms = multiprocessors_of(&call)) >= 0) &&
+        check_conditions(kernel, &call, (int)num_sms) == 0) {
         call.facts[FACT_TARGET] = call.facts[FACT_SHARED] = 0;
         PyObject *grid = call.slots[slots_of(kernel) - 1];
         result = Py_BuildValue("iNNO", call.device, tuple_of_bits(call.facts, kernel->fact_count),

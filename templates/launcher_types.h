@@ -101,7 +101,7 @@ typedef struct {
     const int *levels;         /* bytes of shared memory, one bit of FACT_SHARED each */
     PyObject **names;          /* interned: parameters, options, stream, grid */
     Cache *cache;
-    void (*conditions)(const Value *arguments, uint64_t *facts, int *fault);
+    void (*conditions)(const Value *arguments, int64_t num_sms, uint64_t *facts, int *fault);
     void (*grid)(const Value *arguments, const int64_t *constants, int64_t num_sms, int64_t *grid, int *fault);
 } Kernel;
 

@@ -152,6 +152,18 @@ def tiles_rows() -> list[tuple]:
     return made
 
 
+def waves_rows() -> list[tuple]:
+    """A kernel with a row for as many tiles of 64 as there are multiprocessors, for half as many again, and for
+    any."""
+    rows = []
+    for key, bound in (("one", "num_sms"), ("half", "3*num_sms//2"), ("any", "")):
+        guards = (Guard("n:64", "<=", bound),) if bound else ()
+        rows.append(
+            built(variant_of("waves", "sm_90", {"x": "*fp32", "n": "i32"}, guards=guards), f"waves.{key}")
+        )
+    return rows
+
+
 def choice_rows() -> list[tuple]:
     """A kernel with options that have defaults, one of them the empty word."""
     rows = []
@@ -194,6 +206,7 @@ def example_table() -> tuple[rendering.Table, list[tuple]]:
     )
     choices = (Axis("SLOPE", (0.5, 1.0), default=1.0), Axis("ACTIVATION", ("", "relu"), default=""))
     kernels += (kernel_of("choice", ("1",), matrix=choices), kernel_of("pairs", ("n",)))
+    kernels += (kernel_of("waves", ("cdiv(n, 64)",)),)
     kernels += (kernel_of("tiles", ("cdiv(m, 64) * cdiv(n, 64)",)),)
     copy = variant_of("copy", "sm_80", {"source": "*i8:8", "flag": "i1"})
     rows = [
@@ -206,7 +219,7 @@ def example_table() -> tuple[rendering.Table, list[tuple]]:
     ]
     rows += choice_rows()
     rows.append(built(variant_of("pairs", "sm_90", {"x": "*fp32", "n": "i32"}, cluster_size=2), "pairs"))
-    rows += tiles_rows()
+    rows += [*tiles_rows(), *waves_rows()]
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
     return tables.make_table(manifest_of(kernels), rows), rows

@@ -139,7 +139,7 @@ class Hostile:
         roll, launcher = self.chance.random(), self.package._launcher
         index = list(POSITIONAL).index(name)
         if roll < 0.05:
-            return lambda *a, **k: launcher._facts(index, self.chance.random() < 0.5, *a, **k)
+            return lambda *a, **k: launcher._facts(index, self.chance.choice((0, 132)), *a, **k)
         if roll < 0.08:
             return lambda *a, **k: launcher._grid(self.chance.randrange(-2, 40), self.integer(), *a, **k)
         if roll < 0.09:

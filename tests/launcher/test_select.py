@@ -56,7 +56,7 @@ def test_device_facts_in_c_and_in_python(launcher):
 def test_facts_of_a_call(launcher, world):
     table, _ = example_table()
     ordinal, facts, arguments, grid = launcher._facts(
-        0, False, Tensor("float16"), Tensor(address=1), n=48, grid=(3,)
+        0, 0, Tensor("float16"), Tensor(address=1), n=48, grid=(3,)
     )
     fp16, hint = selection.TYPES["fp16"], selection.HINT_16
     assert (ordinal, grid, arguments[2:]) == (0, (3,), (48, None))
@@ -74,19 +74,19 @@ def test_which_integers_fit_a_type(launcher):
     }
     types, q = selection.TYPES, Tensor("float16")
     for value in sorted(edge for edge in edges if -(2**63) <= edge < 2**64):
-        call = launcher._facts(1, True, q, 0.5, 1.5, 1, value, value, HEAD_DIM=64, IS_CAUSAL=True)[1]
+        call = launcher._facts(1, 1, q, 0.5, 1.5, 1, value, value, HEAD_DIM=64, IS_CAUSAL=True)[1]
         assert call[6:8] == (types["i64"] * (value < 2**63), types["u64"] * (value >= 0)), value
-        n = launcher._facts(0, True, q, q, value)[1][4]
+        n = launcher._facts(0, 1, q, q, value)[1][4]
         hints = selection.HINT_16 * (value % 16 == 0) | selection.HINT_1 * (value == 1)
         assert n == types["i32"] * (-(2**31) <= value < 2**31) | hints, value
-        assert launcher._facts(3, True, q, value, grid=1)[1][3] == types["i1"] * (value in (0, 1)), value
+        assert launcher._facts(3, 1, q, value, grid=1)[1][3] == types["i1"] * (value in (0, 1)), value
     with pytest.raises(OverflowError):
-        launcher._facts(0, True, q, q, 2**64)
+        launcher._facts(0, 1, q, q, 2**64)
 
 
 def test_addresses_that_8_divides(launcher, world):
     for address in (0x100, 0x108, 0x104, 0x110):
-        fact = launcher._facts(3, True, Tensor("int8", address=address), 1, grid=1)[1][2]
+        fact = launcher._facts(3, 1, Tensor("int8", address=address), 1, grid=1)[1][2]
         assert fact == selection.TYPES["i8"] | selection.HINT_8 * (address % 8 == 0), hex(address)
     with pytest.raises(world.package.NoVariantError, match="the address of source is not divisible by 8"):
         world.package.copy(Tensor("int8", address=0x104, device=1), True, grid=1)

@@ -229,6 +229,8 @@ class Call:
     """Values of the parameters, then of the options (None: not given)."""
     device: str
     """Such as `device 0 (compute capability 9.0, 227 KB of shared memory)`."""
+    num_sms: int = 0
+    """Multiprocessors of the device, which conditions may name."""
 
 
 def explain(kernel: KernelTable, targets: Sequence[Target], call: Call, limit: int | None = None) -> str:
@@ -303,9 +305,8 @@ def _fine_failures(kernel: KernelTable, call: Call, row: Row, failed: tuple[int,
                 names += [text] * bool(missing & hint)
         else:
             condition = kernel.conditions[position - len(kernel.parameters) - len(kernel.options)]
-            given = {
-                parameter.name: argument for parameter, argument in zip(kernel.parameters, call.arguments)
-            }
+            given: dict[str, object] = {"num_sms": call.num_sms}
+            given |= {p.name: argument for p, argument in zip(kernel.parameters, call.arguments)}
             values = ", ".join(
                 f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name)
             )

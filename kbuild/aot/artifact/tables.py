@@ -279,10 +279,11 @@ def _grid(
 
 
 def _conditions(code: Code, parameters: tuple[Parameter, ...], where: str) -> tuple[str, ...]:
-    """The variant's conditions in their normal form; they name what every call has."""
+    """The variant's conditions in their normal form; they name what every call has, and its device."""
     names = [
         parameter.name for parameter in parameters if _is_countable(parameter) and not parameter.grid_only
     ]
+    names.append(expressions.NUM_SMS)
     return tuple(expressions.parse(text, names, f"{where}: when").text for text in code.conditions)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kbuild.aot.manifest.descriptors import resolved
+from kbuild.aot.manifest.expressions import NUM_SMS
 from kbuild.aot.manifest.model import (
     ARCH_FEATURES,
     GUARD_OPERATORS,
@@ -29,7 +30,8 @@ from kbuild.aot.manifest.model import (
 from kbuild.options import DEFAULTS, CompileOptions
 
 _GUARD = re.compile(
-    rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})(-?\d+)"
+    rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})"
+    rf"(-?\d+|(?:\d+\*)?{NUM_SMS}(?://\d+)?)"
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
 _LONGEST_FILE_NAME = 180
@@ -75,7 +77,7 @@ class Variant:
     @staticmethod
     def parse(text: str) -> Variant:
         """The variant that `str` gave this text for; ValueError if none can have."""
-        sections = text.split("/")
+        sections = text.split("/", 6)  # A guard may have `//`.
         if len(sections) != 7:
             raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
         kernel, arch, matrix, signature, constexprs, tags, guards = sections
@@ -108,7 +110,8 @@ class Variant:
         hinted = [f"{name}={word}" for name, type_ in self.signature if (word := _hint_word(type_))]
         meta = [f"{name}={_short(value)}" for name, value in self.constexprs if value is not None]
         facts = [
-            f"{_factors_word(guard)}-{_OPERATOR_WORDS[guard.operator]}-{guard.value}" for guard in self.guards
+            f"{_factors_word(guard)}-{_OPERATOR_WORDS[guard.operator]}-{_bound_word(guard)}"
+            for guard in self.guards
         ]
         parts = ["+".join(words), ",".join(axes), ",".join(hinted), ",".join(meta), ",".join(facts)]
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
@@ -291,6 +294,10 @@ def _factors_word(guard: Guard) -> str:
     return "+".join(f"{name}by{size}" if size else name for name, size in guard.factors)
 
 
+def _bound_word(guard: Guard) -> str:
+    return str(guard.value).replace("*", "x").replace("//", "by")
+
+
 def _parse_value(text: str) -> Value:
     try:
         value = ast.literal_eval(text)
@@ -303,7 +310,7 @@ def parse_guard(text: str) -> Guard:
     match = _GUARD.fullmatch(text)
     if match is None:
         raise ValueError(f"expected a fact such as M<=64, found {text!r}")
-    return Guard(match[1], match[2], int(match[3]))
+    return Guard(match[1], match[2], match[3] if NUM_SMS in match[3] else int(match[3]))
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:

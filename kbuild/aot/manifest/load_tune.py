@@ -11,6 +11,7 @@ from kbuild.aot.manifest.expressions import Expression
 from kbuild.aot.manifest.load_verify import read_defaults, read_launch, read_sizes
 from kbuild.aot.manifest.load_when import read_when
 from kbuild.aot.manifest.model import (
+    ARCH_SMS,
     Argument,
     Axis,
     Bucket,
@@ -87,10 +88,11 @@ def load_tune(
 
 def _check_facts(reader: Reader, path: KeyPath, facts: tuple[Guard, ...], numbers: Mapping[str, int]) -> None:
     """Notes facts of a bucket that its own launch does not keep."""
+    known = {expressions.NUM_SMS: max(ARCH_SMS.values()), **numbers}
     for guard in facts:
         if numbers.keys() >= set(guard.arguments):
-            fact = expressions.parse(guard.expression, numbers, "")
-            if not expressions.evaluate(fact, numbers):
+            fact = expressions.parse(guard.expression, known, "")
+            if not expressions.evaluate(fact, known):
                 reader.error((*path, guard.arguments[0]), f"the bucket is for {guard.expression}")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from kbuild.aot.manifest import schema
+from kbuild.aot.manifest.expressions import NUM_SMS
 from kbuild.aot.manifest.model import Argument, Axis, Condition, Guard, Specialization, Value, is_same
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import Reader, described, one_line, placed, suggestion
@@ -69,7 +70,7 @@ def _guards(
     reader: Reader, path: KeyPath, facts: Mapping[str, str], types: Mapping[str, str]
 ) -> tuple[Guard, ...]:
     """The run-time facts of a `when`: `M = "<= 64"`, several as `M = "> 16, <= 64"`, of a product as `"M * N"
-    = "<= 4096"`, or of numbers of blocks as `"cdiv(M, 64) * cdiv(N, 128)" = "<= 132"`."""
+    = "<= 4096"`, or of numbers of blocks as `"cdiv(M, 64) * cdiv(N, 128)" = "<= num_sms"`."""
     found: list[Guard] = []
     for name, text in facts.items():
         factors = _factors(name)
@@ -81,7 +82,11 @@ def _guards(
             reader.error((*path, name), message)
             continue
         product = "*".join(f"{factor}:{size}" if size else factor for factor, size in factors)
-        found += [Guard(product, match[1], int(match[2])) for match in _FACT.finditer(text)]
+        for match in _FACT.finditer(text):
+            is_share = NUM_SMS in match[2]
+            if is_share and NUM_SMS in types:
+                reader.error((*path, name), f"{NUM_SMS} is an argument here, and facts compare with numbers")
+            found.append(Guard(product, match[1], "".join(match[2].split()) if is_share else int(match[2])))
     return tuple(found)
 
 

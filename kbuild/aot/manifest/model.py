@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbuild.aot.manifest.descriptors import is_descriptor
-from kbuild.aot.manifest.expressions import Expression
+from kbuild.aot.manifest.expressions import NUM_SMS, Expression, evaluate, parse
 from kbuild.options import DEFAULTS, CompileOptions, options
 
 Value = bool | int | float | str | None
@@ -23,6 +23,9 @@ ARCH_FEATURES: dict[str, frozenset[str]] = {
     "sm_90": frozenset({"clusters", "griddepcontrol"}),
 }
 """What they have of that which options need (`Option.feature`)."""
+
+ARCH_SMS = {"sm_80": 108, "sm_90": 132}
+"""Multiprocessors of the largest GPU of each: `num_sms` where no device is at hand."""
 
 DTYPES = (
     "fp16",
@@ -141,8 +144,9 @@ class Guard:
     takes to cover M."""
     operator: str
     """One of `GUARD_OPERATORS`."""
-    value: int
-    """Right side of the comparison."""
+    value: int | str
+    """Right side of the comparison: a number, or a share of the device's multiprocessors, such as `num_sms`,
+    `2*num_sms` or `num_sms//2`."""
 
     def __str__(self) -> str:
         return f"{self.argument}{self.operator}{self.value}"
@@ -158,6 +162,12 @@ class Guard:
     def arguments(self) -> tuple[str, ...]:
         """The arguments that it is about."""
         return tuple(name for name, _ in self.factors)
+
+    def bound(self, num_sms: int) -> int:
+        """The right side on a device of so many multiprocessors."""
+        if isinstance(self.value, int):
+            return self.value
+        return evaluate(parse(self.value, (NUM_SMS,), "guard"), {NUM_SMS: num_sms})
 
     @property
     def expression(self) -> str:

@@ -54,8 +54,11 @@ DESCRIPTOR = (
     r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?>"
 )
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
-FACT = r"\s*(<=|>=|==|!=|<|>|!?%(?=\s*0*[1-9]))\s*(-?\d{1,18})\s*"
-"""A comparison of a run-time argument with an integer."""
+FACT = (
+    r"\s*(<=|>=|==|!=|<|>|!?%(?=\s*0*[1-9]\d*\s*(?:,|$)))"
+    r"\s*((?:[1-9]\d{0,8}\s*\*\s*)?num_sms(?:\s*//\s*[1-9]\d{0,8})?|-?\d{1,18})\s*"
+)
+"""A comparison of a run-time argument with an integer, or with a share of the device's multiprocessors."""
 _INSIDE = r"(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\]*"
 """A path that does not lead out of a folder."""
 
@@ -108,7 +111,7 @@ WHEN = Table(
             Text(
                 patterns=(Pattern(f"{FACT}(,{FACT})*"),),
                 refusal="{} is not a fact",
-                advice='write it as "<= 64", "% 16" or "> 16, <= 64"',
+                advice='write it as "<= 64", "% 16", "> 16, <= 64" or "<= 2 * num_sms"',
             ),
         ),
     ),

@@ -32,7 +32,7 @@ from kbuild.aot.manifest.model import (
     Value,
 )
 from kbuild.aot.manifest.tuned import Entry
-from kbuild.aot.verify.cases import FEW_SMS, Case, sized_case
+from kbuild.aot.verify.cases import Case, sized_case
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name
 
@@ -162,9 +162,9 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
     return None
 
 
-def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket, num_sms: int = FEW_SMS) -> Case | None:
-    """The bucket's launch of a variant on so many multiprocessors; None if it does not keep the variant's
-    promises."""
+def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket, num_sms: int | None = None) -> Case | None:
+    """The bucket's launch of a variant on so many multiprocessors, as in `sized_case`; None if it does not keep
+    the variant's promises."""
     return sized_case(
         kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid, num_sms
     )

@@ -14,7 +14,7 @@ from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.expressions import ExpressionFault
-from kbuild.aot.manifest.model import Guard, Kernel
+from kbuild.aot.manifest.model import ARCH_SMS, Guard, Kernel
 from kbuild.errors import UsageError
 
 Launch = Mapping[str, int | float | str]
@@ -121,7 +121,7 @@ def _fitted(variant: Variant, launch: Launch) -> Launch:
     for name, value in launch.items():
         if isinstance(value, int):
             step = int(hints.get(name) or 1)
-            low, high = _range([guard for guard in variant.guards if guard.argument == name])
+            low, high = _range([guard for guard in variant.guards if guard.argument == name], variant.arch)
             least = -(-low // step) * step
             changed[name] = (
                 1
@@ -131,11 +131,11 @@ def _fitted(variant: Variant, launch: Launch) -> Launch:
     return changed
 
 
-def _range(guards: list[Guard]) -> tuple[int, int]:
+def _range(guards: list[Guard], arch: str) -> tuple[int, int]:
     """The least and the greatest integer that comparisons allow."""
     low, high = -(2**31), 2**31 - 1
     for guard in guards:
-        value = guard.value
+        value = guard.bound(ARCH_SMS[arch])
         low = max(low, {">=": value, ">": value + 1, "==": value, "%": value}.get(guard.operator, low))
         high = min(high, {"<=": value, "<": value - 1, "==": value}.get(guard.operator, high))
     return low, high
@@ -156,18 +156,18 @@ def sized_case(
     launch: Launch,
     extents: Sequence[tuple[str, str]] | None,
     programs: Sequence[str],
-    num_sms: int = FEW_SMS,
+    num_sms: int | None = None,
 ) -> Case | None:
     """A launch with arrays of `extents` and a grid of `programs`, expressions both, on a device of `num_sms`
-    multiprocessors.
+    multiprocessors; by default its facts hold on a large device, and its grid is for one of FEW_SMS.
 
     None where the variant's promises are not for it, or the grid is empty; raises as `cases`.
     """
-    scalars = _scalars(kernel, variant, launch)
+    scalars = _scalars(kernel, variant, launch, num_sms or ARCH_SMS[variant.arch])
     if scalars is None:
         return None
     integers = {name: value for name, value in scalars.items() if isinstance(value, int)}
-    known = {expressions.NUM_SMS: num_sms} | _integers(variant) | integers
+    known = {expressions.NUM_SMS: num_sms or FEW_SMS} | _integers(variant) | integers
     grid = tuple(_computed(kernel, "grid", text, known) for text in programs)
     sizes = None
     if extents is not None:
@@ -178,7 +178,7 @@ def sized_case(
     return Case(tuple(scalars.items()), sizes, grid) if all(size > 0 for size in grid) else None
 
 
-def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int | float] | None:
+def _scalars(kernel: Kernel, variant: Variant, launch: Launch, num_sms: int) -> dict[str, int | float] | None:
     """The launch's values; None where they are not what the variant's types and guards say."""
     given = {name: value for name, value in launch.items() if not isinstance(value, str)}
     known = _integers(variant) | {name: value for name, value in given.items() if isinstance(value, int)}
@@ -201,11 +201,11 @@ def _scalars(kernel: Kernel, variant: Variant, launch: Launch) -> dict[str, int 
             and not (scalars[name] == 1 if hint == "1" else scalars[name] % int(hint) == 0)
         ):
             return None
-    return scalars if all(_holds(guard, scalars) for guard in variant.guards) else None
+    return scalars if all(_holds(guard, scalars, num_sms) for guard in variant.guards) else None
 
 
-def _holds(guard: Guard, scalars: Mapping[str, int | float]) -> bool:
-    values = {name: int(scalars[name]) for name in guard.arguments}
+def _holds(guard: Guard, scalars: Mapping[str, int | float], num_sms: int) -> bool:
+    values = {expressions.NUM_SMS: num_sms} | {name: int(scalars[name]) for name in guard.arguments}
     return bool(expressions.evaluate(expressions.parse(guard.expression, values, "guard"), values))
 
 

@@ -26,7 +26,7 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import Options, build
 from kbuild.aot.manifest.expand import Variant, expand
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import Guard
+from kbuild.aot.manifest.model import ARCH_SMS, Guard
 from kbuild.emulator.driver import StandIn
 from tests.emulator.driver.conftest import ROOT
 from tests.emulator.driver.cuda import Cuda
@@ -79,9 +79,10 @@ def digests(project: Path) -> dict[str, str]:
     return {one["variant"]: one["sha256"] for one in facts}
 
 
-def holds(condition: str, values: Mapping[str, int | float]) -> bool:
-    """Whether a run-time fact, or several, hold of arguments."""
-    return bool(eval(compiled(condition), {"cdiv": lambda a, b: -(-a // b)}, dict(values)))
+def holds(condition: str, values: Mapping[str, int | float], num_sms: int) -> bool:
+    """Whether a run-time fact holds of arguments on a device of so many multiprocessors."""
+    names = {"cdiv": lambda a, b: -(-a // b), "num_sms": num_sms}
+    return bool(eval(compiled(condition), names, dict(values)))
 
 
 @functools.cache
@@ -95,12 +96,13 @@ def fits(value: int, type_: str) -> bool:
     return value == 1 if hint == "1" else value % int(hint) == 0 if hint else value % 2 == 1 and value != 1
 
 
-def edge(guard: Guard, name: str) -> int:
+def edge(guard: Guard, name: str, num_sms: int) -> int:
     """Where a guard begins to hold, or ends; of a product, the argument's value where about all of its
     factors are the same."""
+    bound = guard.bound(num_sms)
     if len(guard.arguments) == 1:
-        return guard.value
-    return int(guard.value ** (1 / len(guard.arguments))) * int(dict(guard.factors)[name] or 1) // 16 * 16
+        return bound
+    return int(bound ** (1 / len(guard.arguments))) * int(dict(guard.factors)[name] or 1) // 16 * 16
 
 
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
@@ -111,14 +113,15 @@ def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
 
 @functools.cache
 def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
+    num_sms = ARCH_SMS[variant.arch]
     guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
     choices: dict[str, list[int | float]] = {
         argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args
     }
     for position, (name, type_) in enumerate(variant.signature):
         own = [guard for guard in guards if name in guard.arguments]
-        bounds = {bound for guard in own if "%" not in guard.operator and (bound := edge(guard, name)) < FEW}
-        edges = {bound + step for bound in bounds for step in (-16, -1, 0, 1, 16)}
+        bounds = {edge(guard, name, num_sms) for guard in own if "%" not in guard.operator}
+        edges = {bound + step for bound in bounds if bound < FEW for step in (-16, -1, 0, 1, 16)}
         edges |= {8, 64} if any("%" in guard.operator for guard in own) else set()
         if type_[0] == "*":
             choices[name] = [0x10000 * (position + 1) + (0 if type_.endswith(":16") else 8)]
@@ -132,7 +135,7 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
     names = {name for guard in guards for name in guard.arguments}
     facts = [guard.expression for guard in variant.guards]
-    fitting = [values for values in every if all(holds(fact, values) for fact in facts)]
+    fitting = [values for values in every if all(holds(fact, values, num_sms) for fact in facts)]
     return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 
@@ -160,12 +163,13 @@ def row_for(
     capability: int,
     values: dict[str, Any],
     options: dict[str, Any],
+    num_sms: int,
 ) -> str:
     """The name of the row that dispatch in Python takes."""
     facts = [*selection.device_facts(table, targets, capability, 232448 if capability == 90 else 166912)]
     facts += [word(parameter, values[parameter.name]) for parameter in table.parameters]
     facts += [1 << option.values.index(options[option.name]) for option in table.options]
-    facts += [int(holds(condition, values)) for condition in table.conditions]
+    facts += [int(holds(condition, values, num_sms)) for condition in table.conditions]
     return table.rows[selection.select(table, facts).row].name
 
 
@@ -196,7 +200,9 @@ def test_every_variant_is_taken_by_some_call(
         else:
             raise AssertionError(f"no call takes {variant}")
         assert launch.device == device and launch.arguments == bytes_of(variant, values), variant
-        expected = row_for(tables[variant.kernel], targets, 80 + 10 * device, values, options)
+        expected = row_for(
+            tables[variant.kernel], targets, 80 + 10 * device, values, options, ARCH_SMS[variant.arch]
+        )
         package.explain(variant.kernel, **values, **options)
         package.explain(variant.kernel, **values, **options, arch=variant.arch)
         taken = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": taken")]
@@ -221,12 +227,12 @@ def test_calls_at_random_agree_with_dispatch_in_python(
             mixed[name] = value if random.random() < 0.2 else mixed[name]
         index = next(i for i, table in enumerate(tables.KERNELS) if table.name == variant.kernel)
         table = tables.KERNELS[index]
-        _, facts, _, _ = launcher._facts(index, True, **mixed, **dict(variant.matrix))
+        _, facts, _, _ = launcher._facts(index, ARCH_SMS[variant.arch], **mixed, **dict(variant.matrix))
         capability = 80 + 10 * ARCHS.index(variant.arch)
         facts = (*launcher._device_facts(index, capability, 166912), *facts[2:])
         chosen = launcher._select(index, facts)[0]
         assert table.rows[chosen].name == row_for(
-            table, tables.TARGETS, capability, mixed, dict(variant.matrix)
+            table, tables.TARGETS, capability, mixed, dict(variant.matrix), ARCH_SMS[variant.arch]
         )
         seen.add((variant.kernel, chosen))
     assert len(seen) > 100

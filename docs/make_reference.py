@@ -107,6 +107,9 @@ def json_schema(given: Table) -> dict[str, Any]:
         "required": list(given.required),
         "additionalProperties": rest,
     }
+    if "like" in named:  # Which gives what else is required.
+        shape["required"] = ["name"]
+        shape["anyOf"] = [{"required": [*given.required]}, {"required": ["like"]}]
     return {"description": one_line(given.describes.__doc__), **shape}
 
 

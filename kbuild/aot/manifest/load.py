@@ -22,6 +22,7 @@ from kbuild.aot.manifest.positions import positions
 from kbuild.aot.manifest.reader import Reader
 from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
 from kbuild.aot.manifest.table import checked, record
+from kbuild.aot.manifest.write_out import inherit
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ErrorGroup, Loc, ManifestError
 
@@ -38,6 +39,7 @@ def load(file: Path, display: str = "") -> Manifest:
     """
     display = display or str(file)
     reader = Reader(file, display, *_read(file, display))
+    inherit(reader)
     values = checked(reader, (), reader.table, MANIFEST)
     package = _package(reader, values["package"]) if "package" in values else None
     kernels = [

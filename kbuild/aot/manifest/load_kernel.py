@@ -22,6 +22,7 @@ from kbuild.aot.manifest.model import (
     Argument,
     Axis,
     Config,
+    Guard,
     Kernel,
     Specialization,
     Value,
@@ -39,6 +40,7 @@ from kbuild.aot.manifest.reader import (
     with_defaults,
 )
 from kbuild.aot.manifest.table import checked, record
+from kbuild.aot.manifest.write_out import Scope, computed, repeated
 from kbuild.options import CompileOptions, by_name
 
 MOST_POINTS = 10_000
@@ -61,7 +63,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
     specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
     _check_size(reader, path, args, matrix, len(specializations))
-    configs = _configs(reader, path, values, args, matrix, specializations, function)
+    configs, places = _configs(reader, path, values, args, matrix, specializations, function)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
     verify = tune = None
     if "verify" in values:
@@ -101,7 +103,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     _check_expressions(reader, path, table, found, constants)
     _check_descriptors(reader, (*path, "args"), found, constants)
     if len(reader.errors) == before:
-        _check_reach(reader, path, found)
+        _check_reach(reader, found, places)
     return found if len(reader.errors) == before else None
 
 
@@ -340,7 +342,8 @@ def _configs(
     matrix: tuple[Axis, ...],
     specializations: tuple[Specialization, ...],
     function: Function,
-) -> tuple[Config, ...]:
+) -> tuple[tuple[Config, ...], list[KeyPath]]:
+    """The configurations, and where each is written: one place may stand for several."""
     names = {"<constexpr>": [parameter.name for parameter in function.parameters]}
     taken = {argument.name for argument in args} | {axis.name for axis in matrix}
     needed = [
@@ -348,10 +351,16 @@ def _configs(
     ]
     entries = values.get("config") or [(path, {})]
     shared_path, shared = (*path, "defaults"), values.get("defaults", {})
-    shared_values = checked(reader, shared_path, shared, schema.DEFAULTS, names)
-    shared_options, shared_constexprs = _divided(reader, shared_path, shared_values, taken & shared.keys())
+    parameters = {parameter.name: parameter for parameter in function.parameters}
+    scope = Scope(reader, path, args, matrix, parameters)
     found: list[Config] = []
-    for key, entry in entries:
+    places: list[KeyPath] = []
+    for key, entry, common in computed(scope, repeated(entries, args), shared):
+        shared_values = checked(reader, shared_path, common, schema.DEFAULTS, names)
+        shared_options, shared_constexprs = _divided(
+            reader, shared_path, shared_values, taken & shared.keys()
+        )
+        places.append(key)
         own = checked(reader, key, entry, schema.CONFIG, names)
         place = (*key, "when")
         where, facts = read_when(reader, place, own.pop("when", {}), matrix, args, specializations)
@@ -377,7 +386,7 @@ def _configs(
                 options=chosen,
             )
         )
-    return tuple(found)
+    return tuple(found), places
 
 
 def _divided(
@@ -450,10 +459,14 @@ def _check_expressions(
             check_expression(reader, (*path, "tune", "sizes", name), text, integers)
 
 
-def _check_reach(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
-    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts."""
-    applied: dict[int, bool] = {}
-    blocker: dict[int, int] = {}
+def _check_reach(reader: Reader, kernel: Kernel, places: list[KeyPath]) -> None:
+    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts.
+
+    Those written out for the values of an axis are one, those for a list of facts are not.
+    """
+    lines = [(place, config.guards) for place, config in zip(places, kernel.configs)]
+    applied: dict[tuple[KeyPath, tuple[Guard, ...]], bool] = {}
+    blocker: dict[tuple[KeyPath, tuple[Guard, ...]], KeyPath] = {}
     for arch in ARCHS:  # All that there are, so that a package for fewer need not drop configurations.
         for point, specialization in itertools.product(points(kernel), kernel.specializations):
             facts = dict(point) | {"arch": arch, "specialize": specialization.name}
@@ -461,15 +474,13 @@ def _check_reach(reader: Reader, path: KeyPath, kernel: Kernel) -> None:
             for index, config in enumerate(kernel.configs):
                 if not config.when.holds(facts):
                     continue
-                applied[index] = applied.get(index, False) or settled is None
+                line = lines[index]
+                applied[line] = applied.get(line, False) or settled is None
                 if settled is not None:
-                    blocker[index] = settled
+                    blocker[line] = settled
                 elif not config.guards:
-                    settled = index
-    for index, is_reached in applied.items():
+                    settled = places[index]
+    for line, is_reached in applied.items():
         if not is_reached:
-            reader.error(
-                (*path, "config", index),
-                f"is never used: config[{blocker[index]}] applies wherever it does",
-                "give it a `when`",
-            )
+            message = f"is never used: config[{blocker[line][-1]}] applies wherever it does"
+            reader.error(line[0], message, "give it a `when`")

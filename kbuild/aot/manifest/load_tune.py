@@ -25,6 +25,7 @@ from kbuild.aot.manifest.model import (
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import Reader
 from kbuild.aot.manifest.table import checked, record
+from kbuild.aot.manifest.write_out import repeated
 from kbuild.errors import ManifestError
 
 MOST_CANDIDATES = 5_000
@@ -55,7 +56,7 @@ def load_tune(
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
     defaults = read_defaults(reader, path, tune, scalars)
     buckets = []
-    for key, entry in tune.get("bucket", ()):
+    for key, entry in repeated(tune.get("bucket", ()), args):
         bucket = checked(reader, key, entry, schema.BUCKET)
         where, facts = read_when(
             reader, (*key, "when"), bucket.get("when", {}), matrix, args, specializations

@@ -39,14 +39,14 @@ def read_when(
     """Which points are meant, and which facts are asked for."""
     axes = {axis.name: axis.values for axis in matrix}
     types = {argument.name: argument.type for argument in args}
-    products = [name for name in table if name not in types and _is_fact(name, types)]
+    products = [name for name in table if name not in types and is_fact(name, types)]
     names = {"<axis>": axes, "<argument>": [*sorted(types), *products]}
     values = checked(reader, path, table, schema.WHEN, names)
     asked = [name for name in (*types, *products) if name in table and name not in axes]
     choices = {name: value for name, value in values.items() if name not in asked}
     called = tuple(one.name for one in specializations if one.name)
     where = _condition(reader, path, table, choices, axes | {"specialize": called})
-    return where, _guards(reader, path, {name: values.get(name, "") for name in asked}, types)
+    return where, _guards(reader, path, {name: (values.get(name) or ("",))[0] for name in asked}, types)
 
 
 def _condition(
@@ -90,7 +90,7 @@ def _guards(
     return tuple(found)
 
 
-def _is_fact(name: str, arguments: Collection[str]) -> bool:
+def is_fact(name: str, arguments: Collection[str]) -> bool:
     """Whether a key is about arguments alone."""
     return all(factor in arguments for factor, _ in _factors(name))
 

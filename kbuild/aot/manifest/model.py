@@ -303,6 +303,9 @@ class Kernel:
     source."""
     doc: str = ""
     """Doc string of the function in the package; the kernel's own when empty."""
+    like: str = field(default="", repr=False)  # What it stands for is in the other fields.
+    """A kernel before this one, whose keys stand for those that are not given here: each whole, such as all of
+    `config`, but `name`."""
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
     """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
     unverified: str = field(default="", repr=False)

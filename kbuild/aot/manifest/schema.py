@@ -98,6 +98,17 @@ _ARCH_CHOICE = Several(
 )
 _SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
 
+_FACTS = Several(
+    item=Text(
+        patterns=(Pattern(f"{FACT}(,{FACT})*"),),
+        refusal="{} is not a fact",
+        advice='write it as "<= 64", "% 16", "> 16, <= 64" or "<= 2 * num_sms"',
+    ),
+    what="a fact, or a list of them",
+    least=1,
+    or_one=True,
+)
+
 WHEN = Table(
     "when = { … }",
     Condition,
@@ -108,11 +119,7 @@ WHEN = Table(
         Key(
             "<argument>",
             (Config, "guards"),
-            Text(
-                patterns=(Pattern(f"{FACT}(,{FACT})*"),),
-                refusal="{} is not a fact",
-                advice='write it as "<= 64", "% 16", "> 16, <= 64" or "<= 2 * num_sms"',
-            ),
+            _FACTS,
         ),
     ),
     unknown="no such architecture, axis or argument",
@@ -303,6 +310,7 @@ KERNEL = Table(
     Kernel,
     (
         Key("name", (Kernel, "name"), Name(), True),
+        Key("like", (Kernel, "like"), _TEXT),
         Key(
             "source",
             (Kernel, "source"),

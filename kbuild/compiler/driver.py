@@ -17,6 +17,7 @@ from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
 from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, keeps_operands
+from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.frontend import build_module
@@ -29,7 +30,7 @@ from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import GridDependencyWait
 from kbuild.compiler.targets import Target, find_target
-from kbuild.errors import CompileError, ErrorGroup, UsageError
+from kbuild.errors import CompileError, ErrorGroup, Loc, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 from kbuild.options import options as legal_options
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
@@ -83,6 +84,20 @@ class Metadata:
         """Warps of a launch."""
         return self.options.num_warps + self.extra_warps
 
+    def with_facts(self, facts: CubinFacts | None, serialized: tuple[str, ...]) -> Metadata:
+        """The same with what is known once there is a cubin, if there is one."""
+        if facts is None:
+            return self
+        return replace(
+            self,
+            registers=facts.registers,
+            spill_stores=facts.spill_stores,
+            spill_loads=facts.spill_loads,
+            ptxas_version=facts.ptxas_version,
+            warnings=(*facts.warnings, *serialized),
+            serialized=serialized,
+        )
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -108,7 +123,8 @@ def compile(
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
     `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`), or a
-    file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from.  `signature` gives the type of
+    file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the
+    parameters' names and types nor the shared memory of a launch.  `signature` gives the type of
     each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
     `{"x": "*fp32:16", "n": "i32"}`. `constexprs` gives the values of the compile-time arguments.  `dump` is a
     folder for the IR after each pass. `texts` are the stages that the artifact is to have besides the last:
@@ -125,6 +141,8 @@ def compile(
     require_features(options, chosen)
     run = _Compilation(chosen, options, stop, Path(dump) if dump else None, texts)
     start, text = _later_stage(source)
+    if start and STAGES.index(stop) < STAGES.index(start):
+        raise UsageError(f"cannot stop at {stop}: {source} is of the later stage {start}")
     if start is None:
         with run.timed("ttir"):
             module = build_module(source, signature or {}, constexprs or {}, options)
@@ -132,6 +150,8 @@ def compile(
     from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
 
     with blamed_on(str(source)):
+        if start in ("llir", "ptx"):
+            return run.from_code(read_code(start, text, str(source)))
         return run.from_module(read_module(text, str(source)), start)
 
 
@@ -207,10 +227,16 @@ def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
     return tuple(zip(names, types))
 
 
-def _serialized(module: Module, notes: Sequence[Note]) -> list[CompileError]:
+def _dots(module: Module) -> Sequence[Loc | None]:
+    """Where the dots of warpgroups are; the kernel where there are none."""
+    dots = [op.loc for op in module.kernel.body.walk() if isinstance(op, WarpGroupDot)]
+    return dots or [module.kernel.loc]
+
+
+def _serialized(dots: Sequence[Loc | None], notes: Sequence[Note]) -> list[CompileError]:
     """An error for each note of ptxas, at the dot that it is about; at the first dot where it names none."""
-    dots = [op.loc for op in module.kernel.body.walk() if isinstance(op, WarpGroupDot)] or [module.kernel.loc]
-    found = dict.fromkeys((dots[note.dot or 0], str(note)) for note in notes)
+    # Given PTX has its file alone for a place, whichever dot is meant.
+    found = dict.fromkeys((dots[(note.dot or 0) if len(dots) > 1 else 0], str(note)) for note in notes)
     hint = "smaller tiles, or more warps, take fewer registers of a thread; without strict this is a warning"
     return [CompileError(f"this dot runs slower than it could: {text}", loc, hint) for loc, text in found]
 
@@ -220,8 +246,9 @@ def _later_stage(source: Any) -> tuple[str | None, str]:
     suffix = Path(source).suffix.lstrip(".") if isinstance(source, str | Path) else ""
     if suffix not in STAGES:
         return None, ""
-    if suffix not in ("ttir", "ttgir"):
-        raise UsageError(f"cannot start from {source}", hint="start from a .py:function, a .ttir or a .ttgir")
+    if suffix == "cubin":
+        hint = "start from a .py:function, or a .ttir, .ttgir, .llir or .ptx"
+        raise UsageError(f"cannot start from {source}", hint=hint)
     try:
         return suffix, Path(source).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -278,19 +305,55 @@ class _Compilation:
         if self.keep("llir", lambda: llir):
             return self.finish(module)
         self.arch = code_arch(module, self.target)
-        with self.timed("ptx"):
-            ptx = to_ptx(
-                llir, self.target, self.arch, fuses=module.kernel.attrs.get("enable_fp_fusion", True)
-            )
+        ptx = self.ptx_of(llir, fuses=module.kernel.attrs.get("enable_fp_fusion", True))
         if self.keep("ptx", lambda: ptx):
             return self.finish(module)
+        facts, serialized = self.assembled(ptx, _dots(module))
+        return self.finish(module, facts, serialized)
+
+    def from_code(self, code: GivenCode) -> Artifact:
+        """The stages behind LLVM or PTX that is given; of the metadata what these texts say."""
+        self.arch = code.arch(self.target)
+        text = code.text
+        if code.stage == "llir":
+            if self.keep("llir", lambda: code.text):
+                return self.finish_code(code)
+            text = self.ptx_of(text, self.options.enable_fp_fusion)
+        if self.keep("ptx", lambda: text):
+            return self.finish_code(code)
+        facts, serialized = self.assembled(text, [Loc(code.file, 1)])
+        return self.finish_code(code, facts, serialized)
+
+    def ptx_of(self, llir: str, fuses: bool) -> str:
+        with self.timed("ptx"):
+            return to_ptx(llir, self.target, self.arch, fuses=fuses)
+
+    def assembled(self, ptx: str, dots: Sequence[Loc | None]) -> tuple[CubinFacts, tuple[str, ...]]:
+        """Keep the cubin of a PTX text; its facts, and which dots ptxas serialized."""
         with self.timed("cubin"):
             cubin, facts = assemble(ptx, self.arch, self.options.ptxas, lineinfo=self.options.lineinfo)
         self.asm["cubin"] = cubin
-        serialized = _serialized(module, facts.notes)
+        serialized = _serialized(dots, facts.notes)
         if serialized and self.options.strict:
             raise ErrorGroup(serialized)
-        return self.finish(module, facts, tuple(f"{error.loc}: {error.message}" for error in serialized))
+        return facts, tuple(f"{error.loc}: {error.message}" for error in serialized)
+
+    def finish_code(
+        self, code: GivenCode, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()
+    ) -> Artifact:
+        own = 1 << (min(code.warps, 32).bit_length() - 1)  # A power of two; the others only copy.
+        metadata = Metadata(
+            name=code.name,
+            target=self.target.arch,
+            arch=self.arch,
+            options=self.options.changed({"num_warps": own}),
+            shared=0,
+            params=(),
+            extra_warps=code.warps - own,
+            waits_for_launches=code.waits_for_launches,
+            stage_seconds=self.seconds,
+        )
+        return Artifact(self.asm, metadata.with_facts(facts, serialized))
 
     def finish(
         self, module: Module, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()
@@ -305,13 +368,7 @@ class _Compilation:
             extra_warps=attrs.get("extra_warps", 0),
             params=_parameters(module.kernel),
             tma=tuple(attrs.get("tma", ())),
-            registers=facts.registers if facts else None,
-            spill_stores=facts.spill_stores if facts else None,
-            spill_loads=facts.spill_loads if facts else None,
-            ptxas_version=facts.ptxas_version if facts else None,
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
-            warnings=(*facts.warnings, *serialized) if facts else (),
-            serialized=serialized,
             conversions=sum(
                 isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()
             ),
@@ -323,4 +380,4 @@ class _Compilation:
                 f"{self.target.shared_bytes}",
                 module.kernel.loc,
             )
-        return Artifact(self.asm, metadata)
+        return Artifact(self.asm, metadata.with_facts(facts, serialized))

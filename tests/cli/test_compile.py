@@ -163,7 +163,11 @@ def test_dump(tmp_path: Path) -> None:
             "has no function add_kernel\nhelp: did you mean vector_add_kernel?",
         ),
         (["compile", "no.ttgir"], "error: cannot read no.ttgir: No such file or directory"),
-        (["compile", "no.ptx"], "error: cannot start from no.ptx"),
+        (["compile", "no.ptx"], "error: cannot read no.ptx: No such file or directory"),
+        (
+            ["compile", "no.cubin"],
+            "error: cannot start from no.cubin\nhelp: start from a .py:function, or a .ttir",
+        ),
         (
             VECTOR_ADD[:6],
             "kernels/vector_add.py:8:1: error: kernel vector_add_kernel is missing argument BLOCK",

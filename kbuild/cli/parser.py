@@ -296,7 +296,11 @@ def _legal(option: Option) -> Callable[[str], int]:
 def _add_function(verb: argparse.ArgumentParser) -> None:
     """One function and its specialisation."""
     add = verb.add_argument
-    add("source", metavar="FILE:FUNCTION", help="the kernel, or a .ttir, .ttgir, .llir or .ptx file to start from")
+    add(
+        "source",
+        metavar="FILE:FUNCTION",
+        help="the kernel, or a .ttir, .ttgir, .llir or .ptx file to start from",
+    )
     add(
         "-s",
         "--signature",

@@ -76,7 +76,7 @@ def register_target(target: Target) -> Target:
 
 
 def target_names() -> list[str]:
-    """All architectures, lowest first."""
+    """All architectures, in the order of their names."""
     return sorted(_TARGETS)
 
 

@@ -8,6 +8,7 @@ script fills. docs/schema.json, the JSON Schema of manifests, is its work altoge
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import re
@@ -29,10 +30,10 @@ from kbuild.compiler.lower.math.functions import FORMULAS
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
-from kbuild.compiler.targets import find_target, target_names
 from kbuild.emulator.isa.table import SECTIONS, Row
 from kbuild.emulator.race import KINDS, LENIENT
 from kbuild.options import CompileOptions, Option, by_name, options
+from kbuild.targets import ARCHS, TARGETS, find_target
 
 DOCS = Path(__file__).resolve().parent
 _REGION = re.compile(r"(<!-- ([\w ]+): made by make_reference\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -244,12 +245,12 @@ def passes() -> str:
     parts = []
     for title, stage in (("tensor", "ttir"), ("gpu", "ttgir")):
         rows = []
-        pipelines = {arch: getattr(find_target(arch), f"{title}_pipeline") for arch in target_names()}
+        pipelines = {arch: getattr(find_target(arch), f"{title}_pipeline") for arch in ARCHS}
         for name in dict.fromkeys(text.split("{")[0] for pipeline in pipelines.values() for text in pipeline):
             where = {arch: places(pipeline, name) for arch, pipeline in pipelines.items()}
             same = len(set(where.values())) == 1
             place = (
-                where[target_names()[0]]
+                where[ARCHS[0]]
                 if same
                 else "; ".join(f"{arch}: {text}" for arch, text in where.items() if text)
             )
@@ -268,12 +269,14 @@ def places(pipeline: Sequence[str], name: str) -> str:
 
 def targets() -> str:
     """The architectures and their tensor-core instructions."""
-    found = [find_target(arch) for arch in target_names()]
+    found = [find_target(arch) for arch in ARCHS]
     rows = [
         (
             f"`{t.arch}`",
-            f"{t.shared_bytes:,}",
-            str(t.max_registers),
+            f"{t.limits.shared_bytes:,}",
+            str(t.limits.registers),
+            str(t.limits.max_warps),
+            str(t.limits.cluster_size),
             ", ".join(f"`{name}`" for name in sorted(t.features)),
             ", ".join(f"`{atom.name}`" for atom in t.atoms),
             ", ".join(dict.fromkeys(f"`{a.types}`" for a in t.wgmma_atoms)),
@@ -285,12 +288,24 @@ def targets() -> str:
             "architecture",
             "shared bytes of a program",
             "registers of a thread",
+            "warps of a multiprocessor",
+            "programs of a cluster",
             "has",
             "`mma.sync`",
             "`wgmma`",
         ),
         rows,
     )
+
+
+def architectures() -> str:
+    """The architectures that a manifest may name."""
+    rows = []
+    for arch, target in TARGETS.items():
+        module = importlib.import_module(f"kbuild.targets.{arch}")
+        runs = f"{target.devices.first / 10} to {target.devices.last / 10}"
+        rows.append((f"`{arch}`", one_line(module.__doc__).rstrip("."), runs))
+    return table(("architecture", "GPUs", "its cubins run on compute capability"), rows)
 
 
 def formulas() -> str:
@@ -351,6 +366,7 @@ REGIONS: Mapping[str, Callable[[], str]] = {
     "operations": operations,
     "passes": passes,
     "targets": targets,
+    "architectures": architectures,
     "formulas": formulas,
     "opcodes": opcodes,
     "race findings": race_findings,

@@ -45,8 +45,8 @@ from kbuild.compiler.ir.types import (
     shape_of,
 )
 from kbuild.compiler.ir.verify import verify
-from kbuild.compiler.targets import find_target
 from kbuild.errors import CompileError
+from kbuild.targets import find_target
 
 _CASE = re.compile(r"^// case: *(?P<name>\S+) *\[(?P<passes>.*)\] *(?:target=(?P<target>\w+))? *$")
 _SEPARATOR = "// ----"

@@ -236,7 +236,7 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ops.elementwise import AddF, MulF
-from kbuild.compiler.targets import Target
+from kbuild.targets import Target
 from kbuild.compiler.transforms.common.canonicalize.fold import is_constant
 
 doubling = Rewrites()
@@ -283,9 +283,9 @@ def test_a_pass_is_a_file_and_its_place_in_a_pipeline(tree: Path) -> None:
     command = ("compile", "doubled.py:doubled", "-s", "x=*fp32", "--emit", "ttir", "--arch")
     assert all("arith.mulf" in kbuild(tree, *command, arch).stdout for arch in ("sm_80", "sm_90"))
     (tree / "kbuild/compiler/transforms/tensor/double_by_adding.py").write_text(PASS)
-    insert(tree / "kbuild/compiler/targets/sm_80.py", '    "reorder_broadcast",', '    "double_by_adding",\n')
+    insert(tree / "kbuild/targets/pipelines.py", '    "reorder_broadcast",', '    "double_by_adding",\n')
     assert changed(tree) == [
-        "kbuild/compiler/targets/sm_80.py",
+        "kbuild/targets/pipelines.py",
         "kbuild/compiler/transforms/tensor/double_by_adding.py",
     ]
     for arch in ("sm_80", "sm_90"):

@@ -31,7 +31,7 @@ from random_programs.compare import ARCHS, Checker, Kernel, TimeIsUp, limited
 from random_programs.generator import program
 
 from kbuild.compiler.lower import lower_module
-from kbuild.compiler.targets import find_target
+from kbuild.targets import find_target
 
 ROOT = Path(__file__).parents[2]
 

@@ -66,12 +66,12 @@ def templates_digest(root: Path | None = None) -> str:
 
 
 def compiler_digest(root: Path | None = None) -> str:
-    """sha256 over the sources of the compiler: `kbuild/compiler/**/*.py`, and the options that it takes.
+    """sha256 over the sources of the compiler: `kbuild/compiler/**/*.py`, the architectures, and the options.
 
     It reads a megabyte of text in a few milliseconds, which no record of file times would make safer or much
     faster.
     """
-    return tree_digest(root or Path(__file__).parents[1], ["compiler/**/*.py", "options.py"])
+    return tree_digest(root or Path(__file__).parents[1], ["compiler/**/*.py", "targets/*.py", "options.py"])
 
 
 def request_digest(

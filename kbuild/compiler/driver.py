@@ -29,10 +29,10 @@ from kbuild.compiler.lower import lower_module
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import GridDependencyWait
-from kbuild.compiler.targets import Target, find_target
 from kbuild.errors import CompileError, ErrorGroup, Loc, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 from kbuild.options import options as legal_options
+from kbuild.targets import Target, find_target
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
@@ -374,10 +374,10 @@ class _Compilation:
             ),
             stage_seconds=self.seconds,
         )
-        if facts is not None and metadata.shared > self.target.shared_bytes:
+        if facts is not None and metadata.shared > self.target.limits.shared_bytes:
             raise CompileError(
                 f"{metadata.name} needs {metadata.shared} bytes of shared memory, {self.target.arch} has "
-                f"{self.target.shared_bytes}",
+                f"{self.target.limits.shared_bytes}",
                 module.kernel.loc,
             )
         return Artifact(self.asm, metadata.with_facts(facts, serialized))

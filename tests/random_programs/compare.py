@@ -31,11 +31,11 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.lower import lower_module
-from kbuild.compiler.targets import Target, find_target
 from kbuild.emulator import arguments_of, load
 from kbuild.emulator import run as emulate
 from kbuild.errors import ErrorGroup, InternalError, InterpretError, KbuildError
 from kbuild.options import CompileOptions
+from kbuild.targets import Target, find_target
 
 ARCHS = ("sm_80", "sm_90")
 SCHEDULES = ("reverse", "random(1)", "starve(0)", "round-robin")

@@ -15,8 +15,8 @@ import kbuild.compiler.transforms
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.interp import run
 from kbuild.compiler.ir.passes import run_pipeline
-from kbuild.compiler.targets import find_target
 from kbuild.options import CompileOptions
+from kbuild.targets import find_target
 
 
 def interpret_case(case: Case, passes: Sequence[str], arch: str = "sm_90") -> None:

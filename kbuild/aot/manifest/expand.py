@@ -17,7 +17,6 @@ from functools import cached_property
 from kbuild.aot.manifest.descriptors import resolved
 from kbuild.aot.manifest.expressions import NUM_SMS
 from kbuild.aot.manifest.model import (
-    ARCH_FEATURES,
     GUARD_OPERATORS,
     Argument,
     Config,
@@ -28,6 +27,7 @@ from kbuild.aot.manifest.model import (
     Value,
 )
 from kbuild.options import DEFAULTS, CompileOptions
+from kbuild.targets import find_target
 
 _GUARD = re.compile(
     rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})"
@@ -238,7 +238,7 @@ def expand_config(
                 for argument, hint in zip(kernel.args, hints)
             ),
             constexprs=config.constexprs + defaults,
-            options=config.options.on(ARCH_FEATURES[arch]),
+            options=config.options.on(find_target(arch).features),
             guards=config.guards,
         )
 

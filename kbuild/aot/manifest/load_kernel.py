@@ -16,7 +16,6 @@ from kbuild.aot.manifest.load_tune import load_tune
 from kbuild.aot.manifest.load_verify import check_expression, check_expressions, load_verify
 from kbuild.aot.manifest.load_when import read_exclude, read_when
 from kbuild.aot.manifest.model import (
-    ARCHS,
     DTYPES,
     HINTS,
     Argument,
@@ -42,6 +41,7 @@ from kbuild.aot.manifest.reader import (
 from kbuild.aot.manifest.table import checked, record
 from kbuild.aot.manifest.write_out import Scope, computed, repeated
 from kbuild.options import CompileOptions, by_name
+from kbuild.targets import ARCHS
 
 MOST_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""

@@ -15,15 +15,6 @@ from kbuild.options import DEFAULTS, CompileOptions, options
 Value = bool | int | float | str | None
 """A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
 
-ARCHS = ("sm_80", "sm_90")
-"""Architectures that the compiler makes cubins for."""
-
-ARCH_FEATURES: dict[str, frozenset[str]] = {
-    "sm_80": frozenset(),
-    "sm_90": frozenset({"clusters", "griddepcontrol"}),
-}
-"""What they have of that which options need (`Option.feature`)."""
-
 ARCH_SMS = {"sm_80": 108, "sm_90": 132}
 """Multiprocessors of the largest GPU of each: `num_sms` where no device is at hand."""
 
@@ -78,8 +69,7 @@ class Package:
     version: str
     """Version of the wheel, as PEP 440 writes it."""
     archs: tuple[str, ...]
-    """Architectures to compile for, of `sm_80` and `sm_90`; with `+ptx` the PTX is shipped too, for newer
-    GPUs."""
+    """Architectures to compile for; with `+ptx` the PTX is shipped too, for newer GPUs."""
     ptx_archs: tuple[str, ...] = ()
     """Those of `archs` that were written with `+ptx`."""
     summary: str = ""

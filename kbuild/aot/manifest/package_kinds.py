@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from packaging.version import InvalidVersion, Version
 
 from kbuild.aot.manifest.kinds import Integer, Note, OneOf, Refusal
-from kbuild.aot.manifest.model import ARCHS
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import described, suggestion
 from kbuild.compiler.backend import ptxas_wheels
+from kbuild.targets import ARCHS
 
 
 @dataclass(frozen=True, kw_only=True)

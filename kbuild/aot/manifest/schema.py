@@ -23,7 +23,6 @@ from kbuild.aot.manifest.kinds import (
     Text,
 )
 from kbuild.aot.manifest.model import (
-    ARCHS,
     HINTS,
     Argument,
     Axis,
@@ -47,6 +46,7 @@ from kbuild.aot.manifest.package_kinds import (
 from kbuild.aot.manifest.table import Key, Table
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.options import CompileOptions, options
+from kbuild.targets import ARCHS
 
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""

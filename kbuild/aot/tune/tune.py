@@ -22,7 +22,6 @@ from typing import Any, Protocol
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.expand import Variant, expand_config, points
 from kbuild.aot.manifest.model import (
-    ARCH_FEATURES,
     HINT_WEIGHTS,
     Bucket,
     Config,
@@ -35,6 +34,7 @@ from kbuild.aot.manifest.tuned import Entry
 from kbuild.aot.verify.cases import Case, sized_case
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name
+from kbuild.targets import find_target
 
 FINALISTS = 4
 """Candidates that are checked, and timed again with the default, launch by launch."""
@@ -192,7 +192,7 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
         matrix=default.matrix,
         signature=default.signature,
         constexprs=own,
-        options=options.on(ARCH_FEATURES[default.arch]),
+        options=options.on(find_target(default.arch).features),
     )
 
 

@@ -159,7 +159,7 @@ def _show(found: list[Task], programs: Programs) -> None:
     """What would be tried, and why not the rest."""
     for task in found:
         target = find_target(task.default.arch)
-        device = Device(target.arch, capability(target.arch), target.shared_bytes, FEW_SMS)
+        device = Device(target.arch, capability(target.arch), target.limits.shared_bytes, FEW_SMS)
         kept = list(tuner.worth_running(task, programs, device))
         most = tuner.most_spilled(task, programs)
         print(f"{task}: {len(kept)} of {len(task.candidates)} candidates")

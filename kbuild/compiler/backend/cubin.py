@@ -22,8 +22,8 @@ from kbuild.compiler.backend.ptxas_wheels import (
     installed,
     recorded_version,
 )
-from kbuild.compiler.targets import REGISTER_FILE
 from kbuild.errors import ToolError
+from kbuild.targets import Limits, target_of_code
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _BARRIERS = re.compile(r"used (\d+) barriers")
@@ -34,10 +34,9 @@ _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _THREADS = re.compile(r"\.reqntid ([\d, ]+)")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
-_MOST_REGISTERS = 255
-"""Registers that a thread may have at most."""
-_SURE_TO_SPILL = 2 * _MOST_REGISTERS
-"""`live_registers` of a text that ptxas will not find a way around."""
+_SURE_TO_SPILL = 2
+"""How many times the registers of a thread `live_registers` of a text are that ptxas will not find a way
+around."""
 
 
 class CubinFacts(NamedTuple):
@@ -91,7 +90,7 @@ def assemble(
     `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  Raises
     `ToolError` when it fails, or writes no proper cubin, or one that is not of this PTX.
     """
-    tool = ptxas or find_ptxas()
+    tool, limits = ptxas or find_ptxas(), target_of_code(arch).limits
     flags = (*(("-lineinfo",) if lineinfo else ()), *options)
     # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5
     # KB of spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.
@@ -99,24 +98,23 @@ def assemble(
     is_bounded = ".minnctapersm" in ptx or ".maxnreg" in ptx
     roomy = ptx if is_bounded else _THREADS.sub(r".reqntid \1\n.minnctapersm 1", ptx)
     other = None
-    if roomy != ptx and live_registers(ptx) > _SURE_TO_SPILL:
+    if roomy != ptx and live_registers(ptx) > _SURE_TO_SPILL * limits.registers:
         other = _assemble_once(roomy, arch, tool, flags)
         if other[1].spill_stores:
             return other
     cubin, facts = _assemble_once(ptx, arch, tool, flags)
-    if facts.spill_stores and roomy != ptx and facts.registers < _registers_for(ptx):
+    if facts.spill_stores and roomy != ptx and facts.registers < _registers_for(ptx, limits):
         other = other or _assemble_once(roomy, arch, tool, flags)
         if other[1].spill_stores < facts.spill_stores:
             return other
     return cubin, facts
 
 
-def _registers_for(ptx: str) -> int:
+def _registers_for(ptx: str, limits: Limits) -> int:
     """Registers that a thread may have where one program has the multiprocessor to itself."""
     found = _THREADS.search(ptx)
     assert found is not None
-    threads = prod(map(int, found[1].split(",")))
-    return min(_MOST_REGISTERS, REGISTER_FILE // threads // 8 * 8)
+    return limits.registers_for(prod(map(int, found[1].split(","))))
 
 
 def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, CubinFacts]:

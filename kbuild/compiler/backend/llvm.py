@@ -16,8 +16,8 @@ from functools import lru_cache
 from kbuild.compiler.backend.extensions import in_two_steps
 from kbuild.compiler.backend.llvm_library import Message, library
 from kbuild.compiler.lower.core.function import TRIPLE
-from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError
+from kbuild.targets import Target
 
 _IDLE_PASSES = "nary-reassociate,load-store-vectorizer"
 """Passes of LLVM's code generator that leave the PTX of all shipped kernels as it is, and take a twentieth of

@@ -56,6 +56,11 @@ SCALARS: dict[str, Type] = {
 }
 
 
+def scalar(name: str) -> Type:
+    """A scalar type by its text: `f16`, as architectures name the elements of their instructions."""
+    return SCALARS[name]
+
+
 @dataclass(frozen=True)
 class PointerType(Type):
     """A pointer into global memory; to a tensor, it is a block pointer (`tl.make_block_ptr`)."""

@@ -13,9 +13,8 @@ import pytest
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.expand import Excluded, Variant, expand
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import ARCH_FEATURES, ARCHS, Argument, Config, Guard, Kernel, Specialization
-from kbuild.compiler.targets import find_target, target_names
-from kbuild.options import DEFAULTS, CompileOptions, options
+from kbuild.aot.manifest.model import Argument, Config, Guard, Kernel, Specialization
+from kbuild.options import DEFAULTS, CompileOptions
 
 
 def test_variants_stand_as_written(project: Path) -> None:
@@ -77,13 +76,6 @@ def test_clusters_are_for_hopper(project: Path) -> None:
     }
     assert all(Variant.parse(str(variant)) == variant for variant in variants)
     assert all(variant.file_name.endswith("c4") == (variant.arch == "sm_90") for variant in variants)
-
-
-def test_architectures_are_the_compiler_s() -> None:
-    """The manifest names them itself, for loading it does not load the compiler."""
-    assert list(ARCHS) == target_names()
-    needed = {option.feature for option in options() if option.feature}
-    assert {arch: {each for each in needed if find_target(arch).has(each)} for arch in ARCHS} == ARCH_FEATURES
 
 
 def test_a_configuration_for_one_architecture(project: Path) -> None:

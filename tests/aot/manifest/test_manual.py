@@ -8,8 +8,9 @@ from pathlib import Path
 from kbuild.aot.manifest import schema
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import ARCHS, DTYPES, Config, Package
+from kbuild.aot.manifest.model import DTYPES, Config, Package
 from kbuild.options import options
+from kbuild.targets import ARCHS
 
 PAGE = (Path(__file__).parents[3] / "docs/manifest.md").read_text()
 

@@ -13,8 +13,8 @@ from kbuild.compiler.analysis.liveness import Interval
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets import SM_80
 from kbuild.errors import CompileError
+from kbuild.targets.sm_80 import TARGET as SM_80
 
 
 def random_demands(seed: int) -> list[Demand]:

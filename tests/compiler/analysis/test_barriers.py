@@ -14,8 +14,8 @@ from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets import SM_80
 from kbuild.errors import InternalError
+from kbuild.targets.sm_80 import TARGET as SM_80
 from tests.compiler.analysis.programs import matmul
 from tests.compiler.analysis.races import races
 

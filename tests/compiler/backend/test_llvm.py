@@ -13,8 +13,8 @@ import kbuild
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.llvm_library import DECLARATIONS
 from kbuild.compiler.lower.core.function import DATA_LAYOUT, TRIPLE
-from kbuild.compiler.targets import find_target
 from kbuild.errors import InternalError
+from kbuild.targets import find_target
 
 HEADER = f'target datalayout = "{DATA_LAYOUT}"\ntarget triple = "{TRIPLE}"\n'
 FMA = (

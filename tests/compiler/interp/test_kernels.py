@@ -20,8 +20,8 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.printer import print_module
-from kbuild.compiler.targets import find_target
 from kbuild.options import CompileOptions
+from kbuild.targets import find_target
 
 EVERY_PASS = (
     "matmul_fp16",

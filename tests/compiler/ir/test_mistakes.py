@@ -10,8 +10,8 @@ from kbuild.compiler.ir.types import F32, I32, TensorType
 from kbuild.compiler.ir.verify import verify
 from kbuild.compiler.ops.control import Return, Yield
 from kbuild.compiler.ops.elementwise import AddI, Constant, Select
-from kbuild.compiler.targets import find_target
 from kbuild.errors import CompileError, InternalError
+from kbuild.targets import find_target
 
 
 def parse_error(*body: str, head: str = "tt.func @f(%x: i32, %t: tensor<4xf32>) {") -> str:

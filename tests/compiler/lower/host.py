@@ -21,9 +21,9 @@ from kbuild.compiler.ir.types import FloatType
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.math import real
 from kbuild.compiler.lower.math.functions import FORMULAS
-from kbuild.compiler.targets import find_target
 from kbuild.emulator.isa.floats import ROWS
 from kbuild.emulator.isa.instruction_spec import Accuracy
+from kbuild.targets import find_target
 
 _DIVIDE = re.compile(r'call float asm "div\.full[^"]*", "=f,f,f"\(float ([^,]+), float ([^)]+)\)')
 _TINY = "0x3810000000000000"

@@ -8,7 +8,7 @@ from kbuild.compiler.backend.cubin import CubinFacts, assemble
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.lower import lower_module
-from kbuild.compiler.targets import find_target
+from kbuild.targets import find_target
 
 LAYOUTS = """
 #b = blocked{sizePerThread=[4], threadsPerWarp=[32], warpsPerCTA=[4], order=[0]}

@@ -40,7 +40,7 @@ from kbuild.compiler.lower.core.lowering import lower_block
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.ops.tensor import Gather, Histogram, Load, Reduce, ReduceReturn, Scan, Splat, Store
-from kbuild.compiler.targets import find_target
+from kbuild.targets import find_target
 from tests.compiler.lower.simt import DTYPES, Machine
 
 NUMPY: dict[Type, type] = {

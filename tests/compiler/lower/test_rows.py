@@ -31,7 +31,7 @@ from kbuild.compiler.lower.math.functions import has_math
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.ops.tensor import Load, MakeRange, Splat, Store
-from kbuild.compiler.targets import find_target
+from kbuild.targets import find_target
 
 LAYOUT = default_blocked((64,), 1)
 INTEGERS, FLOATS, TINY = (I1, I8, I16, I32, I64), (F16, BF16, F32, F64), (F8E4M3FN, F8E5M2)

@@ -12,9 +12,9 @@ import kbuild
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets import SM_90
+from kbuild.targets.sm_90 import TARGET as SM_90
 
-SHARED = SM_90.shared_bytes
+SHARED = SM_90.limits.shared_bytes
 KERNELS = Path(__file__).parents[3] / "kernels"
 POINTERS = {"a": "*{}:16", "b": "*{}:16", "c": "*{}:16", "M": "i32", "N": "i32:16", "K": "i32:16"}
 LAYOUTS = {

@@ -18,7 +18,7 @@ from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets import find_target
+from kbuild.targets import find_target
 from tests.compiler.lower.simt import Machine
 from tests.compiler.lower.test_reduce import collected, hardware
 
@@ -157,7 +157,7 @@ def product(
     generator = np.random.default_rng(0)
     accumulator = I32 if element == I8 else F32
     bits = bit_width(element)
-    atom = next(a for a in SM_90.wgmma_atoms if (a.a, a.b, a.n) == (element, element, n))
+    atom = next(a for a in SM_90.wgmma_atoms if (a.a, a.b, a.n) == (str(element), str(element), n))
     block, inputs, values = Block(), {}, []
     offset = 0
     for index, (rows, cols) in enumerate(((m, k), (k, columns))):

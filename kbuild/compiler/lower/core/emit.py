@@ -24,8 +24,8 @@ from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, asm_string, constant
 from kbuild.compiler.ops.elementwise import wrap
-from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError, Loc
+from kbuild.targets import Target
 
 Operand = tuple[str, str]
 """LLVM type and register."""

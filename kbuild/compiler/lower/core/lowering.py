@@ -18,8 +18,8 @@ from kbuild.compiler.ir.core import Block, Module, Op, registered_ops
 from kbuild.compiler.ir.types import I1
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.function import DebugInfo, module_text, parameter_names
-from kbuild.compiler.targets import Target
 from kbuild.errors import InternalError
+from kbuild.targets import Target
 
 
 class Results(list[Sequence[str]]):

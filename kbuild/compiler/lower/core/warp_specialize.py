@@ -11,7 +11,7 @@ from kbuild.compiler.lower.core.lowering import lower, lower_block
 from kbuild.compiler.lower.memory.shared_memory import descriptor
 from kbuild.compiler.lower.mma.wgmma import group_number
 from kbuild.compiler.ops.nvidia import ArriveBarrier, WarpSpecialize
-from kbuild.compiler.targets.wgmma import GROUP_WARPS
+from kbuild.targets.wgmma import GROUP_WARPS
 
 _ARRIVE_AT = """{
 .reg .b32 there;

@@ -69,7 +69,7 @@ def _check_target(emit: Emitter, op: AtomicRMW, element: Type) -> None:
         )
     if bits < 32 and not (op.kind == "fadd" and element in (F16, BF16)):
         raise CompileError(f"there is no atomic {op.kind} of {element}", op.loc, "use 32 or 64 bits")
-    if element == BF16 and emit.target.capability < (9, 0):
+    if element == BF16 and not emit.target.has("bf16_atomics"):
         raise CompileError(
             f"{emit.target.arch} has no atomic addition of bfloat16", op.loc, "add in float16 or float32"
         )

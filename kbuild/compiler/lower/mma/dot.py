@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import FloatType, Type, bit_width, element_of, is_float
+from kbuild.compiler.ir.types import FloatType, Type, element_of, is_float, scalar
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.literals import llvm_type
@@ -19,8 +19,8 @@ from kbuild.compiler.lower.core.shapes import View, layout
 from kbuild.compiler.lower.core.words import to_word
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalLoad
 from kbuild.compiler.ops.tensor import Dot, Load
-from kbuild.compiler.targets.mma_sync import MmaAtom
 from kbuild.errors import InternalError
+from kbuild.targets.mma_sync import MmaAtom
 
 Coordinates = tuple[int, ...]
 
@@ -121,9 +121,7 @@ def _must_be_hidden(emit: Emitter, atom: MmaAtom, operand: Value) -> bool:
     """Whether ptxas must not find out that words of an operand are constant.  Of a constant fp8 word that it
     only finds late, through a shuffle, say, it widens the upper half wrongly: ptxas 12.8 to 13.5 write
     whatever lay in their memory there."""
-    is_widened = (
-        bit_width(atom.a) == 8 and isinstance(atom.a, FloatType) and emit.target.has("fp8_mma_as_f16")
-    )
+    is_widened = atom.is_fp8 and emit.target.has("fp8_mma_as_f16")
     return is_widened and not _is_loaded(operand)
 
 
@@ -135,7 +133,7 @@ def _is_loaded(value: Value) -> bool:
 
 
 def _multiply(emit: Emitter, atom: MmaAtom, a: list[str], b: list[str], c: list[str]) -> list[str]:
-    kind = llvm_type(atom.accumulator)
+    kind = llvm_type(scalar(atom.accumulator))
     operands = [(atom.operand_register, word) for word in (*a, *b)] + [(kind, register) for register in c]
     kinds = [kind] * atom.accumulator_registers
     return emit.unpack(emit.call(atom.intrinsic, f"{{{', '.join(kinds)}}}", operands), kinds)

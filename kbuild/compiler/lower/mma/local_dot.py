@@ -34,7 +34,6 @@ from kbuild.compiler.lower.memory.shared_memory import (
 )
 from kbuild.compiler.lower.mma.dot import Coordinates, multiply_add, places
 from kbuild.compiler.ops.gpu import LocalDot
-from kbuild.compiler.targets import REGISTER_FILE
 
 _ROUND = 512
 """Multiply-adds of a round: enough to hide the latency of its loads."""
@@ -77,7 +76,7 @@ def _most_sums(emit: Emitter, bits: int) -> int:
     """How many sums a thread keeps at a time: half of its registers go to them, the others to operands and
     addresses."""
     threads = 32 * (emit.num_warps + emit.extra_warps)
-    registers = min(emit.target.max_registers + 1, REGISTER_FILE // threads)
+    registers = min(emit.target.limits.registers + 1, emit.target.limits.register_file // threads)
     return max(1, registers // 2 * 32 // bits)
 
 

@@ -26,7 +26,7 @@ from itertools import product
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import MemDescType, Type, bit_width, element_of, is_float
+from kbuild.compiler.ir.types import MemDescType, Type, bit_width, element_of, is_float, scalar
 from kbuild.compiler.layout import LinearLayout, wgmma_mode
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
@@ -37,8 +37,8 @@ from kbuild.compiler.lower.core.words import to_word
 from kbuild.compiler.lower.memory.shared_memory import descriptor
 from kbuild.compiler.lower.mma.dot import places
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
-from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, Descriptor, WgmmaAtom
 from kbuild.errors import InternalError
+from kbuild.targets.wgmma import GROUP_ROWS, GROUP_WARPS, Descriptor, WgmmaAtom
 
 DOT_MARK = "// dot "
 """In the PTX, on the line where a dot begins; the dot's number in program order follows."""
@@ -266,12 +266,13 @@ def _fence(emit: Emitter, mark: str, started: Sequence[_Accumulator], words: Seq
 
 def _register(atom: WgmmaAtom) -> tuple[str, str]:
     """The LLVM type of a register of D, and the letter of its constraints."""
-    return llvm_type(atom.accumulator), "f" if is_float(atom.accumulator) else "r"
+    accumulator = scalar(atom.accumulator)
+    return llvm_type(accumulator), "f" if is_float(accumulator) else "r"
 
 
 def _is_zero(emit: Emitter, atom: WgmmaAtom, sums: Sequence[str]) -> bool:
     """Whether a tile of D starts as zeros, which the instruction need not be given."""
-    return all(register == emit.constant(0, atom.accumulator) for register in sums)
+    return all(register == emit.constant(0, scalar(atom.accumulator)) for register in sums)
 
 
 def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:

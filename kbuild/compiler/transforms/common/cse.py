@@ -20,7 +20,7 @@ from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import has_effects
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.targets import Target
+from kbuild.targets import Target
 
 
 @tensor_pass

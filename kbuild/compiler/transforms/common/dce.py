@@ -15,8 +15,8 @@ from __future__ import annotations
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ops.control import Call
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
+from kbuild.targets import Target
 
 
 @tensor_pass

@@ -12,8 +12,8 @@ from __future__ import annotations
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ops.control import Call
-from kbuild.compiler.targets import Target
 from kbuild.errors import CompileError, Loc
+from kbuild.targets import Target
 
 
 @tensor_pass

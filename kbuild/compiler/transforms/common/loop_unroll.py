@@ -23,7 +23,7 @@ from kbuild.compiler.ir.core import Module, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ops.control import For, Yield
 from kbuild.compiler.ops.elementwise import AddI, Constant, DivSI, MulI, SubI
-from kbuild.compiler.targets import Target
+from kbuild.targets import Target
 
 
 @tensor_pass

@@ -33,9 +33,9 @@ from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import TensorType, Type, bit_width, element_of
 from kbuild.compiler.ops.elementwise import AddPtr, Bitcast, Constant, Select
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Reshape, Splat, Trans
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.splitting import Splitting
 from kbuild.compiler.transforms._support.uniform import UniformParts, added, resized
+from kbuild.targets import Target
 
 
 @tensor_pass

@@ -14,8 +14,8 @@ from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import I64, element_of
 from kbuild.compiler.ops.elementwise import AddF, AddI, AddPtr, Select
 from kbuild.compiler.ops.tensor import Dot, Load
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.common.canonicalize.fold import is_constant
+from kbuild.targets import Target
 
 combination = Rewrites()
 

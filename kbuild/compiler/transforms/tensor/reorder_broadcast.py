@@ -16,7 +16,7 @@ from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import TensorType, Type
 from kbuild.compiler.ops.elementwise import Constant, Elementwise
 from kbuild.compiler.ops.tensor import Broadcast, Splat
-from kbuild.compiler.targets import Target
+from kbuild.targets import Target
 
 reordering = Rewrites()
 

@@ -41,9 +41,9 @@ from kbuild.compiler.ops.tensor import (
     Store,
     gathered_type,
 )
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.blocks import addresses, coordinates, extended, spread
 from kbuild.compiler.transforms._support.splitting import Splitting
+from kbuild.targets import Target
 
 ALIGNMENT = 16
 """Bytes that divide a descriptor's base and strides."""

@@ -27,9 +27,9 @@ from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import I1, I32, I64, PointerType, TensorType, Type
 from kbuild.compiler.ops.elementwise import AddI, AndI, CmpI, Constant, Select
 from kbuild.compiler.ops.tensor import Advance, Load, MakeTensorPtr, Splat, Store
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.blocks import addresses, coordinates, extended, spread
 from kbuild.compiler.transforms._support.splitting import Splitting
+from kbuild.targets import Target
 
 
 @tensor_pass

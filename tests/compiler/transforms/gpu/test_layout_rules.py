@@ -18,9 +18,9 @@ from kbuild.compiler.ir.types import element_of
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalLoad
 from kbuild.compiler.ops.tensor import Load
-from kbuild.compiler.targets import Target, find_target
 from kbuild.compiler.transforms._support.layout_flow import held_layout
 from kbuild.options import CompileOptions
+from kbuild.targets import Target, find_target
 from tests.compiler.transforms.gpu.layout_rules import check_layouts
 from tests.conftest import parse_cases
 

@@ -19,7 +19,7 @@ from kbuild.compiler.ir.types import F32, I1, I32, PointerType, TensorType, shap
 from kbuild.compiler.ops import elementwise as arith
 from kbuild.compiler.ops import tensor as tt
 from kbuild.compiler.ops.control import For, If, Return, Yield
-from kbuild.compiler.targets import find_target
+from kbuild.targets import find_target
 from tests.compiler.transforms.gpu.layout_rules import check_layouts
 
 PASSES = (

@@ -16,10 +16,10 @@ from __future__ import annotations
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import erase_dead
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.common.canonicalize.control import control
 from kbuild.compiler.transforms.common.canonicalize.fold import folding
 from kbuild.compiler.transforms.common.canonicalize.shapes import shapes
+from kbuild.targets import Target
 
 CANONICAL = folding + shapes + control
 

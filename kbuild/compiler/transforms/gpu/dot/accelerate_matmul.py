@@ -49,8 +49,6 @@ from kbuild.compiler.ops.elementwise import (
 )
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
-from kbuild.compiler.targets import Target
-from kbuild.compiler.targets.mma_sync import MmaAtom
 from kbuild.compiler.transforms._support.layout_flow import (
     converted,
     tensor_operands,
@@ -64,6 +62,8 @@ from kbuild.compiler.transforms.gpu.dot.warp_groups import (
     operand_tile,
     stays_in_registers,
 )
+from kbuild.targets import Target
+from kbuild.targets.mma_sync import MmaAtom
 
 _TF32_MASK = -(1 << 13)
 """Clears the bits of an f32 that a tf32 lacks."""
@@ -74,7 +74,7 @@ def accelerate_matmul(module: Module, target: Target) -> None:
     """Choose an instruction and layouts for every product."""
     for func in module.functions.values():
         dots = [op for op in func.body.walk() if isinstance(op, Dot) and not op.atom]
-        chained, warp_groups = find_chained(dots), WarpGroupProducts()
+        chained, warp_groups = find_chained(dots), WarpGroupProducts(target)
         for dot in dots:
             _Product(func, dot, target, warp_groups).rewrite(dot in chained)
 
@@ -103,8 +103,8 @@ def choose_atom(target: Target, a: Type, b: Type, accumulator: Type, precision: 
     """The first instruction of the target for some element types."""
     if a == F32 and precision == "ieee":
         return None
-    wide = I32 if isinstance(accumulator, IntType) else F32
-    return next((atom for atom in target.atoms if (atom.a, atom.b, atom.accumulator) == (a, b, wide)), None)
+    wanted = str(a), str(b), str(I32 if isinstance(accumulator, IntType) else F32)
+    return next((atom for atom in target.atoms if (atom.a, atom.b, atom.accumulator) == wanted), None)
 
 
 def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained: bool) -> tuple[int, ...]:
@@ -176,7 +176,8 @@ class _Product:
             return self.swapped_groups(a, b)
         return (
             groups
-            if stays_in_registers(a, self.dot, groups) or operand_tile(a, 0, groups.atom) is not None
+            if stays_in_registers(a, self.dot, groups, self.target)
+            or operand_tile(a, 0, groups.atom) is not None
             else None
         )
 

@@ -25,10 +25,10 @@ from kbuild.compiler.layout import coalesced, fma_operand, total_bytes
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalDot, LocalLoad
 from kbuild.compiler.ops.tensor import Dot
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.layout_flow import converted, held_layout, tensor_type
 from kbuild.compiler.transforms.gpu.dot.optimize_dot_operands import shared_layout
 from kbuild.compiler.transforms.gpu.memory.reorder import may_move
+from kbuild.targets import Target
 
 _MOST_UNROLLED = 512
 """Multiply-adds of a thread that are written out."""
@@ -60,7 +60,9 @@ def _rewrite(dot: Dot, func: Func, target: Target) -> None:
     if missing:
         added = sum(_size(dot.operands[index]) for index in missing)
         _, taken = place(demands(func))
-        if taken + 2 * added > target.shared_bytes:  # Twice: they also pass through there on their way.
+        if (
+            taken + 2 * added > target.limits.shared_bytes
+        ):  # Twice: they also pass through there on their way.
             return
     a, b = (tile or _new_tile(dot, index, func.attrs["num_warps"]) for index, tile in enumerate(tiles))
     dot.replace_by(Builder.before(dot).add(LocalDot(a, b, dot.c), dot.result.hint))

@@ -31,7 +31,8 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_operands,
     tensor_type,
 )
-from kbuild.compiler.transforms.gpu.dot.warp_groups import MAX_SWIZZLE_BYTES, behind_transpose
+from kbuild.compiler.transforms.gpu.dot.warp_groups import behind_transpose
+from kbuild.targets.wgmma import MAX_SWIZZLE_BYTES
 
 
 @gpu_pass

@@ -54,8 +54,8 @@ from kbuild.compiler.ops.nvidia import (
     WarpGroupDotWait,
 )
 from kbuild.compiler.ops.tensor import Load
-from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
+from kbuild.targets.target import Target
 
 
 @gpu_pass

@@ -30,8 +30,8 @@ from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad, MemDescSubslice
 from kbuild.compiler.ops.tensor import Dot, Reshape, Split, Store, Trans
-from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.dot.prefetch_next import carry_first_step
+from kbuild.targets.target import Target
 
 
 @gpu_pass

@@ -36,21 +36,19 @@ from kbuild.compiler.ops.elementwise import CmpF, Constant, Exp, Exp2, MaximumF,
 from kbuild.compiler.ops.gpu import WarpIf
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Broadcast, Dot, ExpandDims, Reduce
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.layout_flow import held_layout, tensor_type
 from kbuild.compiler.transforms.gpu.layout.scaled_sums import own_groups, own_part, reduced
-
-_PAYS = 16
-"""Multiplications per thread from which on a vote and a branch cost less."""
+from kbuild.targets import Target
 
 
 @gpu_pass
 def skip_rescaling(module: Module, target: Target) -> None:
     """Put multiplications of accumulators by factors of rows under a branch."""
+    fewest = target.thresholds.vote_multiplications
     for func in module.functions.values():
         for dot in [op for op in func.body.walk() if isinstance(op, WarpGroupDot | Dot)]:
             scaled = dot.c.op
-            if isinstance(scaled, MulF) and scaled.parent is dot.parent and _registers(dot.c) >= _PAYS:
+            if isinstance(scaled, MulF) and scaled.parent is dot.parent and _registers(dot.c) >= fewest:
                 factor = next((found for found in map(_repeated, scaled.operands) if found is not None), None)
                 if factor is not None:
                     _skip(dot.parent_block, factor, _registers(dot.c))

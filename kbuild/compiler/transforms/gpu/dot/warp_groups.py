@@ -25,8 +25,6 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
-from kbuild.compiler.targets import Target
-from kbuild.compiler.targets.wgmma import GROUP_ROWS, GROUP_WARPS, STEP_BYTES, WgmmaAtom
 from kbuild.compiler.transforms._support.layout_flow import (
     converted,
     held_layout,
@@ -34,11 +32,9 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_type,
     without_conversions,
 )
+from kbuild.targets import Target
+from kbuild.targets.wgmma import GROUP_ROWS, GROUP_WARPS, MAX_SWIZZLE_BYTES, STEP_BYTES, WgmmaAtom
 
-MAX_SWIZZLE_BYTES = 128
-MAX_INVARIANT_WORDS = 16
-"""Registers of a thread for a left operand that all iterations share: the instruction then reads B alone from
-shared memory, which for 64 columns is half as much, and needs one address instead of two."""
 WORD_BITS, LANES = 32, 32
 
 
@@ -70,12 +66,9 @@ def choose_warp_groups(
         else:
             warps_n *= 2
     wide = I32 if isinstance(accumulator.element, IntType) else F32
+    wanted = str(a.element), str(b.element), str(wide)
     for atom in target.wgmma_atoms:
-        if (
-            (atom.a, atom.b, atom.accumulator) == (a.element, b.element, wide)
-            and atom.n * warps_n <= n
-            and atom.k <= a.shape[1]
-        ):
+        if (atom.a, atom.b, atom.accumulator) == wanted and atom.n * warps_n <= n and atom.k <= a.shape[1]:
             return WarpGroups(atom, (warps_m, warps_n))
     return None
 
@@ -83,7 +76,8 @@ def choose_warp_groups(
 class WarpGroupProducts:
     """Makes products of warpgroups; two that read the same operand share its tile."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self.tiles: dict[tuple[Value, LinearLayout], Value] = {}
 
     def product(
@@ -95,7 +89,7 @@ class WarpGroupProducts:
         if groups.swapped:
             return self.swapped_product(builder, dot, operands, c, groups)
         c = converted(builder, c, wgmma_accumulator(tensor_type(c).shape, groups.warps, groups.atom.n))
-        if stays_in_registers(a, dot, groups):
+        if stays_in_registers(a, dot, groups, self.target):
             a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, groups.atom.k_width))
         else:
             a = self.shared(builder, a, 0, groups.atom)
@@ -170,7 +164,7 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
     return wgmma_shared(shape, bits, swizzle_bytes, contiguous == 0) if swizzle_bytes >= STEP_BYTES else None
 
 
-def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups) -> bool:
+def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups, target: Target) -> bool:
     """Whether a left operand is computed next to its product, from registers, or is loaded once before the
     product's loop and takes few of them."""
     op = without_conversions(a).op
@@ -183,7 +177,7 @@ def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups) -> bool:
             op.parent is not dot.parent
             and isinstance(loop, For)
             and not loop.warp_specialize
-            and words <= MAX_INVARIANT_WORDS
+            and words <= target.thresholds.invariant_operand_registers
         )
     return op.parent is dot.parent and (op.has(Trait.ELEMENTWISE) or isinstance(op, Dot | WarpGroupDot))
 

@@ -24,8 +24,8 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.layout import LinearLayout, axis_bits
 from kbuild.compiler.ops.tensor import Reduce
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.layout_flow import converted, held_layout
+from kbuild.targets import Target
 
 
 @gpu_pass

@@ -14,8 +14,8 @@ from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.gpu import LocalAlloc
-from kbuild.compiler.targets.target import Target
 from kbuild.errors import CompileError, Loc
+from kbuild.targets.target import Target
 
 LISTED = 5
 """How many of the largest allocations the error message lists."""
@@ -30,7 +30,7 @@ def allocate(module: Module, target: Target) -> None:
     for func in module.functions.values():
         wanted = demands(func)
         offsets, total = place(wanted)
-        if total > target.shared_bytes:
+        if total > target.limits.shared_bytes:
             raise _too_large(func, target, wanted, total)
         for op in func.body.walk():
             if isinstance(op, LocalAlloc):
@@ -43,7 +43,7 @@ def allocate(module: Module, target: Target) -> None:
 def _too_large(func: Func, target: Target, wanted: Sequence[Demand], total: int) -> CompileError:
     largest = sorted(wanted, key=lambda demand: -demand.bytes)
     lines = [
-        f"{func.name} needs {total} bytes of shared memory, but {target.arch} has {target.shared_bytes} per program:"
+        f"{func.name} needs {total} bytes of shared memory, but {target.arch} has {target.limits.shared_bytes} per program:"
     ]
     lines += [
         f"    {demand.bytes:>8} bytes for {_purpose(demand)}{_at(demand.op.loc)}"

@@ -16,7 +16,7 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, InitBarrier
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets.target import Target
+from kbuild.targets.target import Target
 
 
 @gpu_pass

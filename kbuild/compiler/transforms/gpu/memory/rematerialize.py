@@ -28,10 +28,8 @@ from kbuild.compiler.ir.types import F32, TensorType, bit_width
 from kbuild.compiler.ops.elementwise import AddF, Constant, ExtF, MulF, NegF, Select, SubF
 from kbuild.compiler.ops.gpu import Again
 from kbuild.compiler.ops.tensor import Load, Reduce, Splat
-from kbuild.compiler.targets import Target
+from kbuild.targets import Target
 
-SAVED = 16
-"""Registers per thread that are worth it."""
 DEPTH = 3
 """Operations in a row that are computed anew, besides the conversion."""
 LAST_NUMBER = 15
@@ -47,7 +45,7 @@ def rematerialize(module: Module, target: Target) -> None:
             *(region for op in func.body.walk() for region in op.regions if not isinstance(op, Reduce)),
         ]:
             segments = _Segments(block)
-            if 0 < segments.count <= LAST_NUMBER and segments.saved() >= SAVED:
+            if 0 < segments.count <= LAST_NUMBER and segments.saved() >= target.thresholds.widened_registers:
                 segments.rewrite()
 
 

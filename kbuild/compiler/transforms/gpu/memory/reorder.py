@@ -38,7 +38,7 @@ from kbuild.compiler.ops.gpu import (
 )
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Store
-from kbuild.compiler.targets import Target
+from kbuild.targets import Target
 
 _SHARE = 0.7
 """The part of a thread's registers that a loop's tensors may take; addresses and fragments need the rest."""
@@ -112,7 +112,7 @@ def _fits(loop: Op, load: LocalLoad, target: Target) -> bool:
         return True
     assert isinstance(tile.type, MemDescType)
     _, taken = place(demands(func))
-    return taken + tile.type.size_bytes <= target.shared_bytes
+    return taken + tile.type.size_bytes <= target.limits.shared_bytes
 
 
 def _root(load: LocalLoad) -> Value:
@@ -145,7 +145,7 @@ def _entered(top: Op, op: Op, users: list[Op], target: Target) -> Block | None:
         return _branch_with(users, top)
     if isinstance(top, For) and _are_within(users, top.body) and isinstance(op, LocalLoad):
         fed = all(isinstance(user, Dot | WarpGroupDot) for user in users)
-        crowded = loop_words(top) + words(op.results) > _SHARE * target.max_registers
+        crowded = loop_words(top) + words(op.results) > _SHARE * target.limits.registers
         return top.body if fed and crowded else None
     return None
 

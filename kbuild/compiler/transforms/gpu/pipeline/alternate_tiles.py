@@ -32,16 +32,13 @@ from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore, MemDescIndex, MemDescSubslice, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms._support.slots import following_slot
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
+from kbuild.targets import Target
 
 _BUFFERS = 3
 """One that is filled, one that a dot in flight reads, and one that slower warps may still read."""
-
-_MIN_PROGRAMS = 4
-"""So many programs must still find room in a multiprocessor's shared memory, lest the buffers cost occupancy."""
 
 
 @gpu_pass
@@ -85,7 +82,7 @@ def _is_read_in_flight(view: Value, loop: For) -> bool:
 def _fits(func: Func, tiles: Sequence[LocalAlloc], target: Target) -> bool:
     _, taken = place(demands(func))
     more = (_BUFFERS - 1) * sum(_type_of(tile).tile_bytes for tile in tiles)
-    return taken + more <= target.shared_bytes // _MIN_PROGRAMS
+    return taken + more <= target.limits.shared_bytes // target.thresholds.alternating_programs
 
 
 def _type_of(tile: LocalAlloc) -> MemDescType:

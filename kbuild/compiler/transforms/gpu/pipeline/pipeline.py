@@ -28,7 +28,6 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
-from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
@@ -47,6 +46,7 @@ from kbuild.compiler.transforms.gpu.pipeline.schedule import (
     ring_bytes,
 )
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
+from kbuild.targets.target import Target
 
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
@@ -144,9 +144,9 @@ def _fit(
     stage_bytes, kept_bytes = (sum(tile.tile_bytes for tile in some.values()) for some in (tiles, kept))
     lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
-    if ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes <= target.shared_bytes // 2:
+    if ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes <= target.limits.shared_bytes // 2:
         return _Room(wanted, lagging, kept, in_place=False)
-    room = target.shared_bytes - other_bytes(func, loop, list(tiles))
+    room = target.limits.shared_bytes - other_bytes(func, loop, list(tiles))
     if kept:
         num_stages = fitting_stages(wanted, stage_bytes, kept_bytes, room)
         if num_stages >= MIN_STAGES or stage_bytes + kept_bytes <= room:

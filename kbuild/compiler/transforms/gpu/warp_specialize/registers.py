@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from kbuild.compiler.analysis.tensor_registers import loop_words
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.targets import REGISTER_FILE
+from kbuild.targets.wgmma import MAX_REGISTERS
+from kbuild.targets.wgmma import REGISTER_UNIT as UNIT
 
-UNIT = 8
 PRODUCER_REGISTERS = 40
-MAX_REGISTERS = 240
-"""What a thread asks for at most; 255 can be addressed."""
 _SHARE = 0.6
 """The part of a thread's registers that a loop's tensors may take before it needs more: the rest is for
 addresses, and for what a tensor becomes after the loop."""
 
 
-def share_out(loop: For, num_warps: int, producer_warps: int, most: int | None = None) -> tuple[int, ...]:
+def share_out(
+    loop: For, num_warps: int, producer_warps: int, register_file: int, most: int | None = None
+) -> tuple[int, ...]:
     """Registers of a thread of the producer's warps and of one of the others; empty where all may keep what
     they start with, or where the author has said how many a thread has at most."""
     if most is not None:
         return ()
-    start = REGISTER_FILE // (32 * (num_warps + producer_warps)) // UNIT * UNIT
+    start = register_file // (32 * (num_warps + producer_warps)) // UNIT * UNIT
     if start > MAX_REGISTERS or loop_words(loop) <= _SHARE * start:
         return ()
-    rest = (REGISTER_FILE - 32 * producer_warps * PRODUCER_REGISTERS) // (32 * num_warps)
+    rest = (register_file - 32 * producer_warps * PRODUCER_REGISTERS) // (32 * num_warps)
     return PRODUCER_REGISTERS, min(rest // UNIT * UNIT, MAX_REGISTERS)

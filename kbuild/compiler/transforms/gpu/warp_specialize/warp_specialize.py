@@ -36,8 +36,6 @@ from kbuild.compiler.ops.control import For, Return, Yield
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier, GridDependencyWait, Load
-from kbuild.compiler.targets.target import Target
-from kbuild.compiler.targets.wgmma import GROUP_WARPS
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
@@ -49,15 +47,13 @@ from kbuild.compiler.transforms.gpu.warp_specialize.kept import consume_kept, ke
 from kbuild.compiler.transforms.gpu.warp_specialize.producer import Skeleton
 from kbuild.compiler.transforms.gpu.warp_specialize.registers import share_out
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops, make_ring
+from kbuild.targets.target import Target
+from kbuild.targets.wgmma import GROUP_WARPS
 
 PRODUCER_WARPS = GROUP_WARPS
 """Registers are given and taken by whole warpgroups."""
 MAX_WARPS = 8
 """With more, a thread has too few registers at the start for the largest products."""
-SHORT_CYCLES = 512
-"""How long the products of an iteration take at most for it to be short."""
-BITS_PER_CYCLE = 2048 * 16
-"""Bits of A, times columns of B, that the tensor cores of a multiprocessor multiply in a cycle."""
 _BARRIER_ARRAYS = 6
 """The most that there can be: full and empty, of tiles given back early, late, and when the loop has ended."""
 
@@ -121,7 +117,8 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
         consume_kept(ring, loop)
     drop_dead_carried(func)
     loop.num_stages = 1
-    registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS, func.attrs.get("max_registers"))
+    most = func.attrs.get("max_registers")
+    registers = share_out(loop, func.attrs["num_warps"], PRODUCER_WARPS, target.limits.register_file, most)
     default = Block()
     while not isinstance(meeting.next, Return):
         assert meeting.next is not None, "a function ends in its return"
@@ -137,20 +134,17 @@ def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Targ
     issuing them, and its buffers leave room for one program in a multiprocessor, so that no other fills the
     gaps."""
     in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
-    alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.shared_bytes
-    return (
-        in_place
-        and alone
-        and sum(_cycles(op) for op in loop.body if isinstance(op, WarpGroupDot)) <= SHORT_CYCLES
-    )
+    alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.limits.shared_bytes
+    cycles = sum(_cycles(op, target) for op in loop.body if isinstance(op, WarpGroupDot))
+    return in_place and alone and cycles <= target.thresholds.short_iteration_cycles
 
 
-def _cycles(dot: WarpGroupDot) -> float:
+def _cycles(dot: WarpGroupDot, target: Target) -> float:
     """Cycles that the tensor cores of a multiprocessor take for a product."""
     a, c = dot.a.type, dot.c.type
     assert isinstance(a, MemDescType | TensorType) and isinstance(c, TensorType)
     depth = a.tile_shape[1] if isinstance(a, MemDescType) else a.shape[1]
-    return c.numel * depth * bit_width(a) / BITS_PER_CYCLE
+    return c.numel * depth * bit_width(a) / target.thresholds.mma_bits_per_cycle
 
 
 def _buffers(
@@ -169,8 +163,8 @@ def _buffers(
     )
     stage_bytes = sum(tile.tile_bytes for tile in tiles.values())
     late_bytes = sum(tile.tile_bytes for load, tile in tiles.items() if feeds_sum_in_place(load, loop))
-    count = fitting_stages(max(wanted, MIN_STAGES), stage_bytes, other, target.shared_bytes)
-    left = target.shared_bytes - count * stage_bytes - other
+    count = fitting_stages(max(wanted, MIN_STAGES), stage_bytes, other, target.limits.shared_bytes)
+    left = target.limits.shared_bytes - count * stage_bytes - other
     one_more = late_bytes <= left and late_bytes < stage_bytes
     return count, count + one_more, 1 + (kept_bytes <= left - one_more * late_bytes)
 

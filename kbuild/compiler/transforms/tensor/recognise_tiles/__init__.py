@@ -29,7 +29,6 @@ from kbuild.compiler.ir.types import I32, I64, DescriptorType, TensorType, bit_w
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, ExtSI, MulI, Select
 from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
-from kbuild.compiler.targets import Target
 from kbuild.compiler.transforms.tensor.recognise_tiles.tiles import (
     Axis,
     Number,
@@ -39,6 +38,7 @@ from kbuild.compiler.transforms.tensor.recognise_tiles.tiles import (
     find_tile,
     trips_replaced,
 )
+from kbuild.targets import Target
 
 ALIGNMENT = 16
 """Bytes that divide the address of a tensor and the distances of its rows."""

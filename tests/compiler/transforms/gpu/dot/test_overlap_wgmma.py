@@ -16,7 +16,7 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets import SM_90
+from kbuild.targets.sm_90 import TARGET as SM_90
 from tests.compiler.analysis.races import races
 from tests.compiler.transforms.gpu.loops import LOOPS, kernel
 

@@ -12,7 +12,7 @@ from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Reduce
-from kbuild.compiler.targets import SM_80
+from kbuild.targets.sm_80 import TARGET as SM_80
 
 
 def running(operation: str, element: str, start: str) -> Module:

@@ -16,7 +16,9 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets import SM_80, SM_90, Target
+from kbuild.targets import Target
+from kbuild.targets.sm_80 import TARGET as SM_80
+from kbuild.targets.sm_90 import TARGET as SM_90
 from tests.compiler.analysis.races import races
 from tests.compiler.transforms.gpu.dot.test_overlap_wgmma import PASSES, enlarged, ops, result
 
@@ -65,7 +67,12 @@ def test_the_keys_of_attention_whose_dot_ends_in_its_iteration_keep_one_tile() -
     ("name", "target"),
     [
         ("table", SM_90),  # something is added to its sum in every iteration
-        ("matmul", dataclasses.replace(SM_90, shared_bytes=4 * 48 * 1024 - 1)),  # two tiles of 8 KB, thrice
+        (
+            "matmul",
+            dataclasses.replace(
+                SM_90, limits=dataclasses.replace(SM_90.limits, shared_bytes=4 * 48 * 1024 - 1)
+            ),
+        ),  # two tiles of 8 KB, thrice
         ("matmul", SM_80),  # dots of single warps end before the next instruction
     ],
 )

@@ -15,7 +15,8 @@ from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, LocalAlloc, LocalLoad
 from kbuild.compiler.ops.tensor import Dot, Load
-from kbuild.compiler.targets import SM_80, Target
+from kbuild.targets import Target
+from kbuild.targets.sm_80 import TARGET as SM_80
 from tests.compiler.analysis.races import races
 from tests.compiler.transforms.gpu.loops import LOOPS, TURNS, kernel
 
@@ -88,7 +89,9 @@ def test_an_index_is_loaded_before_what_it_points_to() -> None:
 @pytest.mark.parametrize("tiles, buffers", [(4, 3), (3, 2), (2, 1), (1, None)])
 def test_what_every_iteration_loads_stays_if_a_buffer_fits_beside_it(tiles: int, buffers: int | None) -> None:
     """With room for one buffer, the copies of the next iteration wait for the reads of this one."""
-    target = dataclasses.replace(SM_80, shared_bytes=tiles * 32 * 32 * 2)
+    target = dataclasses.replace(
+        SM_80, limits=dataclasses.replace(SM_80.limits, shared_bytes=tiles * 32 * 32 * 2)
+    )
     module = compiled("invariant", 3, *BEFORE, *AFTER, target=target)
     loop = next(op for op in module.kernel.body if isinstance(op, For))
     rings = [op.type.buffers for op in ops(module, LocalAlloc) if op.src is None]

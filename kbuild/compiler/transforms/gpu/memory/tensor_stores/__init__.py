@@ -30,7 +30,6 @@ from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalStore
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyLocalToGlobal, TmaStoreWait, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.compiler.targets.target import Target
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import (
     Access,
     box_of_warp,
@@ -41,11 +40,7 @@ from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import (
 )
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.orders import in_loop, just_before, wait_for
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import map_argument
-
-THREADS = 2048
-"""Of a multiprocessor."""
-KEPT_BYTES = 1024
-"""Shared memory that the system takes for each program."""
+from kbuild.targets.target import Target
 
 
 @gpu_pass
@@ -225,10 +220,7 @@ def _programs(func: Func, target: Target) -> int:
     """How many programs a multiprocessor holds at once, by shared memory and threads; 0 where one has too
     little."""
     _, needed = place(demands(func))
-    if needed > target.shared_bytes:
-        return 0
-    warps = func.attrs["num_warps"] + func.attrs.get("extra_warps", 0)
-    return min((target.shared_bytes + KEPT_BYTES) // (needed + KEPT_BYTES), THREADS // (32 * warps))
+    return target.limits.programs(needed, func.attrs["num_warps"] + func.attrs.get("extra_warps", 0))
 
 
 def _home(op: Op) -> Block:

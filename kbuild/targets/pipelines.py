@@ -1,7 +1,4 @@
-"""Ampere: A100 and, at the same major capability, A10, RTX 30 and others."""
-
-from kbuild.compiler.targets.mma_sync import MMA_SYNC_SM80
-from kbuild.compiler.targets.target import Target, register_target
+"""The passes that compile for an architecture, by name, in their order."""
 
 TENSOR_PIPELINE = (
     "inline",
@@ -15,6 +12,10 @@ TENSOR_PIPELINE = (
     "loop_unroll",
     "dce",
 )
+"""Passes over ttir."""
+
+COPY_ENGINE_PIPELINE = (*TENSOR_PIPELINE, "recognise_tiles")
+"""The same where a copy engine (TMA) may do the loads."""
 
 GPU_PIPELINE = (
     "canonicalize_pointers",
@@ -44,17 +45,4 @@ GPU_PIPELINE = (
     "barriers",
     "skip_rescaling",
 )
-
-SM_80 = register_target(
-    Target(
-        arch="sm_80",
-        capability=(8, 0),
-        ptx_feature="ptx75",
-        shared_bytes=166912,
-        max_registers=255,
-        atoms=MMA_SYNC_SM80,
-        features=frozenset({"cp_async", "ldmatrix"}),
-        tensor_pipeline=TENSOR_PIPELINE,
-        gpu_pipeline=GPU_PIPELINE,
-    )
-)
+"""Passes from ttir to ttgir ready for lowering."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tomli
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = {"kbuild": ROOT / "kbuild", "kbuild.templates": ROOT / "templates"}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, Type, bit_width
+from kbuild.targets.elements import ELEMENT_BITS, is_fp8
 
 
 class MmaAtom(NamedTuple):
@@ -19,9 +19,9 @@ class MmaAtom(NamedTuple):
     m: int
     n: int
     k: int
-    a: Type
-    b: Type
-    accumulator: Type
+    a: str
+    b: str
+    accumulator: str
     k_width: int
     """Elements of A and B per 32-bit register, along k."""
     intrinsic: str
@@ -30,6 +30,10 @@ class MmaAtom(NamedTuple):
     """LLVM type of an operand register: `<2 x half>` or `i32`."""
     tf32: bool = False
     """The operands are f32 registers, of which the instruction reads 19 bits."""
+
+    @property
+    def is_fp8(self) -> bool:
+        return is_fp8(self.a)
 
     @property
     def a_registers(self) -> int:
@@ -48,9 +52,9 @@ class MmaAtom(NamedTuple):
 
 
 def _atom(
-    name: str, k: int, operands: tuple[Type, Type], accumulator: Type, intrinsic: str, register: str = "i32"
+    name: str, k: int, operands: tuple[str, str], accumulator: str, intrinsic: str, register: str = "i32"
 ) -> MmaAtom:
-    bits = bit_width(operands[0])
+    bits = ELEMENT_BITS[operands[0]]
     return MmaAtom(
         name,
         16,
@@ -61,20 +65,20 @@ def _atom(
         32 // bits,
         f"llvm.nvvm.mma.{intrinsic}",
         register,
-        tf32=operands[0] == F32,
+        tf32=operands[0] == "f32",
     )
 
 
 MMA_SYNC_SM80 = (
-    _atom("m16n8k16.f16", 16, (F16, F16), F32, "m16n8k16.row.col.f32.f32", "<2 x half>"),
-    _atom("m16n8k16.bf16", 16, (BF16, BF16), F32, "m16n8k16.row.col.bf16"),
-    _atom("m16n8k8.tf32", 8, (F32, F32), F32, "m16n8k8.row.col.tf32"),
-    _atom("m16n8k32.s8", 32, (I8, I8), I32, "m16n8k32.row.col.satfinite.s8"),
+    _atom("m16n8k16.f16", 16, ("f16", "f16"), "f32", "m16n8k16.row.col.f32.f32", "<2 x half>"),
+    _atom("m16n8k16.bf16", 16, ("bf16", "bf16"), "f32", "m16n8k16.row.col.bf16"),
+    _atom("m16n8k8.tf32", 8, ("f32", "f32"), "f32", "m16n8k8.row.col.tf32"),
+    _atom("m16n8k32.s8", 32, ("i8", "i8"), "i32", "m16n8k32.row.col.satfinite.s8"),
 )
 
 MMA_SYNC_SM89 = (
-    _atom("m16n8k32.e4m3", 32, (F8E4M3FN, F8E4M3FN), F32, "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
-    _atom("m16n8k32.e4m3.e5m2", 32, (F8E4M3FN, F8E5M2), F32, "m16n8k32.row.col.f32.e4m3.e5m2.f32"),
-    _atom("m16n8k32.e5m2.e4m3", 32, (F8E5M2, F8E4M3FN), F32, "m16n8k32.row.col.f32.e5m2.e4m3.f32"),
-    _atom("m16n8k32.e5m2", 32, (F8E5M2, F8E5M2), F32, "m16n8k32.row.col.f32.e5m2.e5m2.f32"),
+    _atom("m16n8k32.e4m3", 32, ("f8E4M3FN", "f8E4M3FN"), "f32", "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+    _atom("m16n8k32.e4m3.e5m2", 32, ("f8E4M3FN", "f8E5M2"), "f32", "m16n8k32.row.col.f32.e4m3.e5m2.f32"),
+    _atom("m16n8k32.e5m2.e4m3", 32, ("f8E5M2", "f8E4M3FN"), "f32", "m16n8k32.row.col.f32.e5m2.e4m3.f32"),
+    _atom("m16n8k32.e5m2", 32, ("f8E5M2", "f8E5M2"), "f32", "m16n8k32.row.col.f32.e5m2.e5m2.f32"),
 )

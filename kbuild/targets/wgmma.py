@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, IntType, Type, bit_width
+from kbuild.targets.elements import ELEMENT_BITS, is_integer
 
 GROUP_WARPS = 4
 """Warps of a warpgroup; its first one's number is a multiple of this."""
@@ -20,6 +20,10 @@ WIDTHS = (256, 128, 64, 32, 16, 8)
 """Columns of D that an instruction may have, as far as they are powers of two."""
 STEP_BYTES = 32
 """Bytes along k that one instruction reads of each row of A and column of B."""
+MAX_SWIZZLE_BYTES = 128
+"""The widest pattern in which tiles of shared memory are swizzled."""
+REGISTER_UNIT, MAX_REGISTERS = 8, 240
+"""What `setmaxnreg` counts registers of a thread in, and the most that are asked for: 255 can be addressed."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +33,21 @@ class WgmmaAtom:
     name: str
     n: int
     k: int
-    a: Type
-    b: Type
-    accumulator: Type
+    a: str
+    b: str
+    accumulator: str
     types: str
     """The types in the instruction's name: `f32.f16.f16`."""
 
     @property
     def k_width(self) -> int:
         """Elements of A per 32-bit register, along k."""
-        return 32 // bit_width(self.a)
+        return 32 // ELEMENT_BITS[self.a]
 
     @property
     def any_order(self) -> bool:
         """Whether operands in shared memory may be contiguous along m or n, and not along k alone."""
-        return bit_width(self.a) == 16
+        return ELEMENT_BITS[self.a] == 16
 
     @property
     def accumulator_registers(self) -> int:
@@ -57,33 +61,40 @@ class WgmmaAtom:
     def immediates(self, a_is_shared: bool, a_transposed: bool, b_transposed: bool) -> str:
         """What follows the scale of D: signs of A and B for floats, then, for 16 bits, the orders of those in
         shared memory, 0 when contiguous along k."""
-        if isinstance(self.accumulator, IntType):
+        if is_integer(self.accumulator):
             return ""
         orders = ([a_transposed] if a_is_shared else []) + [b_transposed] if self.any_order else []
         return "".join(f", {int(value)}" for value in (1, 1, *orders))
 
 
-_NAMES: dict[Type, str] = {F16: "f16", BF16: "bf16", F32: "tf32", F8E4M3FN: "e4m3", F8E5M2: "e5m2", I8: "s8"}
+_NAMES: dict[str, str] = {
+    "f16": "f16",
+    "bf16": "bf16",
+    "f32": "tf32",
+    "f8E4M3FN": "e4m3",
+    "f8E5M2": "e5m2",
+    "i8": "s8",
+}
 
 
-def _atoms(a: Type, b: Type) -> tuple[WgmmaAtom, ...]:
+def _atoms(a: str, b: str) -> tuple[WgmmaAtom, ...]:
     """The instructions for operands of some types, the widest first."""
-    accumulator: Type = I32 if isinstance(a, IntType) else F32
-    k = STEP_BYTES * 8 // bit_width(a)
+    accumulator = "i32" if is_integer(a) else "f32"
+    k = STEP_BYTES * 8 // ELEMENT_BITS[a]
     suffix = _NAMES[a] if a == b else f"{_NAMES[a]}.{_NAMES[b]}"
-    types = f"{'s32' if accumulator == I32 else 'f32'}.{_NAMES[a]}.{_NAMES[b]}"
+    types = f"{'s32' if is_integer(a) else 'f32'}.{_NAMES[a]}.{_NAMES[b]}"
     return tuple(WgmmaAtom(f"m{GROUP_ROWS}n{n}k{k}.{suffix}", n, k, a, b, accumulator, types) for n in WIDTHS)
 
 
-_PAIRS: tuple[tuple[Type, Type], ...] = (
-    (F16, F16),
-    (BF16, BF16),
-    (F32, F32),
-    (F8E4M3FN, F8E4M3FN),
-    (F8E4M3FN, F8E5M2),
-    (F8E5M2, F8E4M3FN),
-    (F8E5M2, F8E5M2),
-    (I8, I8),
+_PAIRS: tuple[tuple[str, str], ...] = (
+    ("f16", "f16"),
+    ("bf16", "bf16"),
+    ("f32", "f32"),
+    ("f8E4M3FN", "f8E4M3FN"),
+    ("f8E4M3FN", "f8E5M2"),
+    ("f8E5M2", "f8E4M3FN"),
+    ("f8E5M2", "f8E5M2"),
+    ("i8", "i8"),
 )
 WGMMA = tuple(atom for pair in _PAIRS for atom in _atoms(*pair))
 

@@ -1,0 +1,29 @@
+"""Hopper: H100, H200, GH200."""
+
+from kbuild.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
+from kbuild.targets.pipelines import COPY_ENGINE_PIPELINE
+from kbuild.targets.sm_80 import FEATURES as BEFORE
+from kbuild.targets.target import Limits, Target
+from kbuild.targets.wgmma import WGMMA
+
+FEATURES = BEFORE | {
+    "bf16_arithmetic",
+    "bf16_atomics",
+    "fp8_conversion",
+    "griddepcontrol",
+    "stmatrix",
+    "tma",
+}
+"""What newer architectures have, too."""
+
+TARGET = Target(
+    capability=90,
+    ptx_feature="ptx84",
+    limits=Limits(shared_bytes=232448, max_warps=64, cluster_size=8),
+    atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
+    wgmma_atoms=WGMMA,
+    accelerated_arch="sm_90a",
+    # ptxas widens the operands of `mma.sync`: Hopper multiplies fp8 by wgmma alone.
+    features=FEATURES | {"wgmma", "clusters", "fp8_mma_as_f16"},
+    tensor_pipeline=COPY_ENGINE_PIPELINE,
+)

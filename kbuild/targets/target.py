@@ -1,0 +1,134 @@
+"""What a compilation is for: facts about an architecture, and the passes for it, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from kbuild.errors import CompileError
+from kbuild.targets.devices import Devices, devices_of
+from kbuild.targets.mma_sync import MmaAtom
+from kbuild.targets.pipelines import GPU_PIPELINE, TENSOR_PIPELINE
+from kbuild.targets.wgmma import WgmmaAtom
+
+Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program and a multiprocessor may have: CUDA C++ Programming Guide, "Technical Specifications per
+    Compute Capability"."""
+
+    shared_bytes: int
+    """Shared memory that one program may use."""
+    max_warps: int
+    """Warps that a multiprocessor holds."""
+    cluster_size: int = 1
+    """Programs of a cluster on every device of the architecture; 1 where there are no clusters."""
+    registers: int = 255
+    """32-bit registers of a thread."""
+    register_file: int = 65536
+    """32-bit registers of a multiprocessor."""
+    reserved_shared_bytes: int = 1024
+    """Shared memory that the system takes for each program, besides what the program uses."""
+
+    def registers_for(self, threads: int) -> int:
+        """Registers of a thread where one program of so many threads has the multiprocessor to itself; ptxas
+        gives eight at a time."""
+        return min(self.registers, self.register_file // threads // 8 * 8)
+
+    def programs(self, shared: int, warps: int, registers: int = 0) -> int:
+        """How many programs a multiprocessor holds at once, by shared memory, warps, and, where they are known,
+        registers of a thread, which come 8 at a time."""
+        if shared > self.shared_bytes:
+            return 0
+        by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
+        by_registers = self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps)
+        return min(by_shared, self.max_warps // warps, by_registers)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on a pass pays: proportions between units of the hardware, as timed on an H200."""
+
+    vote_multiplications: int = 16
+    """Multiplications of each thread that take as long as a vote of the warp and a branch."""
+    widened_registers: int = 16
+    """Registers of a thread that are worth widening 16-bit elements once more."""
+    invariant_operand_registers: int = 16
+    """Registers of a thread that a left operand may take for all iterations of a loop of `wgmma`: the instruction
+    then reads B alone from shared memory, which for 64 columns is half as much, and needs one address instead
+    of two."""
+    alternating_programs: int = 4
+    """Programs that must still find room in a multiprocessor's shared memory where tiles get three buffers, lest
+    the buffers cost occupancy."""
+    mma_bits_per_cycle: int = 2048 * 16
+    """Bits of A, times columns of B, that the tensor cores of a multiprocessor multiply in a cycle."""
+    short_iteration_cycles: int = 512
+    """How long the products of an iteration take at most for a barrier in each to cost something."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU architecture."""
+
+    capability: int
+    """Compute capability, 10 · major + minor."""
+    ptx_feature: str
+    """The LLVM feature of the PTX version to emit: the lowest that has the instructions used."""
+    limits: Limits
+    atoms: tuple[MmaAtom, ...]
+    """Tensor-core instructions, best first for each type."""
+    wgmma_atoms: tuple[WgmmaAtom, ...] = ()
+    """Tensor-core instructions of warpgroups, the widest first."""
+    accelerated_arch: str = ""
+    """The architecture to compile for where `ttng` operations are used, which run on this very capability
+    alone: `sm_90a`; empty where they need none."""
+    features: frozenset[str] = frozenset()
+    """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …"""
+    keeps_operands: bool = True
+    """Whether ptxas lets the registers of A be while an asynchronous dot may read them; else nothing else may
+    be made there before the dot has ended."""
+    thresholds: Thresholds = field(default=Thresholds(), repr=False)
+    tensor_pipeline: tuple[str, ...] = field(default=TENSOR_PIPELINE, repr=False)
+    """Passes over ttir."""
+    gpu_pipeline: tuple[str, ...] = field(default=GPU_PIPELINE, repr=False)
+    """Passes from ttir to ttgir ready for lowering."""
+
+    @property
+    def arch(self) -> str:
+        """As ptxas and LLVM name it: `sm_80`."""
+        return f"sm_{self.capability}"
+
+    @property
+    def devices(self) -> Devices:
+        """The devices that run its cubins, where nothing in them asks for the accelerated architecture."""
+        return devices_of(self.arch)
+
+    def runs_on(self, capability: int) -> bool:
+        """Whether a device runs its cubins."""
+        return self.devices.have(capability)
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+    def portable(self) -> Target:
+        """The same without what binds code to this very capability; its PTX runs on newer devices."""
+        bound = {"wgmma", "clusters"}  # Nothing but products of warpgroups uses clusters.
+        return replace(self, wgmma_atoms=(), accelerated_arch="", features=self.features - bound)
+
+    def atom(self, name: str) -> MmaAtom:
+        """The instruction of a name.  Raises `CompileError` where the architecture has none."""
+        return self._named(self.atoms, name)
+
+    def wgmma_atom(self, name: str) -> WgmmaAtom:
+        """The warpgroup's instruction of a name.  Raises `CompileError` where the architecture has none."""
+        return self._named(self.wgmma_atoms, name)
+
+    def _named(self, atoms: Sequence[Atom], name: str) -> Atom:
+        for atom in atoms:
+            if atom.name == name:
+                return atom
+        known = ", ".join(atom.name for atom in atoms) or "none"
+        raise CompileError(f"{self.arch} has no instruction {name!r}", hint=f"of this kind it has {known}")

@@ -222,21 +222,12 @@ static PyObject *open_driver(PyObject *module, PyObject *argument)
     return opened;
 }
 
-static int runs_on(const Target *target, int capability)
-{
-    if (target->exact)
-        return capability == target->capability;
-    if (target->ptx)
-        return capability >= target->capability;
-    return capability / 10 == target->capability / 10 && capability >= target->capability;
-}
-
 /* The facts of a device that the rows of a kernel ask for: which targets run there, and how much shared memory there is. */
 static void device_facts(const Kernel *kernel, int capability, int shared_limit, uint64_t *facts)
 {
     facts[FACT_TARGET] = facts[FACT_SHARED] = 0;
     for (int i = 0; i < target_count; i++)
-        facts[FACT_TARGET] |= (uint64_t)runs_on(&targets[i], capability) << i;
+        facts[FACT_TARGET] |= (uint64_t)(targets[i].first <= capability && capability <= targets[i].last) << i;
     for (int i = 0; i < kernel->level_count; i++)
         facts[FACT_SHARED] |= (uint64_t)(shared_limit >= kernel->levels[i]) << i;
 }

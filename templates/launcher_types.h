@@ -43,8 +43,8 @@ enum {
 
 typedef enum { KIND_POINTER, KIND_INTEGER, KIND_FLOAT } Kind;
 
-/* What a target's code runs on: cubins on their own major version, code with an architecture suffix on that one alone. */
-typedef struct { int capability, exact, ptx; } Target;
+/* The first and the last compute capability, 10 * major + minor, of the devices that run a target's code. */
+typedef struct { int first, last; } Target;
 
 typedef struct {
     const char *name;

@@ -4,7 +4,7 @@ Every file `sm_*.py` of this folder makes a `TARGET`; there is no list of them a
 """
 
 from kbuild.targets.devices import Devices, capability_of, devices_of
-from kbuild.targets.registry import ARCHS, TARGETS, find_target, target_of_code
+from kbuild.targets.registry import ARCHS, TARGETS, find_target, nearest_target, target_of_code
 from kbuild.targets.target import Limits, Target, Thresholds
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "capability_of",
     "devices_of",
     "find_target",
+    "nearest_target",
     "target_of_code",
 ]

@@ -34,6 +34,12 @@ def find_target(arch: str) -> Target:
     return TARGETS[arch]
 
 
+def nearest_target(capability: int) -> Target:
+    """The record that says most of a device: of its own capability, or of the highest below it."""
+    below = [target for target in TARGETS.values() if target.capability <= capability]
+    return below[-1] if below else TARGETS[ARCHS[0]]
+
+
 def target_of_code(arch: str) -> Target:
     """The target that code for an architecture belongs to: `sm_90` for `sm_90a`, too."""
     return find_target(f"sm_{capability_of(arch)}")

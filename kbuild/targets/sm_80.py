@@ -9,6 +9,7 @@ TARGET = Target(
     capability=80,
     ptx_feature="ptx75",
     limits=Limits(shared_bytes=166912, max_warps=64),
+    multiprocessors=108,
     atoms=MMA_SYNC_SM80,
     features=FEATURES,
 )

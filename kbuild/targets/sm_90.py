@@ -20,6 +20,7 @@ TARGET = Target(
     capability=90,
     ptx_feature="ptx84",
     limits=Limits(shared_bytes=232448, max_warps=64, cluster_size=8),
+    multiprocessors=132,
     atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
     wgmma_atoms=WGMMA,
     accelerated_arch="sm_90a",

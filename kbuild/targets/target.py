@@ -78,6 +78,8 @@ class Target:
     ptx_feature: str
     """The LLVM feature of the PTX version to emit: the lowest that has the instructions used."""
     limits: Limits
+    multiprocessors: int
+    """Of the largest GPU of the architecture."""
     atoms: tuple[MmaAtom, ...]
     """Tensor-core instructions, best first for each type."""
     wgmma_atoms: tuple[WgmmaAtom, ...] = ()
@@ -86,7 +88,8 @@ class Target:
     """The architecture to compile for where `ttng` operations are used, which run on this very capability
     alone: `sm_90a`; empty where they need none."""
     features: frozenset[str] = frozenset()
-    """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …"""
+    """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …;
+    `clusters` where programs of one copy tiles together, which they do for `wgmma`."""
     keeps_operands: bool = True
     """Whether ptxas lets the registers of A be while an asynchronous dot may read them; else nothing else may
     be made there before the dot has ended."""
@@ -115,7 +118,7 @@ class Target:
 
     def portable(self) -> Target:
         """The same without what binds code to this very capability; its PTX runs on newer devices."""
-        bound = {"wgmma", "clusters"}  # Nothing but products of warpgroups uses clusters.
+        bound = {"wgmma", "clusters"}  # Programs of a cluster share what products of warpgroups read.
         return replace(self, wgmma_atoms=(), accelerated_arch="", features=self.features - bound)
 
     def atom(self, name: str) -> MmaAtom:

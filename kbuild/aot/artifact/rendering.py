@@ -30,6 +30,7 @@ from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
 from kbuild.compiler.backend import ptxas_wheels
+from kbuild.targets import TARGETS
 from kbuild.tensor_map import TensorMapType, number_of
 
 FILES = {
@@ -141,6 +142,7 @@ def _context(table: Table) -> dict[str, Any]:
         "doc": _package_doc(table),
         "build_id": table.build_id,
         "targets": table.targets,
+        "devices": {t.capability: (t.limits.shared_bytes, t.multiprocessors) for t in TARGETS.values()},
         "archives": table.archives,
         "driver": table.driver,
         "cuda": ptxas_wheels.cuda_of(table.driver),

@@ -60,12 +60,10 @@ class Target:
 
     name: str
     """Such as `sm_80`, `sm_90a`, or `sm_80+ptx` for code that the driver compiles."""
-    capability: int
-    """10 * major + minor of the compute capability."""
-    exact: bool
-    """Whether it runs on that capability alone, as `sm_90a` does."""
-    ptx: bool
-    """Whether it is PTX, which newer devices run too."""
+    first: int
+    """The lowest compute capability, 10 * major + minor, of the devices that run it."""
+    last: int
+    """The highest one."""
 
 
 @dataclass(frozen=True)
@@ -202,21 +200,12 @@ def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
     return Selection(matching[0], trace)
 
 
-def runs_on(target: Target, capability: int) -> bool:
-    """Whether a device of that compute capability runs the target's code."""
-    if target.exact:
-        return capability == target.capability
-    if target.ptx:
-        return capability >= target.capability
-    return capability // 10 == target.capability // 10 and capability >= target.capability
-
-
 def device_facts(
     kernel: KernelTable, targets: Sequence[Target], capability: int, shared_limit: int
 ) -> tuple[int, int]:
     """The first two facts: bits of the targets that run on the device, and of the levels of shared memory it
     has."""
-    runnable = sum(1 << i for i, target in enumerate(targets) if runs_on(target, capability))
+    runnable = sum(1 << i for i, target in enumerate(targets) if target.first <= capability <= target.last)
     return runnable, sum(1 << i for i, level in enumerate(kernel.levels) if shared_limit >= level)
 
 

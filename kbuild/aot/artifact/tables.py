@@ -31,6 +31,7 @@ from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
 from kbuild.compiler.backend.ptxas_wheels import OLDEST_DRIVER
 from kbuild.errors import ManifestError
+from kbuild.targets import devices_of
 from kbuild.tensor_map import TensorMapType
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -90,10 +91,9 @@ class Code:
     @property
     def target(self) -> Target:
         """What it runs on."""
-        match = re.fullmatch(r"sm_(\d+)([af]?)", self.facts["arch"])
-        if match is None:
-            raise ValueError(f"unknown architecture {self.facts['arch']!r}")
-        return Target(self.facts["arch"] + "+ptx" * self.is_ptx, int(match[1]), match[2] == "a", self.is_ptx)
+        arch = self.facts["arch"]
+        devices = devices_of(arch, self.is_ptx)
+        return Target(arch + "+ptx" * self.is_ptx, devices.first, devices.last)
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def make_table(
         archives[facts["archive"]] = facts["archive_sha256"]
         forms = [Code(variant, facts, False)] + [Code(variant, facts, True)] * ("ptx_key" in facts)
         codes.setdefault(variant.kernel, []).extend(
-            code for code in forms if not (code.is_ptx and code.target.exact)
+            code for code in forms if not code.is_ptx or code.target.first < code.target.last
         )
     _check_identifier(manifest.package.name, "package.name")
     targets = tuple(sorted({code.target for own in codes.values() for code in own}, key=_target_order))
@@ -183,7 +183,7 @@ def _sorted_codes(codes: list[Code]) -> list[Code]:
         index, code = item
         hints = sum(HINT_WEIGHTS.get(type_.partition(":")[2], 0) for _, type_ in code.args)
         target = code.target
-        return target.ptx, -target.capability, points.setdefault(code.variant.matrix, index), -hints, index
+        return code.is_ptx, -target.first, points.setdefault(code.variant.matrix, index), -hints, index
 
     return [code for _, code in sorted(enumerate(codes), key=order)]
 
@@ -299,8 +299,8 @@ def _levels(amounts: list[int]) -> tuple[int, ...]:
     return tuple(levels[min(i + step, len(levels)) - 1] for i in range(0, len(levels), step))
 
 
-def _target_order(target: Target) -> tuple[int, bool, bool]:
-    return target.capability, target.exact, target.ptx
+def _target_order(target: Target) -> tuple[int, str]:
+    return target.first, target.name
 
 
 def _make_row(

@@ -11,7 +11,6 @@ from kbuild.aot.manifest.expressions import Expression
 from kbuild.aot.manifest.load_verify import read_defaults, read_launch, read_sizes
 from kbuild.aot.manifest.load_when import read_when
 from kbuild.aot.manifest.model import (
-    ARCH_SMS,
     Argument,
     Axis,
     Bucket,
@@ -27,6 +26,7 @@ from kbuild.aot.manifest.reader import Reader
 from kbuild.aot.manifest.table import checked, record
 from kbuild.aot.manifest.write_out import repeated
 from kbuild.errors import ManifestError
+from kbuild.targets import TARGETS
 
 MOST_CANDIDATES = 5_000
 """Configurations of one bucket."""
@@ -89,7 +89,7 @@ def load_tune(
 
 def _check_facts(reader: Reader, path: KeyPath, facts: tuple[Guard, ...], numbers: Mapping[str, int]) -> None:
     """Notes facts of a bucket that its own launch does not keep."""
-    known = {expressions.NUM_SMS: max(ARCH_SMS.values()), **numbers}
+    known = {expressions.NUM_SMS: max(target.multiprocessors for target in TARGETS.values()), **numbers}
     for guard in facts:
         if numbers.keys() >= set(guard.arguments):
             fact = expressions.parse(guard.expression, known, "")

@@ -15,9 +15,6 @@ from kbuild.options import DEFAULTS, CompileOptions, options
 Value = bool | int | float | str | None
 """A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
 
-ARCH_SMS = {"sm_80": 108, "sm_90": 132}
-"""Multiprocessors of the largest GPU of each: `num_sms` where no device is at hand."""
-
 DTYPES = (
     "fp16",
     "bf16",

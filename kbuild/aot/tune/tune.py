@@ -34,7 +34,7 @@ from kbuild.aot.manifest.tuned import Entry
 from kbuild.aot.verify.cases import Case, sized_case
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name
-from kbuild.targets import find_target
+from kbuild.targets import find_target, nearest_target
 
 FINALISTS = 4
 """Candidates that are checked, and timed again with the default, launch by launch."""
@@ -45,8 +45,6 @@ SECONDS = 0.3
 """Of device time for the finalists."""
 WORTH = 0.98
 """Of the default's time: what gains less is within the noise, and not worth a cubin more."""
-_REGISTERS = 65536
-"""Registers of a multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -239,14 +237,9 @@ def most_spilled(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], by
 
 
 def programs_at_once(facts: Mapping[str, Any], device: Device) -> int:
-    """Programs that one multiprocessor holds: registers come 8 per thread and 256 per warp at a time, and
-    every program takes 1 KB of shared memory for itself."""
-    registers = -(-facts["registers"] // 8) * 8 * 32 * facts["warps"]
-    return min(
-        _REGISTERS // max(registers, 1),
-        (device.shared_bytes + 1024) // (facts["shared"] + 1024),
-        64 // facts["warps"],
-    )
+    """Programs that one multiprocessor holds."""
+    limits = replace(nearest_target(device.capability).limits, shared_bytes=device.shared_bytes)
+    return limits.programs(facts["shared"], facts["warps"], facts["registers"])
 
 
 class Journal:

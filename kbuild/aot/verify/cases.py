@@ -14,8 +14,9 @@ from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.expressions import ExpressionFault
-from kbuild.aot.manifest.model import ARCH_SMS, Guard, Kernel
+from kbuild.aot.manifest.model import Guard, Kernel
 from kbuild.errors import UsageError
+from kbuild.targets import find_target
 
 Launch = Mapping[str, int | float | str]
 """Scalars by name, or the expressions that give them."""
@@ -135,7 +136,7 @@ def _range(guards: list[Guard], arch: str) -> tuple[int, int]:
     """The least and the greatest integer that comparisons allow."""
     low, high = -(2**31), 2**31 - 1
     for guard in guards:
-        value = guard.bound(ARCH_SMS[arch])
+        value = guard.bound(find_target(arch).multiprocessors)
         low = max(low, {">=": value, ">": value + 1, "==": value, "%": value}.get(guard.operator, low))
         high = min(high, {"<=": value, "<": value - 1, "==": value}.get(guard.operator, high))
     return low, high
@@ -163,7 +164,7 @@ def sized_case(
 
     None where the variant's promises are not for it, or the grid is empty; raises as `cases`.
     """
-    scalars = _scalars(kernel, variant, launch, num_sms or ARCH_SMS[variant.arch])
+    scalars = _scalars(kernel, variant, launch, num_sms or find_target(variant.arch).multiprocessors)
     if scalars is None:
         return None
     integers = {name: value for name, value in scalars.items() if isinstance(value, int)}

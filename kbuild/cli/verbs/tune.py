@@ -19,8 +19,8 @@ from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.tune import tune as tuner
 from kbuild.aot.tune.tune import Device, Machine, Task
 from kbuild.aot.verify.cases import FEW_SMS
-from kbuild.compiler.driver import find_target
 from kbuild.errors import UsageError
+from kbuild.targets import capability_of, find_target
 
 DIRECTORY = "tune"
 """Within the build directory."""
@@ -96,23 +96,14 @@ def chosen_archs(manifest: Manifest, asked: tuple[str, ...], device: Device | No
     runs = [
         arch
         for arch in manifest.package.archs
-        if runs_on(arch, device.capability) and arch in (asked or (arch,))
+        if find_target(arch).runs_on(device.capability) and arch in (asked or (arch,))
     ]
     if not runs:
         names = ", ".join(asked or manifest.package.archs)
         raise UsageError(
             f"{device.name} has capability {device.capability / 10}, and runs no cubins for {names}"
         )
-    return (max(runs, key=capability),)
-
-
-def capability(arch: str) -> int:
-    return int(arch.removeprefix("sm_"))
-
-
-def runs_on(arch: str, device: int) -> bool:
-    """Whether a device runs cubins for an architecture: those of its own major version, up to its own."""
-    return capability(arch) // 10 == device // 10 and capability(arch) <= device
+    return (max(runs, key=capability_of),)
 
 
 def known_kernels(manifest: Manifest, names: list[str]) -> tuple[str, ...]:
@@ -159,7 +150,7 @@ def _show(found: list[Task], programs: Programs) -> None:
     """What would be tried, and why not the rest."""
     for task in found:
         target = find_target(task.default.arch)
-        device = Device(target.arch, capability(target.arch), target.limits.shared_bytes, FEW_SMS)
+        device = Device(target.arch, target.capability, target.limits.shared_bytes, FEW_SMS)
         kept = list(tuner.worth_running(task, programs, device))
         most = tuner.most_spilled(task, programs)
         print(f"{task}: {len(kept)} of {len(task.candidates)} candidates")

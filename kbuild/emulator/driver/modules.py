@@ -187,7 +187,7 @@ def load(context: Context, image: bytes, table: PtxTable, version: int) -> Modul
     _check_version(ptx, is_cubin, version)
     if is_cubin:
         _check_format(image, version)
-    if not _runs_on(ptx.arch, is_cubin, context.device):
+    if not runs_on(ptx.arch, is_cubin, context.device):
         what = "a cubin" if is_cubin else "PTX"
         result = Result.CUDA_ERROR_NO_BINARY_FOR_GPU if is_cubin else Result.CUDA_ERROR_INVALID_PTX
         raise Refused(result, f"{what} for {ptx.arch} does not run on {context.device.arch}")
@@ -215,7 +215,7 @@ def _check_format(cubin: bytes, version: int) -> None:
         )
 
 
-def _runs_on(arch: str, is_cubin: bool, device: Device) -> bool:
+def runs_on(arch: str, is_cubin: bool, device: Device) -> bool:
     """Whether a device runs code for an architecture: PTX on newer ones too, cubins on their own major
     version."""
     match = re.fullmatch(r"sm_(\d+)([af]?)", arch)

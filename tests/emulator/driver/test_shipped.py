@@ -26,8 +26,9 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import Options, build
 from kbuild.aot.manifest.expand import Variant, expand
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import ARCH_SMS, Guard
+from kbuild.aot.manifest.model import Guard
 from kbuild.emulator.driver import StandIn
+from kbuild.targets import find_target
 from tests.emulator.driver.conftest import ROOT
 from tests.emulator.driver.cuda import Cuda
 
@@ -113,7 +114,7 @@ def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
 
 @functools.cache
 def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
-    num_sms = ARCH_SMS[variant.arch]
+    num_sms = find_target(variant.arch).multiprocessors
     guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
     choices: dict[str, list[int | float]] = {
         argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args
@@ -201,7 +202,7 @@ def test_every_variant_is_taken_by_some_call(
             raise AssertionError(f"no call takes {variant}")
         assert launch.device == device and launch.arguments == bytes_of(variant, values), variant
         expected = row_for(
-            tables[variant.kernel], targets, 80 + 10 * device, values, options, ARCH_SMS[variant.arch]
+            tables[variant.kernel], targets, 80 + 10 * device, values, options, find_target(variant.arch).multiprocessors
         )
         package.explain(variant.kernel, **values, **options)
         package.explain(variant.kernel, **values, **options, arch=variant.arch)
@@ -227,12 +228,12 @@ def test_calls_at_random_agree_with_dispatch_in_python(
             mixed[name] = value if random.random() < 0.2 else mixed[name]
         index = next(i for i, table in enumerate(tables.KERNELS) if table.name == variant.kernel)
         table = tables.KERNELS[index]
-        _, facts, _, _ = launcher._facts(index, ARCH_SMS[variant.arch], **mixed, **dict(variant.matrix))
+        _, facts, _, _ = launcher._facts(index, find_target(variant.arch).multiprocessors, **mixed, **dict(variant.matrix))
         capability = 80 + 10 * ARCHS.index(variant.arch)
         facts = (*launcher._device_facts(index, capability, 166912), *facts[2:])
         chosen = launcher._select(index, facts)[0]
         assert table.rows[chosen].name == row_for(
-            table, tables.TARGETS, capability, mixed, dict(variant.matrix), ARCH_SMS[variant.arch]
+            table, tables.TARGETS, capability, mixed, dict(variant.matrix), find_target(variant.arch).multiprocessors
         )
         seen.add((variant.kernel, chosen))
     assert len(seen) > 100

@@ -303,7 +303,8 @@ def architectures() -> str:
     rows = []
     for arch, target in TARGETS.items():
         module = importlib.import_module(f"kbuild.targets.{arch}")
-        runs = f"{target.devices.first / 10} to {target.devices.last / 10}"
+        ends = dict.fromkeys(f"{end / 10}" for end in (target.devices.first, target.devices.last))
+        runs = " to ".join(ends)
         rows.append((f"`{arch}`", one_line(module.__doc__).rstrip("."), runs))
     return table(("architecture", "GPUs", "its cubins run on compute capability"), rows)
 

@@ -109,7 +109,7 @@ class CompileOptions:
     cluster_size: int = option(
         1,
         "programs of a cluster, next to each other along the first axis of the grid, whose size it divides; they copy "
-        "together the tiles that they share; without effect before sm_90",
+        "together the tiles that they share; without effect on architectures without `wgmma`",
         choices=(1, 2, 4, 8),
         tag="c{}",
         feature="clusters",

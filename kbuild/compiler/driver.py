@@ -32,7 +32,7 @@ from kbuild.compiler.ops.tensor import GridDependencyWait
 from kbuild.errors import CompileError, ErrorGroup, Loc, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 from kbuild.options import options as legal_options
-from kbuild.targets import Target, find_target
+from kbuild.targets import ARCHS, Target, find_target
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
@@ -191,10 +191,10 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
 
 
 def code_arch(module: Module, target: Target) -> str:
-    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses operations of Hopper
-    alone."""
+    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses operations of the copy
+    engine or of warpgroups; architectures without the latter need no such code."""
     special = any(op.op_name.startswith("ttng.") for op in module.kernel.body.walk())
-    return target.accelerated_arch if special else target.arch
+    return (target.accelerated_arch if special else "") or target.arch
 
 
 def require_features(options: CompileOptions, target: Target) -> None:
@@ -209,7 +209,7 @@ def require_features(options: CompileOptions, target: Target) -> None:
         ):
             raise UsageError(
                 f"{option.name} is {value}, but {target.arch} has no {option.feature}",
-                hint="they begin with sm_90",
+                hint=f"it takes {' or '.join(arch for arch in ARCHS if find_target(arch).has(option.feature))}",
             )
 
 

@@ -2,14 +2,13 @@
 
 from kbuild.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
 from kbuild.targets.pipelines import COPY_ENGINE_PIPELINE
-from kbuild.targets.sm_80 import FEATURES as BEFORE
+from kbuild.targets.sm_89 import FEATURES as BEFORE
 from kbuild.targets.target import Limits, Target
 from kbuild.targets.wgmma import WGMMA
 
 FEATURES = BEFORE | {
     "bf16_arithmetic",
     "bf16_atomics",
-    "fp8_conversion",
     "griddepcontrol",
     "stmatrix",
     "tma",

@@ -25,9 +25,11 @@ from kbuild.compiler.backend.sass import (
     in_ptx,
     stores_upper_halves,
     widened_numbers,
+    widens_fp8,
 )
 from kbuild.compiler.backend.unused_mmas import unused
 from kbuild.errors import ToolError
+from kbuild.targets import capability_of
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)")
 _PARAMETER = re.compile(r"\.(?:[bsuf](8|16|32|64))\b[^,\[]*(?:\[(\d+)\])?")
@@ -47,7 +49,9 @@ def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[
     differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin))]
     differences += [*_of_products(ptx, arch, found, again), *_of_halves(ptx, found)]
     if capability(cubin) == _WITH_ASYNCHRONOUS_PRODUCTS:
-        differences += [*_of_operands(found), *_of_constants(ptx, found)]
+        differences += _of_operands(found)
+    if widens_fp8(capability(cubin)):
+        differences += _of_constants(ptx, found)
     if differences:
         listed = "\n".join(f"    {difference}" for difference in differences)
         raise ToolError(
@@ -57,7 +61,7 @@ def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[
 
 
 def _of_architecture(arch: str, found: int) -> Iterator[str]:
-    wanted = int(re.sub(r"\D", "", arch) or 0)
+    wanted = capability_of(arch)
     if wanted != found:
         yield f"architecture: expected sm_{wanted}, found sm_{found}"
 
@@ -93,7 +97,7 @@ def _kernel(name: str, parameters: str, directives: str) -> Kernel:
 
 
 def _of_products(ptx: str, arch: str, found: list[Section], again: Callable[[str], bytes]) -> Iterator[str]:
-    number = int(re.sub(r"\D", "", arch) or 0)
+    number = capability_of(arch)
     names = in_ptx(ptx)
     if not names or number not in CAPABILITIES:
         return

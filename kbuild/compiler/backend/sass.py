@@ -1,6 +1,6 @@
 """Tensor-core instructions, in PTX and in the machine code (SASS) that ptxas makes of it, as data.
 
-Instructions of sm_80 to sm_90 have 16 bytes, of which the low 9 bits name the operation.  NVIDIA documents
+Instructions of sm_80 to sm_120 have 16 bytes, of which the low 9 bits name the operation.  NVIDIA documents
 the names alone; the numbers, and how many instructions become of one of PTX, were found by experiment with
 ptxas 12.8 to 13.5, and tests hold them against nvdisasm.
 """
@@ -30,7 +30,7 @@ OPERATIONS = {
 HAS_COLUMNS = ("HGMMA", "QGMMA")
 """Those whose bits 53 to 57 are the columns of the product over 8, less one."""
 
-CAPABILITIES = range(80, 91)
+CAPABILITIES = range(80, 130)
 """Architectures whose machine code is known here."""
 
 
@@ -57,32 +57,33 @@ class Row(NamedTuple):
     """Instructions of machine code for each of PTX, at least."""
     since: int = 80
     """The first architecture for which it holds."""
-    until: int = 90
+    until: int = 129
     """The last one."""
 
 
-def _row(family: str, types: str, operation: str, times: int = 1, since: int = 80, until: int = 90) -> Row:
+def _row(family: str, types: str, operation: str, times: int = 1, since: int = 80, until: int = 129) -> Row:
     return Row(family, frozenset(types.split()), operation, times, since, until)
 
 
 TABLE = (
-    _row("wgmma", "f16 bf16 tf32", "HGMMA", since=90),
-    _row("wgmma", "e4m3 e5m2", "QGMMA", since=90),
-    _row("wgmma", "s8 u8", "IGMMA", since=90),
-    _row("wgmma", "b1", "BGMMA", since=90),
+    _row("wgmma", "f16 bf16 tf32", "HGMMA", since=90, until=90),
+    _row("wgmma", "e4m3 e5m2", "QGMMA", since=90, until=90),
+    _row("wgmma", "s8 u8", "IGMMA", since=90, until=90),
+    _row("wgmma", "b1", "BGMMA", since=90, until=90),
     _row("mma", "f16 bf16 tf32", "HMMA"),
     _row("mma", "s8 u8", "IMMA"),
     _row("mma", "s4 u4", "IMMA", until=89),
     _row("mma", "b1", "BMMA", until=89),
     _row("mma", "f64", "DMMA"),
     _row("mma", "e4m3 e5m2", "QMMA", until=89),
-    _row("mma", "e4m3 e5m2", "HMMA", times=2, since=90),  # Widened to f16 before.
+    _row("mma", "e4m3 e5m2", "HMMA", times=2, since=90, until=119),  # Widened to f16 before.
+    _row("mma", "e4m3 e5m2", "QMMA", since=120),
     _row("wmma", "f16 bf16 tf32", "HMMA"),  # One for each part of the result, of which some may have no use.
     _row("wmma", "s8 u8", "IMMA"),
     _row("wmma", "f64", "DMMA"),
 )
-"""What is not here is not counted: sm_90 has neither 4-bit nor XOR products, and no architecture here those
-of 8×8×4 f16; ptxas makes a routine for them, which all of them call."""
+"""What is not here is not counted: sm_90 and newer have neither 4-bit nor XOR products, and no architecture here
+those of 8×8×4 f16; ptxas makes a routine for them, which all of them call."""
 _ROUTINES = ("mma.sync.aligned.m8n8k4.row.", "mma.sync.aligned.m8n8k4.col.")
 
 _INSTRUCTION = re.compile(
@@ -127,6 +128,12 @@ def _row_of(name: str, capability: int) -> Row | None:
         if row.family == family and operand in row.types and row.since <= capability <= row.until:
             return row
     return None
+
+
+def widens_fp8(capability: int) -> bool:
+    """Whether ptxas widens the operands of `mma.sync` from fp8 to f16 for an architecture."""
+    row = _row_of("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", capability)
+    return row is not None and row.operation == "HMMA"
 
 
 def in_code(code: bytes) -> Counter[Product]:

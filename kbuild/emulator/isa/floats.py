@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -85,6 +86,17 @@ def _fused(form: Form) -> Lanes:
     if form.type in ("bf16", "bf16x2"):
         return lifted(form, _relu_of(form, lambda a, b, c: fp.fma(a, b, c, rounding="rn", target="bf16")))
     return finished(form, lambda a, b, c: fp.fma(a, b, c, rounding=rounding))
+
+
+def _widened(function: Callable[[Form], Lanes]) -> Callable[[Form], Lanes]:
+    """An operation of binary32 all of whose operands but the last are halves, which it widens."""
+
+    def meaning(form: Form) -> Lanes:
+        inner = function(replace(form, modifiers=form.modifiers[:-1]))
+        widen = _bfloat_in if form.type == "bf16" else lambda values: values.astype(np.float32)
+        return lambda *values: inner(*map(widen, values[:-1]), values[-1])
+
+    return meaning
 
 
 def _relu_of(form: Form, function: Lanes) -> Lanes:
@@ -208,6 +220,7 @@ def _test(form: Form) -> Lanes:
 
 
 _ROUND = "[rn|rz|rm|rp]"
+_NEWER = "it begins with sm_100, and the answers are an H200's"
 ROWS = [
     Row("add" + _ROUND + "[ftz][sat].f32", "t = t t", "sum", _rounded(np.add, "add")),
     Row("sub" + _ROUND + "[ftz][sat].f32", "t = t t", "difference", _rounded(np.subtract, "sub")),
@@ -225,6 +238,27 @@ ROWS = [
         "t = t t t",
         "product plus addend, rounded once",
         _fused,
+    ),
+    Row(
+        "add" + _ROUND + "[sat].f32{f16|bf16}",
+        "t0 = t t0",
+        "sum",
+        _widened(_rounded(np.add, "add")),
+        unasked=_NEWER,
+    ),
+    Row(
+        "sub" + _ROUND + "[sat].f32{f16|bf16}",
+        "t0 = t t0",
+        "difference",
+        _widened(_rounded(np.subtract, "sub")),
+        unasked=_NEWER,
+    ),
+    Row(
+        "fma{rn|rz|rm|rp}[sat].f32{f16|bf16}",
+        "t0 = t t t0",
+        "product plus addend, rounded once",
+        _widened(_fused),
+        unasked=_NEWER,
     ),
     Row("mad{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "the same as fma", _fused),
     Row("mad{rn|rz|rm|rp}.f64", "t = t t t", "the same as fma", _fused),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.targets import ARCHS
 from tests.aot.conftest import MANIFEST
 from tests.aot.manifest.mistakes import K, mistakes
 
@@ -120,7 +121,12 @@ CASES = [
         6,
         'package.min_driver: ptxas 13.0 makes code for drivers from 580 on, not 570; write min_driver = 580, or ptxas = "12.9"',
     ),
-    ('"sm_80", "sm_90"', '"sm_75"', 5, 'package.archs[0]: unknown architecture "sm_75"; known: sm_80, sm_90'),
+    (
+        '"sm_80", "sm_90"',
+        '"sm_75"',
+        5,
+        f'package.archs[0]: unknown architecture "sm_75"; known: {", ".join(ARCHS)}',
+    ),
     (
         '"sm_80", "sm_90"',
         '"sm_90a"',

@@ -15,11 +15,20 @@ from kbuild.compiler.backend.cross_check import require_same
 from kbuild.compiler.backend.cubin import assemble
 from kbuild.compiler.backend.elf import capability, kernels, sections
 from kbuild.compiler.backend.opaque_predicates import opaque
-from kbuild.compiler.backend.sass import BYTES, OPERATIONS, expected, in_code, in_ptx
+from kbuild.compiler.backend.sass import (
+    BYTES,
+    CAPABILITIES,
+    OPERATIONS,
+    expected,
+    in_code,
+    in_ptx,
+    widens_fp8,
+)
 from kbuild.compiler.backend.unused_mmas import unused
 from kbuild.errors import ToolError
+from kbuild.targets import ARCHS, TARGETS, Target, capability_of, find_target
 
-HEADER = ".version 8.4\n.target {arch}\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
+HEADER = ".version 8.7\n.target {arch}\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{sums}}}, %a{left}, %b, 1, 1, 1, 0, 0;"
 
 
@@ -79,7 +88,7 @@ EACH = {
 
 def one_of_each(arch: str) -> str:
     """PTX with all of the instructions that an architecture has."""
-    asynchronous, later = arch == "sm_90a", arch >= "sm_89"
+    asynchronous, later = arch == "sm_90a", capability_of(arch) >= 89
     chosen = {
         name: operands for name, operands in EACH.items() if asynchronous or not name.startswith("wgmma")
     }
@@ -99,18 +108,40 @@ def code_of(cubin: bytes) -> bytes:
     return b"".join(section.data for section in sections(cubin) if section.name.startswith(".text."))
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90", "sm_90a"])
+@pytest.mark.parametrize("arch", [*ARCHS, "sm_90a"])
 def test_the_instructions_of_each_kind_are_found(arch: str) -> None:
     """`assemble` itself would refuse a cubin that has fewer than the table says; here it has no more, either."""
     ptx = one_of_each(arch)
     cubin = cubin_of(ptx, arch)
     wanted = expected(in_ptx(ptx), capability(cubin))
     more = in_code(code_of(cubin)) - wanted
-    # A routine of sm_90 for the 4-bit product makes two 8-bit ones of it, and the table leaves such out.
-    assert {str(product): count for product, count in more.items()} == (
-        {"IMMA": 2, "BMMA": 1} if arch >= "sm_90" else {}
-    )
-    assert len(wanted) == {"sm_80": 4, "sm_89": 5, "sm_90": 3, "sm_90a": 7}[arch]
+    # Routines of sm_90 and newer make two 8-bit products of a 4-bit one; later ones make eight of one of bits.
+    # The table leaves such out.
+    number = capability_of(arch)
+    left_out = {} if number < 90 else {"IMMA": 2, "BMMA": 1} if number == 90 else {"IMMA": 10}
+    assert {str(product): count for product, count in more.items()} == left_out
+    has_fp8 = number >= 89 and not widens_fp8(number)
+    assert len(wanted) == 3 + (number < 90) + has_fp8 + 4 * (
+        arch == "sm_90a"
+    )  # Those of bits, fp8, warpgroups.
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=ARCHS)
+def test_the_record_knows_whether_fp8_is_widened(target: Target) -> None:
+    """The lowering goes by the record, and what is expected of a cubin by the table."""
+    has_fp8 = any(atom.is_fp8 for atom in target.atoms)
+    assert target.has("fp8_mma_as_f16") == (has_fp8 and widens_fp8(target.capability))
+    assert has_fp8 == (target.capability >= 89) and target.capability in CAPABILITIES
+
+
+@pytest.mark.parametrize("arch", [arch for arch in ARCHS if find_target(arch).has("fp8_mma_as_f16")])
+def test_constants_that_ptxas_widens_are_found(arch: str) -> None:
+    product = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"
+    body = f"mov.b32 %r8, 0x38404142; mov.b32 %r9, 0x31323334; {product} {EACH[product]};"
+    with pytest.raises(
+        ToolError, match=r"constant operands of products of fp8: found 0x\w+, 0x\w+, 0x\w+, 0x\w+"
+    ):
+        assemble(kernel(body, arch), arch)
 
 
 def nvdisasm() -> str:
@@ -120,7 +151,7 @@ def nvdisasm() -> str:
     pytest.fail("the test extra brings nvidia-cuda-nvdisasm, and it is not here")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"])
 def test_operations_have_the_numbers_that_nvdisasm_knows(arch: str, tmp_path: Path) -> None:
     cubin = cubin_of(one_of_each(arch), arch)
     (tmp_path / "k.cubin").write_bytes(cubin)
@@ -290,6 +321,8 @@ def without(cubin: bytes, operation: str) -> bytes:
         ("sm_80", "DMMA"),
         ("sm_89", "QMMA"),
         ("sm_90", "HMMA"),
+        ("sm_100", "HMMA"),
+        ("sm_120", "QMMA"),
         ("sm_90a", "HGMMA"),
         ("sm_90a", "QGMMA"),
         ("sm_90a", "IGMMA"),

@@ -11,6 +11,8 @@ import pytest
 
 from kbuild.emulator import fp
 from kbuild.emulator.isa.floats import greatest, least
+from kbuild.emulator.isa.table import form_of
+from kbuild.emulator.ptx.model import Instruction
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -268,3 +270,24 @@ def test_two_nan_have_the_same_extreme_in_either_order(extreme, kind: str) -> No
     first, second = (extreme(*pair).view(bits.dtype) for pair in ((one, other), (other, one)))
     assert np.isnan(first[:2].view(kind)).all() and first[0] == first[1] == second[0] == second[1]
     assert first[2] == 1
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("opcode", ["add", "sub", "fma"])
+def test_halves_are_widened_before_they_meet_binary32(opcode: str, rounding: str, kind: str) -> None:
+    """`add.f32.f16` and its like, of sm_100 and newer: one rounding, to binary32."""
+    random = np.random.default_rng(17)
+    count = 1 if opcode != "fma" else 2
+    narrow = [random.normal(0, 1, 500).astype("f4") for _ in range(count)]
+    bits = [fp.convert(values, "f32", kind).view("u2") for values in narrow]
+    exact = [values.view("f2") if kind == "f16" else fp.decode(values, kind) for values in bits]
+    last = random.normal(0, 1e-3, 500).astype("f4")
+    form = form_of(Instruction(opcode, (rounding, "f32", kind), ()))
+    assert form.function is not None
+    sources = [values.view("f2") if kind == "f16" else values for values in bits]
+    found = form.function(*sources, last)
+    for *parts, addend, result in zip(*exact, last, found):
+        first = Fraction(float(parts[0])) * (Fraction(float(parts[1])) if opcode == "fma" else 1)
+        whole = first - Fraction(float(addend)) if opcode == "sub" else first + Fraction(float(addend))
+        assert Fraction(float(result)) == round_fraction(whole, 24, -149, rounding)

@@ -152,6 +152,12 @@ class CompileOptions:
         changes_code=False,
         is_attribute=False,
     )
+    portable: bool = option(
+        False,
+        "leave out what the architecture alone has (`wgmma`, clusters), so that the PTX runs on newer GPUs, too",
+        scope="request",
+        is_attribute=False,
+    )
     ptxas: str | None = option(
         None,
         "the ptxas that assembles the cubin, by default that of NVIDIA's wheels; the stages before it make allowance for "

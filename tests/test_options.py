@@ -26,6 +26,7 @@ OTHERS = {
     "debug": True,
     "lineinfo": True,
     "strict": True,
+    "portable": True,
     "ptxas": "/opt/ptxas",
 }
 """Every option with a value that is not its default."""

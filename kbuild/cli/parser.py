@@ -362,7 +362,7 @@ def _add_run(running: argparse.ArgumentParser) -> None:
 def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add = verifying.add_argument
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
-    _add_options(verifying, "debug")
+    _add_options(verifying, "debug", "portable")
     add("--variant", default="", metavar="NAME", help="this variant alone")
     add("--case", type=_positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")

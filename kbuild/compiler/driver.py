@@ -138,6 +138,9 @@ def compile(
         raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
     options = (options or DEFAULTS).changed(named)
     chosen = target_for(target, options.ptxas or (find_ptxas() if stop == "cubin" else None))
+    if options.portable:
+        chosen = chosen.portable()
+        options = options.on(chosen.features)
     require_features(options, chosen)
     run = _Compilation(chosen, options, stop, Path(dump) if dump else None, texts)
     start, text = _later_stage(source)

@@ -23,6 +23,11 @@ class Devices:
     first: int
     last: int
 
+    @property
+    def are_alike(self) -> bool:
+        """Whether they are of one compute capability."""
+        return self.first == self.last
+
     def have(self, capability: int) -> bool:
         return self.first <= capability <= self.last
 

@@ -15,6 +15,7 @@ import pytest
 from zoo import CASES
 
 import kbuild
+from kbuild.compiler.backend.cubin import find_ptxas
 from kbuild.compiler.driver import Artifact
 from kbuild.errors import CompileError, UsageError
 from kbuild.targets import ARCHS, find_target
@@ -105,6 +106,27 @@ def test_tiles_come_by_what_the_architecture_copies_with(arch: str, tmp_path: Pa
 @pytest.mark.parametrize("name", SAMPLE)
 def test_the_emulator_runs_it_right(name: str, arch: str) -> None:
     check(name, arch, "random(1)", "strict")
+
+
+@pytest.mark.parametrize("element", OPERATIONS)
+def test_portable_ptx_runs_on_newer_architectures(element: str, tmp_path: Path) -> None:
+    """Their drivers compile it: it has nothing that only sm_90a knows."""
+    bound = product(tmp_path, "sm_90", element)
+    portable = product(tmp_path, "sm_90", element, portable=True)
+    assert bound.metadata.arch == "sm_90a" and portable.metadata.arch == "sm_90"
+    assert portable.metadata.target == "sm_90" and "wgmma" not in portable.asm["ptx"]
+    (tmp_path / "k.ptx").write_text(portable.asm["ptx"])
+    for arch in (arch for arch in ARCHS if find_target(arch).capability >= 90):
+        command = [find_ptxas(), f"-arch={arch}", "-o", str(tmp_path / "k.cubin"), str(tmp_path / "k.ptx")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_what_an_architecture_lacks_anyway_is_not_missed(arch: str, tmp_path: Path) -> None:
+    plain, portable = (product(tmp_path, arch, "fp16", portable=wanted) for wanted in (False, True))
+    assert (plain.asm["ptx"] == portable.asm["ptx"]) == (arch != "sm_90")
+    assert product(tmp_path, arch, "fp16", portable=True, cluster_size=2).metadata.options.cluster_size == 1
 
 
 def test_a_program_may_use_the_shared_memory_of_its_architecture(tmp_path: Path) -> None:

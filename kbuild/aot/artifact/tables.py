@@ -109,14 +109,15 @@ def make_table(
     `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params`
     (pairs of name and type that the cubin takes), `shared`, `num_warps`, `warps` (of a launch), `registers`,
     `sha256`, and where the cubin is: `archive`, `archive_sha256` (of its index), `key`, and `ptx_key` if its
-    PTX is there too; `driver` is the branch of drivers from which on they run.  ManifestError where an
-    expression or a name cannot be said in C and Python.
+    PTX is there too, of which `portable` has the facts where it was compiled by itself; `driver` is the
+    branch of drivers from which on they run. ManifestError where an expression or a name cannot be said in C
+    and Python.
     """
     codes: dict[str, list[Code]] = {}
     archives: dict[str, str] = {}
     for variant, facts in rows:
         archives[facts["archive"]] = facts["archive_sha256"]
-        forms = [Code(variant, facts, False)] + [Code(variant, facts, True)] * ("ptx_key" in facts)
+        forms = [Code(variant, facts, False)] + [_ptx_of(variant, facts)] * ("ptx_key" in facts)
         codes.setdefault(variant.kernel, []).extend(
             code for code in forms if not code.is_ptx or code.target.first < code.target.last
         )
@@ -167,6 +168,13 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...])
     return replace(
         table, rows=rows, parameters=tuple(replace(p, mask=mask) for p, mask in zip(parameters, masks))
     )
+
+
+def _ptx_of(variant: Variant, facts: Mapping[str, Any]) -> Code:
+    """The PTX of a variant, which may have been compiled by itself."""
+    if "portable" not in facts:
+        return Code(variant, facts, True)
+    return Code(variant.portable(), {**facts, **facts["portable"]}, True)
 
 
 def _sorted_codes(codes: list[Code]) -> list[Code]:

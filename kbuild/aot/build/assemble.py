@@ -29,6 +29,7 @@ from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
+from kbuild.targets import devices_of
 
 SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "py.typed")
 """Files of the package's directory that go into the wheel."""
@@ -41,7 +42,8 @@ class Built:
     job: Job
     facts: dict[str, Any]
     cubin: bytes
-    ptx: bytes
+    ptx: bytes | None
+    """What newer GPUs run; None where there is none."""
 
 
 def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) -> Path:
@@ -78,14 +80,14 @@ def write_archives(
     code is.
 
     Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index),
-    `key`, and `ptx_key` where the PTX is shipped too; `params` have the types of the signature.
+    `key`, and `ptx_key` where the PTX is shipped too; `params` have the types of the signature, those of
+    `portable` as well.
     """
     places: dict[str, dict[str, Any]] = {}
     for arch in manifest.package.archs:
         chosen = [one for one in built if one.job.variant.arch == arch]
         if chosen:
-            with_ptx = arch in manifest.package.ptx_archs
-            entries = [entry for one in chosen for entry in _entries(one, with_ptx)]
+            entries = [entry for one in chosen for entry in _entries(one, manifest)]
             places[arch] = {
                 "archive": arch,
                 "archive_sha256": write_archive(directory / f"{arch}.kbz", entries),
@@ -93,12 +95,23 @@ def write_archives(
     rows: list[tuple[Variant, dict[str, Any]]] = []
     for one in built:
         variant = one.job.variant
-        types = {name: type_.partition(":")[0] for name, type_, _ in expanded(variant.signature)}
-        facts = one.facts | places[variant.arch] | {"key": key(one)}
-        facts["params"] = [(name, types.get(name, type_)) for name, type_ in facts["params"]]
-        facts |= {"ptx_key": f"{key(one)}.ptx"} if variant.arch in manifest.package.ptx_archs else {}
+        facts: dict[str, Any] = _typed(one.facts, variant) | places[variant.arch] | {"key": key(one)}
+        if "portable" in facts:
+            facts["portable"] = _typed(facts["portable"], variant)
+        facts |= {"ptx_key": f"{key(one)}.ptx"} if _ships_ptx(one, manifest) else {}
         rows.append((variant, facts))
     return rows
+
+
+def _typed(facts: dict[str, Any], variant: Variant) -> dict[str, Any]:
+    """Facts whose parameters have the types of the signature."""
+    types = {name: type_.partition(":")[0] for name, type_, _ in expanded(variant.signature)}
+    return facts | {"params": [(name, types.get(name, type_)) for name, type_ in facts["params"]]}
+
+
+def _ships_ptx(built: Built, manifest: Manifest) -> bool:
+    """Whether the PTX of a variant goes into the package."""
+    return built.ptx is not None and built.job.variant.arch in manifest.package.ptx_archs
 
 
 def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
@@ -122,18 +135,19 @@ def key(built: Built) -> str:
     return f"{built.job.variant.kernel}.{built.job.variant.file_name}"
 
 
-def _entries(built: Built, with_ptx: bool) -> list[Entry]:
-    variant, facts = built.job.variant, built.facts
+def _entries(built: Built, manifest: Manifest) -> list[Entry]:
+    variant = built.job.variant
 
-    def entry(name: str, kind: str, data: bytes) -> Entry:
+    def entry(name: str, kind: str, data: bytes, facts: Mapping[str, Any]) -> Entry:
         launch = {"shared": facts["shared"], "num_warps": facts["warps"], "registers": facts["registers"]}
         return Entry(
             name, kind, variant.kernel, str(variant), facts["arch"], facts["entry"], **launch, data=data
         )
 
-    return [entry(key(built), "cubin", built.cubin)] + [
-        entry(f"{key(built)}.ptx", "ptx", built.ptx)
-    ] * with_ptx
+    entries = [entry(key(built), "cubin", built.cubin, built.facts)]
+    if built.ptx is not None and _ships_ptx(built, manifest):
+        entries.append(entry(f"{key(built)}.ptx", "ptx", built.ptx, built.facts.get("portable", built.facts)))
+    return entries
 
 
 def _records(build: Path, jobs: Sequence[str]) -> list[bytes]:
@@ -157,4 +171,7 @@ def _read(build: Path, file: str) -> Built:
     """A job's results."""
     job = Job.decode(json.loads((build / file).read_bytes()))
     facts, files = _made(build, file, job.record)
-    return Built(job, facts, files[f"{job.stem}.cubin"], files[f"{job.stem}.ptx"])
+    ptx = files.get(job.portable_ptx)
+    if ptx is None and not devices_of(facts["arch"], is_ptx=True).are_alike:
+        ptx = files[f"{job.stem}.ptx"]
+    return Built(job, facts, files[f"{job.stem}.cubin"], ptx)

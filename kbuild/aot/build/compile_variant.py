@@ -17,6 +17,8 @@ from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.plan import Job
 from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.errors import CompileError, ErrorGroup, ToolError
+from kbuild.options import CompileOptions
+from kbuild.targets import devices_of
 
 _CUBIN_MAGIC = b"\x7fELF\x02\x01"
 
@@ -27,12 +29,7 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     The current directory has to be the project's, so that its files are called in messages, and in line
     information, as the manifest calls them.
     """
-    cache = Cache(Path(settings["cache"]) if settings.get("cache") else None)
-    parts = cache.get(job.identity)
-    is_cached = parts is not None and set(parts) == {"cubin", "ptx", "facts"}
-    if parts is None or not is_cached:
-        parts = _compile(job, settings)
-        cache.put(job.identity, parts)
+    parts, is_cached = _parts(job, job.identity, job.variant.options, settings)
     facts = json.loads(parts["facts"])
     # From the cache, for the compiler makes no such thing then.
     if settings.get("strict") and facts["serialized"]:
@@ -54,18 +51,48 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
         "variant": str(job.variant),
     }
     files = {f"{job.stem}.{suffix}": parts[suffix] for suffix in ("cubin", "ptx")}
+    if job.portable and devices_of(facts["arch"], is_ptx=True).are_alike:
+        is_cached &= _add_portable(job, settings, files, facts)
     records.write(build, job.record, files, bytes_digest(job.encode()), facts)
     return is_cached
 
 
-def _compile(job: Job, settings: Mapping[str, Any]) -> dict[str, bytes]:
+def _add_portable(
+    job: Job, settings: Mapping[str, Any], files: dict[str, bytes], facts: dict[str, Any]
+) -> bool:
+    """Adds PTX that newer GPUs run, or a warning that there is none; says whether it came from the cache."""
+    try:
+        parts, is_cached = _parts(job, job.portable, job.variant.portable().options, settings)
+    except (CompileError, ErrorGroup) as error:
+        mistakes = "; ".join(str(single).splitlines()[0] for single in error.errors())
+        facts["warnings"] = [*facts["warnings"], f"there is no PTX of it for newer GPUs: {mistakes}"]
+        return False
+    files[job.portable_ptx] = parts["ptx"]
+    facts["portable"] = json.loads(parts["facts"])
+    return is_cached
+
+
+def _parts(
+    job: Job, identity: str, options: CompileOptions, settings: Mapping[str, Any]
+) -> tuple[dict[str, bytes], bool]:
+    """Cubin, PTX and facts of a job, and whether they came from the cache."""
+    cache = Cache(Path(settings["cache"]) if settings.get("cache") else None)
+    found = cache.get(identity)
+    if found is not None and set(found) == {"cubin", "ptx", "facts"}:
+        return dict(found), True
+    made = _compile(job, options, settings)
+    cache.put(identity, made)
+    return made, False
+
+
+def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> dict[str, bytes]:
     """Cubin, PTX and facts of a job, from the compiler."""
     artifact = resolve(settings["compiler"])(
         f"{job.source}:{job.function}",
         signature=dict(job.variant.signature),
         constexprs=dict(job.constexprs),
         target=job.variant.arch,
-        options=replace(job.variant.options, ptxas=settings["ptxas"], strict=bool(settings.get("strict"))),
+        options=replace(options, ptxas=settings["ptxas"], strict=bool(settings.get("strict"))),
         texts=("ptx",),
     )
     if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:

@@ -14,7 +14,8 @@ from typing import Any
 
 from kbuild.aot.identity import bytes_digest, canonical_json, digest, request_digest
 from kbuild.aot.manifest.expand import Expansion, Variant
-from kbuild.aot.manifest.model import Kernel, Manifest, Value
+from kbuild.aot.manifest.model import Kernel, Manifest, Package, Value
+from kbuild.targets import find_target
 
 STATE = ".kbuild"
 """Directory within the build directory for all that is not for people."""
@@ -46,6 +47,9 @@ class Job:
     """Digest of all that goes into the cubin."""
     source_digest: str
     """Digest of the kernel and all it reaches, to be the same still when the compiler is done."""
+    portable: str = ""
+    """Digest of all that goes into PTX for newer GPUs, for when the cubin's own does not run there; empty where
+    none is wanted."""
 
     @cached_property
     def stem(self) -> str:
@@ -56,6 +60,11 @@ class Job:
     def file(self) -> str:
         """Path of the job's own file within the build directory."""
         return f"{STATE}/jobs/{self.stem}.json"
+
+    @property
+    def portable_ptx(self) -> str:
+        """Path of the PTX for newer GPUs, where that is another than the cubin's."""
+        return f"{self.stem}.portable.ptx"
 
     @property
     def record(self) -> str:
@@ -75,7 +84,7 @@ class Job:
             "source_digest": self.source_digest,
             "options": self.variant.options.requested(),
         }
-        return canonical_json(fields | rest)
+        return canonical_json(fields | rest | ({"portable": self.portable} if self.portable else {}))
 
     @staticmethod
     def decode(fields: Mapping[str, object]) -> Job:
@@ -156,7 +165,7 @@ def plan(
     `templates` and `cc_digest`.
     """
     jobs = tuple(
-        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, places)
+        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, places, manifest.package)
         for variant in expansion.variants
     )
     edges = [_compile_edge(job) for job in jobs]
@@ -199,8 +208,9 @@ def job_of(
     compiler: str,
     tools: Mapping[str, str],
     places: Mapping[str, str] | None = None,
+    package: Package | None = None,
 ) -> Job:
-    """The job that compiles a variant; arguments as for `plan`."""
+    """The job that compiles a variant; arguments as for `plan`, `package` being what it is shipped in."""
     constexprs = constexprs_of(kernel, variant)
     request: dict[str, object] = {
         "function": kernel.function,
@@ -212,8 +222,11 @@ def job_of(
     if places and variant.options.names_lines:
         request["places"] = [kernel.source, places[kernel.name]]
     source = sources[kernel.name]
-    identity = request_digest(request, source, compiler, tools)
-    return Job(variant, kernel.source, kernel.function, constexprs, identity, source)
+    identity, portable = request_digest(request, source, compiler, tools), ""
+    if package and variant.arch in package.ptx_archs and find_target(variant.arch).accelerated_arch:
+        request["options"] = variant.portable().options.code()
+        portable = request_digest(request, source, compiler, tools)
+    return Job(variant, kernel.source, kernel.function, constexprs, identity, source, portable)
 
 
 def constexprs_of(kernel: Kernel, variant: Variant) -> tuple[tuple[str, Value], ...]:

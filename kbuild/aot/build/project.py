@@ -330,6 +330,7 @@ def _is_missing(planned: Plan, made: Mapping[str, Any], run: ninja.Outcome) -> s
 def _sweep(planned: Plan, directory: Path, is_whole: bool) -> None:
     """Removes what a build that was cut off left half written; after a whole plan also what it does not know."""
     wanted = {directory / output for edge in planned.edges for output in edge.outputs}
+    wanted |= {directory / job.portable_ptx for job in planned.jobs if job.portable}
     wanted |= {directory / name for name, _ in planned.files}
     for base in (directory, directory / STATE / "jobs"):
         for path in base.glob("sm_*/*/*"):

@@ -119,6 +119,11 @@ class Variant:
             name = f"{name[:_LONGEST_FILE_NAME]}.{hashlib.sha256(str(self).encode()).hexdigest()[:16]}"
         return f"{name}.{self.options.tags}".lstrip(".")
 
+    def portable(self) -> Variant:
+        """The same for PTX that newer GPUs run."""
+        features = find_target(self.arch).portable().features
+        return replace(self, options=replace(self.options.on(features), portable=True))
+
     @property
     def name(self) -> str:
         """Kernel, architecture and values: how messages call the variant."""

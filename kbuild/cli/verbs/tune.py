@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ def compiled(options: argparse.Namespace, manifest: Manifest, found: list[Task],
     )
     progress = Progress() if options.quiet else Bar() if sys.stderr.isatty() else Lines()
     variants = tuner.variants_of(found)
+    manifest = replace(manifest, package=replace(manifest.package, ptx_archs=()))  # Cubins alone are timed.
     result = builder.build_variants(asked, manifest, Expansion(variants, ()), directory, progress)
     made: dict[Variant, tuple[dict[str, Any], bytes]] = {}
     facts = {fact["variant"]: fact for fact in result.facts}

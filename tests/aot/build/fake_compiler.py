@@ -41,12 +41,15 @@ def compile(
             os.abort()
         case "broken" if constexprs.get("NEGATE"):
             raise ZeroDivisionError("division by zero")
+        case "unportable" if options.portable and constexprs.get("NEGATE"):
+            raise CompileError("NEGATE is of Hopper alone", Loc(file, 6, 5, 8, function))
         case "slow":
             Path(file).with_name("at_work").touch()
             time.sleep(30)
         case "edit":
             with open(file, "a") as stream:
                 stream.write(f"X{time.time_ns()} = 1\n")
+    is_of_hopper = mode and mode[1] in ("accelerated", "unportable") and not options.portable
     serialized = (
         (f"{file}:6: this dot runs slower than it could: registers",)
         if mode and mode[1] == "serialized"
@@ -66,7 +69,7 @@ def compile(
         log.write(f"{function} {target} {sorted(constexprs.items())}\n")
     facts = SimpleNamespace(
         name=function,
-        arch=target,
+        arch=target + "a" * bool(is_of_hopper),
         options=options,
         warps=options.num_warps,
         shared=0,

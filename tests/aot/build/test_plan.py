@@ -89,6 +89,7 @@ OPTIONS = {
     "enable_fp_fusion": False,
     "debug": True,
     "lineinfo": True,
+    "portable": True,
 }
 """Every option on which the code depends, with another value."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import filecmp
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,8 +54,9 @@ def changed(tree: Path) -> list[str]:
     )
 
 
-def python(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTEST_ADDOPTS": ""}
+def python(tree: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    """What Python makes of these words in a tree, whose packages it finds, or those of a folder in it."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / path), "PYTEST_ADDOPTS": ""}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
 
@@ -285,8 +288,8 @@ def test_a_pass_is_a_file_and_its_place_in_a_pipeline(tree: Path) -> None:
     (tree / "kbuild/compiler/transforms/tensor/double_by_adding.py").write_text(PASS)
     insert(tree / "kbuild/targets/pipelines.py", '    "reorder_broadcast",', '    "double_by_adding",\n')
     assert changed(tree) == [
-        "kbuild/targets/pipelines.py",
         "kbuild/compiler/transforms/tensor/double_by_adding.py",
+        "kbuild/targets/pipelines.py",
     ]
     for arch in ("sm_80", "sm_90"):
         text = kbuild(tree, *command, arch).stdout
@@ -323,3 +326,54 @@ def test_an_instruction_of_the_emulator_is_a_row_and_a_golden_line(tree: Path) -
     passed(tree, *tests)
     passed(tree, "tests/emulator/isa/test_device_vectors.py", "-k", "every_lane_wise_row")
     assert any(line.startswith("| `szext.wrap{u32\\|s32}` |") for line in documented(tree, "opcodes.md"))
+
+
+ARCHITECTURE = '''
+"""Ampere of robots: Jetson AGX Orin."""
+
+from kbuild.targets.mma_sync import MMA_SYNC_SM80
+from kbuild.targets.sm_80 import FEATURES
+from kbuild.targets.target import Limits, Target
+
+TARGET = Target(
+    capability=87,
+    ptx_feature="ptx75",
+    limits=Limits(shared_bytes=166912, max_warps=48),
+    multiprocessors=16,
+    atoms=MMA_SYNC_SM80,
+    features=FEATURES,
+)
+'''
+
+
+def test_an_architecture_is_a_file(tree: Path) -> None:
+    """Manifests may name it, kernels compile for it, packages ship its code, and its row of docs is made."""
+    shutil.copytree(ROOT / "templates", tree / "templates")
+    manifest = MANIFEST.replace('["sm_90"]', '["sm_80", "sm_87+ptx", "sm_90"]').replace(
+        "unroll_limit", "num_warps"
+    )
+    (tree / "kernels.toml").write_text(manifest)
+    assert 'unknown architecture "sm_87+ptx"' in kbuild(tree, "list").stderr
+    (tree / "kbuild/targets/sm_87.py").write_text(ARCHITECTURE.lstrip())
+    assert changed(tree) == ["kbuild/targets/sm_87.py"]
+
+    listed = kbuild(tree, "list").stdout.splitlines()
+    assert [line.split(".")[1] for line in listed] == ["sm_80", "sm_87", "sm_90"]
+    command = ("compile", "k.py:nothing", "-s", "x=*fp32,n=i32", "--arch", "sm_87", "--emit", "ptx,cubin")
+    compiled = kbuild(tree, *command)
+    assert ".target sm_87" in compiled.stdout, compiled.stderr
+    assert (tree / "nothing.sm_87.cubin").stat().st_size > 0
+
+    built = kbuild(tree, "build", "--no-cache")
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (tree / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tree / "site")
+    assert {file.stem for file in (tree / "site/added/cubins").iterdir()} == {"sm_80", "sm_87", "sm_90"}
+    script = "import added; added.explain('nothing', 1, 1, arch='sm_87')"
+    shown = python(tree, "-c", script, path="site").stdout
+    assert re.search(r"^ *sm_87 .*: taken$", shown, re.MULTILINE), shown
+    assert re.search(r"^ *sm_87\+ptx .*: matches", shown, re.MULTILINE), shown
+
+    passed(tree, "tests/targets/test_records.py", "tests/targets/test_stand_in.py")
+    assert documented(tree, "manifest.md") == ["| `sm_87` | Ampere of robots: Jetson AGX Orin | 8.7 to 8.9 |"]

@@ -12,6 +12,8 @@ from kbuild.errors import UsageError
 
 _SHARED_LIMITS = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 120: 101376, 121: 101376}
 """Bytes of shared memory that a block may opt in to, by compute capability; 232,448 for all others."""
+_THREADS = {75: 1024, 86: 1536, 87: 1536, 89: 1536, 120: 1536, 121: 1536}
+"""Threads that a multiprocessor holds; 2,048 for all others."""
 _KNOWN = (75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
 """Compute capabilities that there are, as 10 * major + minor."""
 
@@ -67,7 +69,7 @@ class Device:
             named.MULTIPROCESSOR_COUNT: 132 if self.capability >= 90 else 108,
             named.CONCURRENT_KERNELS: 1,
             named.L2_CACHE_SIZE: 40 << 20,
-            named.MAX_THREADS_PER_MULTIPROCESSOR: 1536 if self.shared_limit < 110_000 else 2048,
+            named.MAX_THREADS_PER_MULTIPROCESSOR: _THREADS.get(self.capability, 2048),
             named.UNIFIED_ADDRESSING: 1,
             named.STREAM_PRIORITIES_SUPPORTED: 1,
             named.COMPUTE_CAPABILITY_MAJOR: self.capability // 10,

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-from kbuild.compiler.targets import Target
 from kbuild.errors import CompileError, Loc, UsageError
+from kbuild.targets import Target
 
 _ENTRY = {
     "llir": re.compile(r'^define [^@\n]*\bptx_kernel\b[^@\n]*@"?([\w$.]+)"?\(', re.MULTILINE),

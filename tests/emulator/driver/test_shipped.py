@@ -202,7 +202,12 @@ def test_every_variant_is_taken_by_some_call(
             raise AssertionError(f"no call takes {variant}")
         assert launch.device == device and launch.arguments == bytes_of(variant, values), variant
         expected = row_for(
-            tables[variant.kernel], targets, 80 + 10 * device, values, options, find_target(variant.arch).multiprocessors
+            tables[variant.kernel],
+            targets,
+            80 + 10 * device,
+            values,
+            options,
+            find_target(variant.arch).multiprocessors,
         )
         package.explain(variant.kernel, **values, **options)
         package.explain(variant.kernel, **values, **options, arch=variant.arch)
@@ -228,12 +233,19 @@ def test_calls_at_random_agree_with_dispatch_in_python(
             mixed[name] = value if random.random() < 0.2 else mixed[name]
         index = next(i for i, table in enumerate(tables.KERNELS) if table.name == variant.kernel)
         table = tables.KERNELS[index]
-        _, facts, _, _ = launcher._facts(index, find_target(variant.arch).multiprocessors, **mixed, **dict(variant.matrix))
+        _, facts, _, _ = launcher._facts(
+            index, find_target(variant.arch).multiprocessors, **mixed, **dict(variant.matrix)
+        )
         capability = 80 + 10 * ARCHS.index(variant.arch)
         facts = (*launcher._device_facts(index, capability, 166912), *facts[2:])
         chosen = launcher._select(index, facts)[0]
         assert table.rows[chosen].name == row_for(
-            table, tables.TARGETS, capability, mixed, dict(variant.matrix), find_target(variant.arch).multiprocessors
+            table,
+            tables.TARGETS,
+            capability,
+            mixed,
+            dict(variant.matrix),
+            find_target(variant.arch).multiprocessors,
         )
         seen.add((variant.kernel, chosen))
     assert len(seen) > 100

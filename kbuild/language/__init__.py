@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from kbuild.compiler import library
 from kbuild.compiler.semantic import TABLES
@@ -22,15 +22,15 @@ __all__ = [
     "DType",
     "JITFunction",
     "PointerType",
-    "constexpr",
+    "constexpr",  # pyright: ignore[reportUnsupportedDunderAll]  below, hidden from checkers
     "constexpr_function",
     "jit",
     "tensor",
 ]
 
-if TYPE_CHECKING:
-    constexpr: TypeAlias = Any  # a checker of types sees the value itself, as a kernel does
-else:
+if not TYPE_CHECKING:
+    # A checker of types takes the Any of `__getattr__`: an annotation that every value fits, as in a kernel, and
+    # for constants of a module something to call.
     constexpr = Constant
 
 dtype = DType

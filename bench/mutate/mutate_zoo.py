@@ -90,7 +90,7 @@ def subjects(name: str) -> Iterator[Subject]:
             target=arch,
             lineinfo=True,
             stop="ptx",
-            **first.options(arch),
+            options=first.options(arch),
         )
         facts = artifact.metadata
         launches = [

@@ -27,7 +27,7 @@ def compiled(name: str, arch: str) -> Any:
         constexprs=case.constexprs,
         target=arch,
         stop="ptx",
-        **case.options(arch),
+        options=case.options(arch),
     )
     return artifact.metadata, load(artifact.asm["ptx"], artifact.metadata.name)
 

@@ -35,7 +35,7 @@ def compile_case(name: str, arch: str, ptxas: str | None) -> Any:
             constexprs=case.constexprs,
             target=arch,
             ptxas=ptxas,
-            **case.options(arch),
+            options=case.options(arch),
             stop="cubin" if arch == "sm_90" else "ptx",
         )
     except kbuild.KbuildError as error:

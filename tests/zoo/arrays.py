@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from zoo.case import Bits, bf16
+from numpy.typing import DTypeLike
+from zoo.case import Argument, Bits, bf16
 
 POISON = 12345.0
 
@@ -15,9 +16,15 @@ def small_integers(
     return rng.integers(low, high, shape).astype(dtype)
 
 
-def poisoned(*shape: int, dtype: type = np.float32) -> np.ndarray:
+def poisoned(*shape: int, dtype: DTypeLike = np.float32) -> np.ndarray:
     """An output before the launch."""
     return np.full(shape, POISON if np.issubdtype(dtype, np.floating) else 99, dtype)
+
+
+def plain(argument: Argument) -> np.ndarray:
+    """An argument that is an array of a type that numpy has."""
+    assert isinstance(argument, np.ndarray)
+    return argument
 
 
 def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | Bits:

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from kbuild.options import CompileOptions
 
 KERNELS = Path(__file__).parent / "kernels"
 SHIPPED = Path(__file__).parent.parent.parent / "kernels"
@@ -75,7 +78,7 @@ class Case:
     function: str
     make: Callable[[np.random.Generator], dict[str, Argument]]
     """Fresh arguments by name, outputs poisoned."""
-    expect: Callable[..., Mapping[str, np.ndarray]]
+    expect: Callable[..., Mapping[str, ArrayLike]]
     """The right contents (float64 or integers) of each output, from the arguments before the launch."""
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     grid: tuple[int, ...] = (1,)
@@ -94,10 +97,10 @@ class Case:
         folder = SHIPPED if (SHIPPED / self.file).exists() else KERNELS
         return f"{folder / self.file}:{self.function}"
 
-    def options(self, arch: str) -> dict[str, int]:
+    def options(self, arch: str) -> CompileOptions:
         """Warps, stages and clusters for an architecture."""
         clusters = self.cluster_size if arch == "sm_90" else 1
-        return {"num_warps": self.num_warps, "num_stages": self.num_stages, "cluster_size": clusters}
+        return CompileOptions(num_warps=self.num_warps, num_stages=self.num_stages, cluster_size=clusters)
 
     def signature(self, arguments: Mapping[str, Argument]) -> dict[str, str]:
         """The types of run-time arguments, with the promises that hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from zoo.arrays import poisoned
+from zoo.arrays import plain, poisoned
 from zoo.case import Case, bf16, numbers
 
 
@@ -77,7 +77,7 @@ def _attention_steep(name: str, causal: bool) -> Case:
 
     def make(rng):
         arguments, direction = case.make(rng), np.sign(rng.normal(size=64))
-        q, k = (arguments[name].astype(np.float32) for name in "qk")
+        q, k = (plain(arguments[name]).astype(np.float32) for name in "qk")
         is_steep = np.arange(n_ctx)[:, None] % 48 < 3
         arguments["q"] = np.where(is_steep, 3 * direction, 0.2 * q).astype(np.float16)
         arguments["k"] = (0.2 * k + np.linspace(-1, 1, n_ctx)[:, None] * direction).astype(np.float16)
@@ -93,7 +93,8 @@ def _attention_infinite(name: str, causal: bool, **more: int) -> Case:
 
     def make(rng):
         arguments = case.make(rng)
-        arguments["v"][0, :, 0, 3], arguments["v"][1, 1, 0, :] = np.inf, -np.inf
+        v = plain(arguments["v"])
+        v[0, :, 0, 3], v[1, 1, 0, :] = np.inf, -np.inf
         return arguments
 
     return replace(case, make=make)

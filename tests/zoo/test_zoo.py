@@ -15,16 +15,13 @@ import kbuild.compiler.transforms
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.interp import run
 from kbuild.compiler.ir.passes import run_pipeline
-from kbuild.options import CompileOptions
 from kbuild.targets import find_target
 
 
 def interpret_case(case: Case, passes: Sequence[str], arch: str = "sm_90") -> None:
     """Run a case in the interpreter after some passes, and check what it did."""
     arguments = case.make(np.random.default_rng(2))
-    module = build_module(
-        case.source, case.signature(arguments), case.constexprs, CompileOptions(**case.options(arch))
-    )
+    module = build_module(case.source, case.signature(arguments), case.constexprs, case.options(arch))
     run_pipeline(module, find_target(arch), passes)
     memory: dict[str, Any] = {
         name: value.data.copy()
@@ -63,7 +60,7 @@ def test_case_assembles_without_spills(name: str, arch: str) -> None:
         signature=case.signature(arguments),
         constexprs=case.constexprs,
         target=arch,
-        **case.options(arch),
+        options=case.options(arch),
     )
     assert artifact.metadata.spill_stores == 0
     assert artifact.asm["cubin"].startswith(b"\x7fELF")

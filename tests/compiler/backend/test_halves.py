@@ -94,7 +94,7 @@ def test_it_computes_the_same(name: str) -> None:
         signature=case.signature(arguments),
         constexprs=case.constexprs,
         stop="ptx",
-        **case.options("sm_90"),
+        options=case.options("sm_90"),
     )
     text = in_words(made.asm["ptx"])
     assert "%word" in text

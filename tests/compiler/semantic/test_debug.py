@@ -177,7 +177,7 @@ def test_kernels_with_pipelines_and_producers_do_the_same_with_assertions(name: 
         constexprs=case.constexprs,
         debug=True,
         stop="ptx",
-        **case.options("sm_90"),
+        options=case.options("sm_90"),
     )
     assert "__assertfail" in artifact.asm["ptx"]
     facts, program = artifact.metadata, load(artifact.asm["ptx"], artifact.metadata.name)

@@ -28,7 +28,7 @@ def kernel(name: str, arch: str) -> tuple[kbuild.Artifact, dict]:
         constexprs=case.constexprs,
         target=arch,
         stop="ptx",
-        **case.options(arch),
+        options=case.options(arch),
     )
     return artifact, arguments
 

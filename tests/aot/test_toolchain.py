@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with both wheels of ptxas, in the place of Python's path."""
     folder = tmp_path / "site"
-    wheel(folder, "12.9.86"), wheel(folder, "13.5.37")
+    wheel(folder, "12.9.86")
+    wheel(folder, "13.5.37")
     monkeypatch.setattr(toolchain, "installed_ptxas", lambda: installed(ptxas_version, [str(folder)]))
     return folder
 

@@ -102,7 +102,7 @@ class Trace:
         self.values.update(zip(loop.results, carried))
 
     def op(self, op: Op) -> None:
-        values = [self.values.get(operand) for operand in op.operands]
+        values: list[Any] = [self.values.get(operand) for operand in op.operands]
         match op:
             case Constant():
                 self.values[op.result] = op.value
@@ -112,15 +112,19 @@ class Trace:
                 )
             case CmpI() if None not in values:
                 self.values[op.result] = COMPARE[op.predicate](*values)
-            case Select() if values[0] is not None:
-                self.values[op.result] = values[1] if values[0] else values[2]
+            case Select():
+                condition, yes, no = values
+                if condition is not None:
+                    self.values[op.result] = yes if condition else no
             case LocalAlloc():
+                assert isinstance(op.result.type, MemDescType) and op.offset is not None
                 self.values[op.result] = (op.offset, op.offset + op.result.type.size_bytes)
                 if op.src is not None:
                     self.access(op, self.values[op.result], True)
             case MemDescIndex():
                 start, type_ = values[0][0], op.src.type
-                assert isinstance(type_, MemDescType) and 0 <= values[1] < type_.buffers
+                assert isinstance(type_, MemDescType) and type_.buffers is not None
+                assert 0 <= values[1] < type_.buffers
                 start += values[1] * type_.tile_bytes
                 self.values[op.result] = (start, start + type_.tile_bytes)
             case MemDescSubslice() | MemDescTrans():
@@ -151,8 +155,8 @@ class Trace:
                 self.fences.append(self.time)
             case Barrier():
                 self.barriers.append(self.time)
-            case _ if op.attributes.get("scratch") is not None:
-                place = op.scratch, op.scratch + scratch_bytes(op, self.num_warps)
+            case _ if (scratch := op.attributes.get("scratch")) is not None:
+                place = scratch, scratch + scratch_bytes(op, self.num_warps)
                 self.access(op, place, True)
                 self.time += 1
                 self.barriers.append(self.time)

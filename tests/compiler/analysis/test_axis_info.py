@@ -20,6 +20,7 @@ from kbuild.compiler.ir.types import (
     IntType,
     PointerType,
     TensorType,
+    Type,
     bit_width,
     is_pointer,
 )
@@ -221,7 +222,7 @@ class RandomTensors:
     def shape(self) -> tuple[int, ...]:
         return self.values[-1].type.shape  # type: ignore[union-attr]
 
-    def tensor(self, element=I32) -> TensorType:
+    def tensor(self, element: Type = I32) -> TensorType:
         return TensorType(self.shape(), element)
 
     def leaf(self) -> Value:
@@ -251,7 +252,8 @@ class RandomTensors:
         kind = int(self.random.integers(10)) if self.values else 0
         if kind < 6:
             common = [AddI, AddI, SubI, MulI, DivSI, RemSI, AndI, OrI, ShLI, ShRSI, MinSI, MaxSI]
-            cls = self.random.choice([*common, SubI, DivUI, RemUI, DivSI, RemSI])
+            classes = [*common, SubI, DivUI, RemUI, DivSI, RemSI]
+            cls = classes[int(self.random.integers(len(classes)))]
             rhs = self.leaf()
             if cls in (ShLI, ShRSI):
                 rhs = self.build.add(Constant(int(self.random.integers(4)), rhs.type)).result

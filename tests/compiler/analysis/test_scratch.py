@@ -9,8 +9,9 @@ from itertools import chain
 import pytest
 
 from kbuild.compiler.analysis.scratch import Exchange, plan_reduce, plan_scan, scratch_bytes
-from kbuild.compiler.ir.core import Func
+from kbuild.compiler.ir.core import Block, Func, Value
 from kbuild.compiler.ir.parser import parse_module
+from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.tensor import Reduce, Scan
 from kbuild.errors import InternalError
@@ -36,8 +37,8 @@ LANES, WARPS = 32, 4
 Thread = tuple[int, int]
 
 
-def operation(name: str, axis: int, kind: str, attributes: str = "") -> Reduce | Scan:
-    """A reduction or scan of f32 over one of the layouts."""
+def operands(name: str) -> tuple[Value, Block]:
+    """A tensor of f32 in one of the layouts, and what combines two elements."""
     text, shape = LAYOUTS[name]
     dimensions = "x".join(map(str, shape))
     func: Func = parse_module(f"""#l = {text}
@@ -46,12 +47,14 @@ tt.func @f(%x: tensor<{dimensions}xf32, #l>) attributes {{num_warps = 4}} {{
 }}
 """).kernel
     combine = parse_module("tt.func @c(%a: f32, %b: f32) {\n  tt.reduce.return %a\n}\n").kernel.body
-    source = func.arguments[0]
-    return (
-        Reduce((source,), axis, combine)
-        if kind == "reduce"
-        else Scan((source,), axis, combine, attributes == "reverse")
-    )
+    return func.arguments[0], combine
+
+
+def held(value: Value) -> LinearLayout:
+    """The layout of a tensor."""
+    layout = layout_of(value.type)
+    assert layout is not None
+    return layout
 
 
 def threads() -> list[Thread]:
@@ -96,8 +99,9 @@ def exchanged(exchange: Exchange, partials: dict[Thread, list[list]]) -> Callabl
 
 @pytest.mark.parametrize(("name", "axis"), CASES)
 def test_a_reduction_combines_each_element_once(name: str, axis: int) -> None:
-    op = operation(name, axis, "reduce")
-    layout, plan = op.srcs[0].type.layout, plan_reduce(op)
+    source, combine = operands(name)
+    op = Reduce((source,), axis, combine)
+    layout, plan = held(source), plan_reduce(op)
     values = {t: [[at(layout, r, t) for r in group] for group in plan.groups] for t in threads()}
     for distance in plan.shuffles:
         values = {
@@ -108,7 +112,6 @@ def test_a_reduction_combines_each_element_once(name: str, axis: int) -> None:
         read = exchanged(plan.exchange, values)
         values = {t: [joined(read(t, partial)) for partial in range(len(plan.groups))] for t in threads()}
     kept = layout.drop(axis)
-    result = op.results[0].type
     for thread, partials in values.items():
         for register, partial in enumerate(plan.results):
             combined = partials[partial]
@@ -116,15 +119,15 @@ def test_a_reduction_combines_each_element_once(name: str, axis: int) -> None:
             rest = {c[:axis] + c[axis + 1 :] for c in combined}
             assert len(rest) == 1
             if kept.rank:
-                assert rest == {at(result.layout, register, thread)}
+                assert rest == {at(held(op.results[0]), register, thread)}
     assert scratch_bytes(op, WARPS) == (plan.exchange.bytes if plan.exchange else 0)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("name", "axis"), CASES)
 def test_a_scan_combines_in_order(name: str, axis: int, reverse: bool) -> None:
-    op = operation(name, axis, "scan", "reverse" if reverse else "")
-    layout, plan = op.srcs[0].type.layout, plan_scan(op)
+    source, combine = operands(name)
+    layout, plan = held(source), plan_scan(Scan((source,), axis, combine, reverse))
     totals = {t: [[at(layout, r, t)[axis] for r in chunk] for chunk in plan.chunks] for t in threads()}
     before: dict[Thread, list[list]] = {t: [[] for _ in plan.chunks] for t in threads()}
     for step in plan.steps:

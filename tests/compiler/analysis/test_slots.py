@@ -49,8 +49,10 @@ def counted(
 def test_a_counter_may_be_compared_in_any_way(test: str, increment: str) -> None:
     chosen = "%next, %zero" if test in ("slt", "ult", "ne") else "%zero, %next"
     slots, loop, values = counted(test, chosen, increment=increment)
-    assert slots.of(values["slot"]) == Slot(0, loop, 3) and slots.of(values["after"]) == Slot(1, loop, 3)
-    assert not slots.of(values["slot"]).may_equal(slots.of(values["after"]))
+    now, later = slots.of(values["slot"]), slots.of(values["after"])
+    assert now is not None and now == Slot(0, loop, 3)
+    assert later is not None and later == Slot(1, loop, 3)
+    assert not now.may_equal(later)
 
 
 def test_a_counter_may_start_anywhere_in_the_ring() -> None:

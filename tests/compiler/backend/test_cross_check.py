@@ -193,7 +193,7 @@ def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
     )
     assert re.search(r"ptxas 1\d\.\d+\.\d+ made a cubin", message) and "kbuild 0.1.0, llvmlite 0." in message
     assert "KBUILD_PTXAS" in caught.value.hint and "[package]" in caught.value.hint
-    assert assemble(kernel(wgmmas(0, 1, 2)), "sm_90a")
+    assert assemble(kernel(wgmmas(0, 1, 2)), "sm_90a")[0]
 
 
 def test_a_product_that_nothing_uses_may_be_left_out() -> None:
@@ -408,7 +408,7 @@ def test_constants_of_fp8_that_ptxas_finds_late_are_errors() -> None:
     product = f"{FP8} {F32}, {{%r4, %r4, %r4, %r4}}, {B2}, {F32};"
     with pytest.raises(ToolError, match="constant operands of products of fp8: found 0x"):
         assemble(kernel(constant + product, "sm_90"), "sm_90")
-    assert assemble(kernel(product, "sm_90"), "sm_90")
+    assert assemble(kernel(product, "sm_90"), "sm_90")[0]
 
 
 def test_functions_beside_the_kernel_get_opaque_conditions_of_their_own() -> None:

@@ -44,7 +44,8 @@ def test_wheels_of_both_layouts_are_found_side_by_side(tmp_path: Path) -> None:
 
 
 def test_the_newest_is_the_first_wherever_it_lies(tmp_path: Path) -> None:
-    wheel(tmp_path / "a", "12.9.86"), wheel(tmp_path / "b", "13.5.37"), wheel(tmp_path / "c", "13.0.88")
+    for name, version in (("a", "12.9.86"), ("b", "13.5.37"), ("c", "13.0.88")):
+        wheel(tmp_path / name, version)
     assert [one.name for one in installed(never, [str(tmp_path / name) for name in "abc"])] == [
         "13.5.37",
         "13.0.88",

@@ -8,7 +8,9 @@ import pytest
 import kbuild
 import kbuild.language as tl
 from kbuild.compiler.frontend import build_module
+from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.verify import verify
+from kbuild.compiler.ops.elementwise import Constant
 
 
 @kbuild.jit
@@ -218,7 +220,7 @@ def dead_branches(out, x, mode: tl.constexpr, flag: tl.constexpr):
     elif mode == "sum":
         value = tl.sum(tl.load(x + tl.arange(0, 4)))
     else:
-        value = no_such_name.of_any_kind(x)  # noqa: F821
+        value = no_such_name.of_any_kind(x)  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  never read
     tl.store(out, value)
 
 
@@ -278,7 +280,7 @@ def test_a_constant_that_a_loop_changes_becomes_a_value():
 
 
 @kbuild.jit
-def constant_given_again(out, n, width: tl.constexpr):
+def constant_given_again(out, n, width: tl.constexpr):  # pyright: ignore[reportRedeclaration]  on purpose
     for _ in range(n):
         width: tl.constexpr = 500 * 2  # another object than what came in
     while n > 3:
@@ -375,15 +377,18 @@ def constants_that_loops_change(out, n, start: tl.constexpr, other: tl.constexpr
     tl.store(out, start + other)
 
 
+def line_of(op: Op) -> int:
+    assert op.loc is not None
+    return op.loc.line
+
+
 def test_what_is_made_for_a_loop_stands_at_its_line():
     module = build_module(
         constants_that_loops_change, {"out": "*i32", "n": "i32"}, {"start": 10, "other": 20}
     )
     # That of the `for`
-    first = next(op.loc.line for op in module.kernel.body.walk() if op.op_name == "tt.store") - 2
+    first = next(line_of(op) for op in module.kernel.body.walk() if op.op_name == "tt.store") - 2
     loops = [op for op in module.kernel.body if op.regions]
-    made = [
-        op.loc.line for op in module.kernel.body if op.op_name == "arith.constant" and op.value in (10, 20)
-    ]
-    yields = [op.loc.line for op in module.kernel.body.walk() if op.op_name == "scf.yield"]
-    assert [op.loc.line for op in loops] == made == yields == [first, first + 3]
+    made = [line_of(op) for op in module.kernel.body if isinstance(op, Constant) and op.value in (10, 20)]
+    yields = [line_of(op) for op in module.kernel.body.walk() if op.op_name == "scf.yield"]
+    assert [line_of(op) for op in loops] == made == yields == [first, first + 3]

@@ -18,7 +18,7 @@ HALF, TABLE, SIZES = tl.constexpr(0.5), tl.constexpr({"a": 1, "b": (2, 3)}), tl.
 Pair = collections.namedtuple("Pair", "first second")
 sqrt, exponential, wide = math.sqrt, tl.exp, tl.float64
 tools = types.ModuleType("tools")
-tools.FOUR, tools.same = tl.constexpr(4), tl.exp
+vars(tools).update(FOUR=tl.constexpr(4), same=tl.exp)
 PLAIN, OBJECT, BROKEN = 4, object(), tl.constexpr("\ud800")
 
 
@@ -44,7 +44,7 @@ def next_size(n):
 def names(out):
     pair = Pair(1.0, second=HALF)
     tl.store(out, WIDTH + TABLE["b"][1] + SIZES[1])
-    tl.store(out + 1, twice(pair.first) + pair.second)
+    tl.store(out + 1, twice(pair.first) + pair.second)  # pyright: ignore[reportCallIssue]  what it wraps
     tl.store(out + 2, sqrt(16.0) + math.floor(2.5) + exponential(0.0) + tools.same(0.0))
     tl.store(out + 3, tl.full((), tools.FOUR, wide).to(tl.float32) + next_size(WIDTH))
 
@@ -99,7 +99,8 @@ def test_the_lines_of_a_function_that_lies_in_no_file():
         build_module(kernel, {"out": "*fp32"}, {})
     assert "<typed 1>:6:23: error" in str(caught.value) and "tl.load(out, mask=4)" in str(caught.value)
     module = build_module(typed("\n\n\ndef k(out):\n    tl.store(out, 7.0)\n"), {"out": "*fp32"}, {})
-    assert [op.loc.line for op in module.kernel.body if op.op_name == "tt.store"] == [5]
+    (store,) = (op for op in module.kernel.body if op.op_name == "tt.store")
+    assert store.loc is not None and store.loc.line == 5
 
 
 @pytest.mark.parametrize(

@@ -37,15 +37,20 @@ def test_rounding_is_to_the_nearest_and_ties_go_to_even(type_: FloatType) -> Non
 
 
 def test_known_values() -> None:
-    assert interp.decode(np.uint8([0x7E, 0x08, 0x01, 0xB8]), F8E4M3FN).tolist() == [448.0, 2**-6, 2**-9, -1.0]
-    assert interp.decode(np.uint8([0x7B, 0x7C, 0x04, 0x01]), F8E5M2).tolist() == [
+    assert interp.decode(np.array([0x7E, 0x08, 0x01, 0xB8], np.uint8), F8E4M3FN).tolist() == [
+        448.0,
+        2**-6,
+        2**-9,
+        -1.0,
+    ]
+    assert interp.decode(np.array([0x7B, 0x7C, 0x04, 0x01], np.uint8), F8E5M2).tolist() == [
         57344.0,
         np.inf,
         2**-14,
         2**-16,
     ]
     assert round_to(np.float32(1e9), F8E4M3FN) == 448 and round_to(np.float32(-np.inf), F8E5M2) == -57344
-    assert interp.encode(np.float32([1.0, -2.5]), BF16).tolist() == [0x3F80, 0xC020]
+    assert interp.encode(np.array([1.0, -2.5], np.float32), BF16).tolist() == [0x3F80, 0xC020]
 
 
 def value(text: str, *arguments: float, result: str = "i32") -> float:
@@ -187,7 +192,7 @@ def test_only_conversions_of_numbers_to_f8_saturate() -> None:
 """
     for bits, condition, right in ((0x7C, 1, 0x7C), (0xFC, 1, 0xFC), (0x7C, 0, 0x7B)):
         out = np.zeros(1, np.uint8)
-        interp.run(parse_module(source), [np.uint8([bits]), out, float("inf"), condition])
+        interp.run(parse_module(source), [np.array([bits], np.uint8), out, float("inf"), condition])
         assert out[0] == right
 
 
@@ -243,7 +248,7 @@ def test_pointers_to_truth_values_move_by_bytes() -> None:
   tt.return
 }
 """
-    values = np.uint8([0, 0, 1])
+    values = np.array([0, 0, 1], np.uint8)
     interp.run(parse_module(source), [values, 2])
     assert values.tolist() == [1, 0, 1]
 

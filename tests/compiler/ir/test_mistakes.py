@@ -85,7 +85,7 @@ def verifier_error(func: Func) -> str:
 def test_use_before_definition() -> None:
     func, build = function(I32)
     first = build.add(AddI(func.arguments[0], func.arguments[0]))
-    second = build.add(AddI(first, first))
+    second = build.add(AddI(first.result, first.result))
     build.add(Return(()))
     second.move_before(first)
     assert verifier_error(func).startswith("operand %?: i32 is not defined before it")
@@ -94,7 +94,7 @@ def test_use_before_definition() -> None:
 def test_use_of_an_erased_value() -> None:
     func, build = function(I32)
     lost = AddI(func.arguments[0], func.arguments[0])
-    build.add(AddI(lost, lost))
+    build.add(AddI(lost.result, lost.result))
     build.add(Return(()))
     assert "is not defined before it" in verifier_error(func)
 
@@ -109,7 +109,7 @@ def test_terminator_in_the_middle() -> None:
 def test_elementwise_over_different_shapes() -> None:
     func, build = function(TensorType((4,), F32))
     condition = build.add(Constant(True, I32))
-    build.add(Select(condition, func.arguments[0], func.arguments[0]))
+    build.add(Select(condition.result, func.arguments[0], func.arguments[0]))
     build.add(Return(()))
     assert verifier_error(func).startswith("operands and results differ in shape or layout")
 

@@ -244,9 +244,8 @@ def test_warps_store_what_they_have(shape, warps, bits):
     vector = 128 // bits
     source = wgmma_accumulator(shape, warps, shape[1] // warps[1])
     destination = stored_by_warps(source, vector)
-    assert destination.contiguous_per_thread() == vector and destination.bases_of("warp") == source.bases_of(
-        "warp"
-    )
+    assert destination is not None and destination.contiguous_per_thread() == vector
+    assert destination.bases_of("warp") == source.bases_of("warp")
     assert destination.bases_of("lane")[:4] == tuple(vector << bit for bit in range(4))
     assert classify(source, destination) == "warp"
     plan = shared_plan(source, destination, bits)

@@ -195,7 +195,7 @@ class Machine:
         np.add.at(self.shared.view(value.dtype), places, value[self.active])
         return value
 
-    def do_call(self, text: str) -> np.ndarray | None:
+    def do_call(self, text: str) -> np.ndarray | list[np.ndarray] | None:
         name, arguments = matched(r".*@llvm\.([\w.]+)\((.*)\)", text).groups()
         operands = [self.value(a.rsplit(" ", 1)[1], a.rsplit(" ", 1)[0]) for a in arguments.split(", ") if a]
         self.count[name] = self.count.get(name, 0) + 1

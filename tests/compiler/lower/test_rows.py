@@ -24,6 +24,7 @@ from kbuild.compiler.ir.types import (
     PointerType,
     TensorType,
     Type,
+    element_of,
 )
 from kbuild.compiler.layout import default_blocked
 from kbuild.compiler.lower import lower_module
@@ -63,7 +64,7 @@ class Kernel:
         return self.loaded[element, number]
 
     def keep(self, result: Value) -> None:
-        self.build.add(Store(self.pointers(result.type.element), result))
+        self.build.add(Store(self.pointers(element_of(result.type)), result))
 
     def compile(self, arch: str) -> bytes:
         self.build.add(Return(()))

@@ -44,7 +44,7 @@ class WarpGroupMachine(Machine):
         name, index = fields(r"extractvalue \{.*\} (\S+), (\d+)", text)
         return self.registers[name][int(index)]
 
-    def do_call(self, text: str) -> object:
+    def do_call(self, text: str) -> np.ndarray | list[np.ndarray] | None:
         found = re.fullmatch(r'call (?:.*) asm sideeffect "(.*)", "(.*)"\((.*)\) convergent', text)
         if found is None:
             return super().do_call(text)
@@ -52,7 +52,7 @@ class WarpGroupMachine(Machine):
         results = sum(each.startswith("=") for each in constraints)
         operands = [self.value(a.rsplit(" ", 1)[1], a.rsplit(" ", 1)[0]) for a in arguments.split(", ") if a]
         tied = {int(each): operands[n] for n, each in enumerate(constraints[results:]) if each.isdigit()}
-        registers = {f"${n}": tied.get(n) for n in range(results)}
+        registers = {f"${n}": operand for n, operand in tied.items()}
         registers.update({f"${results + n}": operand for n, operand in enumerate(operands)})
         for line in template.splitlines()[1:-1] if template.startswith("{") else template.splitlines():
             self.count[line.split(".")[0]] = self.count.get(line.split(".")[0], 0) + 1

@@ -133,14 +133,15 @@ def test_sums_and_random_numbers_are_not_looked_at() -> None:
     assert (plain == checked).all() and len(set(plain)) > 200
 
 
-def ptx(kernel: object, **options: bool) -> str:
+def ptx(kernel: kbuild.language.JITFunction, debug: bool = False, lineinfo: bool = False) -> str:
     artifact = kbuild.compile(
         kernel,
         signature={"x": "*i32", "out": "*i32", "n": "i32"},
         constexprs={"B": 128},
         stop="ptx",
-        **options,
-    )  # type: ignore[arg-type]
+        debug=debug,
+        lineinfo=lineinfo,
+    )
     return artifact.asm["ptx"]
 
 

@@ -8,6 +8,7 @@ import pytest
 import kbuild
 import kbuild.language as tl
 from kbuild.compiler.frontend import build_module
+from kbuild.compiler.ops.tensor import InlineAsm
 from kbuild.compiler.semantic import TABLES
 from tests.compiler.lower.host import every_exponent, ulps
 
@@ -134,9 +135,7 @@ def instructions(x, out):
 
 def test_single_instructions():
     module = build_module(instructions, {"x": "*fp32", "out": "*fp32"}, {})
-    found = [
-        (op.asm, op.constraints) for op in module.kernel.body if op.op_name == "tt.elementwise_inline_asm"
-    ]
+    found = [(op.asm, op.constraints) for op in module.kernel.body if isinstance(op, InlineAsm)]
     assert found == [
         ("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f"),
         ("div.rz.f32 $0, $1, $2;", "=f,f,f"),

@@ -7,7 +7,7 @@ import kbuild
 import kbuild.language as tl
 from kbuild.compiler import interp
 from kbuild.compiler.frontend import build_module
-from kbuild.compiler.ir.types import F32
+from kbuild.compiler.ir.types import F32, element_of
 from kbuild.compiler.ops.tensor import Reduce
 
 RNG = np.random.default_rng(7)
@@ -125,7 +125,7 @@ def test_halves_are_added_in_float32():
     assert out[0] == np.float16(x.astype(np.float64).sum()) == 51.1875
     module = build_module(sum_of_halves, {"x": "*fp16", "out": "*fp16"}, {"N": 512})
     (reduction,) = (op for op in module.kernel.walk() if isinstance(op, Reduce))
-    assert reduction.srcs[0].type.element == F32, (
+    assert element_of(reduction.srcs[0].type) == F32, (
         "additions in float16 would give 51.125 to 51.25, by their order"
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from kbuild.compiler.ir.core import Module, Op, Value
 from kbuild.compiler.ir.printer import print_op
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import TensorType
+from kbuild.compiler.ir.types import TensorType, shape_of
 from kbuild.compiler.layout import LinearLayout, all_sums
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
 from kbuild.compiler.ops.tensor import (
@@ -61,8 +61,9 @@ def _keeps_rule(op: Op, tensors: list[Value]) -> bool:
     ):
         return len({_layout(value) for value in tensors}) <= 1
     if isinstance(op, Broadcast):
+        sizes = shape_of(op.src.type)
         return _thread_holds(
-            op.result, op.src, lambda at: tuple(0 if one == 1 else x for x, one in zip(at, op.src.type.shape))
+            op.result, op.src, lambda at: tuple(0 if one == 1 else x for x, one in zip(at, sizes))
         )
     if isinstance(op, ExpandDims):
         return _same_place(op.result, op.src, lambda at: (*at[: op.axis], *at[op.axis + 1 :]))
@@ -137,7 +138,7 @@ def _operands_near(op: Dot) -> bool:
     lies as D."""
     if _layout(op.c) != _layout(op.result):
         return False
-    k, result = op.a.type.shape[-1], _layout(op.result)
+    k, result = shape_of(op.a.type)[-1], _layout(op.result)
     for lane, warp in (
         _threads(result) if not op.atom else [(0, 1 << bit) for bit in range(result.bits("warp"))]
     ):

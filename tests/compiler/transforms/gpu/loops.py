@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
+from kbuild.compiler.ir.core import Module, Op
+from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.ops.gpu import LocalAlloc
+
+AnyOp = TypeVar("AnyOp", bound=Op)
+
 OFFSETS = """
   %c0: i32 = arith.constant {value = 0}
   %c1: i32 = arith.constant {value = 1}
@@ -228,3 +237,14 @@ TURNS = f"""
   tt.store %out_pointers, %sum
 """
 """Stores the tile that it has read where the next one is: in b at first, then in a, of which it reads."""
+
+
+def ops(module: Module, *classes: type[AnyOp]) -> list[AnyOp]:
+    """The operations of some classes in a kernel."""
+    return [op for op in module.kernel.body.walk() if isinstance(op, classes)]
+
+
+def buffers_of(allocs: Iterable[LocalAlloc]) -> list[int | None]:
+    """How many buffers each allocation has; None for a single tile."""
+    types = [alloc.type for alloc in allocs]
+    return [type_.buffers for type_ in types if isinstance(type_, MemDescType)]

@@ -4,6 +4,8 @@ each."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -89,7 +91,7 @@ class Writer:
         return self.add(arith.MinNumF(self.add(arith.AbsF(value)), bound))
 
     def steps(self, count: int, nesting: int = 0) -> None:
-        kinds = [
+        kinds: list[Callable[[], Value | None]] = [
             self.sum_of_two,
             self.row,
             self.transpose,
@@ -99,9 +101,10 @@ class Writer:
             self.dot,
             self.iota,
         ]
+        if nesting < 2:
+            kinds += [partial(self.loop, nesting), partial(self.branch, nesting)]
         for _ in range(count):
-            kind = self.choose.choice([*kinds, *([self.loop, self.branch] if nesting < 2 else [])])
-            made = kind(nesting) if kind in (self.loop, self.branch) else kind()
+            made = self.choose.choice(kinds)()
             if made is not None:
                 self.tensors.append(self.small(made))
 
@@ -158,8 +161,8 @@ class Writer:
             return None
         combine = Block([F32, F32])
         kind = self.choose.choice([arith.AddF, arith.MaxNumF])
-        combine.append(kind(*combine.arguments))
-        combine.append(tt.ReduceReturn((combine.last.results[0],)))
+        both = combine.append(kind(*combine.arguments))
+        combine.append(tt.ReduceReturn((both.results[0],)))
         return self.add(tt.Reduce((a,), self.choose.choice([0, 1]), combine))
 
     def dot(self) -> Value | None:
@@ -199,7 +202,7 @@ class Writer:
         condition = self.add(arith.CmpI(self.body.arguments[2], limit, "slt"))
         assert condition.type == I1
         outside = list(self.tensors)
-        regions = []
+        regions: list[Block] = []
         for _ in range(2):
             block = Block()
             with self.builder.inside(block):
@@ -208,7 +211,7 @@ class Writer:
                 self.builder.add(Yield((self.choose.choice(same),)))
             self.tensors = list(outside)
             regions.append(block)
-        return self.add(If(condition, *regions, (given.type,)))
+        return self.add(If(condition, regions[0], regions[1], (given.type,)))
 
 
 def meaning(module: Module) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.compiler import interp
-from kbuild.compiler.ir.core import Module, Op
+from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.types import TensorType
@@ -18,7 +18,7 @@ from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroup
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.targets.sm_90 import TARGET as SM_90
 from tests.compiler.analysis.races import races
-from tests.compiler.transforms.gpu.loops import LOOPS, kernel
+from tests.compiler.transforms.gpu.loops import LOOPS, buffers_of, kernel, ops
 
 PASSES = tuple(name for name in SM_90.gpu_pipeline if name != "canonicalize_pointers")
 NAMES = ("matmul", "masked", "attention", "used_twice", "nested", "table")
@@ -45,10 +45,6 @@ def compiled(name: str, stages: int, passes: tuple[str, ...] = PASSES) -> Module
     run_pipeline(module, SM_90, passes)
     assert ops(module, WarpGroupDot)
     return module
-
-
-def ops(module: Module, *classes: type[Op]) -> list[Op]:
-    return [op for op in module.kernel.body.walk() if isinstance(op, classes)]
 
 
 def result(module: Module, iterations: int) -> np.ndarray:
@@ -91,7 +87,7 @@ def test_sum_in_place_stays_in_flight_with_one_barrier_per_iteration(stages: int
     assert inside == [FenceAsyncShared, Barrier, WarpGroupDot, WarpGroupDotWait]
     waits = ops(module, WarpGroupDotWait)
     assert [(wait.pendings, len(wait.values)) for wait in waits] == [(1, 0), (0, 1)]
-    assert {alloc.type.buffers for alloc in ops(module, LocalAlloc)} == {buffers}
+    assert set(buffers_of(ops(module, LocalAlloc))) == {buffers}
 
 
 def test_products_of_attention_read_registers_and_the_second_runs_into_the_next_iteration() -> None:

@@ -213,7 +213,9 @@ def launched(artifact: kbuild.Artifact, *given: Any) -> np.ndarray:
     report = run(
         program, None, (1,), artifact.metadata.warps, artifact.metadata.shared, arguments, checks="strict"
     )
-    return report.check().outputs[1]
+    written = report.check().outputs[1]
+    assert written is not None
+    return written
 
 
 @pytest.mark.parametrize(("name", "function"), [("min", np.minimum), ("max", np.maximum)])

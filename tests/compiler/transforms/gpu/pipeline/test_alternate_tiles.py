@@ -13,14 +13,15 @@ from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore
+from kbuild.compiler.ops.gpu import LocalAlloc, LocalStore, MemDescTrans
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.targets import Target
 from kbuild.targets.sm_80 import TARGET as SM_80
 from kbuild.targets.sm_90 import TARGET as SM_90
 from tests.compiler.analysis.races import races
-from tests.compiler.transforms.gpu.dot.test_overlap_wgmma import PASSES, enlarged, ops, result
+from tests.compiler.transforms.gpu.dot.test_overlap_wgmma import PASSES, enlarged, result
+from tests.compiler.transforms.gpu.loops import buffers_of, ops
 
 NAMES = ("matmul", "masked", "table", "used_twice", "nested")
 
@@ -32,8 +33,8 @@ def unaligned(name: str, target: Target = SM_90) -> Module:
     return module
 
 
-def buffers(module: Module) -> list[int]:
-    return [alloc.type.buffers for alloc in ops(module, LocalAlloc)]
+def buffers(module: Module) -> list[int | None]:
+    return buffers_of(ops(module, LocalAlloc))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,6 +60,7 @@ def test_the_keys_of_attention_whose_dot_ends_in_its_iteration_keep_one_tile() -
     module = unaligned("attention")
     first, second = ops(module, WarpGroupDot)
     tiles = [op for op in second.parent_block if isinstance(op, LocalAlloc)]
+    assert isinstance(first.b.op, MemDescTrans)
     assert [tile.result for tile in tiles] == [first.b.op.src]
     assert buffers(module) == [None, 3, None]
 

@@ -9,16 +9,17 @@ import pytest
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.compiler import interp
-from kbuild.compiler.ir.core import Module, Op
+from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
+from kbuild.compiler.ir.types import shape_of
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, LocalAlloc, LocalLoad
 from kbuild.compiler.ops.tensor import Dot, Load
 from kbuild.targets import Target
 from kbuild.targets.sm_80 import TARGET as SM_80
 from tests.compiler.analysis.races import races
-from tests.compiler.transforms.gpu.loops import LOOPS, TURNS, kernel
+from tests.compiler.transforms.gpu.loops import LOOPS, TURNS, buffers_of, kernel, ops
 
 POSITION = SM_80.gpu_pipeline.index("pipeline")
 BEFORE = tuple(name for name in SM_80.gpu_pipeline[:POSITION] if name != "canonicalize_pointers")
@@ -40,10 +41,6 @@ def result(module: Module, iterations: int) -> np.ndarray:
     out = np.full(4096, 7, np.float32)
     interp.run(module, [*arrays, table, out, iterations])
     return out
-
-
-def ops(module: Module, *classes: type[Op]) -> list[Op]:
-    return [op for op in module.kernel.body.walk() if isinstance(op, classes)]
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
@@ -94,7 +91,7 @@ def test_what_every_iteration_loads_stays_if_a_buffer_fits_beside_it(tiles: int,
     )
     module = compiled("invariant", 3, *BEFORE, *AFTER, target=target)
     loop = next(op for op in module.kernel.body if isinstance(op, For))
-    rings = [op.type.buffers for op in ops(module, LocalAlloc) if op.src is None]
+    rings = buffers_of(op for op in ops(module, LocalAlloc) if op.src is None)
     assert rings == ([buffers] if buffers else [])
     assert any(isinstance(op, Load) for op in loop.body) == (buffers is None)
     reference = parse_module(kernel(LOOPS["invariant"], 3))
@@ -107,9 +104,9 @@ def test_what_every_iteration_loads_stays_if_a_buffer_fits_beside_it(tiles: int,
 
 def test_products_are_split_into_steps() -> None:
     module = compiled("attention", 3, *BEFORE, *AFTER)
-    assert all(dot.a.type.shape[1] == 16 for dot in ops(module, Dot))
+    assert all(shape_of(dot.a.type)[1] == 16 for dot in ops(module, Dot))
     loop = next(op for op in module.kernel.body if isinstance(op, For))
-    assert all(16 in load.result.type.shape for load in loop.body if isinstance(load, LocalLoad))
+    assert all(16 in shape_of(load.result.type) for load in loop.body if isinstance(load, LocalLoad))
 
 
 def test_unknown_instructions_do_not_run_for_iterations_that_do_not_exist() -> None:

@@ -23,7 +23,7 @@ SIZES = dict.fromkeys("MNK", "i32") | dict.fromkeys(("lda", "ldb", "ldc"), "i32:
 
 
 def compiled(tile: tuple[int, int, int], stages: int, stop: str = "ttgir", **changed: str) -> kbuild.Artifact:
-    constexprs = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile))
+    constexprs: dict[str, int] = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile))
     signature = POINTERS | SIZES | changed
     return kbuild.compile(SOURCE, signature=signature, constexprs=constexprs, num_stages=stages, stop=stop)
 

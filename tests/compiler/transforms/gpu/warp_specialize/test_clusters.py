@@ -32,10 +32,15 @@ def compiled(
     stop: str = "ptx", size: int = 2, target: str = "sm_90", warps: int = 4, **changed: int
 ) -> kbuild.Artifact:
     """Of the shipped product; what the kernel itself is told of the cluster is a constant of its own."""
-    options = {"num_warps": warps, "num_stages": 3, "cluster_size": size}
-    source = f"{SHIPPED / 'matmul.py'}:matmul_kernel"
     return kbuild.compile(
-        source, signature=SIGNATURE, constexprs=TILE | changed, target=target, stop=stop, **options
+        f"{SHIPPED / 'matmul.py'}:matmul_kernel",
+        signature=SIGNATURE,
+        constexprs=TILE | changed,
+        target=target,
+        stop=stop,
+        num_warps=warps,
+        num_stages=3,
+        cluster_size=size,
     )
 
 
@@ -68,8 +73,17 @@ def findings(text: str, timing: str, schedule: str) -> list[Finding]:
     }
     facts = whole().metadata
     passed = arguments_of(facts.params, given)
-    options = {"schedule": schedule, "timing": timing, "checks": "strict"}
-    report = run(text, None, (4, 2), facts.warps, facts.shared, passed, **options)
+    report = run(
+        text,
+        None,
+        (4, 2),
+        facts.warps,
+        facts.shared,
+        passed,
+        schedule=schedule,
+        timing=timing,
+        checks="strict",
+    )
     if not report.findings:
         np.testing.assert_array_equal(
             report.outputs[2], (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
@@ -105,8 +119,8 @@ def test_a_producer_waits_for_each_buffer_that_is_still_to_be_given_back(is_pers
     """The loop's own waits are behind by the number of buffers.  Only a loop that runs once keeps its last
     buffer: round an outer loop it is given back too, and were nobody to wait for that, it could be in a
     program that has ended."""
-    changed = {"PERSISTENT": 1, "GROUP_M": 2} if is_persistent else {}
-    kernel = parse_module(compiled("ttgir", **changed).asm["ttgir"]).kernel
+    artifact = compiled("ttgir", PERSISTENT=1, GROUP_M=2) if is_persistent else compiled("ttgir")
+    kernel = parse_module(artifact.asm["ttgir"]).kernel
     (split,) = (op for op in kernel.body if isinstance(op, WarpSpecialize))
     (empty,) = (op.barriers for op in kernel.body if isinstance(op, InitBarrier) and op.arrivals > 1)
     assert isinstance(empty.type, MemDescType) and empty.type.shape[0] >= 3

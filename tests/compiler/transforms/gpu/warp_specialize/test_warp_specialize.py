@@ -10,7 +10,7 @@ import pytest
 
 import kbuild
 from kbuild.compiler import interp
-from kbuild.compiler.ir.core import Module, Op
+from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
@@ -21,6 +21,7 @@ from kbuild.compiler.ops.nvidia import (
 )
 from kbuild.emulator import arguments_of, run
 from kbuild.errors import InterpretError
+from tests.compiler.transforms.gpu.loops import ops
 from tests.zoo.case import KERNELS
 
 SOURCE = f"{KERNELS / 'dots.py'}:dot_specialized"
@@ -35,7 +36,7 @@ SIGNATURE = (
 def compiled(
     tile: tuple[int, int, int], stages: int, stop: str = "ttgir", warps: int = 4, **changed: str
 ) -> kbuild.Artifact:
-    constexprs = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile))
+    constexprs: dict[str, int] = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile))
     signature = SIGNATURE | changed
     return kbuild.compile(
         SOURCE, signature=signature, constexprs=constexprs, num_warps=warps, num_stages=stages, stop=stop
@@ -63,10 +64,6 @@ def product(module: Module, k: int, programs: int) -> tuple[np.ndarray, np.ndarr
     return np.asarray(given["c"]), right(given)
 
 
-def ops(module: Module, *classes: type[Op]) -> list[Op]:
-    return [op for op in module.kernel.body.walk() if isinstance(op, classes)]
-
-
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("tile", [(64, 64, 64), (128, 64, 32)])
 def test_same_meaning_for_every_trip_count(tile: tuple[int, int, int], stages: int) -> None:
@@ -83,8 +80,17 @@ def test_no_race_whichever_side_is_slow(schedule: str, timing: str) -> None:
     artifact, given = compiled((64, 64, 64), 3, "ptx"), values(200)
     passed = arguments_of(artifact.metadata.params, given)
     facts = artifact.metadata
-    options = {"schedule": schedule, "timing": timing, "checks": "strict"}
-    report = run(artifact.asm["ptx"], None, (2,), facts.warps, facts.shared, passed, **options)
+    report = run(
+        artifact.asm["ptx"],
+        None,
+        (2,),
+        facts.warps,
+        facts.shared,
+        passed,
+        schedule=schedule,
+        timing=timing,
+        checks="strict",
+    )
     np.testing.assert_array_equal(report.check().outputs[2], right(given))
 
 
@@ -143,10 +149,8 @@ def test_nothing_orders_twice_what_is_ordered() -> None:
         "before and after the result passes through memory of the warp's own"
     )
     signature = dict.fromkeys("abc", "*fp16:16") | {"sums": "*fp32:16"} | dict.fromkeys("MNK", "i32:16")
-    source, tiles = (
-        f"{KERNELS / 'dots.py'}:dot_and_sum_specialized",
-        dict.fromkeys(("TILE_M", "TILE_N", "TILE_K"), 64),
-    )
+    source = f"{KERNELS / 'dots.py'}:dot_and_sum_specialized"
+    tiles = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64}
     ptx = kbuild.compile(source, signature=signature, constexprs=tiles, num_warps=4, stop="ptx").asm["ptx"]
     assert ptx.count("bar.warp.sync") == 2 and ptx.count("mbarrier.arrive.shared") == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,11 +41,11 @@ def launch(
     threads: int = 32,
     grid: Sequence[int] = (1,),
     shared: int = 0,
-    **options: object,
+    **options: Any,
 ) -> Report:
     """Run a body on arrays."""
     text = kernel(body, tuple(arrays), module, threads)
-    return run(text, "test", grid, -(-threads // 32), shared, list(arrays.values()), **options)  # type: ignore[arg-type]
+    return run(text, "test", grid, -(-threads // 32), shared, list(arrays.values()), **options)
 
 
 def at(array: str, size: int, register: str = "%d0", index: str = "%r_tid") -> str:

@@ -2,6 +2,8 @@
 
 import ctypes
 import struct
+from collections.abc import MutableSequence
+from typing import Any
 
 
 class DLPackArray:
@@ -14,7 +16,8 @@ class DLPackArray:
             "<QiiiBBHQQQQQ", address, *device, len(shape), code, bits, lanes, place, 0, 16, 0, 0
         )
         self._memory = ctypes.create_string_buffer(self._fields)
-        self._device, self.asked = device, []
+        self._device = device
+        self.asked: MutableSequence[dict[str, Any]] = []
 
     def __dlpack_device__(self):
         return self._device

@@ -341,8 +341,10 @@ class Tensor:
 
 def fake_torch() -> types.ModuleType:
     torch = types.ModuleType("torch")
-    torch.Tensor = Tensor
-    for name in ("float32", "float16", "bfloat16", "int8", "complex64"):
-        setattr(torch, name, types.SimpleNamespace(__str__=name))
-    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 0x5000 + ordinal)
+    names = ("float32", "float16", "bfloat16", "int8", "complex64")
+    vars(torch).update(
+        {name: types.SimpleNamespace(__str__=name) for name in names},
+        Tensor=Tensor,
+        _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 0x5000 + ordinal),
+    )
     return torch

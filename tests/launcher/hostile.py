@@ -13,7 +13,7 @@ import struct
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.launcher.example_package import Tensor
 
@@ -79,7 +79,7 @@ class Boom(Exception):
 class Number(int):
     """An int that answers in other ways wherever it is asked for its value."""
 
-    def __index__(self) -> int:
+    def __index__(self) -> NoReturn:
         raise Boom
 
     __int__ = __float__ = __bool__ = __index__
@@ -371,9 +371,10 @@ class Hostile:
         return entries
 
     def interface(self, entries: dict[str, Any] | None = None) -> Any:
-        hostile, entries = self, self.entries() if entries is None else entries
-        if self.chance.random() < 0.6 or "version" not in entries:
-            return types.SimpleNamespace(__cuda_array_interface__=entries)
+        hostile = self
+        found: dict[str, Any] = self.entries() if entries is None else entries
+        if self.chance.random() < 0.6 or "version" not in found:
+            return types.SimpleNamespace(__cuda_array_interface__=found)
         return type("Array", (), {"__cuda_array_interface__": property(lambda _: hostile.entries())})()
 
     def capsule_owner(self) -> Any:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 from pathlib import Path
 
 import numpy
@@ -321,7 +322,7 @@ def call_and_forgive(call):
 
 def test_references_and_memory_stay_level(world):
     add, x, half = world.package.vector_add, Tensor(device=1), Tensor("float16", device=1)
-    stream = type("Stream", (), {"cuda_stream": 1 << 40})()
+    stream = types.SimpleNamespace(cuda_stream=1 << 40)
     interface = {
         "data": ((2 << 40) + 256, False),
         "typestr": numpy.dtype("float32").str,

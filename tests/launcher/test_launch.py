@@ -194,7 +194,8 @@ def test_functions_look_like_python_ones(world):
         parameters = inspect.signature(getattr(world.package, function.name)).parameters
         assert [a.arg for a in (*function.args.args, *function.args.kwonlyargs)] == list(parameters)
         assert ast.get_docstring(function) == inspect.getdoc(getattr(world.package, function.name))
-    assert inspect.getdoc(attention).startswith(
+    documentation = inspect.getdoc(attention)
+    assert documentation is not None and documentation.startswith(
         'Attention, with a "quote" and a \\ backslash??/\n\nq: tensor of fp16\n'
     )
     assert "HEAD_DIM: 64 or 128" in attention.__doc__

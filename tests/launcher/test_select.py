@@ -211,10 +211,10 @@ def test_facts_have_the_same_bits_in_c_and_in_python():
     ],
 )
 def test_what_the_code_of_a_variant_runs_on(arch, is_ptx, target):
-    assert tables.Code(*built(variant_of("scale", arch, {"x": "*fp32"})), is_ptx).target == target
+    assert tables.Code(*built(variant_of("scale", arch, {"x": "*fp32"})), is_ptx=is_ptx).target == target
 
 
 @pytest.mark.parametrize("arch", ["sm_9x", "90", "sm_90b"])
 def test_an_architecture_that_is_none(arch):
     with pytest.raises(UsageError, match=f"unknown architecture '{arch}'"):
-        _ = tables.Code(*built(variant_of("scale", arch, {"x": "*fp32"})), False).target
+        _ = tables.Code(*built(variant_of("scale", arch, {"x": "*fp32"})), is_ptx=False).target

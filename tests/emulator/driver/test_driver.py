@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -174,11 +175,11 @@ def test_images_that_are_not_loaded_say_why(driver: StandIn) -> None:
         cuda.kernel(name="nothing")
 
 
-def encode(cuda: Cuda, rank: int, address: int, **changed: object) -> bytes:
+def encode(cuda: Cuda, rank: int, address: int, skew: int = 0, **changed: Any) -> bytes:
     """The bytes of a tensor map of fp16, 64 x 72 x 80 and so on, in boxes of 64 x 8 x 8."""
     room = ctypes.create_string_buffer(192)
-    target = -(-ctypes.addressof(room) // 64) * 64 + int(changed.pop("skew", 0))  # type: ignore[call-overload]
-    fields = {
+    target = -(-ctypes.addressof(room) // 64) * 64 + skew
+    fields: dict[str, Any] = {
         "element": 6,
         "sizes": [64, 72, 80, 88, 96],
         "strides": [128, 128 * 72, 128 * 72 * 80, 1 << 30],

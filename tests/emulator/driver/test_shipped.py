@@ -45,11 +45,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shipped")
     shutil.copytree(ROOT / "kernels", folder / "kernels")
     shutil.copy(ROOT / "kernels.toml", folder)
-    compilers = {
-        "compiler": "tests.emulator.driver.noop_compiler:compile",
-        "source_digest": "tests.aot.build.fake_compiler:source_digest",
-    }
-    result = build(Options(project=folder, environment=dict(os.environ), **compilers), Progress())
+    options = Options(
+        project=folder,
+        environment=dict(os.environ),
+        compiler="tests.emulator.driver.noop_compiler:compile",
+        source_digest="tests.aot.build.fake_compiler:source_digest",
+    )
+    result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(folder / "site")
@@ -130,7 +132,7 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
             choices[name] = [0.5]
         else:
             fitting = [value for value in {1, 7, 48, *edges} if fits(value, type_)]
-            choices[name] = sorted(fitting, reverse=True)[: None if edges else 1]
+            choices[name] = [*sorted(fitting, reverse=True)[: None if edges else 1]]
     # Of what its own guards let through, the largest first: what comes before it among the configurations is
     # for less.
     every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]

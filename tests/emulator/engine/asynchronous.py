@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -143,7 +145,7 @@ def tile(matrix: np.ndarray) -> np.ndarray:
     return data
 
 
-def run_product(text: str, columns: int, steps: int, **options: str) -> tuple[Report, np.ndarray]:
+def run_product(text: str, columns: int, steps: int, **options: Any) -> tuple[Report, np.ndarray]:
     random = np.random.default_rng(7)
     a, b = (random.integers(-4, 5, (rows, 64)).astype(np.float16) for rows in (64, columns))
     lane = np.arange(128)

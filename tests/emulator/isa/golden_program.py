@@ -29,7 +29,7 @@ class Program:
     def text(self) -> str:
         return kernel(self.body, tuple(self.arrays), self.module, self.threads)
 
-    def run(self, **options: object) -> Report:
+    def run(self, schedule: str = "lockstep") -> Report:
         arrays = list(self.arrays.values())
         return run(
             self.text,
@@ -39,5 +39,5 @@ class Program:
             self.shared,
             arrays,
             cluster=self.cluster,
-            **options,
-        )  # type: ignore[arg-type]
+            schedule=schedule,
+        )

@@ -14,7 +14,7 @@ LANE = np.arange(32, dtype=np.uint32)
 OUT = at("out", 4) + "    st.global.b32 [%d0], %r0;\n"
 
 
-def lanes(name: str, body: str, expected: np.ndarray, **options: object) -> Program:
+def lanes(name: str, body: str, expected: np.ndarray, module: str = "", shared: int = 0) -> Program:
     """A program whose threads each leave one u32 in %r0."""
     count = len(expected)
     return Program(
@@ -23,8 +23,9 @@ def lanes(name: str, body: str, expected: np.ndarray, **options: object) -> Prog
         {"out": np.asarray(expected, np.uint32)},
         {"out": np.zeros(count, np.uint32)},
         threads=count,
-        **options,
-    )  # type: ignore[arg-type]
+        shared=shared,
+        module=module,
+    )
 
 
 def flags(predicate: str = "%p1") -> str:

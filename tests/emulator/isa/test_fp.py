@@ -231,7 +231,7 @@ def test_roots_are_bracketed_by_the_directed_roundings() -> None:
     for value, lower, upper in zip(values.tolist(), low.tolist(), high.tolist()):
         assert Fraction(lower) ** 2 <= Fraction(value) <= Fraction(upper) ** 2
         assert upper in (lower, math.nextafter(lower, math.inf) if hasattr(math, "nextafter") else upper)
-    assert (fp.sqrt(np.float32([4.0, 0.0, -0.0]), "rp") == [2, 0, 0]).all()
+    assert (fp.sqrt(np.array([4.0, 0.0, -0.0], np.float32), "rp") == [2, 0, 0]).all()
 
 
 def test_zeros_keep_the_signs_of_the_standard() -> None:

@@ -160,7 +160,8 @@ def test_mma_works_on_several_warps_at_once_and_checks_its_registers() -> None:
     types = ("s32", "s8", "u8", "s32")
     together = tensor.mma_sync("m16n8k32", types, a, b, c)
     for warp in range(5):
-        alone = tensor.mma_sync("m16n8k32", types, *(value[:, warp : warp + 1] for value in (a, b, c)))
+        one_a, one_b, one_c = (value[:, warp : warp + 1] for value in (a, b, c))
+        alone = tensor.mma_sync("m16n8k32", types, one_a, one_b, one_c)
         assert (together[:, warp : warp + 1] == alone).all()
     with pytest.raises(ValueError, match="A of m16n8k16 with s8 has 2 registers, not 4"):
         tensor.mma_sync("m16n8k16", types, a, b, c)

@@ -93,8 +93,11 @@ def compile_native(root: Path) -> None:
 def stand_in_torch(native) -> types.ModuleType:
     """What the launcher looks for in torch; the stream's lookup is a C function, as torch's is."""
     torch = types.ModuleType("torch")
-    torch.Tensor, torch.float16 = native.Tensor, object()
-    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=abs)
+    vars(torch).update(
+        Tensor=native.Tensor,
+        float16=object(),
+        _C=types.SimpleNamespace(_cuda_getCurrentRawStream=abs),
+    )
     sys.modules["torch"] = torch
     return torch
 

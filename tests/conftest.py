@@ -76,7 +76,9 @@ def parse_cases(text: str) -> Iterator[Case]:
         body = start + 1
         options: dict[str, str] = {}
         while body < end and lines[body].startswith("// with:"):
-            options.update(item.partition("=")[::2] for item in lines[body].split(":", 1)[1].split())
+            for item in lines[body].split(":", 1)[1].split():
+                name, _, value = item.partition("=")
+                options[name] = value
             body += 1
         separator = next((n for n in range(body, end) if lines[n].rstrip() == _SEPARATOR), end)
         last = end

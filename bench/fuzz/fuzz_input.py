@@ -23,7 +23,7 @@ import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
+from typing import Any, Protocol, cast
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "tests")]
 from kbuild.errors import InternalError, KbuildError  # noqa: E402
@@ -45,7 +45,7 @@ def main() -> int:
     )
     parser.add_argument("--one", action="store_true", help="show the input of --seed, and what becomes of it")
     options = parser.parse_args()
-    mutants = importlib.import_module(f"mutated.{options.kind}")
+    mutants = cast("Mutants", importlib.import_module(f"mutated.{options.kind}"))
     if options.one:
         made = mutants.mutated(random.Random(options.seed))
         text = made if isinstance(made, bytes) else made[1]
@@ -79,7 +79,16 @@ def main() -> int:
     return int(bool(found))
 
 
-def in_processes(mutants: ModuleType, seeds: range, seconds: float) -> list[tuple[int, str]]:
+class Mutants(Protocol):
+    """A module of inputs, or what stands in for one."""
+
+    @staticmethod
+    def mutated(random_: random.Random, /) -> Any: ...
+    @staticmethod
+    def attempt(made: Any, folder: Path, /) -> str: ...
+
+
+def in_processes(mutants: Mutants, seeds: range, seconds: float) -> list[tuple[int, str]]:
     """What became of each seed; a process that dies or hangs is followed by another for the rest."""
     results: list[tuple[int, str]] = []
     left = list(seeds)
@@ -104,7 +113,7 @@ def in_processes(mutants: ModuleType, seeds: range, seconds: float) -> list[tupl
     return results
 
 
-def _try_all(mutants: ModuleType, seeds: list[int], seconds: float, writing: int) -> None:
+def _try_all(mutants: Mutants, seeds: list[int], seconds: float, writing: int) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM's last words.
     for seed in seeds:
         # The alarm is an exception first, and the end of the process where no Python runs any more.
@@ -116,7 +125,7 @@ class Hang(BaseException):
     """Raised by the alarm; no handler of kbuild's takes it for an error."""
 
 
-def outcome(mutants: ModuleType, seed: int, seconds: float, verbose: bool = False) -> str:
+def outcome(mutants: Mutants, seed: int, seconds: float, verbose: bool = False) -> str:
     """What becomes of one input: taken, refused, or a finding."""
 
     def ring(_number: int, _frame: object) -> None:

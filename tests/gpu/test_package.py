@@ -385,7 +385,7 @@ def test_flash_attention(package, generator, dtype, head_dim, causal):
         shape = (batch, heads, n, head_dim)
         values = [normal(generator, shape, DTYPES[dtype]) for _ in range(3)]
         scale = 1.3 * head_dim**-0.5
-        right, right_lse, bound = attention(*values, scale, causal)
+        right, right_lse, bound = attention(*values, scale=scale, causal=causal)
         for name, strides in attention_layouts(heads, n, head_dim).items():
             memory = Memory()
             q, k, v = (memory.input(value, (*strides, 1), offset=8) for value in values)

@@ -19,7 +19,7 @@ from kbuild.errors import CompileError
 @pytest.mark.parametrize(
     "mutants, count", [(manifests, 300), (kernels, 25), (ir, 40)], ids=["manifests", "kernels", "ir"]
 )
-def test_mutated(mutants: object, count: int) -> None:
+def test_mutated(mutants: fuzz_input.Mutants, count: int) -> None:
     results = dict(fuzz_input.in_processes(mutants, range(count), seconds=60.0))
     assert len(results) == count
     assert not {seed: result for seed, result in results.items() if result not in ("taken", "refused")}

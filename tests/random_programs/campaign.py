@@ -19,6 +19,8 @@ from random_programs.generator import program
 from random_programs.saved import saved
 from random_programs.shrink import shrink
 
+Task = tuple[str, int, Finding | None]
+"""What to do, with which seed, and of what finding."""
 BATCH = 8
 """Seeds that a process gets at a time."""
 LIFE = 400
@@ -102,7 +104,7 @@ class Campaign:
     def run(self, seeds: Iterator[int], jobs: int, end: float) -> None:
         """Check seeds until there are none left, or the time is over."""
         workers = [_Worker(self.settings) for _ in range(jobs)]
-        queue: list[tuple[str, int, Finding | None]] = []
+        queue: list[Task] = []
         last = time.monotonic()
         while True:
             for number, worker in enumerate(workers):
@@ -113,7 +115,7 @@ class Campaign:
                     if queue:
                         worker.give([queue.pop(0)])
                     elif time.monotonic() < end and not (self.settings.stops and self.tally):
-                        batch = [("check", seed, None) for _, seed in zip(range(BATCH), seeds)]
+                        batch: list[Task] = [("check", seed, None) for _, seed in zip(range(BATCH), seeds)]
                         if batch:
                             worker.give(batch)
             busy = [worker for worker in workers if not worker.is_idle]
@@ -141,9 +143,7 @@ class Campaign:
         for worker in workers:
             worker.stop(kill=self.settings.stops)
 
-    def note(
-        self, task: tuple[str, int, Finding | None], outcome: Any
-    ) -> list[tuple[str, int, Finding | None]]:
+    def note(self, task: Task, outcome: Any) -> list[Task]:
         """Count an outcome; the tasks that follow from it."""
         verb, seed, _ = task
         if verb == "shrink":
@@ -191,7 +191,7 @@ class _Worker:
         self.process = context.Process(target=_work, args=(other, settings), daemon=True)
         self.process.start()
         other.close()
-        self.waiting: list[tuple[str, int, Finding | None]] = []
+        self.waiting: list[Task] = []
         self.since = time.monotonic()
         self.done = 0
 
@@ -199,12 +199,12 @@ class _Worker:
     def is_idle(self) -> bool:
         return not self.waiting
 
-    def give(self, tasks: list[tuple[str, int, Finding | None]]) -> None:
+    def give(self, tasks: list[Task]) -> None:
         self.waiting = list(tasks)
         self.since = time.monotonic()
         self.pipe.send(tasks)
 
-    def heard(self) -> Iterator[tuple[tuple[str, int, Finding | None], Any]]:
+    def heard(self) -> Iterator[tuple[Task, Any]]:
         """What the process has told since the last time."""
         try:
             while self.waiting and self.pipe.poll():

@@ -375,6 +375,6 @@ def called(g: Generator, dtype: DType, shape: tuple[int, ...], depth: int) -> Ex
     return Expr(results[0], f"{name}(", a, ", ", b, ")")
 
 
-Generator.statement = draw_statement  # type: ignore[attr-defined]
+Generator.statement = draw_statement
 
 __all__ = ["INTEGERS", "number", "tuple_text"]

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from random_programs.arrays import Argument
 from random_programs.nodes import Expr, Helper, Line, Program, Statement
@@ -73,6 +73,11 @@ def statement(weight: float) -> Callable[[_Function], _Function]:
 
 class Generator:
     """The state of drawing one program."""
+
+    statement: ClassVar[Callable[[Generator, int], None]]
+    """`control.draw_statement`, of what all modules have registered."""
+    loaded_bits: ClassVar[Callable[[Generator, DType, tuple[int, ...]], Expr]]
+    """`memory.loaded_bits`."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -340,15 +345,11 @@ class Generator:
         self, dtype: DType, shape: tuple[int, ...], low: int | None = None, high: int | None = None
     ) -> Expr:
         """A number of a range, in every element."""
-        low = max(dtype.low, -9) if low is None else low
-        high = min(dtype.high, 9) if high is None else high
-        if (
-            self.chance(0.2)
-            and not dtype.is_float
-            and (low, high) == (max(dtype.low, -9), min(dtype.high, 9))
-        ):
-            low, high = self.pick((dtype.low, dtype.low), (dtype.high, dtype.high), (dtype.low, dtype.high))
-        value = self.random.randint(low, high)
+        usual = max(dtype.low, -9), min(dtype.high, 9)
+        bounds = usual[0] if low is None else low, usual[1] if high is None else high
+        if self.chance(0.2) and not dtype.is_float and bounds == usual:
+            bounds = self.pick((dtype.low, dtype.low), (dtype.high, dtype.high), (dtype.low, dtype.high))
+        value = self.random.randint(*bounds)
         return constant(Type(dtype, shape, value, value))
 
     def literal(self, dtype: DType, low: int, high: int) -> Expr:

@@ -487,6 +487,6 @@ def round_trip(g: Generator, depth: int) -> bool:
 
 Generator.loaded = loaded  # type: ignore[method-assign]
 Generator.loaded_between = loaded_between  # type: ignore[method-assign]
-Generator.loaded_bits = loaded_bits  # type: ignore[attr-defined]
+Generator.loaded_bits = loaded_bits
 
 __all__ = ["ARRAY", "INTEGERS"]

@@ -61,12 +61,15 @@ def reshape(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None
 @producer(1)
 def join(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | None:
     """Two tensors side by side, or in turn."""
-    if not shape or shape[-1] < 2:
+    if not shape:
         return None
-    if shape[-1] == 2 and len(shape) > 1:
-        a, b = (g.expression(dtype, shape[:-1], depth) for _ in range(2))
+    *outer, last = shape
+    if last < 2:
+        return None
+    if last == 2 and outer:
+        a, b = (g.expression(dtype, tuple(outer), depth) for _ in range(2))
         return Expr(union(a.type, b.type).shaped(*shape), "tl.join(", a, ", ", b, ")")
-    half = (*shape[:-1], shape[-1] // 2)
+    half = (*outer, last // 2)
     a, b = (g.expression(dtype, half, depth) for _ in range(2))
     return Expr(union(a.type, b.type).shaped(*shape), "tl.interleave(", a, ", ", b, ")")
 

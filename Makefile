@@ -2,6 +2,7 @@
 # make test    the tests that need no GPU
 # make verify  the PTX of all kernels of this repository run on the CPU: right results, no races
 # make static  what differs in the code of all kernels from bench/baseline.txt: registers, spills, instructions by class
+# make lint    style and types of all Python here: ruff, and pyright as pyproject.toml says
 # make clean   removes what they made
 #
 # It takes Python 3.10 or newer, make and a C compiler.
@@ -13,7 +14,7 @@ PYTHON ?= python3
 VENV ?= .venv
 INSTALLED := $(VENV)/.installed
 
-.PHONY: build test verify static clean
+.PHONY: build test verify static lint clean
 
 build: $(INSTALLED)
 	@echo "==> kbuild build"
@@ -32,6 +33,14 @@ test: $(INSTALLED)
 	@$(VENV)/bin/python -m pytest -q -n auto
 	@echo "==> shipped kernels, a sample: what differs from bench/baseline.txt"
 	@$(VENV)/bin/python bench/static.py --sample
+
+lint: $(INSTALLED)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,test]'
+	@echo "==> ruff"
+	@$(VENV)/bin/ruff check --quiet
+	@$(VENV)/bin/ruff format --check --quiet
+	@echo "==> pyright"
+	@$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("kbuild needs Python 3.10 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+import tomli
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.aot.manifest.model import DTYPES
@@ -290,6 +291,15 @@ def test_style(command: tuple[str, ...]) -> None:
         [str(RUFF), *command, "--quiet", str(ROOT)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_pyright_finds_the_modules_that_pytest_finds() -> None:
+    tools = tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    for environment in tools["pyright"]["executionEnvironments"]:
+        assert {environment["root"], *environment["extraPaths"]} == {
+            ".",
+            *tools["pytest"]["ini_options"]["pythonpath"],
+        }
 
 
 def our_passes() -> dict[str, Pass]:

@@ -51,7 +51,9 @@ def make_package(root: Path) -> None:
             variant = Variant(name, "sm_80", (("dtype", dtype),), signature, (("BLOCK", 1024),))
             key = f"{name}.{variant.file_name}"
             image = ptx_of(name, pointers + integers)
-            entries.append(archive.Entry(key, "ptx", name, str(variant), "sm_80", name, 0, 4, 8, image))
+            entries.append(
+                archive.ArchiveEntry(key, "ptx", name, str(variant), "sm_80", name, 0, 4, 8, image)
+            )
             facts = {
                 "arch": "sm_80",
                 "entry": name,

@@ -29,7 +29,7 @@ import numpy as np
 
 from kbuild.emulator import load
 from kbuild.emulator.fp import convert
-from kbuild.emulator.mutate import OPERATORS, Case, Result, Subject, campaign, table
+from kbuild.emulator.mutate import OPERATORS, MutantResult, Subject, TrialCase, campaign, table
 from kbuild.emulator.mutate.campaign import SURVIVED
 from kbuild.emulator.mutate.trial import ADVERSARIES
 
@@ -262,7 +262,7 @@ def subject(facts: Mapping[str, Any], text: str) -> Subject:
                 return f"{key} is wrong, error {error:.2g}"
         return ""
 
-    cases = (Case("the case", tuple(arguments), (grid,), judge),)
+    cases = (TrialCase("the case", tuple(arguments), (grid,), judge),)
     return Subject(f"{name} {facts['arch']}", program, warps, facts["shared"], cases, checks="lenient")
 
 
@@ -282,7 +282,7 @@ def check(tried: Subject) -> str:
 def main(python: str, group: str, archs: list[str]) -> int:
     """Compile and run everything, or its mutants of a group; the exit code."""
     wrong = 0
-    results: list[Result] = []
+    results: list[MutantResult] = []
     with tempfile.TemporaryDirectory() as folder:
         kernels = str(Path(__file__).with_name("peer_kernels.py"))
         environment = {**os.environ, "PYTHONPATH": "", "TRITON_CACHE_DIR": f"{folder}/cache"}

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 BASELINE = Path(__file__).with_name("baseline.txt")
 SAMPLE = 12
 """Variants in the sample."""
-MOST_LINES = 60
+MAX_LINES = 60
 
 CLASSES = {
     "mma": r"(wgmma\.mma_async|mma\.sync)",
@@ -144,11 +144,11 @@ def difference(before: Mapping[str, Row], after: Mapping[str, Row]) -> str:
     lines = [[*COLUMNS, "variant"]]
     lines += [
         [*(told(before[name].get(c, 0), after[name][c]) for c in COLUMNS), name]
-        for name in changed[:MOST_LINES]
+        for name in changed[:MAX_LINES]
     ]
     both = [name for name in after if name in before]
     lines.append([*(told(total(before, both, c), total(after, both, c)) for c in COLUMNS), "all together"])
-    rest = f" (the first {MOST_LINES} are shown)" if len(changed) > MOST_LINES else ""
+    rest = f" (the first {MAX_LINES} are shown)" if len(changed) > MAX_LINES else ""
     gone, new = len(set(before) - set(after)), len(set(after) - set(before))
     return (
         aligned(lines)

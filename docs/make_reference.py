@@ -30,7 +30,7 @@ from kbuild.compiler.lower.math.functions import FORMULAS
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
-from kbuild.emulator.isa.table import SECTIONS, Row
+from kbuild.emulator.isa.table import SECTIONS, InstructionSpec
 from kbuild.emulator.race import KINDS, LENIENT
 from kbuild.options import CompileOptions, Option, by_name, options
 from kbuild.targets import ARCHS, TARGETS, find_target
@@ -346,7 +346,7 @@ def race_findings() -> str:
     return table(("kind", "what it is", "only by the letter"), rows)
 
 
-def effects(given: Row) -> str:
+def effects(given: InstructionSpec) -> str:
     """What a row does besides writing registers, in words."""
     does = given.effects
     words = [f"reads {space}" for space in does.reads] + [f"writes {space}" for space in does.writes]

@@ -11,7 +11,7 @@ import pytest
 from kbuild.aot.artifact.tensor_maps import encode, encoding
 from kbuild.emulator import TensorMapArgument, arguments_of
 from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap
-from kbuild.emulator.driver import StandIn
+from kbuild.emulator.driver import FakeDriver
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
 from tests.emulator.driver.cuda import Cuda
 
@@ -84,7 +84,7 @@ def test_the_emulator_reads_the_same(text: str) -> None:
 
 def test_the_driver_takes_what_is_made_of_the_record(tmp_path: Path) -> None:
     values = {"a": ADDRESS, **VALUES}
-    with StandIn(["sm_90"], folder=tmp_path) as driver:
+    with FakeDriver(["sm_90"], folder=tmp_path) as driver:
         cuda = Cuda(driver.path)
         for record in TEXTS.values():
             given, made = encoding(record, values), encode(cuda, record, values)

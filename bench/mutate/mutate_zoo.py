@@ -24,7 +24,7 @@ from zoo import Case as ZooCase
 
 import kbuild
 from kbuild.emulator import arguments_of, load
-from kbuild.emulator.mutate import OPERATORS, Case, Result, Subject, campaign, clean, table
+from kbuild.emulator.mutate import OPERATORS, MutantResult, Subject, TrialCase, campaign, clean, table
 from kbuild.emulator.mutate.campaign import SURVIVED
 
 ROUNDS = (1, 2, 3, 4, 5, 6, 7)
@@ -107,7 +107,7 @@ def subjects(name: str) -> Iterator[Subject]:
         )
 
 
-def launch(case: ZooCase, parameters: Sequence[tuple[str, str]], number: int) -> Case:
+def launch(case: ZooCase, parameters: Sequence[tuple[str, str]], number: int) -> TrialCase:
     """A case of the zoo as a launch."""
     arguments = case.make(np.random.default_rng(number))
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
@@ -124,7 +124,7 @@ def launch(case: ZooCase, parameters: Sequence[tuple[str, str]], number: int) ->
             return str(error) or "wrong"
         return ""
 
-    return Case(f"case {number}", tuple(arguments_of(parameters, given)), tuple(case.grid), judge)
+    return TrialCase(f"case {number}", tuple(arguments_of(parameters, given)), tuple(case.grid), judge)
 
 
 def main() -> int:
@@ -136,7 +136,7 @@ def main() -> int:
     options.add_argument("--limit", type=int, default=None, metavar="N", help="mutants of each kind")
     chosen = options.parse_args()
     operators = [operator for operator in OPERATORS if operator.group == chosen.group]
-    results: list[Result] = []
+    results: list[MutantResult] = []
     runs = 0
     for name in chosen.names or FAMILIES:
         for subject in subjects(name):

@@ -317,7 +317,7 @@ def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]
     for name in ("kbuild", "triton"):
         calls = {launch: launch.call for launch in launches if launch.compiler == name}
         finalists |= {launch: calls[launch] for launch in interleaved.shortlist(calls, clock)}
-    times = interleaved.in_turns(finalists, clock)
+    times = interleaved.interleave(finalists, clock)
     for launch, us in times.items():
         print(f"    {launch.compiler} {launch.told}: {us:.1f} us", flush=True)
     best = {launch.compiler: launch for launch in sorted(times, key=times.__getitem__, reverse=True)}

@@ -118,7 +118,7 @@ def row(
     errors = errors_of(calls, out, error)
     if unit == "GB/s" and work >= report.LARGE:
         calls["copy"] = copy_of(work)
-    times = interleaved.in_turns(calls, CLOCK)
+    times = interleaved.interleave(calls, CLOCK)
     own, copied = times.pop("kbuild"), times.pop("copy", None)
     best = min(theirs, key=lambda name: times[name])
     peers = {"triton": times[best], **{name: times[name] for name in vendor}}

@@ -175,7 +175,7 @@ class Table:
 
         calls = {str(index): of(package) for index, package in enumerate(self.packages)}
         errors = contest.errors_of(calls, out, error)
-        times = interleaved.in_turns(calls, contest.CLOCK, self.options.seconds)
+        times = interleaved.interleave(calls, contest.CLOCK, self.options.seconds)
         ratios = [times["0"] / times[name] for name in calls]
         wrong = [name for name in calls if not errors[name] <= limit]
         self.wrong += len(wrong)

@@ -48,7 +48,7 @@ def build_wheel(
     cache = cache_directory(os.environ)
     environment = dict(os.environ)
     prepare(environment)
-    options = builder.Options(
+    options = builder.BuildOptions(
         project=Path.cwd(),
         environment=environment,
         cache=cache if cache and not usable(cache) else None,

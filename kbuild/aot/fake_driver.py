@@ -9,7 +9,7 @@ from pathlib import Path
 from kbuild.aot import toolchain
 from kbuild.aot.build.project import BUILD
 from kbuild.aot.environment import cache_directory
-from kbuild.emulator.driver import StandIn
+from kbuild.emulator.driver import FakeDriver
 from kbuild.errors import UsageError
 
 
@@ -28,4 +28,4 @@ def stand_in_library(
     cache = cache_directory(environment)
     cc = toolchain.find_cc(environment)
     base = folder or (cache or build.absolute() / ".kbuild") / "stand-in"
-    return StandIn(devices, builds=[build], folder=base, cc=(cc.path, *cc.arguments)).path
+    return FakeDriver(devices, builds=[build], folder=base, cc=(cc.path, *cc.arguments)).path

@@ -40,7 +40,7 @@ exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manif
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     """Tells mistakes as kbuild tells all others."""
 
     def error(self, message: str) -> Any:
@@ -79,7 +79,7 @@ class _Verbs:
             metavar="VERB",
             title="verbs; `kbuild VERB --help` says more",
             required=True,
-            parser_class=_Parser,
+            parser_class=_ArgumentParser,
         )
 
     def add(
@@ -95,7 +95,7 @@ class _Verbs:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = _Parser(
+    top = _ArgumentParser(
         prog="kbuild",
         description="Compiles Triton-language GPU kernels ahead of time and packs them into wheels.",
         epilog=_EXAMPLES,

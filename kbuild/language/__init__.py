@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.compiler import library
 from kbuild.compiler.semantic import TABLES
-from kbuild.compiler.semantic.types import BY_TL_NAME, BlockType, DType, PointerType
+from kbuild.compiler.semantic.types import BY_TL_NAME, BlockType, DType, PointerDtype
 from kbuild.errors import UsageError
-from kbuild.language.constant import Constant
+from kbuild.language.constant import ConstexprValue
 from kbuild.language.jit import JITFunction, constexpr_function, jit
 
 __all__ = [
     "BlockType",
     "DType",
     "JITFunction",
-    "PointerType",
+    "PointerDtype",
     "constexpr",  # pyright: ignore[reportUnsupportedDunderAll]  below, hidden from checkers
     "constexpr_function",
     "jit",
@@ -31,10 +31,10 @@ __all__ = [
 if not TYPE_CHECKING:
     # A checker of types takes the Any of `__getattr__`: an annotation that every value fits, as in a kernel, and
     # for constants of a module something to call.
-    constexpr = Constant
+    constexpr = ConstexprValue
 
 dtype = DType
-pointer_type = PointerType
+pointer_type = PointerDtype
 block_type = BlockType
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 
-class Constant:
+class ConstexprValue:
     """A value known while compiling: as an annotation of parameters, and around constants of a module."""
 
     def __init__(self, value: Any) -> None:
-        self.value = value.value if isinstance(value, Constant) else value
+        self.value = value.value if isinstance(value, ConstexprValue) else value
 
     def __repr__(self) -> str:
         return f"constexpr[{self.value!r}]"
 
     def __eq__(self, other: object) -> bool:
-        return self.value == (other.value if isinstance(other, Constant) else other)
+        return self.value == (other.value if isinstance(other, ConstexprValue) else other)
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -27,4 +27,4 @@ class Constant:
         return bool(self.value)
 
 
-Constant.__name__ = Constant.__qualname__ = "constexpr"  # what authors know it by
+ConstexprValue.__name__ = ConstexprValue.__qualname__ = "constexpr"  # what authors know it by

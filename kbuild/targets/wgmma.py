@@ -3,7 +3,7 @@
 Four warps multiply 64×k by k×n: A from shared memory or registers, B from shared memory, D = A·B + D in
 registers, while the warps go on.  Fragments are those of mma.sync, a warp taking 16 of the 64 rows (PTX ISA,
 "Register fragments for wgmma"): `layout.wgmma_accumulator`, and `layout.dot_operand` for A in registers.  How
-tiles lie in shared memory is `layout.wgmma_shared`; a `Descriptor` tells the instruction.
+tiles lie in shared memory is `layout.wgmma_shared`; a `WgmmaDescriptor` tells the instruction.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ WGMMA = tuple(atom for pair in _PAIRS for atom in _atoms(*pair))
 
 
 @dataclass(frozen=True)
-class Descriptor:
+class WgmmaDescriptor:
     """How an operand lies in shared memory, beside its start: PTX ISA, "Matrix descriptor"; distances in
     bytes.
 

@@ -10,7 +10,7 @@ import pytest
 
 from kbuild.aot import toolchain
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
+from kbuild.aot.build.project import BuildOptions, build
 from kbuild.compiler.backend.cubin import ptxas_version
 from kbuild.compiler.backend.ptxas_wheels import installed
 from kbuild.errors import ToolError
@@ -63,7 +63,7 @@ def test_a_variable_that_names_another_one_is_an_error(site: Path, variable: str
 def test_a_build_by_another_ptxas_is_another_build(site: Path, project: Path) -> None:
     """The identity of a cubin has the digest of ptxas, whose version and place do not matter."""
     manifest = project / "kernels.toml"
-    options = Options(
+    options = BuildOptions(
         project=project,
         environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         kernels=("scale",),

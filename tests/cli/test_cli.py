@@ -101,7 +101,7 @@ def test_a_dry_run_compiles_nothing(project: Path, capsys: pytest.CaptureFixture
     assert code == 0 and len(out.splitlines()) == 18 and not (project / "build/sm_80").exists()
 
 
-def test_failed_variants_are_told_and_the_others_built(
+def test_failed_variants_are_reported_and_the_others_built(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "kernels/scale.py").write_text('MODE = "error"\n' + KERNEL)
@@ -172,7 +172,7 @@ def test_what_an_encoding_lacks_is_escaped(project: Path) -> None:
     assert done.returncode == 2 and "k\\xe4se/kernels.toml: No such file" in done.stderr
 
 
-def test_a_wrong_manifest_is_told_line_by_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_manifest_is_reported_line_by_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = MANIFEST.replace("cdiv(n, BLOCK)", "cdiv(n)").replace('"fp16", "fp32"', '"fp16", "fp31"')
     (project / "kernels.toml").write_text(text.replace("num_stages", "num_stage"))
     for verb in ("build", "list", "wheel"):

@@ -72,7 +72,7 @@ def test_assertions_are_asked_for_by_an_option_or_triton_s_variable(
         assert capsys.readouterr().out.count("tt.assert") == expected
 
 
-def test_a_dot_that_ptxas_serializes_is_told_and_refused_by_an_option_or_a_variable(
+def test_a_dot_that_ptxas_serializes_is_reported_and_refused_by_an_option_or_a_variable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [

@@ -117,7 +117,7 @@ def test_a_stop_before_the_start_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_code_that_is_none_is_told(name: str, text: str, message: str, tmp_path: Path) -> None:
+def test_code_that_is_none_is_reported(name: str, text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(KbuildError) as caught:

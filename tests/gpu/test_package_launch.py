@@ -304,7 +304,7 @@ def mistakes(package, x, half):
     )
 
 
-def test_mistakes_are_told_and_change_nothing(package):
+def test_mistakes_are_reported_and_change_nothing(package):
     x = torch.full((64,), float("nan"), device="cuda")
     half = torch.full((128,), float("nan"), dtype=torch.float16, device="cuda")
     for call, error, text in mistakes(package, x, half):

@@ -193,7 +193,7 @@ def kernel_of(
     return Kernel(name, f"{name}.py", f"{name}_kernel", grid, (), doc=doc, grid_args=grid_args, matrix=matrix)
 
 
-def example_table() -> tuple[rendering.Table, list[tuple]]:
+def example_table() -> tuple[rendering.PackageTable, list[tuple]]:
     kernels = (
         kernel_of("vector_add", ("cdiv(n, BLOCK)",), "Add one to every element."),
         kernel_of(

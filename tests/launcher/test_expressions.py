@@ -154,7 +154,7 @@ def test_edges_in_c_and_in_python(tmp_path, text, n, expected):
         ("n\0", "is not an expression"),
     ],
 )
-def test_what_is_no_expression(text, message):
+def test_what_is_not_a_expression(text, message):
     with pytest.raises(ManifestError, match=re.escape(message)) as caught:
         expressions.parse(text, ("n", "BLOCK"), 'kernel "f": grid[0]')
     assert caught.value.message.startswith('kernel "f": grid[0]: ')

@@ -67,7 +67,7 @@ def test_driver_without_a_function(world, monkeypatch, tmp_path):
         ("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS"),
     ],
 )
-def test_errors_of_the_driver_are_told_and_survived(world, monkeypatch, function, code, name):
+def test_errors_of_the_driver_are_reported_and_survived(world, monkeypatch, function, code, name):
     monkeypatch.setenv("FAKE_CUDA_FAIL", f"{function}={code}")
     error = driver_error(world)
     assert (error.call, error.code, error.name, error.driver_version) == (function, code, name, "12.4")

@@ -181,7 +181,7 @@ def test_many_levels_of_shared_memory_are_merged_upwards():
         ("f", {"m": "i32"}, {}, r'grid\[0\]: unknown name "n"'),
     ],
 )
-def test_bad_tables_are_told(kernel, signature, values, message):
+def test_bad_tables_are_reported(kernel, signature, values, message):
     with pytest.raises(ManifestError, match=message):
         table_of([built(variant_of(kernel, "sm_90", signature, **values))])
 
@@ -204,10 +204,10 @@ def test_facts_have_the_same_bits_in_c_and_in_python():
 @pytest.mark.parametrize(
     ("arch", "is_ptx", "target"),
     [
-        ("sm_80", False, selection.Target("sm_80", 80, 89)),
-        ("sm_90a", False, selection.Target("sm_90a", 90, 90)),
-        ("sm_100f", False, selection.Target("sm_100f", 100, 109)),
-        ("sm_80", True, selection.Target("sm_80+ptx", 80, 9999)),
+        ("sm_80", False, selection.CodeTarget("sm_80", 80, 89)),
+        ("sm_90a", False, selection.CodeTarget("sm_90a", 90, 90)),
+        ("sm_100f", False, selection.CodeTarget("sm_100f", 100, 109)),
+        ("sm_80", True, selection.CodeTarget("sm_80+ptx", 80, 9999)),
     ],
 )
 def test_what_the_code_of_a_variant_runs_on(arch, is_ptx, target):

@@ -37,7 +37,7 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
         (0x100, (1 << 32) + 1, 8, "x has 4294967297 elements along an axis"),
     ],
 )
-def test_what_no_tensor_map_describes_is_told(world, address, columns, stride, message):
+def test_what_no_tensor_map_describes_is_reported(world, address, columns, stride, message):
     with pytest.raises(world.package.LaunchError, match=message):
         world.package.product(Tensor("float16", address), 8, columns, stride)
     assert world.driver.count() == 0
@@ -139,7 +139,7 @@ def test_extents_are_not_given(world):
         world.package.blocks(x, 7, 1, x_shape_0=5)
 
 
-def test_an_encoder_that_fails_is_told(world, monkeypatch):
+def test_an_encoder_that_fails_is_reported(world, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled=1")
     with pytest.raises(world.package.DriverError, match="cuTensorMapEncodeTiled"):
         world.package.product(Tensor("float16"), 8, 8, 8)

@@ -19,7 +19,7 @@ from random_programs.memory import store
 from random_programs.nodes import Expr, Helper, Line, Statement
 from random_programs.types import F32, I1, I32, INTEGERS, DType, Type, full
 
-MOST_TRIPS = 6
+MAX_TRIPS = 6
 DEEPEST = 3
 
 

@@ -42,7 +42,7 @@ LOOP_OPTIONS = (
     "disable_licm=True",
 )
 """Wishes that `tl.range` takes."""
-MOST_WARPS = 8
+MAX_WARPS = 8
 """Of all programs of a launch together: more of them take time and show nothing new."""
 Producer = Callable[["Generator", DType, tuple[int, ...], int], Expr | None]
 StatementMaker = Callable[["Generator", int], bool]
@@ -103,7 +103,7 @@ class Generator:
         self.num_warps = pick(1, 1, 2, 4, 4, 8)
         self.num_stages = pick(1, 2, 3, 3, 4, 5)
         grids = ((1,), (1,), (2,), (3,), (2, 2))
-        self.grid = pick(*(grid for grid in grids if math.prod(grid) * self.num_warps <= MOST_WARPS))
+        self.grid = pick(*(grid for grid in grids if math.prod(grid) * self.num_warps <= MAX_WARPS))
         self.dtypes: tuple[DType, ...] = (
             I32,
             *self.random.sample(NUMBERS, 3),

@@ -25,7 +25,7 @@ from random_programs.types import BF16, E4M3, E5M2, F16
 
 from kbuild.compiler.ir import passes
 from kbuild.compiler.ops.elementwise import SubI
-from kbuild.emulator.driver.fake_driver import StandIn
+from kbuild.emulator.driver.fake_driver import FakeDriver
 
 CHECKER = Checker()
 SEEDS = range(1000, 1018)
@@ -87,7 +87,7 @@ def test_records_are_launched_and_held_against_what_is_right(tmp_path: Path) -> 
     some = {record.seed: record for record in records(tmp_path)}
     told: list[tuple[int, str, str | None]] = []
     pipe = SimpleNamespace(send=told.append)
-    with StandIn(["sm_90"]) as driver:
+    with FakeDriver(["sm_90"]) as driver:
         for seed, record in some.items():
             ptx = CHECKER.compiled(Kernel.of(program(seed), seed), record.arch).ptx
             driver.register(zlib.decompress(record.cubin), ptx.replace(".target sm_80", ".target sm_90"))

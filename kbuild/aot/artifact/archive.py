@@ -35,7 +35,7 @@ _PREFIX = struct.Struct("<4sI32s")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """One cubin, or the PTX text of one, with what a launch needs to know of it."""
 
     key: str
@@ -60,7 +60,7 @@ class Entry:
     """The raw bytes."""
 
 
-def encode(entries: Iterable[Entry]) -> bytes:
+def encode(entries: Iterable[ArchiveEntry]) -> bytes:
     """The bytes of an archive; ValueError if two entries have one key."""
     blobs = bytearray()
     places: dict[str, tuple[int, int, str]] = {}
@@ -88,7 +88,7 @@ def encode(entries: Iterable[Entry]) -> bytes:
     return _PREFIX.pack(MAGIC, len(text), bytes.fromhex(bytes_digest(text))) + text + bytes(blobs)
 
 
-def write_archive(path: Path, entries: Iterable[Entry]) -> str:
+def write_archive(path: Path, entries: Iterable[ArchiveEntry]) -> str:
     """Writes an archive, unless it is there already; gives the sha256 of its index in hexadecimal."""
     data = encode(entries)
     write_if_changed(path, data)

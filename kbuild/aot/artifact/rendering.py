@@ -22,9 +22,9 @@ from kbuild.aot.artifact.selection import (
     HINT_16,
     TYPE_MASK,
     TYPES,
+    CodeTarget,
     KernelTable,
-    Parameter,
-    Target,
+    LaunchParameter,
 )
 from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.files import templates_directory
@@ -69,13 +69,13 @@ _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 
 
 @dataclass(frozen=True)
-class Table:
+class PackageTable:
     """All that the sources of a package are made from."""
 
     package: str
     version: str
     summary: str
-    targets: tuple[Target, ...]
+    targets: tuple[CodeTarget, ...]
     kernels: tuple[KernelTable, ...]
     archives: tuple[tuple[str, str], ...]
     """Names of the archives, with the sha256 of their indices."""
@@ -88,7 +88,7 @@ class Table:
         return hashlib.sha256(repr(self).encode()).hexdigest()
 
 
-def render(package_dir: Path, table: Table) -> list[Path]:
+def render(package_dir: Path, table: PackageTable) -> list[Path]:
     """Writes all sources of the package; files that have the right bytes stay untouched.  Gives all their
     paths."""
     context = _context(table)
@@ -129,7 +129,7 @@ def templates() -> dict[str, jinja2.Template]:
     return {name: environment.get_template(template) for name, template in FILES.items()}
 
 
-def _context(table: Table) -> dict[str, Any]:
+def _context(table: PackageTable) -> dict[str, Any]:
     """What the templates name."""
     passed_lists: dict[tuple[tuple[int, str], ...], int] = {}
     kernels = [_kernel_context(kernel, passed_lists) for kernel in table.kernels]
@@ -166,7 +166,7 @@ def _context(table: Table) -> dict[str, Any]:
     }
 
 
-def _package_doc(table: Table) -> str:
+def _package_doc(table: PackageTable) -> str:
     """The doc string of the package."""
     names = ", ".join(kernel.name for kernel in table.kernels)
     lines = [
@@ -328,7 +328,7 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
     return [*positional, *selection.keyword_texts(kernel.table, annotations)]
 
 
-def c_parameter(parameter: Parameter) -> str:
+def c_parameter(parameter: LaunchParameter) -> str:
     """A comment for the C header: kind and types of an argument."""
     star = "*" if parameter.kind == "pointer" else ""
     return " or ".join(star + name for name in parameter.types)
@@ -356,7 +356,7 @@ def kernel_doc(kernel: KernelTable) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parameter_doc(parameter: Parameter) -> str:
+def _parameter_doc(parameter: LaunchParameter) -> str:
     kind = {"pointer": "tensor of ", "integer": "integer, ", "float": "number, "}[parameter.kind]
     return kind + _choices(parameter.types) + (", for the default grid" if parameter.grid_only else "")
 

@@ -55,7 +55,7 @@ NO_ROW, AMBIGUOUS = -1, -2
 
 
 @dataclass(frozen=True)
-class Target:
+class CodeTarget:
     """What a row's code was made for."""
 
     name: str
@@ -67,7 +67,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class LaunchParameter:
     """A run-time argument."""
 
     name: str
@@ -85,7 +85,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Option:
+class ConstexprOption:
     """A compile-time choice that the caller makes by keyword."""
 
     name: str
@@ -103,7 +103,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Row:
+class VariantEntry:
     """One cubin, and what it takes to launch it."""
 
     name: str
@@ -141,8 +141,8 @@ class KernelTable:
 
     name: str
     doc: str
-    parameters: tuple[Parameter, ...]
-    options: tuple[Option, ...]
+    parameters: tuple[LaunchParameter, ...]
+    options: tuple[ConstexprOption, ...]
     conditions: tuple[str, ...]
     """Run-time conditions of any row, constants already put in."""
     levels: tuple[int, ...]
@@ -150,12 +150,12 @@ class KernelTable:
     grid: tuple[str, ...]
     constants: tuple[str, ...]
     """Names of the compile-time constants that the grid refers to."""
-    rows: tuple[Row, ...]
+    rows: tuple[VariantEntry, ...]
     first_row: int
     """Number of the first row in the whole package."""
 
     @property
-    def given(self) -> tuple[Parameter, ...]:
+    def given(self) -> tuple[LaunchParameter, ...]:
         """The parameters that a call gives."""
         return tuple(parameter for parameter in self.parameters if parameter.extent is None)
 
@@ -201,7 +201,7 @@ def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
 
 
 def device_facts(
-    kernel: KernelTable, targets: Sequence[Target], capability: int, shared_limit: int
+    kernel: KernelTable, targets: Sequence[CodeTarget], capability: int, shared_limit: int
 ) -> tuple[int, int]:
     """The first two facts: bits of the targets that run on the device, and of the levels of shared memory it
     has."""
@@ -210,7 +210,7 @@ def device_facts(
 
 
 @dataclass(frozen=True)
-class Call:
+class AskedCall:
     """What was asked: for the words of an explanation."""
 
     facts: tuple[int, ...]
@@ -222,7 +222,9 @@ class Call:
     """Multiprocessors of the device, which conditions may name."""
 
 
-def explain(kernel: KernelTable, targets: Sequence[Target], call: Call, limit: int | None = None) -> str:
+def explain(
+    kernel: KernelTable, targets: Sequence[CodeTarget], call: AskedCall, limit: int | None = None
+) -> str:
     """Why a row is taken, and which facts fail for the others.
 
     Rows that are for another device, type or option stand together in one line; the rest have a line each,
@@ -244,7 +246,7 @@ def explain(kernel: KernelTable, targets: Sequence[Target], call: Call, limit: i
     return "\n".join(lines)
 
 
-def _verdict(kernel: KernelTable, call: Call, selection: Selection, index: int) -> str:
+def _verdict(kernel: KernelTable, call: AskedCall, selection: Selection, index: int) -> str:
     """What came of a row that is for the call's device, types and options."""
     if failed := selection.trace[index]:
         return "no: " + "; ".join(_fine_failures(kernel, call, kernel.rows[index], failed))
@@ -254,7 +256,11 @@ def _verdict(kernel: KernelTable, call: Call, selection: Selection, index: int) 
 
 
 def _coarse_failure(
-    kernel: KernelTable, targets: Sequence[Target], call: Call, row: Row, failed: tuple[int, ...]
+    kernel: KernelTable,
+    targets: Sequence[CodeTarget],
+    call: AskedCall,
+    row: VariantEntry,
+    failed: tuple[int, ...],
 ) -> str:
     """Why a row is out of the question: device, shared memory, options, types; empty if it is not."""
     if FACT_TARGET in failed:
@@ -276,7 +282,9 @@ def _coarse_failure(
     return "; ".join(words)
 
 
-def _fine_failures(kernel: KernelTable, call: Call, row: Row, failed: tuple[int, ...]) -> list[str]:
+def _fine_failures(
+    kernel: KernelTable, call: AskedCall, row: VariantEntry, failed: tuple[int, ...]
+) -> list[str]:
     """Which specialisations and conditions of a row fail."""
     subjects: dict[int, list[str]] = {hint: [] for hint in (HINT_16, HINT_8, HINT_1)}
     words = []
@@ -305,7 +313,7 @@ def _fine_failures(kernel: KernelTable, call: Call, row: Row, failed: tuple[int,
     return words
 
 
-def no_variant_message(kernel: KernelTable, targets: Sequence[Target], call: Call) -> str:
+def no_variant_message(kernel: KernelTable, targets: Sequence[CodeTarget], call: AskedCall) -> str:
     """The text of the error for a call that no row can take, or that more than one kind of row could."""
     selection = select(kernel, call.facts)
     if selection.row == AMBIGUOUS:
@@ -320,12 +328,12 @@ def no_variant_message(kernel: KernelTable, targets: Sequence[Target], call: Cal
     return f"{head}\n{explain(kernel, targets, call, limit=12)}"
 
 
-def runs_on_call(call: Call, row: Row) -> bool:
+def runs_on_call(call: AskedCall, row: VariantEntry) -> bool:
     """Whether the row's target runs on the call's device."""
     return call.facts[FACT_TARGET] & row.required[FACT_TARGET] != 0
 
 
-def _type_failures(parameter: Parameter, argument: object, missing: int, fact: int) -> list[str]:
+def _type_failures(parameter: LaunchParameter, argument: object, missing: int, fact: int) -> list[str]:
     """That an argument is of another type than the row's, or does not fit it."""
     wanted = [name for name, bit in TYPES.items() if missing & bit]
     if not wanted:
@@ -376,6 +384,6 @@ def keyword_texts(kernel: KernelTable, annotations: Mapping[str, str]) -> list[s
     return ["*", *options, text("stream", "None"), text("grid", "" if not kernel.grid else "None")]
 
 
-def _default_text(option: Option) -> str:
+def _default_text(option: ConstexprOption) -> str:
     """What stands behind an option's `=`; empty where it has to be given."""
     return repr(option.values[option.default]) if option.default >= 0 else "" if option.required else "None"

@@ -12,21 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kbuild.aot.artifact.rendering import Table
+from kbuild.aot.artifact.rendering import PackageTable
 from kbuild.aot.artifact.selection import (
     DEVICE_FACTS,
     HINT_1,
     HINT_8,
     HINT_16,
     TYPES,
+    CodeTarget,
+    ConstexprOption,
     KernelTable,
-    Option,
-    Parameter,
-    Row,
-    Target,
+    LaunchParameter,
+    VariantEntry,
 )
 from kbuild.aot.manifest import expressions
-from kbuild.aot.manifest.descriptors import Extent, expanded
+from kbuild.aot.manifest.descriptors import DescriptorExtent, expanded
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
 from kbuild.compiler.backend.ptxas_wheels import OLDEST_DRIVER
@@ -37,7 +37,7 @@ from kbuild.tensor_map import TensorMapType
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")
 _SHARED_WITHOUT_OPTIN = 48 * 1024
-_MOST_BITS = 60
+_MAX_BITS = 60
 """Values of an option, targets of a package, or levels of shared memory: one bit each of a 64-bit fact."""
 _RESERVED_ARGUMENTS = ("stream", "grid", "arch")
 _RESERVED_FUNCTIONS = (
@@ -76,7 +76,7 @@ class Code:
         )
 
     @property
-    def extents(self) -> tuple[tuple[str, str, Extent], ...]:
+    def extents(self) -> tuple[tuple[str, str, DescriptorExtent], ...]:
         """What the launcher reads off tensors besides: name, type, and which extent it is."""
         return tuple(
             (name, type_, extent)
@@ -89,11 +89,11 @@ class Code:
         return [*self.args, *grid_args, *((name, type_) for name, type_, _ in self.extents)]
 
     @property
-    def target(self) -> Target:
+    def target(self) -> CodeTarget:
         """What it runs on."""
         arch = self.facts["arch"]
         devices = devices_of(arch, self.is_ptx)
-        return Target(arch + "+ptx" * self.is_ptx, devices.first, devices.last)
+        return CodeTarget(arch + "+ptx" * self.is_ptx, devices.first, devices.last)
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Code:
 
 def make_table(
     manifest: Manifest, rows: Iterable[tuple[Variant, Mapping[str, Any]]], driver: int = OLDEST_DRIVER
-) -> Table:
+) -> PackageTable:
     """The table of a manifest's package.
 
     `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params`
@@ -123,8 +123,8 @@ def make_table(
         )
     _check_identifier(manifest.package.name, "package.name")
     targets = tuple(sorted({code.target for own in codes.values() for code in own}, key=_target_order))
-    if len(targets) > _MOST_BITS:
-        raise ManifestError(f"package.archs: {len(targets)} targets; {_MOST_BITS} are allowed")
+    if len(targets) > _MAX_BITS:
+        raise ManifestError(f"package.archs: {len(targets)} targets; {_MAX_BITS} are allowed")
     kernels: list[KernelTable] = []
     first_row = 0
     for kernel in manifest.kernels:
@@ -132,7 +132,7 @@ def make_table(
             kernels.append(replace(_make_kernel(kernel, own, targets), first_row=first_row))
             first_row += len(own)
     package = manifest.package
-    return Table(
+    return PackageTable(
         package.name,
         package.version,
         package.summary,
@@ -143,7 +143,7 @@ def make_table(
     )
 
 
-def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[Target, ...]) -> KernelTable:
+def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[CodeTarget, ...]) -> KernelTable:
     where = f'kernel "{kernel.name}"'
     _check_identifier(kernel.name, f"{where}: name", _RESERVED_FUNCTIONS)
     grid_args = tuple((argument.name, argument.type) for argument in kernel.grid_args)
@@ -198,7 +198,7 @@ def _sorted_codes(codes: list[Code]) -> list[Code]:
 
 def _parameters(
     codes: list[Code], grid_args: tuple[tuple[str, str], ...], where: str
-) -> tuple[Parameter, ...]:
+) -> tuple[LaunchParameter, ...]:
     """The run-time arguments, which all variants of a kernel have in common; masks follow from the rows."""
     rows = [code.passed(grid_args) for code in codes]
     names = [name for name, _ in rows[0]]
@@ -216,7 +216,9 @@ def _parameters(
                 f"{where}: args.{name}: is a {kinds[0]} in one variant and a {kinds[1]} in another"
             )
         types = tuple(dict.fromkeys(type_ for _, type_, _ in found))
-        parameters.append(Parameter(name, kinds[0], types, 0, name in dict(grid_args), extents.get(name)))
+        parameters.append(
+            LaunchParameter(name, kinds[0], types, 0, name in dict(grid_args), extents.get(name))
+        )
     return tuple(parameters)
 
 
@@ -232,8 +234,8 @@ def _split_type(text: str, where: str) -> tuple[str, str, int]:
 
 
 def _options(
-    codes: list[Code], parameters: tuple[Parameter, ...], defaults: Mapping[str, Value], where: str
-) -> tuple[Option, ...]:
+    codes: list[Code], parameters: tuple[LaunchParameter, ...], defaults: Mapping[str, Value], where: str
+) -> tuple[ConstexprOption, ...]:
     """The axes of the matrix, as keywords; those with a default, or of types which the arguments imply, may
     be left out."""
     options = []
@@ -245,12 +247,12 @@ def _options(
         values = tuple(
             value for _, value in dict.fromkeys((type(value), value) for value in given) if value is not None
         )
-        if len(values) > _MOST_BITS:
-            raise ManifestError(f"{where}: matrix.{name}: has {len(values)} values; {_MOST_BITS} are allowed")
+        if len(values) > _MAX_BITS:
+            raise ManifestError(f"{where}: matrix.{name}: has {len(values)} values; {_MAX_BITS} are allowed")
         default = next(
             (index for index, value in enumerate(values) if is_same(value, defaults.get(name))), -1
         )
-        options.append(Option(name, values, default < 0 and not _is_implied(name, codes), default))
+        options.append(ConstexprOption(name, values, default < 0 and not _is_implied(name, codes), default))
     return tuple(options)
 
 
@@ -286,7 +288,7 @@ def _grid(
     return grid, tuple(sorted((used - set(integers)) & known))
 
 
-def _conditions(code: Code, parameters: tuple[Parameter, ...], where: str) -> tuple[str, ...]:
+def _conditions(code: Code, parameters: tuple[LaunchParameter, ...], where: str) -> tuple[str, ...]:
     """The variant's conditions in their normal form; they name what every call has, and its device."""
     names = [
         parameter.name for parameter in parameters if _is_countable(parameter) and not parameter.grid_only
@@ -295,7 +297,7 @@ def _conditions(code: Code, parameters: tuple[Parameter, ...], where: str) -> tu
     return tuple(expressions.parse(text, names, f"{where}: when").text for text in code.conditions)
 
 
-def _is_countable(parameter: Parameter) -> bool:
+def _is_countable(parameter: LaunchParameter) -> bool:
     """Whether expressions may name it: an integer that fits their 64 bits."""
     return parameter.kind == "integer" and "u64" not in parameter.types
 
@@ -303,17 +305,17 @@ def _is_countable(parameter: Parameter) -> bool:
 def _levels(amounts: list[int]) -> tuple[int, ...]:
     """The amounts of shared memory that have to be asked for, merged upwards where there are more than bits."""
     levels = sorted({amount for amount in amounts if amount > _SHARED_WITHOUT_OPTIN})
-    step = -(-len(levels) // _MOST_BITS) or 1
+    step = -(-len(levels) // _MAX_BITS) or 1
     return tuple(levels[min(i + step, len(levels)) - 1] for i in range(0, len(levels), step))
 
 
-def _target_order(target: Target) -> tuple[int, str]:
+def _target_order(target: CodeTarget) -> tuple[int, str]:
     return target.first, target.name
 
 
 def _make_row(
-    table: KernelTable, targets: tuple[Target, ...], code: Code, grid_args: tuple[tuple[str, str], ...]
-) -> Row:
+    table: KernelTable, targets: tuple[CodeTarget, ...], code: Code, grid_args: tuple[tuple[str, str], ...]
+) -> VariantEntry:
     """One row; the bits that it requires of every fact."""
     variant, facts = code.variant, code.facts
     if facts["num_warps"] != variant.options.num_warps:
@@ -322,7 +324,7 @@ def _make_row(
         )
     target = targets.index(code.target)
     constants = _constants(variant)
-    return Row(
+    return VariantEntry(
         name=_row_name(code),
         archive=facts["archive"],
         key=facts["ptx_key" if code.is_ptx else "key"],

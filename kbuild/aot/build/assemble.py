@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot.artifact import rendering, tables, wheel
-from kbuild.aot.artifact.archive import Entry, write_archive
+from kbuild.aot.artifact.archive import ArchiveEntry, write_archive
 from kbuild.aot.build import records
 from kbuild.aot.build.launcher import build_launcher
 from kbuild.aot.build.plan import (
@@ -135,12 +135,12 @@ def key(built: Built) -> str:
     return f"{built.job.variant.kernel}.{built.job.variant.file_name}"
 
 
-def _entries(built: Built, manifest: Manifest) -> list[Entry]:
+def _entries(built: Built, manifest: Manifest) -> list[ArchiveEntry]:
     variant = built.job.variant
 
-    def entry(name: str, kind: str, data: bytes, facts: Mapping[str, Any]) -> Entry:
+    def entry(name: str, kind: str, data: bytes, facts: Mapping[str, Any]) -> ArchiveEntry:
         launch = {"shared": facts["shared"], "num_warps": facts["warps"], "registers": facts["registers"]}
-        return Entry(
+        return ArchiveEntry(
             name, kind, variant.kernel, str(variant), facts["arch"], facts["entry"], **launch, data=data
         )
 

@@ -37,7 +37,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NinjaOutcome:
     """What running ninja came to."""
 
     code: int
@@ -51,7 +51,7 @@ class Outcome:
     text: str = ""
     """What ninja itself had to say."""
 
-    def after(self, first: Outcome) -> Outcome:
+    def after(self, first: NinjaOutcome) -> NinjaOutcome:
         """What both runs came to, this one being the second."""
         steps = (*first.steps, *(step for step in self.steps if step not in first.steps))
         return replace(self, steps=steps, printed=first.printed + self.printed)
@@ -88,7 +88,7 @@ def run(
     jobs: int = 0,
     keep_going: bool = False,
     inherit: Sequence[int] = (),
-) -> Outcome:
+) -> NinjaOutcome:
     """Runs ninja in the build directory until all targets are made or a step fails.
 
     `jobs` 0 leaves the number to ninja.  `inherit` are file descriptors that ninja keeps open: a lock is so
@@ -198,8 +198,8 @@ class _Reader:
             self._failures.append(Failure(*self._failing, "\n".join(self._text).strip("\n")))
         self._failing, self._text = None, []
 
-    def outcome(self, code: int) -> Outcome:
+    def outcome(self, code: int) -> NinjaOutcome:
         self._end_failure()
-        return Outcome(
+        return NinjaOutcome(
             code, tuple(self._steps), tuple(self._printed), tuple(self._failures), "\n".join(self._own)
         )

@@ -40,12 +40,12 @@ SOURCE_DIGEST = "kbuild.compiler.frontend.sources.digest:source_digest"
 _KBUILD = Path(__file__).resolve().parents[2]
 _LARGEST_TEXT = 8000
 """Characters of one failure that are shown."""
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 """Variants that are named of those that fail alike."""
 
 
 @dataclass(frozen=True)
-class Options:
+class BuildOptions:
     """What a build is asked for."""
 
     project: Path
@@ -91,7 +91,7 @@ class VariantError(ToolError):
 
 
 @dataclass(frozen=True)
-class Result:
+class BuildResult:
     """What a build came to."""
 
     jobs: tuple[Job, ...]
@@ -110,7 +110,7 @@ class Result:
     """Facts of the variants that are built, in order."""
 
 
-def build(options: Options, progress: Progress) -> Result:
+def build(options: BuildOptions, progress: Progress) -> BuildResult:
     """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the
     result."""
     manifest = load(options.project / MANIFEST, options.display)
@@ -128,8 +128,8 @@ def build(options: Options, progress: Progress) -> Result:
 
 
 def build_variants(
-    options: Options, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress
-) -> Result:
+    options: BuildOptions, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress
+) -> BuildResult:
     """Builds some variants of a manifest in a directory; as `build`."""
     with _lock(directory, progress) as lock, _service(options, directory, lock) as service:
         ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
@@ -139,7 +139,7 @@ def build_variants(
                 service.expect(len(expansion.variants))
         planned = _plan(options, manifest, expansion, ptxas, directory)
         if options.dry_run:
-            return Result(planned.jobs, (), 0, (), expansion)
+            return BuildResult(planned.jobs, (), 0, (), expansion)
         made = _prepare(options, planned, directory)
         service.expect(len(planned.edges) - len(made))
         service.get_ready()
@@ -148,7 +148,7 @@ def build_variants(
             _environment(options.environment),
         )
 
-        def run_ninja() -> ninja.Outcome:
+        def run_ninja() -> ninja.NinjaOutcome:
             return ninja.run(
                 program, directory, (), environment, progress, options.jobs, options.keep_going, lock
             )
@@ -176,7 +176,7 @@ def build_variants(
         return _result(options, manifest, expansion, planned, run, made, directory)
 
 
-def _service(options: Options, directory: Path, held: Sequence[int]) -> Service:
+def _service(options: BuildOptions, directory: Path, held: Sequence[int]) -> Service:
     """What does the steps of the build."""
     try:
         tool = toolchain.find_cc(options.environment)
@@ -223,7 +223,7 @@ def expand_known(
 
 
 def _plan(
-    options: Options, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path
+    options: BuildOptions, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path
 ) -> Plan:
     digests = FileDigests(directory / STATE / "digests.json")
     tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
@@ -246,13 +246,13 @@ def _plan(
     return plan(manifest, expansion, sources, compiler_digest(), tools, package, places)
 
 
-def _archs(options: Options, manifest: Manifest) -> list[str]:
+def _archs(options: BuildOptions, manifest: Manifest) -> list[str]:
     """The architectures that are built for."""
     return sorted(set(options.archs)) or list(manifest.package.archs)
 
 
 def _source_digests(
-    options: Options, manifest: Manifest, wanted: Collection[str], places: bool = False
+    options: BuildOptions, manifest: Manifest, wanted: Collection[str], places: bool = False
 ) -> dict[str, str]:
     """The digest of each wanted kernel's source closure, by kernel; with the places of its statements if
     asked for."""
@@ -270,7 +270,7 @@ def _source_digests(
     return found
 
 
-def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) -> None:
+def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Path) -> None:
     """Writes what all steps have to know."""
     settings = {
         "project": os.path.abspath(options.project),
@@ -287,7 +287,7 @@ def _write_settings(options: Options, ptxas: toolchain.Tool, directory: Path) ->
     write_if_changed(directory / STATE / "settings.json", canonical_json(settings))
 
 
-def _prepare(options: Options, planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
+def _prepare(options: BuildOptions, planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
     """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none
     wants now, or what is not as it was made.  Gives the records of what need not be made.
     """
@@ -319,7 +319,7 @@ def _made(planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
     return made
 
 
-def _is_missing(planned: Plan, made: Mapping[str, Any], run: ninja.Outcome) -> str:
+def _is_missing(planned: Plan, made: Mapping[str, Any], run: ninja.NinjaOutcome) -> str:
     """The first record that is missing, with no failure to blame for it; else empty."""
     missing = [edge.record for edge in planned.edges if edge.record not in made]
     others = {failure.output for failure in run.failures} - {WHEEL}
@@ -366,14 +366,14 @@ def _lock(directory: Path, progress: Progress) -> Iterator[tuple[int, ...]]:
 
 
 def _result(
-    options: Options,
+    options: BuildOptions,
     manifest: Manifest,
     expansion: Expansion,
     planned: Plan,
-    run: ninja.Outcome,
+    run: ninja.NinjaOutcome,
     made: Mapping[str, dict[str, Any]],
     directory: Path,
-) -> Result:
+) -> BuildResult:
     by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
     places = {output: place for place, output in enumerate(by_output)}
     in_order = sorted(run.failures, key=lambda failure: places.get(failure.output, len(places)))
@@ -395,7 +395,7 @@ def _result(
     wheel = None
     if run.code == 0 and WHEEL in made:
         wheel = _publish(directory / made[WHEEL]["wheel"], options.dist or options.project / "dist")
-    return Result(planned.jobs, compiled, cached, failures, expansion, wheel, facts)
+    return BuildResult(planned.jobs, compiled, cached, failures, expansion, wheel, facts)
 
 
 def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest, is_strict: bool) -> KbuildError:
@@ -429,8 +429,8 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
     for text, variants in alike.items():
         if len(variants) > 1:
             first, more = variants[0], len(variants) - 1
-            names = "\n".join(f"  {one.variant}" for one in variants[1 : 1 + _MOST_NAMES])
-            names += f"\n  and {more - _MOST_NAMES} more" if more > _MOST_NAMES else ""
+            names = "\n".join(f"  {one.variant}" for one in variants[1 : 1 + _MAX_NAMES])
+            names += f"\n  and {more - _MAX_NAMES} more" if more > _MAX_NAMES else ""
             told[told.index(first)] = ToolError(
                 f"{first.variant} failed\n{text}\nlikewise:\n{names}", hint=first.hint
             )

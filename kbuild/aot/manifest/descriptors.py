@@ -17,7 +17,7 @@ _DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\](:\w+)?>")
 _ELEMENT_BYTES = re.compile(r"(?:fp|bf|i|u)(\d+)")
 
 
-class Extent(NamedTuple):
+class DescriptorExtent(NamedTuple):
     """A parameter that the launcher reads off a tensor."""
 
     tensor: str
@@ -46,10 +46,10 @@ def resolved(type_: str, values: Mapping[str, object]) -> str:
     return f"tensordesc<{element}[{'x'.join(str(values.get(size, size)) for size in sizes)}]{match[3] or ''}>"
 
 
-def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, Extent | None]]:
+def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, DescriptorExtent | None]]:
     """What a cubin takes for the arguments of a variant: name, type, and of what it is an extent; those come
     last."""
-    extents: list[tuple[str, str, Extent | None]] = []
+    extents: list[tuple[str, str, DescriptorExtent | None]] = []
     for name, type_ in signature:
         found = parts(type_)
         if found is None:
@@ -59,8 +59,11 @@ def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, E
         yield name, f"*{element}:16", None
         rank, bits = len(sizes), _ELEMENT_BYTES.match(element)
         size = int(bits[1]) // 8 if bits else 1
-        extents += [(f"{name}_shape_{axis}", "i32", Extent(name, axis, rank, 0)) for axis in range(rank)]
         extents += [
-            (f"{name}_stride_{axis}", "i64", Extent(name, axis, rank, size)) for axis in range(rank - 1)
+            (f"{name}_shape_{axis}", "i32", DescriptorExtent(name, axis, rank, 0)) for axis in range(rank)
+        ]
+        extents += [
+            (f"{name}_stride_{axis}", "i64", DescriptorExtent(name, axis, rank, size))
+            for axis in range(rank - 1)
         ]
     yield from extents

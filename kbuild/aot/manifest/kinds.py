@@ -20,13 +20,13 @@ Shape = Mapping[str, Any]
 """A fragment of JSON Schema."""
 
 
-class Note(Protocol):
+class MistakeReporter(Protocol):
     """Takes down a mistake: its place, the message and some advice."""
 
     def __call__(self, path: KeyPath, message: str, hint: str = "", /) -> None: ...
 
 
-class Refusal(Exception):
+class InvalidText(Exception):
     """What `Text.form` raises for a text that it does not take."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -63,14 +63,14 @@ class Kind(ABC):
         return value
 
     @abstractmethod
-    def read(self, value: object, path: KeyPath, note: Note) -> Any:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> Any:
         """The value as records have it; None, with the mistakes noted, for what is not of this kind."""
 
     def takes(self, value: object) -> bool:
         """Whether a value is of this kind."""
         return self.read(value, (), lambda *_: None) is not None
 
-    def refuse(self, value: object, path: KeyPath, note: Note) -> None:
+    def refuse(self, value: object, path: KeyPath, note: MistakeReporter) -> None:
         """Note that a value is not of this kind."""
         note(path, self.message(value), self.hint(value))
 
@@ -106,7 +106,7 @@ class Text(Kind):
     one_line: bool = False
     """Whether it is printed somewhere, and so has to be on one line."""
     form: Callable[[str], str] = str
-    """The normal form of a text; raises `Refusal`."""
+    """The normal form of a text; raises `InvalidText`."""
 
     @property
     def shape(self) -> Shape:
@@ -123,7 +123,7 @@ class Text(Kind):
     def blank(self) -> str:
         return ""
 
-    def read(self, value: object, path: KeyPath, note: Note) -> str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> str | None:
         if not isinstance(value, str):
             return self.refuse(value, path, note)
         for pattern in self.patterns:
@@ -134,7 +134,7 @@ class Text(Kind):
             return note(path, "expected one line of printable text")
         try:
             return self.form(value)
-        except Refusal as refusal:
+        except InvalidText as refusal:
             return note(path, refusal.message, refusal.hint)
 
 
@@ -154,7 +154,7 @@ class Name(Kind):
     def blank(self) -> str:
         return ""
 
-    def read(self, value: object, path: KeyPath, note: Note) -> str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> str | None:
         if not isinstance(value, str):
             self.refuse(value, path, note)
         elif not re.fullmatch(NAME, value):
@@ -192,7 +192,7 @@ class Integer(Kind):
     def blank(self) -> int:
         return 0
 
-    def read(self, value: object, path: KeyPath, note: Note) -> int | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> int | None:
         if not isinstance(value, int) or isinstance(value, bool):
             note(path, f"expected an integer, found {described(value)}")
         elif not self.minimum <= value <= self.maximum:
@@ -218,7 +218,7 @@ class OneOf(Kind):
     def words(self) -> str:
         return " or ".join(one_line(value) for value in self.values)
 
-    def read(self, value: object, path: KeyPath, note: Note) -> int | str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> int | str | None:
         if any(is_same(known, value) for known in self.values):  # type: ignore[arg-type]
             return value  # type: ignore[return-value]
         self.refuse(value, path, note)
@@ -240,7 +240,7 @@ class Scalar(Kind):
     def words(self) -> str:
         return "a flag, a number or a string"
 
-    def read(self, value: object, path: KeyPath, note: Note) -> bool | int | float | str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> bool | int | float | str | None:
         if isinstance(value, bool | int | float | str):
             return value
         self.refuse(value, path, note)
@@ -248,14 +248,14 @@ class Scalar(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant(Scalar):
+class ConstexprKind(Scalar):
     """Compile-time values: flags, finite numbers, and strings that are a plain word or empty."""
 
     @property
     def words(self) -> str:
         return "a flag, a finite number or a plain word"
 
-    def read(self, value: object, path: KeyPath, note: Note) -> bool | int | float | str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> bool | int | float | str | None:
         if isinstance(value, str):
             is_legal = (re.fullmatch(NAME, value) or not value) and value not in ("True", "False", "None")
         elif isinstance(value, float):
@@ -285,7 +285,7 @@ class Number(Kind):
     def words(self) -> str:
         return "an integer or an expression" if self.is_integer else "a number"
 
-    def read(self, value: object, path: KeyPath, note: Note) -> int | float | str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> int | float | str | None:
         if isinstance(value, int | str if self.is_integer else int | float) and not isinstance(value, bool):
             return value
         self.refuse(value, path, note)
@@ -310,7 +310,7 @@ class Setting(Kind):
     def blank(self) -> bool | int | str | None:
         return self.option.default
 
-    def read(self, value: object, path: KeyPath, note: Note) -> bool | int | str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> bool | int | str | None:
         if self.option.is_legal(value):
             return value  # type: ignore[return-value]
         if type(value) is not self.option.kind and not self.refusal:
@@ -322,7 +322,7 @@ class Setting(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Several(Kind):
+class ListOf(Kind):
     """Lists of values of one kind; those of them that are wrong are left out."""
 
     item: Kind
@@ -355,7 +355,7 @@ class Several(Kind):
     def blank(self) -> tuple[()]:
         return ()
 
-    def read(self, value: object, path: KeyPath, note: Note) -> tuple[Any, ...] | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> tuple[Any, ...] | None:
         if not isinstance(value, list):
             if not self.or_one:
                 self.refuse(value, path, note)
@@ -392,5 +392,5 @@ class Nothing(Kind):
     def words(self) -> str:
         return "nothing"
 
-    def read(self, value: object, path: KeyPath, note: Note) -> None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> None:
         self.refuse(value, path, note)

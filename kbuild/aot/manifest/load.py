@@ -19,14 +19,14 @@ from kbuild.aot.manifest.load_kernel import load_kernel
 from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.positions import positions
-from kbuild.aot.manifest.reader import Reader
+from kbuild.aot.manifest.reader import ManifestReader
 from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
 from kbuild.aot.manifest.table import checked, record
 from kbuild.aot.manifest.write_out import inherit
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ErrorGroup, Loc, ManifestError
 
-MOST_VARIANTS = 10_000
+MAX_VARIANTS = 10_000
 """Variants of one manifest; more is taken for a mistake in the matrix."""
 
 _LARGEST_FILE = 4 << 20
@@ -38,7 +38,7 @@ def load(file: Path, display: str = "") -> Manifest:
     Raises ErrorGroup of ManifestError with every mistake found, in order of their lines.
     """
     display = display or str(file)
-    reader = Reader(file, display, *_read(file, display))
+    reader = ManifestReader(file, display, *_read(file, display))
     inherit(reader)
     values = checked(reader, (), reader.table, MANIFEST)
     package = _package(reader, values["package"]) if "package" in values else None
@@ -81,7 +81,7 @@ def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath,
         raise ManifestError(f"cannot be read: {ascii(str(error))[1:-1]}", Loc(display, 1)) from None
 
 
-def _package(reader: Reader, table: Mapping[str, Any]) -> Package:
+def _package(reader: ManifestReader, table: Mapping[str, Any]) -> Package:
     path: KeyPath = ("package",)
     values = checked(reader, path, table, PACKAGE)
     series, min_driver = values.get("ptxas", ""), values.get("min_driver")
@@ -102,7 +102,7 @@ def _package(reader: Reader, table: Mapping[str, Any]) -> Package:
     )
 
 
-def _check_names(reader: Reader) -> None:
+def _check_names(reader: ManifestReader) -> None:
     """Notes kernels whose name another has."""
     first: dict[str, int] = {}
     entries = reader.table.get("kernel")
@@ -113,7 +113,7 @@ def _check_names(reader: Reader) -> None:
             reader.error(("kernel", index, "name"), f"the name is taken by the kernel on line {line}")
 
 
-def _check_expansion(reader: Reader, manifest: Manifest) -> None:
+def _check_expansion(reader: ManifestReader, manifest: Manifest) -> None:
     """Notes kernels without variants, and too many of them."""
     expansion = expand(manifest)
     forgotten = {point.kernel for point in expansion.excluded if not point.is_meant or not expansion.variants}
@@ -122,7 +122,7 @@ def _check_expansion(reader: Reader, manifest: Manifest) -> None:
             reader.error(
                 ("kernel", index), "has no variant: every point of its matrix is excluded or has no config"
             )
-    if len(expansion.variants) > MOST_VARIANTS:
+    if len(expansion.variants) > MAX_VARIANTS:
         reader.error(
-            ("kernel",), f"{len(expansion.variants):,} variants in all, at most {MOST_VARIANTS:,} are built"
+            ("kernel",), f"{len(expansion.variants):,} variants in all, at most {MAX_VARIANTS:,} are built"
         )

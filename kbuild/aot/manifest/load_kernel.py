@@ -27,10 +27,10 @@ from kbuild.aot.manifest.model import (
     Value,
     is_same,
 )
-from kbuild.aot.manifest.parameters import Function, Parameter, functions
+from kbuild.aot.manifest.parameters import KernelFunction, KernelParameter, functions
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import (
-    Reader,
+    ManifestReader,
     described,
     names_of,
     placed,
@@ -39,18 +39,18 @@ from kbuild.aot.manifest.reader import (
     with_defaults,
 )
 from kbuild.aot.manifest.table import checked, record
-from kbuild.aot.manifest.write_out import Scope, computed, repeated
+from kbuild.aot.manifest.write_out import ExpressionScope, computed, repeated
 from kbuild.options import CompileOptions, by_name
 from kbuild.targets import ARCHS
 
-MOST_POINTS = 10_000
+MAX_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
 
 _TYPE = re.compile(schema.TYPE)
 _DESCRIPTOR = re.compile(schema.DESCRIPTOR)
 
 
-def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kernel | None:
+def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any]) -> Kernel | None:
     """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
     before = len(reader.errors)
     values = checked(reader, path, table, schema.KERNEL)
@@ -107,7 +107,7 @@ def load_kernel(reader: Reader, path: KeyPath, table: Mapping[str, Any]) -> Kern
     return found if len(reader.errors) == before else None
 
 
-def _presumed(table: Mapping[str, Any]) -> Function:
+def _presumed(table: Mapping[str, Any]) -> KernelFunction:
     """A function with the parameters that the tables name, so that one which cannot be found hides no other
     mistake."""
     configs = table.get("config")
@@ -122,14 +122,15 @@ def _presumed(table: Mapping[str, Any]) -> Function:
     names = dict.fromkeys(run_time, False) | {
         name: True for entry in compile_time for name in entry if name not in run_time
     }
-    return Function(
-        tuple(Parameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()), ""
+    return KernelFunction(
+        tuple(KernelParameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()),
+        "",
     )
 
 
 def _function(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], values: Mapping[str, Any]
-) -> tuple[str, Function | None]:
+    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[str, KernelFunction | None]:
     """The function's name, and what its syntax tree says."""
     if "source" not in values:
         return "", None
@@ -160,7 +161,7 @@ def _function(
 
 
 def _matrix(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], parameters: Mapping[str, Parameter]
+    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], parameters: Mapping[str, KernelParameter]
 ) -> tuple[Axis, ...]:
     axes: list[Axis] = []
     for name, values in checked(reader, path, table, schema.MATRIX).items():
@@ -171,7 +172,11 @@ def _matrix(
 
 
 def _arguments(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...], function: Function
+    reader: ManifestReader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    matrix: tuple[Axis, ...],
+    function: KernelFunction,
 ) -> tuple[Argument, ...]:
     """The run-time arguments in the kernel's order, and the axes, checked against the kernel's parameters."""
     path = (*path, "args")
@@ -221,7 +226,7 @@ def _presumed_type(text: object) -> str:
 
 
 def _argument(
-    reader: Reader, key: KeyPath, name: str, text: str, axes: Mapping[str, Axis], referenced: set[str]
+    reader: ManifestReader, key: KeyPath, name: str, text: str, axes: Mapping[str, Axis], referenced: set[str]
 ) -> Argument:
     """The argument of a type."""
     match = _TYPE.fullmatch(text)
@@ -248,7 +253,12 @@ def _argument(
 
 
 def _element_types(
-    reader: Reader, key: KeyPath, plain: str, axis_name: str, axes: Mapping[str, Axis], referenced: set[str]
+    reader: ManifestReader,
+    key: KeyPath,
+    plain: str,
+    axis_name: str,
+    axes: Mapping[str, Axis],
+    referenced: set[str],
 ) -> tuple[Value, ...] | None:
     """The types that a type or an axis stands for; None where one is unknown."""
     if axis_name and axis_name not in axes:
@@ -272,7 +282,7 @@ def _hints(marks: list[str]) -> tuple[str, ...]:
 
 
 def _grid_arguments(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], taken: set[str]
+    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], taken: set[str]
 ) -> tuple[Argument, ...]:
     """Arguments of the launch that the kernel itself does not take."""
     found = checked(reader, path, table, schema.GRID_ARGS)
@@ -287,7 +297,7 @@ def _grid_arguments(
 
 
 def _specializations(
-    reader: Reader,
+    reader: ManifestReader,
     entries: Sequence[tuple[KeyPath, Mapping[str, Any]]],
     args: tuple[Argument, ...],
     matrix: tuple[Axis, ...],
@@ -314,7 +324,11 @@ def _specializations(
 
 
 def _check_size(
-    reader: Reader, path: KeyPath, args: tuple[Argument, ...], matrix: tuple[Axis, ...], specializations: int
+    reader: ManifestReader,
+    path: KeyPath,
+    args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...],
+    specializations: int,
 ) -> None:
     archs = (
         reader.table.get("package", {}).get("archs", ())
@@ -326,22 +340,22 @@ def _check_size(
         + [len(axis.values) for axis in matrix]
         + [len(argument.hints) for argument in args]
     )
-    if count > MOST_POINTS:
+    if count > MAX_POINTS:
         reader.error(
             (*path, "matrix"),
-            f"{count:,} variants, at most {MOST_POINTS:,} are built",
+            f"{count:,} variants, at most {MAX_POINTS:,} are built",
             "shorten an axis or drop a `?`",
         )
 
 
 def _configs(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     values: Mapping[str, Any],
     args: tuple[Argument, ...],
     matrix: tuple[Axis, ...],
     specializations: tuple[Specialization, ...],
-    function: Function,
+    function: KernelFunction,
 ) -> tuple[tuple[Config, ...], list[KeyPath]]:
     """The configurations, and where each is written: one place may stand for several."""
     names = {"<constexpr>": [parameter.name for parameter in function.parameters]}
@@ -352,7 +366,7 @@ def _configs(
     entries = values.get("config") or [(path, {})]
     shared_path, shared = (*path, "defaults"), values.get("defaults", {})
     parameters = {parameter.name: parameter for parameter in function.parameters}
-    scope = Scope(reader, path, args, matrix, parameters)
+    scope = ExpressionScope(reader, path, args, matrix, parameters)
     found: list[Config] = []
     places: list[KeyPath] = []
     for key, entry, common in computed(scope, repeated(entries, args), shared):
@@ -390,7 +404,7 @@ def _configs(
 
 
 def _divided(
-    reader: Reader, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
+    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, Value]]:
     """The options that a configuration gives, by their own names, and its meta-parameters; `taken` are keys that
     are neither."""
@@ -430,7 +444,7 @@ def _constants(kernel: Kernel) -> set[str]:
     return names | (set.intersection(*by_config) if by_config else set())
 
 
-def _check_descriptors(reader: Reader, path: KeyPath, kernel: Kernel, known: set[str]) -> None:
+def _check_descriptors(reader: ManifestReader, path: KeyPath, kernel: Kernel, known: set[str]) -> None:
     """The sizes of blocks are numbers, or known for every variant; names of extents are nobody else's."""
     names = [argument.name for argument in kernel.args + kernel.grid_args]
     for argument in kernel.args:
@@ -445,7 +459,7 @@ def _check_descriptors(reader: Reader, path: KeyPath, kernel: Kernel, known: set
 
 
 def _check_expressions(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], kernel: Kernel, constants: set[str]
+    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], kernel: Kernel, constants: set[str]
 ) -> None:
     """Notes what is no expression over the kernel's integers."""
     integers = sorted(_integers(kernel) | constants)
@@ -459,7 +473,7 @@ def _check_expressions(
             check_expression(reader, (*path, "tune", "sizes", name), text, integers)
 
 
-def _check_reach(reader: Reader, kernel: Kernel, places: list[KeyPath]) -> None:
+def _check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -> None:
     """A configuration is dead if wherever it applies one before it applies without asking for run-time facts.
 
     Those written out for the values of an axis are one, those for a list of facts are not.

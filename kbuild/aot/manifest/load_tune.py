@@ -22,20 +22,20 @@ from kbuild.aot.manifest.model import (
     Verify,
 )
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader
+from kbuild.aot.manifest.reader import ManifestReader
 from kbuild.aot.manifest.table import checked, record
 from kbuild.aot.manifest.write_out import repeated
 from kbuild.errors import ManifestError
 from kbuild.targets import TARGETS
 
-MOST_CANDIDATES = 5_000
+MAX_CANDIDATES = 5_000
 """Configurations of one bucket."""
 
 Candidates = Mapping[str, tuple[Value, ...]]
 
 
 def load_tune(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     given: Mapping[str, Any],
     args: tuple[Argument, ...],
@@ -67,8 +67,8 @@ def load_tune(
         candidates = {**common, **_candidates(reader, key, bucket, known)}
         if not candidates:
             reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
-        if math.prod(map(len, candidates.values())) > MOST_CANDIDATES:
-            reader.error(key, f"more than {MOST_CANDIDATES:,} candidates", "shorten a list")
+        if math.prod(map(len, candidates.values())) > MAX_CANDIDATES:
+            reader.error(key, f"more than {MAX_CANDIDATES:,} candidates", "shorten a list")
         integers = [name for name, value in values if value is None or isinstance(value, int)]
         names = [*known, *schema.CANDIDATES.names, *integers]
         required = (*_require(reader, path, tune, names), *_require(reader, key, bucket, names))
@@ -87,7 +87,9 @@ def load_tune(
     return record(Tune, schema.TUNE, tune, sizes=sizes, buckets=tuple(buckets))
 
 
-def _check_facts(reader: Reader, path: KeyPath, facts: tuple[Guard, ...], numbers: Mapping[str, int]) -> None:
+def _check_facts(
+    reader: ManifestReader, path: KeyPath, facts: tuple[Guard, ...], numbers: Mapping[str, int]
+) -> None:
     """Notes facts of a bucket that its own launch does not keep."""
     known = {expressions.NUM_SMS: max(target.multiprocessors for target in TARGETS.values()), **numbers}
     for guard in facts:
@@ -98,7 +100,7 @@ def _check_facts(reader: Reader, path: KeyPath, facts: tuple[Guard, ...], number
 
 
 def _require(
-    reader: Reader, path: KeyPath, values: Mapping[str, Any], names: list[str]
+    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], names: list[str]
 ) -> tuple[Expression, ...]:
     """The expression of `require`, checked; none where there is no such key."""
     text = values.get("require", "")
@@ -111,7 +113,9 @@ def _require(
         return ()
 
 
-def _candidates(reader: Reader, path: KeyPath, values: Mapping[str, Any], known: Sequence[str]) -> Candidates:
+def _candidates(
+    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], known: Sequence[str]
+) -> Candidates:
     """The lists of `candidates`, by meta-parameter or option."""
     given = values.get("candidates", {})
     return checked(reader, (*path, "candidates"), given, schema.CANDIDATES, {"<constexpr>": known})

@@ -9,13 +9,13 @@ from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.model import Argument, Verify
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader, described, placed, spread, with_defaults
+from kbuild.aot.manifest.reader import ManifestReader, described, placed, spread, with_defaults
 from kbuild.aot.manifest.table import checked, record
 from kbuild.errors import ManifestError
 
 
 def load_verify(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     given: Mapping[str, Any],
     args: tuple[Argument, ...],
@@ -48,7 +48,7 @@ def _is_integer(type_: str) -> bool:
 
 
 def read_sizes(
-    reader: Reader, path: KeyPath, values: Mapping[str, Any], pointers: Collection[str]
+    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], pointers: Collection[str]
 ) -> tuple[tuple[str, str], ...]:
     """The expressions of `sizes`, of which every pointer needs one."""
     if "sizes" not in values:
@@ -58,14 +58,14 @@ def read_sizes(
 
 
 def read_defaults(
-    reader: Reader, path: KeyPath, values: Mapping[str, Any], scalars: Sequence[Argument]
+    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], scalars: Sequence[Argument]
 ) -> Mapping[str, Any]:
     """The scalars of `defaults`, which launches need not give."""
     return _scalars(reader, (*path, "defaults"), values.get("defaults", {}), scalars, ())
 
 
 def read_launch(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     given: Mapping[str, Any],
     scalars: Sequence[Argument],
@@ -78,7 +78,7 @@ def read_launch(
 
 
 def _scalars(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     given: Mapping[str, Any],
     scalars: Sequence[Argument],
@@ -111,7 +111,7 @@ def _holds(type_: str, value: int) -> bool:
 
 
 def check_expressions(
-    reader: Reader, path: KeyPath, verify: Verify, names: Collection[str], scalars: Collection[str]
+    reader: ManifestReader, path: KeyPath, verify: Verify, names: Collection[str], scalars: Collection[str]
 ) -> None:
     """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also
     over each other."""
@@ -131,7 +131,7 @@ def check_expressions(
                 check_expression(reader, place, value, known - {name})
 
 
-def check_expression(reader: Reader, path: KeyPath, text: str, names: Collection[str]) -> None:
+def check_expression(reader: ManifestReader, path: KeyPath, text: str, names: Collection[str]) -> None:
     """Notes a text that is no expression over the names."""
     try:
         expressions.parse(text, names, "")

@@ -9,9 +9,9 @@ from typing import Any
 
 from kbuild.aot.manifest import schema
 from kbuild.aot.manifest.expressions import NUM_SMS
-from kbuild.aot.manifest.model import Argument, Axis, Condition, Guard, Specialization, Value, is_same
+from kbuild.aot.manifest.model import Argument, Axis, Guard, PointCondition, Specialization, Value, is_same
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader, described, one_line, placed, suggestion
+from kbuild.aot.manifest.reader import ManifestReader, described, one_line, placed, suggestion
 from kbuild.aot.manifest.table import checked
 
 _FACT = re.compile(schema.FACT)
@@ -19,8 +19,8 @@ _FACTOR = re.compile(r"\s*(?:(\w+)|cdiv\(\s*(\w+)\s*,\s*([1-9]\d{0,8})\s*\))\s*"
 
 
 def read_exclude(
-    reader: Reader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...]
-) -> Condition:
+    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], matrix: tuple[Axis, ...]
+) -> PointCondition:
     """Which points are left out."""
     axes = {axis.name: axis.values for axis in matrix}
     return _condition(
@@ -29,13 +29,13 @@ def read_exclude(
 
 
 def read_when(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     table: Mapping[str, Any],
     matrix: tuple[Axis, ...],
     args: tuple[Argument, ...],
     specializations: tuple[Specialization, ...],
-) -> tuple[Condition, tuple[Guard, ...]]:
+) -> tuple[PointCondition, tuple[Guard, ...]]:
     """Which points are meant, and which facts are asked for."""
     axes = {axis.name: axis.values for axis in matrix}
     types = {argument.name: argument.type for argument in args}
@@ -50,12 +50,12 @@ def read_when(
 
 
 def _condition(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     table: Mapping[str, Any],
     choices: Mapping[str, tuple[Value, ...]],
     known: Mapping[str, tuple[Value, ...]],
-) -> Condition:
+) -> PointCondition:
     """Notes choices that nothing has of which the values are `known`."""
     for name, values in choices.items():
         for place, value in placed(table[name], values):
@@ -63,11 +63,11 @@ def _condition(
                 message = f"{described(value)} is not a value of {name}"
                 legal = [one_line(choice).strip('"') for choice in known[name]]
                 reader.error((*path, name, *place), message, suggestion(value, legal))
-    return Condition(tuple(choices.items()))
+    return PointCondition(tuple(choices.items()))
 
 
 def _guards(
-    reader: Reader, path: KeyPath, facts: Mapping[str, str], types: Mapping[str, str]
+    reader: ManifestReader, path: KeyPath, facts: Mapping[str, str], types: Mapping[str, str]
 ) -> tuple[Guard, ...]:
     """The run-time facts of a `when`: `M = "<= 64"`, several as `M = "> 16, <= 64"`, of a product as `"M * N"
     = "<= 4096"`, or of numbers of blocks as `"cdiv(M, 64) * cdiv(N, 128)" = "<= num_sms"`."""

@@ -166,7 +166,7 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class Condition:
+class PointCondition:
     """Which points of architecture and matrix something applies to; every entry has to hold."""
 
     choices: tuple[tuple[str, tuple[Value, ...]], ...] = ()
@@ -197,7 +197,7 @@ class Specialization:
 class Config:
     """Meta-parameters for some points of the matrix: one `[[kernel.config]]`."""
 
-    when: Condition = Condition()
+    when: PointCondition = PointCondition()
     """Where the configuration is for: points of architecture, matrix and `specialize`, and facts of run-time
     arguments."""
     guards: tuple[Guard, ...] = ()
@@ -235,7 +235,7 @@ class Verify:
 class Bucket:
     """Calls that are alike, and one that stands for them: one `[[kernel.tune.bucket]]`."""
 
-    when: Condition
+    when: PointCondition
     """Which points of architecture, matrix and `specialize` are tuned; each by itself."""
     guards: tuple[Guard, ...]
     """What holds of the integer arguments of all calls that are meant, as in `[[kernel.config]]`."""
@@ -283,7 +283,7 @@ class Kernel:
     its arguments."""
     configs: tuple[Config, ...] = (Config(),)
     """Meta-parameters by architecture, matrix values and run-time facts, first match first."""
-    excludes: tuple[Condition, ...] = ()
+    excludes: tuple[PointCondition, ...] = ()
     """Points of the matrix that are left out."""
     defaults: tuple[tuple[str, Value], ...] = ()
     """Constexpr parameters that the manifest does not mention, with the literal defaults of the kernel's

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from kbuild.aot.manifest.kinds import Integer, Note, OneOf, Refusal
+from kbuild.aot.manifest.kinds import Integer, InvalidText, MistakeReporter, OneOf
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import described, suggestion
 from kbuild.compiler.backend import ptxas_wheels
@@ -18,7 +18,7 @@ from kbuild.targets import ARCHS
 class Architecture(OneOf):
     """Names of architectures, each by itself or with `+ptx`."""
 
-    def read(self, value: object, path: KeyPath, note: Note) -> int | str | None:
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> int | str | None:
         if isinstance(value, str):
             return super().read(value, path, note)
         return note(path, f"expected a string, found {described(value)}")
@@ -45,7 +45,7 @@ def version(text: str) -> str:
         return str(Version(text))
     except InvalidVersion:
         advice = 'write it as PEP 440 does, such as "0.1.0"'
-        raise Refusal(f"{described(text)} is not a version", advice) from None
+        raise InvalidText(f"{described(text)} is not a version", advice) from None
 
 
 def license_expression(text: str) -> str:
@@ -61,11 +61,13 @@ def license_expression(text: str) -> str:
         advice = (
             'write it as SPDX does, such as "Apache-2.0", or "LicenseRef-Proprietary" for one of your own'
         )
-        raise Refusal(f"{described(text)} is no licence expression", advice) from None
+        raise InvalidText(f"{described(text)} is no licence expression", advice) from None
 
 
 def ptxas_series(text: str) -> str:
     if ptxas_wheels.parsed(text) < ptxas_wheels.OLDEST:
         oldest = ".".join(map(str, ptxas_wheels.OLDEST))
-        raise Refusal(f"ptxas {text} does not know the PTX that kbuild writes", f"it takes {oldest} or later")
+        raise InvalidText(
+            f"ptxas {text} does not know the PTX that kbuild writes", f"it takes {oldest} or later"
+        )
     return text

@@ -12,7 +12,7 @@ from kbuild.aot.manifest.model import Value
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """One parameter of a kernel."""
 
     name: str
@@ -28,17 +28,17 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Function:
+class KernelFunction:
     """A function of a kernel file, as far as a manifest has to agree with it."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     """In order."""
     doc: str
     """Its doc string, or nothing."""
 
 
 @lru_cache(maxsize=256)
-def functions(path: Path) -> dict[str, Function]:
+def functions(path: Path) -> dict[str, KernelFunction]:
     """The top-level functions of a Python file by name; SyntaxError, UnicodeDecodeError or OSError as reading
     it raises."""
     try:
@@ -48,18 +48,18 @@ def functions(path: Path) -> dict[str, Function]:
     return {node.name: _function(node) for node in module.body if isinstance(node, ast.FunctionDef)}
 
 
-def _function(node: ast.FunctionDef) -> Function:
+def _function(node: ast.FunctionDef) -> KernelFunction:
     positional = node.args.posonlyargs + node.args.args
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(
         node.args.defaults
     )
     pairs = [*zip(positional, defaults), *zip(node.args.kwonlyargs, node.args.kw_defaults)]
-    return Function(
+    return KernelFunction(
         tuple(_parameter(argument, default) for argument, default in pairs), ast.get_docstring(node) or ""
     )
 
 
-def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
+def _parameter(argument: ast.arg, default: ast.expr | None) -> KernelParameter:
     annotation = argument.annotation
     text = (
         annotation.value
@@ -70,10 +70,10 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
     )
     is_constexpr = str(text).rpartition(".")[2] == "constexpr"
     if default is None:
-        return Parameter(argument.arg, is_constexpr, has_default=False)
+        return KernelParameter(argument.arg, is_constexpr, has_default=False)
     try:
         value = ast.literal_eval(default)
     except (ValueError, TypeError, SyntaxError):
-        return Parameter(argument.arg, is_constexpr, has_default=True)
+        return KernelParameter(argument.arg, is_constexpr, has_default=True)
     is_literal = value is None or isinstance(value, (bool, int, float, str))
-    return Parameter(argument.arg, is_constexpr, True, value if is_literal else None, is_literal)
+    return KernelParameter(argument.arg, is_constexpr, True, value if is_literal else None, is_literal)

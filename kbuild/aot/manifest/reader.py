@@ -16,7 +16,7 @@ NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 """What is a name in Python, C and file names."""
 
 
-class Reader:
+class ManifestReader:
     """The values of one manifest, their lines, and the mistakes found so far."""
 
     def __init__(

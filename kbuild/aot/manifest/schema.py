@@ -10,8 +10,9 @@ holds between keys.
 from __future__ import annotations
 
 from kbuild.aot.manifest.kinds import (
-    Constant,
+    ConstexprKind,
     Integer,
+    ListOf,
     Name,
     Nothing,
     Number,
@@ -19,7 +20,6 @@ from kbuild.aot.manifest.kinds import (
     Pattern,
     Scalar,
     Setting,
-    Several,
     Text,
 )
 from kbuild.aot.manifest.model import (
@@ -27,11 +27,11 @@ from kbuild.aot.manifest.model import (
     Argument,
     Axis,
     Bucket,
-    Condition,
     Config,
     Kernel,
     Manifest,
     Package,
+    PointCondition,
     Specialization,
     Tune,
     Verify,
@@ -72,24 +72,24 @@ TUNED = tuple(option for option in options("variant") if option.changes_code)
 
 _TEXT = Text()
 _EXPRESSION = Text(what="an expression in quotes")
-_GRID = Several(
+_GRID = ListOf(
     item=_EXPRESSION,
     what="a list of expressions",
     least=1,
     most=3,
     lengths="a grid has one to three expressions, not {}",
 )
-POINTERS = Several(item=Text(what="an argument that is a pointer"), what="a list of arguments", unique=True)
-_VALUE = Constant()
-_VALUES = Several(item=_VALUE, what="a list of values", least=1)
-_CHOICE = Several(
+POINTERS = ListOf(item=Text(what="an argument that is a pointer"), what="a list of arguments", unique=True)
+_VALUE = ConstexprKind()
+_VALUES = ListOf(item=_VALUE, what="a list of values", least=1)
+_CHOICE = ListOf(
     item=Scalar(),
     what="a value, or a list of them",
     least=1,
     lengths="expected at least one value, found an empty list",
     or_one=True,
 )
-_ARCH_CHOICE = Several(
+_ARCH_CHOICE = ListOf(
     item=OneOf(values=ARCHS, refusal="{} is not a value of arch", suggests=True),
     what=_CHOICE.what,
     least=1,
@@ -98,7 +98,7 @@ _ARCH_CHOICE = Several(
 )
 _SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
 
-_FACTS = Several(
+_FACTS = ListOf(
     item=Text(
         patterns=(Pattern(f"{FACT}(,{FACT})*"),),
         refusal="{} is not a fact",
@@ -111,11 +111,11 @@ _FACTS = Several(
 
 WHEN = Table(
     "when = { … }",
-    Condition,
+    PointCondition,
     (
-        Key("arch", (Condition, "choices"), _ARCH_CHOICE),
+        Key("arch", (PointCondition, "choices"), _ARCH_CHOICE),
         Key("specialize", (Specialization, "name"), _CHOICE),
-        Key("<axis>", (Condition, "choices"), _CHOICE),
+        Key("<axis>", (PointCondition, "choices"), _CHOICE),
         Key(
             "<argument>",
             (Config, "guards"),
@@ -127,10 +127,10 @@ WHEN = Table(
 
 EXCLUDE = Table(
     "[[kernel.exclude]]",
-    Condition,
+    PointCondition,
     (
-        Key("arch", (Condition, "choices"), _ARCH_CHOICE),
-        Key("<axis>", (Condition, "choices"), _CHOICE),
+        Key("arch", (PointCondition, "choices"), _ARCH_CHOICE),
+        Key("<axis>", (PointCondition, "choices"), _CHOICE),
     ),
     unknown="no such architecture or axis",
 )
@@ -214,7 +214,7 @@ MATRIX = Table(
         Key(
             "<axis>",
             (Axis, "values"),
-            Several(item=_VALUE, what="a list of values", least=1, unique=True, alike=True),
+            ListOf(item=_VALUE, what="a list of values", least=1, unique=True, alike=True),
         ),
     ),
     declares=True,
@@ -258,7 +258,7 @@ CANDIDATES = Table(
             Key(
                 option.name,
                 (Bucket, "candidates"),
-                Several(
+                ListOf(
                     item=Setting(
                         option=option,
                         refusal=f"{{}} cannot be a value of {option.name}",
@@ -370,7 +370,7 @@ PACKAGE = Table(
         Key(
             "archs",
             (Package, "archs"),
-            Several(
+            ListOf(
                 item=Architecture(
                     values=tuple(arch + suffix for arch in ARCHS for suffix in ("", "+ptx")),
                     refusal="unknown architecture {}",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from kbuild.aot.manifest.kinds import Kind, Name, Shape
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader, described, names_of, spread, suggestion
+from kbuild.aot.manifest.reader import ManifestReader, described, names_of, spread, suggestion
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Table:
 
 
 def checked(
-    reader: Reader,
+    reader: ManifestReader,
     path: KeyPath,
     given: Mapping[str, Any],
     table: Table,
@@ -119,7 +119,7 @@ def checked(
     return found
 
 
-def _spread(reader: Reader, path: KeyPath, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _spread(reader: ManifestReader, path: KeyPath, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """A table with a key for every argument; those that are given twice are noted."""
     seen = set[str]()
     for key in given:
@@ -131,7 +131,7 @@ def _spread(reader: Reader, path: KeyPath, given: Mapping[str, Any]) -> Mapping[
     return spread(given)
 
 
-def _read(reader: Reader, path: KeyPath, key: Key, value: object) -> Any:
+def _read(reader: ManifestReader, path: KeyPath, key: Key, value: object) -> Any:
     """The value of one key; None where it is wrong."""
     if isinstance(key.value, Kind):
         return key.value.read(value, path, reader.error)
@@ -143,7 +143,7 @@ def _read(reader: Reader, path: KeyPath, key: Key, value: object) -> Any:
     ]
 
 
-def _is(kind: type, reader: Reader, path: KeyPath, value: object) -> bool:
+def _is(kind: type, reader: ManifestReader, path: KeyPath, value: object) -> bool:
     if not isinstance(value, kind):
         expected = "a list" if kind is list else "a table"
         reader.error(path, f"expected {expected}, found {described(value)}")

@@ -17,7 +17,7 @@ import tomli
 
 from kbuild.aot.files import write_files
 from kbuild.aot.manifest.expand import parse_guard
-from kbuild.aot.manifest.model import Condition, Config, Guard, Kernel, Manifest, Value
+from kbuild.aot.manifest.model import Config, Guard, Kernel, Manifest, PointCondition, Value
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name, options
 
@@ -41,7 +41,7 @@ _KEYS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TunedEntry:
     """The fastest configuration for one kind of calls on one device."""
 
     kernel: str
@@ -75,7 +75,7 @@ class Entry:
 
     def as_config(self, base: Config) -> Config:
         """The entry as a configuration of the manifest; options that it does not give are those of `base`."""
-        where = Condition(tuple((name, (value,)) for name, value in self.when))
+        where = PointCondition(tuple((name, (value,)) for name, value in self.when))
         chosen = base.options.changed(self.options)
         values = [(name, value) for name, value in self.config if name not in self.options]
         # What the kernel takes as well.
@@ -83,7 +83,7 @@ class Entry:
         return Config(where, self.facts, tuple(values), chosen)
 
 
-def read(file: Path) -> tuple[Entry, ...]:
+def read(file: Path) -> tuple[TunedEntry, ...]:
     """The entries of a table; none where there is no file.  ManifestError where it is no such table."""
     try:
         text = file.read_text()
@@ -105,7 +105,7 @@ def read(file: Path) -> tuple[Entry, ...]:
     return tuple(_entry(f"{file.name}: entry[{index}]", entry) for index, entry in enumerate(entries))
 
 
-def _entry(where: str, table: Any) -> Entry:
+def _entry(where: str, table: Any) -> TunedEntry:
     if not isinstance(table, dict) or set(table) != set(_KEYS):
         raise ManifestError(f"{where}: expected a table with the keys {', '.join(_KEYS)}")
     for name, kind in _KEYS.items():
@@ -125,16 +125,16 @@ def _entry(where: str, table: Any) -> Entry:
         values["facts"] = tuple(parse_guard(str(fact).replace(" ", "")) for fact in values["facts"])
     except ValueError as error:
         raise ManifestError(f"{where}: facts: {error}") from None
-    return Entry(**values)
+    return TunedEntry(**values)
 
 
-def write(file: Path, entries: Iterable[Entry]) -> None:
+def write(file: Path, entries: Iterable[TunedEntry]) -> None:
     """Write a table; the same entries give the same bytes."""
     ordered = sorted(entries, key=lambda entry: (entry.kernel, entry.device))
     write_files({file: "\n".join([_HEADER, *(_text(entry) for entry in ordered)]).encode()})
 
 
-def _text(entry: Entry) -> str:
+def _text(entry: TunedEntry) -> str:
     facts = ", ".join(_word(f"{fact.argument} {fact.operator} {fact.value}") for fact in entry.facts)
     lines = [
         f"{name} = {_word(getattr(entry, name))}" for name in ("kernel", "device", "capability", "digest")
@@ -156,7 +156,7 @@ def _word(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def merged(old: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
+def merged(old: Iterable[TunedEntry], new: Iterable[TunedEntry]) -> tuple[TunedEntry, ...]:
     """Both tables as one; of two entries about the same on the same device, the new one."""
     together = {(entry.device, entry.place): entry for entry in (*old, *new)}
     return tuple(together.values())
@@ -183,12 +183,12 @@ def with_table(
 
 
 def applied(
-    manifest: Manifest, entries: Iterable[Entry], digests: Mapping[str, str]
+    manifest: Manifest, entries: Iterable[TunedEntry], digests: Mapping[str, str]
 ) -> tuple[Manifest, tuple[str, ...]]:
     """The manifest with each entry that holds before the configuration it replaces, and warnings about the
     others."""
     warnings: dict[str, None] = {}
-    best: dict[tuple[object, ...], Entry] = {}
+    best: dict[tuple[object, ...], TunedEntry] = {}
     kernels = {kernel.name: kernel for kernel in manifest.kernels}
     for entry in entries:
         why = _obstacle(kernels.get(entry.kernel), entry, digests.get(entry.kernel))
@@ -206,10 +206,10 @@ def applied(
     return replace(manifest, kernels=changed), tuple(warnings)
 
 
-def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
+def _with(kernel: Kernel, entries: Iterable[TunedEntry]) -> tuple[Config, ...]:
     """The kernel's configurations with those of the entries, in the order of the buckets where one could take
     another's calls."""
-    before: dict[int, list[Entry]] = {}
+    before: dict[int, list[TunedEntry]] = {}
     for entry in entries:
         before.setdefault(_replaced(kernel, entry), []).append(entry)
     found: list[Config] = []
@@ -223,7 +223,7 @@ def _with(kernel: Kernel, entries: Iterable[Entry]) -> tuple[Config, ...]:
     return tuple(found)
 
 
-def _replaced(kernel: Kernel, entry: Entry) -> int:
+def _replaced(kernel: Kernel, entry: TunedEntry) -> int:
     """Which configuration of the manifest the entry's calls would take; -1 if none."""
     point, facts = dict(entry.when), set(entry.facts)
     for index, config in enumerate(kernel.configs):
@@ -232,7 +232,7 @@ def _replaced(kernel: Kernel, entry: Entry) -> int:
     return -1
 
 
-def _obstacle(kernel: Kernel | None, entry: Entry, digest: str | None) -> str:
+def _obstacle(kernel: Kernel | None, entry: TunedEntry, digest: str | None) -> str:
     """Why an entry cannot be used; empty if it can."""
     if kernel is None:
         return "the manifest has no such kernel"

@@ -23,12 +23,12 @@ from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.expressions import Expression, ExpressionFault
-from kbuild.aot.manifest.kinds import Constant
+from kbuild.aot.manifest.kinds import ConstexprKind
 from kbuild.aot.manifest.load_when import is_fact
 from kbuild.aot.manifest.model import Argument, Axis, Value
-from kbuild.aot.manifest.parameters import Parameter
+from kbuild.aot.manifest.parameters import KernelParameter
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import Reader, described, suggestion
+from kbuild.aot.manifest.reader import ManifestReader, described, suggestion
 from kbuild.errors import ManifestError
 from kbuild.options import options
 
@@ -37,7 +37,7 @@ Entry = Mapping[str, Any]
 _FACT = re.compile(schema.FACT)
 
 
-def inherit(reader: Reader) -> None:
+def inherit(reader: ManifestReader) -> None:
     """Give kernels the keys of those that they are like, and these keys the lines where they are written."""
     kernels = reader.table.get("kernel")
     if not isinstance(kernels, list):
@@ -82,19 +82,19 @@ def repeated(
 
 
 @dataclass(frozen=True)
-class Scope:
+class ExpressionScope:
     """What the expressions of a kernel's configurations may name."""
 
-    reader: Reader
+    reader: ManifestReader
     path: KeyPath
     """Of the kernel."""
     args: tuple[Argument, ...]
     matrix: tuple[Axis, ...]
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, KernelParameter]
 
 
 def computed(
-    scope: Scope, entries: Iterable[tuple[KeyPath, Entry]], defaults: Entry
+    scope: ExpressionScope, entries: Iterable[tuple[KeyPath, Entry]], defaults: Entry
 ) -> Iterator[tuple[KeyPath, Entry, Entry]]:
     """Each entry with the defaults, both with numbers where they had expressions; several times if these name
     axes.  An expression that has no value is noted, and 1 stands for it."""
@@ -111,10 +111,10 @@ def computed(
             yield key, _replaced(entry, numbers) | when, _replaced(defaults, numbers)
 
 
-def _is_expression(scope: Scope, name: str, value: object) -> bool:
+def _is_expression(scope: ExpressionScope, name: str, value: object) -> bool:
     """Whether a meta-parameter is given by an expression: a plain word is a value."""
     is_parameter = name in scope.parameters and scope.parameters[name].is_constexpr
-    return is_parameter and isinstance(value, str) and not Constant().takes(value)
+    return is_parameter and isinstance(value, str) and not ConstexprKind().takes(value)
 
 
 def _replaced(table: Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _replaced(table: Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _constants(scope: Scope, together: Entry) -> dict[str, int]:
+def _constants(scope: ExpressionScope, together: Entry) -> dict[str, int]:
     """The integers that a configuration gives or leaves at their defaults; axes are not among them."""
     values: dict[str, Value] = {option.name: option.default for option in options("variant")}
     values |= {name: one.default for name, one in scope.parameters.items() if one.is_literal}
@@ -136,7 +136,7 @@ def _constants(scope: Scope, together: Entry) -> dict[str, int]:
 
 
 def _parsed(
-    scope: Scope, texts: Mapping[str, str], places: Mapping[str, KeyPath], known: Collection[str]
+    scope: ExpressionScope, texts: Mapping[str, str], places: Mapping[str, KeyPath], known: Collection[str]
 ) -> dict[str, Expression]:
     """The expressions that are right."""
     axes = [axis.name for axis in scope.matrix if isinstance((*axis.values, "")[0], int)]
@@ -151,7 +151,7 @@ def _parsed(
     return found
 
 
-def _points(scope: Scope, entry: Entry, parsed: Iterable[Expression]) -> Iterator[dict[str, int]]:
+def _points(scope: ExpressionScope, entry: Entry, parsed: Iterable[Expression]) -> Iterator[dict[str, int]]:
     """Values of the axes that are named, where the configuration is meant for them."""
     named = {name for expression in parsed for name in expression.names}
     axes = [axis for axis in scope.matrix if axis.name in named]
@@ -165,7 +165,7 @@ def _points(scope: Scope, entry: Entry, parsed: Iterable[Expression]) -> Iterato
 
 
 def _values(
-    scope: Scope,
+    scope: ExpressionScope,
     parsed: Mapping[str, Expression],
     places: Mapping[str, KeyPath],
     known: Mapping[str, Any],

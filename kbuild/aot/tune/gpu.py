@@ -14,9 +14,9 @@ import numpy as np
 
 from kbuild.aot.artifact.tensor_maps import encode as encode_map
 from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.tune.interleaved import in_turns
-from kbuild.aot.tune.tune import SECONDS, Device, Program
-from kbuild.aot.verify.cases import Case
+from kbuild.aot.tune.interleaved import interleave
+from kbuild.aot.tune.tune import SECONDS, DeviceFacts, TimedProgram
+from kbuild.aot.verify.cases import LaunchCase
 from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.interp.formats import element_named, memory_dtype
 from kbuild.compiler.interp.loaded import Type, is_float
@@ -29,7 +29,7 @@ BOUNDS = {"fp64": 1e-10, "fp32": 2e-3, "fp16": 1e-2, "bf16": 4e-2}
 added up in another order, and products of fp32 may be of tf32."""
 _COARSEST = 0.3
 """That of the 8-bit types."""
-_MOST_COMPARED = 1 << 20
+_MAX_COMPARED = 1 << 20
 """Elements of an array that are compared, spread over all of it."""
 _RANDOM = 1 << 20
 """Random elements that are made; larger arrays repeat them."""
@@ -80,14 +80,14 @@ class Gpu:
             self._attribute(number, device)
             for number in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS)
         )
-        self.device = Device(name.value.decode(errors="replace"), 10 * major + minor, shared, num_sms)
+        self.device = DeviceFacts(name.value.decode(errors="replace"), 10 * major + minor, shared, num_sms)
         self._cache = self._allocated(_CACHE_BYTES)
         self._fresh: dict[str, tuple[int, int]] = {}  # Arrays as they are before a launch: address, bytes.
         self._used: dict[str, tuple[int, int]] = {}
         self._values: dict[str, np.ndarray] = {}
         self._loaded: dict[bytes, _Loaded] = {}
 
-    def place(self, variant: Variant, case: Case) -> None:
+    def place(self, variant: Variant, case: LaunchCase) -> None:
         """Make the arrays of a launch, with random values; those of an earlier one go."""
         for address, _ in (*self._fresh.values(), *self._used.values()):
             self._call("cuMemFree_v2", ctypes.c_uint64(address))
@@ -107,7 +107,7 @@ class Gpu:
                 ctypes.c_size_t(size),
             )
 
-    def results(self, program: Program) -> dict[str, np.ndarray]:
+    def results(self, program: TimedProgram) -> dict[str, np.ndarray]:
         """Launch once on fresh arrays, and give back those that changed."""
         for name, (address, size) in self._fresh.items():
             self._call(
@@ -144,13 +144,13 @@ class Gpu:
                 return f"wrong: {name}: {problem}"
         return ""
 
-    def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
+    def times(self, programs: Sequence[TimedProgram], seconds: float = SECONDS) -> list[float]:
         """The median time of a launch of each in microseconds, in random order with a cold cache, over about
         so many seconds of the device's; a few launches of each where they are 0."""
         calls = {
             number: lambda program=program: self._launch(program) for number, program in enumerate(programs)
         }
-        return list(in_turns(calls, self, seconds, 0 if seconds else _TRIAL).values())
+        return list(interleave(calls, self, seconds, 0 if seconds else _TRIAL).values())
 
     def flush(self) -> None:
         """Write over the L2 cache: this and the following make a `Clock`."""
@@ -179,7 +179,7 @@ class Gpu:
         self._call("cuEventElapsedTime", ctypes.byref(milliseconds), start.handle, end.handle)
         return milliseconds.value * 1e3
 
-    def _launch(self, program: Program) -> None:
+    def _launch(self, program: TimedProgram) -> None:
         facts, loaded = program.facts, self._loaded.get(program.cubin) or self._load(program)
         x, y, z = (*program.case.grid, 1, 1)[:3]
         threads = 32 * facts.get("warps", facts["num_warps"])
@@ -198,7 +198,7 @@ class Gpu:
             None,
         )
 
-    def _load(self, program: Program) -> _Loaded:
+    def _load(self, program: TimedProgram) -> _Loaded:
         """The program's kernel with its parameters; it stays loaded until the arrays go."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), program.cubin)
@@ -212,7 +212,7 @@ class Gpu:
         self._loaded[program.cubin] = loaded = _Loaded(module, function, pointers, tuple(values))
         return loaded
 
-    def _parameters(self, program: Program) -> list[Any]:
+    def _parameters(self, program: TimedProgram) -> list[Any]:
         """What the kernel takes, by its own account."""
         types = {name: type_.partition(":")[0] for name, type_ in program.variant.signature}
         given: dict[str, Any] = dict(program.case.scalars)
@@ -295,7 +295,7 @@ def _difference(type_: str, expected: np.ndarray, found: np.ndarray) -> str:
     """How two arrays differ, in words; empty where they agree."""
     if np.array_equal(expected.view(np.uint8), found.view(np.uint8)):
         return ""
-    step = -(-expected.size // _MOST_COMPARED)
+    step = -(-expected.size // _MAX_COMPARED)
     name, element = type_.partition(":")[0].removeprefix("*"), _element(type_)
     left, right = (decode(array[::step], element).astype(np.float64) for array in (expected, found))
     if not is_float(element):

@@ -20,11 +20,11 @@ Call = Callable[[], Any]
 
 SECONDS = 0.8
 """Of device time for each comparison."""
-MOST_ROUNDS, LEAST_ROUNDS = 1000, 16
+MAX_ROUNDS, MIN_ROUNDS = 1000, 16
 BATCH = 96
 """Launches that are enqueued, with a flush and two marks each, before any is waited for: a stream takes about
 1,000 commands."""
-MOST_AHEAD = 256
+MAX_AHEAD = 256
 _SEED = 20
 _PROBE = 3
 
@@ -53,7 +53,7 @@ class Clock(Protocol):
         ...
 
 
-def in_turns(
+def interleave(
     calls: Mapping[Key, Call], clock: Clock, seconds: float = SECONDS, rounds: int = 0
 ) -> dict[Key, float]:
     """The median time of each call in microseconds, over so many rounds or so many seconds of them.
@@ -68,7 +68,7 @@ def in_turns(
     times: dict[Key, list[float]] = {name: [] for name in calls}
     if not rounds:
         _, once, ahead = _batch(calls, clock, order, _PROBE, ahead)
-        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds * 1e6 / max(once, 1.0))))
+        rounds = max(MIN_ROUNDS, min(MAX_ROUNDS, int(seconds * 1e6 / max(once, 1.0))))
     size = max(1, BATCH // len(calls))
     for start in range(0, rounds, size):
         found, _, ahead = _batch(calls, clock, order, min(size, rounds - start), ahead)
@@ -87,7 +87,7 @@ def _batch(
     done again with more.
     """
     names = list(calls)
-    while ahead <= MOST_AHEAD:
+    while ahead <= MAX_AHEAD:
         clock.wait()
         for _ in range(ahead):
             clock.flush()
@@ -114,13 +114,13 @@ def _batch(
 
 
 def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Key]:
-    """The calls that may be the fastest, by short measurements: what to put into `in_turns`.
+    """The calls that may be the fastest, by short measurements: what to put into `interleave`.
 
     Two rounds leave out what takes half as long again, some more what is further behind than noise explains.
     """
     left = list(calls)
     for rounds, bound in ((2, 1.5), (15, 1.04)):
-        times = in_turns({name: calls[name] for name in left}, clock, rounds=rounds)
+        times = interleave({name: calls[name] for name in left}, clock, rounds=rounds)
         left = [
             name
             for name in sorted(left, key=lambda name: times[name])

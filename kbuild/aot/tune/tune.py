@@ -30,8 +30,8 @@ from kbuild.aot.manifest.model import (
     Manifest,
     Value,
 )
-from kbuild.aot.manifest.tuned import Entry
-from kbuild.aot.verify.cases import Case, sized_case
+from kbuild.aot.manifest.tuned import TunedEntry
+from kbuild.aot.verify.cases import LaunchCase, sized_case
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name
 from kbuild.targets import find_target, nearest_target
@@ -48,7 +48,7 @@ WORTH = 0.98
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceFacts:
     """What is known of a GPU."""
 
     name: str
@@ -61,26 +61,26 @@ class Device:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class TimedProgram:
     """A cubin and how it is launched."""
 
     variant: Variant
     facts: Mapping[str, Any]
     """Those of its compilation."""
     cubin: bytes
-    case: Case
+    case: LaunchCase
 
 
-class Machine(Protocol):
+class TimingDevice(Protocol):
     """A GPU: where programs run and are timed."""
 
-    device: Device
+    device: DeviceFacts
 
-    def place(self, variant: Variant, case: Case) -> None:
+    def place(self, variant: Variant, case: LaunchCase) -> None:
         """Make the arrays of a launch, with random values; those of an earlier one go."""
         ...
 
-    def results(self, program: Program) -> dict[str, Any]:
+    def results(self, program: TimedProgram) -> dict[str, Any]:
         """Launch once on fresh arrays, and give back those that changed.  ToolError if the device refuses or
         is lost."""
         ...
@@ -89,14 +89,14 @@ class Machine(Protocol):
         """What is wrong with results, in words; empty if nothing is."""
         ...
 
-    def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
+    def times(self, programs: Sequence[TimedProgram], seconds: float = SECONDS) -> list[float]:
         """The median time of a launch of each in microseconds, in random order with a cold cache, over about
         so many seconds of the device's; a few launches of each where they are 0."""
         ...
 
 
 @dataclass(frozen=True)
-class Task:
+class TuneTask:
     """Calls to find a configuration for."""
 
     kernel: str
@@ -114,7 +114,7 @@ class Task:
         return " ".join([f"{self.kernel}.{dict(self.when)['arch']}", *point, *map(str, self.facts)])
 
 
-def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> Iterator[Task]:
+def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> Iterator[TuneTask]:
     """Everything to tune, in the order of the manifest."""
     for kernel in manifest.kernels:
         if kernel.tune is None or (kernels and kernel.name not in kernels):
@@ -128,7 +128,7 @@ def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> I
                 yield task
 
 
-def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Value], ...]) -> Task | None:
+def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Value], ...]) -> TuneTask | None:
     """One point's task; None where the bucket is not for it, or no configuration would take its launch."""
     # Dispatch takes the strongest promises that a call keeps.
     strongest = sorted(
@@ -149,7 +149,7 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
                 when = (("arch", arch), *point, ("specialize", specialization.name))
                 # Its code does not depend on the facts that it is guarded by.
                 guards = tuple(dict.fromkeys((*config.guards, *bucket.guards)))
-                return Task(
+                return TuneTask(
                     kernel.name,
                     when,
                     bucket,
@@ -160,7 +160,9 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
     return None
 
 
-def launch_of(kernel: Kernel, variant: Variant, bucket: Bucket, num_sms: int | None = None) -> Case | None:
+def launch_of(
+    kernel: Kernel, variant: Variant, bucket: Bucket, num_sms: int | None = None
+) -> LaunchCase | None:
     """The bucket's launch of a variant on so many multiprocessors, as in `sized_case`; None if it does not keep
     the variant's promises."""
     return sized_case(
@@ -214,7 +216,7 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
         return False
 
 
-def obstacle(facts: Mapping[str, Any], device: Device, most: int = 0) -> str:
+def obstacle(facts: Mapping[str, Any], device: DeviceFacts, most: int = 0) -> str:
     """Why a candidate is not worth running, by its facts; empty if it is.  It may spill `most` bytes: the
     default's."""
     if spilled(facts) > most:
@@ -231,12 +233,12 @@ def spilled(facts: Mapping[str, Any]) -> int:
     return int(facts["spill_stores"] + facts["spill_loads"])
 
 
-def most_spilled(task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]]) -> int:
+def most_spilled(task: TuneTask, programs: Mapping[Variant, tuple[dict[str, Any], bytes]]) -> int:
     """What the default spills, if it compiles."""
     return spilled(programs[task.default][0]) if task.default in programs else 0
 
 
-def programs_at_once(facts: Mapping[str, Any], device: Device) -> int:
+def programs_at_once(facts: Mapping[str, Any], device: DeviceFacts) -> int:
     """Programs that one multiprocessor holds."""
     limits = replace(nearest_target(device.capability).limits, shared_bytes=device.shared_bytes)
     return limits.programs(facts["shared"], facts["warps"], facts["registers"])
@@ -245,7 +247,7 @@ def programs_at_once(facts: Mapping[str, Any], device: Device) -> int:
 class Journal:
     """What a run has found so far, line by line, for another that goes on after it."""
 
-    def __init__(self, file: Path, device: Device) -> None:
+    def __init__(self, file: Path, device: DeviceFacts) -> None:
         self.file = file
         self.device = device.name
         self.known: dict[tuple[str, str], float | str] = {}
@@ -261,7 +263,7 @@ class Journal:
             except (ValueError, KeyError, TypeError):
                 continue  # The line that was being written when the run ended.
 
-    def note(self, task: Task, identity: str, result: float | str) -> None:
+    def note(self, task: TuneTask, identity: str, result: float | str) -> None:
         """Microseconds, or what was wrong."""
         self.known[str(task), identity] = result
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -271,32 +273,32 @@ class Journal:
 
 
 def tune(
-    task: Task,
+    task: TuneTask,
     kernel: Kernel,
     programs: Mapping[Variant, tuple[dict[str, Any], bytes]],
     digest: str,
-    machine: Machine,
+    machine: TimingDevice,
     journal: Journal,
     tell: Callable[[str], None],
-) -> Entry | None:
+) -> TunedEntry | None:
     """The fastest configuration of a task; None where the manifest's own is.
 
     `programs` are the facts and cubins of all variants that compiled, `digest` is that of the kernel's
     source.  ToolError where the default does not run, or the device is lost.
     """
 
-    def program(variant: Variant) -> Program:
+    def program(variant: Variant) -> TimedProgram:
         facts, cubin = programs[variant]
         case = launch_of(kernel, variant, task.bucket, machine.device.num_sms)
         assert case is not None, "the default's promises are those of all candidates"
-        return Program(variant, facts, cubin, case)
+        return TimedProgram(variant, facts, cubin, case)
 
     default = program(task.default)
     machine.place(task.default, default.case)
     expected = machine.results(default)
     chosen = [program(variant) for variant in worth_running(task, programs, machine.device)]
     times = tried(task, default, chosen, machine, journal, tell)
-    finalists: list[Program] = []
+    finalists: list[TimedProgram] = []
     for one in sorted(times, key=lambda one: times[one]):
         if len(finalists) == FINALISTS or (finalists and times[one] > NEAR * times[finalists[0]]):
             break
@@ -319,7 +321,7 @@ def tune(
     config = [(name, value) for name, value in best.variant.constexprs if name in meta]
     config += best.variant.options.attributes().items()
     device = machine.device
-    return Entry(
+    return TunedEntry(
         task.kernel,
         device.name,
         device.capability,
@@ -333,17 +335,17 @@ def tune(
 
 
 def tried(
-    task: Task,
-    default: Program,
-    chosen: Sequence[Program],
-    machine: Machine,
+    task: TuneTask,
+    default: TimedProgram,
+    chosen: Sequence[TimedProgram],
+    machine: TimingDevice,
     journal: Journal,
     tell: Callable[[str], None],
-) -> dict[Program, float]:
+) -> dict[TimedProgram, float]:
     """Microseconds of the programs that run, by a few launches of each; those that the journal knows are not
     launched again."""
     [default_us] = machine.times([default], 0)
-    times: dict[Program, float] = {}
+    times: dict[TimedProgram, float] = {}
     for number, program in enumerate(chosen, 1):
         identity = program.facts["identity"]
         result = journal.known.get((str(task), identity))
@@ -371,7 +373,7 @@ def tried(
 
 
 def worth_running(
-    task: Task, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: Device
+    task: TuneTask, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: DeviceFacts
 ) -> Iterator[Variant]:
     """The candidates that compiled and whose facts allow them, each code once."""
     seen: set[str] = set()
@@ -391,6 +393,6 @@ def short(variant: Variant) -> str:
     return f"{values} {variant.options.tags}"
 
 
-def variants_of(found: Iterable[Task]) -> tuple[Variant, ...]:
+def variants_of(found: Iterable[TuneTask]) -> tuple[Variant, ...]:
     """All variants that the tasks need."""
     return tuple(dict.fromkeys(variant for task in found for variant in (task.default, *task.candidates)))

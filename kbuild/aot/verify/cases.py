@@ -30,7 +30,7 @@ FEW_SMS = 2
 
 
 @dataclass(frozen=True)
-class Case:
+class LaunchCase:
     """One launch of a kernel."""
 
     scalars: tuple[tuple[str, int | float], ...]
@@ -46,7 +46,7 @@ class Case:
         return ", ".join(f"{name}={value}" for name, value in self.scalars)
 
 
-def cases(kernel: Kernel, variant: Variant) -> list[Case]:
+def cases(kernel: Kernel, variant: Variant) -> list[LaunchCase]:
     """The launches for a variant, those of the manifest first; none where the kernel's integers cannot be
     guessed.
 
@@ -142,7 +142,7 @@ def _range(guards: list[Guard], arch: str) -> tuple[int, int]:
     return low, high
 
 
-def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> Case | None:
+def case_of(kernel: Kernel, variant: Variant, launch: Launch) -> LaunchCase | None:
     """The case of a launch of the manifest; None where the variant is not for it, or the launcher starts
     nothing."""
     if kernel.verify is None:
@@ -158,7 +158,7 @@ def sized_case(
     extents: Sequence[tuple[str, str]] | None,
     programs: Sequence[str],
     num_sms: int | None = None,
-) -> Case | None:
+) -> LaunchCase | None:
     """A launch with arrays of `extents` and a grid of `programs`, expressions both, on a device of `num_sms`
     multiprocessors; by default its facts hold on a large device, and its grid is for one of FEW_SMS.
 
@@ -176,7 +176,7 @@ def sized_case(
         sizes = tuple(
             (name, max(0, _computed(kernel, f"size of {name}", text, known))) for name, text in extents
         )
-    return Case(tuple(scalars.items()), sizes, grid) if all(size > 0 for size in grid) else None
+    return LaunchCase(tuple(scalars.items()), sizes, grid) if all(size > 0 for size in grid) else None
 
 
 def _scalars(kernel: Kernel, variant: Variant, launch: Launch, num_sms: int) -> dict[str, int | float] | None:

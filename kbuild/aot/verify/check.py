@@ -21,7 +21,7 @@ from kbuild.aot.verify.findings import ENDLESS, Looks, once
 from kbuild.aot.verify.pool import say
 from kbuild.aot.verify.reference import Reference, UnguessedError, reference, types_of
 from kbuild.aot.verify.remember import recall, remember
-from kbuild.aot.verify.verdict import Check, Run, Task, Verdict
+from kbuild.aot.verify.verdict import Check, LaunchRun, Verdict, VerifyTask
 from kbuild.compiler import driver
 from kbuild.compiler.interp import encode
 from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, module_of, pointee_of
@@ -45,7 +45,7 @@ _PLACES = (".loc", ".file", ".target", ".version")
 """Directives of PTX that do not change what a kernel does."""
 
 
-def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
+def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     """The verdict on one variant.  `tools` is the digest of what runs and compares, for the cache."""
     started = time.monotonic()
     checks: tuple[Check, ...] = ()
@@ -76,7 +76,7 @@ def verify_task(task: Task, tools: str, cache: Cache) -> Verdict:
     )
 
 
-def _compile(task: Task) -> driver.Artifact:
+def _compile(task: VerifyTask) -> driver.Artifact:
     return driver.compile(
         task.source,
         signature=dict(task.signature),
@@ -98,7 +98,7 @@ def _identity(artifact: driver.Artifact) -> str:
     return digest([facts.warps, facts.shared, facts.params, texts])
 
 
-def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
+def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
     """The checks of all runs."""
     module = module_of(artifact.asm["ttir"])
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
@@ -132,7 +132,12 @@ def _checked(task: Task, artifact: driver.Artifact) -> tuple[Check, ...]:
 
 
 def check(
-    artifact: driver.Artifact, program: Program, module: Module, right: Reference, task: Task, run: Run
+    artifact: driver.Artifact,
+    program: Program,
+    module: Module,
+    right: Reference,
+    task: VerifyTask,
+    run: LaunchRun,
 ) -> Check:
     """Run the PTX once and compare its arrays with what they should be."""
     types, case = types_of(module), task.cases[run.case - 1]
@@ -158,7 +163,9 @@ def check(
     return Check(run, str(case), tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
 
 
-def _observers(types: Mapping[str, Type], right: Reference, task: Task, run: Run) -> list[RaceDetector]:
+def _observers(
+    types: Mapping[str, Type], right: Reference, task: VerifyTask, run: LaunchRun
+) -> list[RaceDetector]:
     """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
     if run.schedule == "lockstep":
         return []
@@ -214,7 +221,7 @@ def _as_parameter(type_: Type, value: Any) -> Any:
     return np.asarray(encode(np.array([value], np.float64), type_)).tobytes()
 
 
-def _with_advice(task: Task, error: KbuildError) -> str:
+def _with_advice(task: VerifyTask, error: KbuildError) -> str:
     """A mistake that a guessed launch may be to blame for."""
     sizes = ", ".join(f'{name} = "…"' for name, type_ in task.signature if type_.startswith("*"))
     values = ", ".join(f"{name} = …" for name, _ in (task.cases[0].scalars if task.cases else ()))

@@ -11,11 +11,11 @@ import numpy as np
 from kbuild.emulator.engine.findings import Finding
 from kbuild.emulator.engine.memory import Space
 from kbuild.emulator.ptx.flow import looks
-from kbuild.emulator.ptx.model import Module
+from kbuild.emulator.ptx.model import PtxModule
 
 ENDLESS = "step-budget"
 """The kind of a run without an end."""
-_MOST_LOOKS = 4
+_MAX_LOOKS = 4
 """Warps of an endless run that are shown."""
 
 
@@ -36,7 +36,7 @@ class Looks:
         self._last: dict[tuple[Any, int], tuple[Any, Space, int]] = {}
 
     def began(self, launch: Any) -> None:
-        self._module: Module = launch.program.module
+        self._module: PtxModule = launch.program.module
 
     def accessed(
         self,
@@ -48,10 +48,10 @@ class Looks:
         data: np.ndarray | None,
         site: Any,
     ) -> None:
-        convoy, instruction = site[0], site[1]
+        batch, instruction = site[0], site[1]
         if space.name == "global" and kind != "store" and looks(instruction):
-            warp = convoy.first + int(lanes[0]) // 32
-            self._last[convoy.cta.index, warp] = instruction, space, int(offsets[0])
+            warp = batch.first + int(lanes[0]) // 32
+            self._last[batch.cta.index, warp] = instruction, space, int(offsets[0])
 
     def __str__(self) -> str:
         """What the warps look at, a line each."""
@@ -60,5 +60,5 @@ class Looks:
             place = self._module.place(instruction)
             source = "" if place is None else f", from {place}"
             told.append(f"  warp {warp} of CTA {cta} looks at {space.describe(offset)}{source}")
-        more = [f"  and {len(told) - _MOST_LOOKS} warps more"] if len(told) > _MOST_LOOKS else []
-        return "\n".join([*told[:_MOST_LOOKS], *more])
+        more = [f"  and {len(told) - _MAX_LOOKS} warps more"] if len(told) > _MAX_LOOKS else []
+        return "\n".join([*told[:_MAX_LOOKS], *more])

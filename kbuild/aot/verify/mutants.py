@@ -22,7 +22,7 @@ import numpy as np
 from kbuild.aot.build.plan import constexprs_of
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import Kernel, Manifest
-from kbuild.aot.verify.cases import Case as Launch
+from kbuild.aot.verify.cases import LaunchCase as Launch
 from kbuild.aot.verify.cases import case_of, cases
 from kbuild.aot.verify.check import parameters_of
 from kbuild.aot.verify.compare import compare
@@ -34,10 +34,10 @@ from kbuild.compiler.interp.loaded import Type, module_of, pointee_of
 from kbuild.emulator import Program, Report, load
 from kbuild.emulator.mutate import (
     OPERATORS,
-    Case,
     Mark,
-    Result,
+    MutantResult,
     Subject,
+    TrialCase,
     campaign,
     clean,
     read_marks,
@@ -51,7 +51,7 @@ from kbuild.errors import KbuildError, UsageError
 
 DATA = ("whole", "real")
 """The data of each launch: sums of the first are exact, and hardly two numbers of the second are the same."""
-MOST_SMALLER, MOST_VARIED = 64, 2
+MAX_SMALLER, MAX_VARIED = 64, 2
 """Launches with smaller integers, and at each edge of a comparison, that are tried at most."""
 
 
@@ -83,7 +83,7 @@ class _Subject(Subject):
     def launch(
         self,
         program: Program,
-        case: Case,
+        case: TrialCase,
         adversary: Adversary,
         step_budget: int = 10_000_000,
         observers: Sequence[Any] = (),
@@ -93,11 +93,11 @@ class _Subject(Subject):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutantsOutcome:
     """What became of the mutants of one variant."""
 
     variant: str
-    results: tuple[Result, ...] = ()
+    results: tuple[MutantResult, ...] = ()
     cases: int = 0
     clean: int = 0
     """Runs of the unchanged kernel, all of which were right."""
@@ -152,12 +152,12 @@ def tried(
     group: str,
     marks: Sequence[Mark],
     ptxas: str | None = None,
-) -> Outcome:
+) -> MutantsOutcome:
     """Try the mutants of a variant, at most `limit` of each kind; those of `sync`, of `logic` or of `all`.
     The PTX is that for a ptxas, or for the version that is preferred."""
     started = time.monotonic()
     operators = [operator for operator in OPERATORS if group in ("all", operator.group)]
-    results: list[Result] = []
+    results: list[MutantResult] = []
     try:
         made = subject(project, manifest, variant, ptxas)
         made.at[0] = f"{variant.name}: unchanged, on {len(made.cases)} launches"
@@ -168,8 +168,8 @@ def tried(
             results.append(result)
             made.at[0] = f"{variant.name}: mutant {len(results) + 1} of {count}"
     except KbuildError as error:
-        return Outcome(variant.name, problem=str(error))
-    return Outcome(variant.name, tuple(results), len(made.cases), runs, "", time.monotonic() - started)
+        return MutantsOutcome(variant.name, problem=str(error))
+    return MutantsOutcome(variant.name, tuple(results), len(made.cases), runs, "", time.monotonic() - started)
 
 
 def marks_of(path: Path) -> tuple[Mark, ...]:
@@ -180,7 +180,7 @@ def marks_of(path: Path) -> tuple[Mark, ...]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
-def verdict(outcomes: Sequence[Outcome], marks: Sequence[Mark]) -> Findings:
+def verdict(outcomes: Sequence[MutantsOutcome], marks: Sequence[Mark]) -> Findings:
     """What all outcomes come to together."""
     results = [result for outcome in outcomes for result in outcome.results]
     lines = [str(result) for result in results if result.state == "survived"]
@@ -213,33 +213,33 @@ def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | No
     module = module_of(artifact.asm["ttir"])
     types = types_of(module)
 
-    def case(launch: Launch, data: str) -> Case:
+    def case(launch: Launch, data: str) -> TrialCase:
         say(f"{variant.name}: what {launch} has to give")
         right = reference(module, launch, data, zlib.crc32(f"{variant.kernel} {launch}".encode()))
         arguments: tuple[Any, ...] = tuple(parameters_of(artifact, types, right.arguments))
-        return Case(f"{launch}; {data} numbers", arguments, launch.grid, _Judge(types, right))
+        return TrialCase(f"{launch}; {data} numbers", arguments, launch.grid, _Judge(types, right))
 
-    def made_if_possible(launch: Launch, kinds: Sequence[str]) -> Iterator[Case]:
+    def made_if_possible(launch: Launch, kinds: Sequence[str]) -> Iterator[TrialCase]:
         with suppress(KbuildError):  # A launch that the kernel is not meant for.
             for data in kinds:
                 yield case(launch, data)
 
-    def made() -> Iterator[Case]:
+    def made() -> Iterator[TrialCase]:
         for launch in launches:
             for data in DATA:
                 yield case(launch, data)
 
-    def more() -> Iterator[Case]:
+    def more() -> Iterator[TrialCase]:
         for launch in launches:
             yield from made_if_possible(launch, [WIDE])
-        for smaller in dict.fromkeys(islice(_smaller(kernel, variant, launches), MOST_SMALLER)):
+        for smaller in dict.fromkeys(islice(_smaller(kernel, variant, launches), MAX_SMALLER)):
             yield from made_if_possible(smaller, DATA[:1])
 
-    def vary(old: int, new: int) -> Iterator[Case]:
+    def vary(old: int, new: int) -> Iterator[TrialCase]:
         changed = dict.fromkeys(
             found for launch in launches for found in _changed(kernel, variant, launch, old, new)
         )
-        for launch in islice(changed, MOST_VARIED):
+        for launch in islice(changed, MAX_VARIED):
             yield from made_if_possible(launch, DATA[1:])
 
     facts = artifact.metadata

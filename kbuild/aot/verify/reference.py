@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.aot.verify.cases import Case
+from kbuild.aot.verify.cases import LaunchCase
 from kbuild.aot.verify.data import numbers, poisoned
 from kbuild.compiler.interp import Trace, run, wide_f32
 from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, pointee_of
@@ -52,7 +52,7 @@ def types_of(module: Module) -> dict[str, Type]:
     return {argument.hint: argument.type for argument in module.kernel.arguments}
 
 
-def reference(module: Module, case: Case, kind: str, seed: int) -> Reference:
+def reference(module: Module, case: LaunchCase, kind: str, seed: int) -> Reference:
     """What a launch with data of a kind must give.  Raises InterpretError where the kernel itself goes wrong.
 
     Raises UsageError for a launch without sizes whose arrays cannot be told from what the kernel does.
@@ -101,7 +101,9 @@ def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}
 
 
-def _interpreted(module: Module, given: Mapping[str, Any], case: Case) -> tuple[dict[str, Any], Trace, bool]:
+def _interpreted(
+    module: Module, given: Mapping[str, Any], case: LaunchCase
+) -> tuple[dict[str, Any], Trace, bool]:
     """The arguments after the launch, what it did to memory, and whether there were results that f32 cannot
     hold."""
     computed, trace = _copied(given), Trace()
@@ -110,7 +112,7 @@ def _interpreted(module: Module, given: Mapping[str, Any], case: Case) -> tuple[
     return computed, trace, wide.rounded
 
 
-def _sizes(module: Module, types: Mapping[str, Type], case: Case) -> dict[str, int]:
+def _sizes(module: Module, types: Mapping[str, Type], case: LaunchCase) -> dict[str, int]:
     """The elements of each array that a launch touches, as the interpreter finds with arrays that are larger."""
     random = np.random.default_rng(0)
     given: dict[str, Any] = {

@@ -22,7 +22,7 @@ from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.verify.cases import cases
 from kbuild.aot.verify.pool import Crash, run_jobs
 from kbuild.aot.verify.remember import recall, remember
-from kbuild.aot.verify.verdict import EVERYTHING, Task, Verdict, Wanted, runs_of
+from kbuild.aot.verify.verdict import EVERYTHING, Verdict, VerifyTask, Wanted, runs_of
 from kbuild.errors import KbuildError, UsageError
 
 LONGEST_VARIANT = 300.0
@@ -32,7 +32,7 @@ _KBUILD = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Options:
+class VerifyOptions:
     """How to verify."""
 
     jobs: int = 1
@@ -56,12 +56,12 @@ class Options:
 class _Known:
     """A task, and the digest of all that its verdict depends on."""
 
-    task: Task
+    task: VerifyTask
     key: str
 
 
 def verify(
-    project: Path, manifest: Manifest, variants: Sequence[Variant], options: Options
+    project: Path, manifest: Manifest, variants: Sequence[Variant], options: VerifyOptions
 ) -> Generator[Verdict, None, None]:
     """The verdicts on variants, as they come: first those that the cache has.
 
@@ -109,7 +109,7 @@ def _check_orders(wanted: Wanted) -> None:
 
 
 def _worked(
-    groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, options: Options
+    groups: Sequence[Sequence[_Known]], tools: str, cache: Cache, options: VerifyOptions
 ) -> Iterator[Verdict]:
     """The verdicts of workers."""
 
@@ -164,7 +164,12 @@ def _size(group: Sequence[_Known]) -> int:
 
 
 def _known(
-    project: Path, manifest: Manifest, variant: Variant, tools: str, sources: dict[str, str], options: Options
+    project: Path,
+    manifest: Manifest,
+    variant: Variant,
+    tools: str,
+    sources: dict[str, str],
+    options: VerifyOptions,
 ) -> _Known:
     """What to do for a variant."""
     kernel = manifest.kernel(variant.kernel)
@@ -187,7 +192,7 @@ def _known(
         argument.name for argument in kernel.args if argument.is_pointer and argument.name not in ready
     ]
     early = tuple(pointers) if variant.options.launch_pdl else ()
-    task = Task(
+    task = VerifyTask(
         f"{project / kernel.source}:{kernel.function}",
         variant.name,
         variant.kernel,

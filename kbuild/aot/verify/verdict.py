@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kbuild.aot.verify.cases import Case
+from kbuild.aot.verify.cases import LaunchCase
 from kbuild.options import CompileOptions
 
 BOUNDS = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
@@ -29,7 +29,7 @@ turn."""
 
 
 @dataclass(frozen=True)
-class Run:
+class LaunchRun:
     """One launch under one schedule."""
 
     case: int
@@ -56,13 +56,18 @@ class Run:
         return shlex.join(words)
 
 
-def runs_of(cases: Sequence[Case]) -> list[Run]:
+def runs_of(cases: Sequence[LaunchCase]) -> list[LaunchRun]:
     """Every launch under one of the adverse schedules; the first in lockstep, too, with all kinds of numbers."""
     planned = [
-        Run(number, "whole", *ADVERSE[(number - 1) % len(ADVERSE)]) for number in range(1, len(cases) + 1)
+        LaunchRun(number, "whole", *ADVERSE[(number - 1) % len(ADVERSE)])
+        for number in range(1, len(cases) + 1)
     ]
     if planned:
-        planned += [Run(1), Run(1, "real", "lockstep", "early"), Run(1, "special", "lockstep", "random(1)")]
+        planned += [
+            LaunchRun(1),
+            LaunchRun(1, "real", "lockstep", "early"),
+            LaunchRun(1, "special", "lockstep", "random(1)"),
+        ]
     return planned
 
 
@@ -70,7 +75,7 @@ def runs_of(cases: Sequence[Case]) -> list[Run]:
 class Check:
     """What came of one run."""
 
-    run: Run
+    run: LaunchRun
     launch: str
     """The launch's scalars."""
     problems: tuple[str, ...] = ()
@@ -127,7 +132,7 @@ class Verdict:
 def decode_checks(values: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
     """The checks of an encoded verdict.  Raises KeyError or TypeError for other values."""
     return tuple(
-        Check(**{**value, "run": Run(**value["run"]), "problems": tuple(value["problems"])})
+        Check(**{**value, "run": LaunchRun(**value["run"]), "problems": tuple(value["problems"])})
         for value in values
     )
 
@@ -142,18 +147,18 @@ class Wanted:
     schedule: str = ""
     timing: str = ""
 
-    def of(self, planned: Sequence[Run]) -> list[Run]:
+    def of(self, planned: Sequence[LaunchRun]) -> list[LaunchRun]:
         """Those of the planned runs, with the schedule and timing that are asked for."""
         chosen = [run for run in planned if self.case in (0, run.case) and self.data in ("", run.data)]
         if not chosen and self.case and any(run.case == self.case for run in planned):
-            chosen = [Run(self.case, self.data)]  # Not planned, but possible.
+            chosen = [LaunchRun(self.case, self.data)]  # Not planned, but possible.
         exactly = [
             run for run in chosen if self.schedule in ("", run.schedule) and self.timing in ("", run.timing)
         ]
         if exactly or not (self.schedule or self.timing):
             return exactly
         changed = [
-            Run(run.case, run.data, self.schedule or run.schedule, self.timing or run.timing)
+            LaunchRun(run.case, run.data, self.schedule or run.schedule, self.timing or run.timing)
             for run in chosen
         ]
         return list(dict.fromkeys(changed))
@@ -163,7 +168,7 @@ EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True)
-class Task:
+class VerifyTask:
     """One variant to verify, as a worker gets it."""
 
     source: str
@@ -177,8 +182,8 @@ class Task:
     options: CompileOptions
     """Those of the variant, with lines of the source, and the ptxas that assembles what ships: None for the
     preferred version."""
-    cases: tuple[Case, ...]
-    runs: tuple[Run, ...]
+    cases: tuple[LaunchCase, ...]
+    runs: tuple[LaunchRun, ...]
     guessed: bool
     """Whether the launches are a guess, for the manifest has none."""
     source_digest: str

@@ -15,7 +15,7 @@ from kbuild.aot.environment import cache_directory, epoch, number
 from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 from kbuild.errors import ErrorGroup, KbuildError, ToolError
 
-MOST_WARNINGS = 20
+MAX_WARNINGS = 20
 """Lines of warnings that a build prints."""
 
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     plain = wished or options.color == "never" or not sys.stderr.isatty()
     progress = Progress() if options.quiet else Bar() if not plain or options.color == "always" else Lines()
     project = Path(options.directory)
-    asked = builder.Options(
+    asked = builder.BuildOptions(
         project=project,
         environment=options.environment,
         archs=tuple(options.archs),
@@ -63,7 +63,7 @@ def _cache(options: argparse.Namespace) -> Path | None:
     return directory
 
 
-def _failed(result: builder.Result, keep_going: bool) -> list[KbuildError]:
+def _failed(result: builder.BuildResult, keep_going: bool) -> list[KbuildError]:
     """How many variants failed, if any did."""
     variants = _variants_failed(result)
     left = len(result.jobs) - len(result.facts) - variants
@@ -72,11 +72,11 @@ def _failed(result: builder.Result, keep_going: bool) -> list[KbuildError]:
     return [ToolError(text, hint=hint)] if variants else []
 
 
-def _variants_failed(result: builder.Result) -> int:
+def _variants_failed(result: builder.BuildResult) -> int:
     return sum(isinstance(failure, builder.VariantError) for failure in result.failures)
 
 
-def _summary(result: builder.Result, build: Path, seconds: float) -> str:
+def _summary(result: builder.BuildResult, build: Path, seconds: float) -> str:
     cubins = sum(fact["size"] for fact in result.facts)
     fresh = len(result.compiled)
     done = [f"{fresh - result.cached} compiled, {result.cached} from the cache"] if fresh else []
@@ -88,9 +88,9 @@ def _summary(result: builder.Result, build: Path, seconds: float) -> str:
             new += [f"warning: {fact['name']}: {warning}" for warning in warnings]
         else:
             older += bool(warnings)
-    lines = new[:MOST_WARNINGS]
-    if len(new) > MOST_WARNINGS:
-        lines.append(f"and {len(new) - MOST_WARNINGS} warnings more; kbuild list -v shows them all")
+    lines = new[:MAX_WARNINGS]
+    if len(new) > MAX_WARNINGS:
+        lines.append(f"and {len(new) - MAX_WARNINGS} warnings more; kbuild list -v shows them all")
     if older:
         lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
     told = ", ".join(done) or "nothing had to be compiled"
@@ -100,7 +100,7 @@ def _summary(result: builder.Result, build: Path, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _result_json(result: builder.Result, seconds: float) -> dict[str, object]:
+def _result_json(result: builder.BuildResult, seconds: float) -> dict[str, object]:
     return {
         "variants": len(result.jobs),
         "compiled": list(result.compiled),

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     os.putenv(
         "OPENBLAS_NUM_THREADS", "1"
     )  # numpy is imported after this; there are as many workers as processors.
-    from kbuild.aot.verify.mutants import Outcome, marks_of, tried, verdict
+    from kbuild.aot.verify.mutants import MutantsOutcome, marks_of, tried, verdict
 
     started = time.monotonic()
     project = Path(options.directory)
@@ -40,16 +40,16 @@ def run(options: argparse.Namespace) -> int:
     marks = marks_of(Path(options.directory, options.marks)) if options.marks else ()
     jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
 
-    def work(variant: Variant) -> Outcome:
+    def work(variant: Variant) -> MutantsOutcome:
         return tried(project, manifest, variant, options.limit or None, options.group, marks, ptxas)
 
     progress = progress_of(options)
-    outcomes: list[Outcome] = []
+    outcomes: list[MutantsOutcome] = []
     progress.step(0, len(variants), f"{len(variants)} variants")
     for variant, outcome in run_jobs(
         [[variant] for variant in variants], work, jobs, LONGEST_VARIANT, progress.busy
     ):
-        outcome = Outcome(variant.name, problem=outcome.why) if isinstance(outcome, Crash) else outcome
+        outcome = MutantsOutcome(variant.name, problem=outcome.why) if isinstance(outcome, Crash) else outcome
         outcomes.append(outcome)
         progress.finish()
         if not options.quiet and not options.json:

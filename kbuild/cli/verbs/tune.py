@@ -18,7 +18,7 @@ from kbuild.aot.manifest.expand import Expansion, Variant
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.tune import tune as tuner
-from kbuild.aot.tune.tune import Device, Machine, Task
+from kbuild.aot.tune.tune import DeviceFacts, TimingDevice, TuneTask
 from kbuild.aot.verify.cases import FEW_SMS
 from kbuild.errors import UsageError
 from kbuild.targets import capability_of, find_target
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
 def tune_all(
     options: argparse.Namespace,
     manifest: Manifest,
-    found: list[Task],
+    found: list[TuneTask],
     programs: Programs,
-    machine: Machine,
+    machine: TimingDevice,
     journal: tuner.Journal,
     file: Path,
 ) -> int:
@@ -80,14 +80,14 @@ def tune_all(
     return 0
 
 
-def open_machine(ordinal: int, environment: Mapping[str, str]) -> Machine:
+def open_machine(ordinal: int, environment: Mapping[str, str]) -> TimingDevice:
     """The GPU; ToolError where there is none."""
     from kbuild.aot.tune import gpu  # numpy, and the interpreter's formats: not for those who only merge.
 
     return gpu.Gpu(ordinal, environment.get("KBUILD_LIBCUDA") or gpu.LIBRARY)
 
 
-def chosen_archs(manifest: Manifest, asked: tuple[str, ...], device: Device | None) -> tuple[str, ...]:
+def chosen_archs(manifest: Manifest, asked: tuple[str, ...], device: DeviceFacts | None) -> tuple[str, ...]:
     """The architectures to tune: those asked for, or what the device runs of the manifest's."""
     for arch in asked:
         if arch not in manifest.package.archs:
@@ -120,12 +120,14 @@ def existing(file: Path) -> Path:
     return file
 
 
-def compiled(options: argparse.Namespace, manifest: Manifest, found: list[Task], display: str) -> Programs:
+def compiled(
+    options: argparse.Namespace, manifest: Manifest, found: list[TuneTask], display: str
+) -> Programs:
     """Facts and cubins of all variants of the tasks that compile; most that do not ask for too much shared
     memory."""
     project = Path(options.directory)
     directory = project / builder.BUILD / DIRECTORY
-    asked = builder.Options(
+    asked = builder.BuildOptions(
         project=project,
         environment=options.environment,
         kernels=tuple(dict.fromkeys(task.kernel for task in found)),
@@ -148,11 +150,11 @@ def compiled(options: argparse.Namespace, manifest: Manifest, found: list[Task],
     return made
 
 
-def _show(found: list[Task], programs: Programs) -> None:
+def _show(found: list[TuneTask], programs: Programs) -> None:
     """What would be tried, and why not the rest."""
     for task in found:
         target = find_target(task.default.arch)
-        device = Device(target.arch, target.capability, target.limits.shared_bytes, FEW_SMS)
+        device = DeviceFacts(target.arch, target.capability, target.limits.shared_bytes, FEW_SMS)
         kept = list(tuner.worth_running(task, programs, device))
         most = tuner.most_spilled(task, programs)
         print(f"{task}: {len(kept)} of {len(task.candidates)} candidates")

@@ -19,12 +19,12 @@ from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.manifest.expand import Expansion, Variant
 from kbuild.aot.manifest.reader import suggestion
 from kbuild.aot.toolchain import ptxas_of_code
-from kbuild.aot.verify.session import LONGEST_VARIANT, Options, verify
+from kbuild.aot.verify.session import LONGEST_VARIANT, VerifyOptions, verify
 from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Check, Verdict, Wanted, cause_of
 from kbuild.cli.verbs.show import compile_options
 from kbuild.errors import UsageError
 
-MOST_PROBLEMS = 3
+MAX_PROBLEMS = 3
 """Runs of a variant that went wrong which are shown in full."""
 _GUESSED = "one launch is guessed, with arrays as large as what it touches"
 
@@ -92,14 +92,14 @@ def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
     return chosen
 
 
-def _how(options: argparse.Namespace, progress: Progress, ptxas: str | None) -> Options:
+def _how(options: argparse.Namespace, progress: Progress, ptxas: str | None) -> VerifyOptions:
     jobs = options.jobs or number(options.environment, "MAX_JOBS") or len(os.sched_getaffinity(0))
     cache = None if options.no_cache else cache_directory(options.environment)
     if cache is not None and (why := usable(cache)):
         print(f"warning: verifying without a cache: {why}", file=sys.stderr)
         cache = None
     wanted = Wanted(options.case, options.data, options.schedule, options.timing)
-    return Options(
+    return VerifyOptions(
         jobs, cache, float(options.limit or LONGEST_VARIANT), wanted, options.lenient, ptxas, progress.busy
     )
 
@@ -128,7 +128,7 @@ class _Shown:
             check: [problem for problem in check.problems if self._is_new(verdict, problem)]
             for check in wrong
         }
-        shown = verdict.checks if self.verbose else [check for check in wrong if new[check]][:MOST_PROBLEMS]
+        shown = verdict.checks if self.verbose else [check for check in wrong if new[check]][:MAX_PROBLEMS]
         for check in shown:
             lines += self._run(verdict, check, check.problems if self.verbose else new[check])
         left = [check for check in wrong if check not in shown]

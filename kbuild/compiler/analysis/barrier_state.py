@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kbuild.compiler.analysis.slots import Slot
+from kbuild.compiler.analysis.slots import BufferSlot
 from kbuild.compiler.ir.core import Op
 
 
-class Access(NamedTuple):
+class SharedBytes(NamedTuple):
     """Bytes of shared memory that an operation touches."""
 
     start: int
     end: int
     owner: Op
     """The allocation, or the operation whose scratch it is."""
-    slot: Slot | None
+    slot: BufferSlot | None
     """The buffer; None when unknown, or when there is one only."""
     division: object = None
     """What says how these bytes are divided among warps, each of which touches its own alone; None where they
     are not."""
 
 
-def may_conflict(first: Access, second: Access) -> bool:
+def may_conflict(first: SharedBytes, second: SharedBytes) -> bool:
     """Whether two accesses may touch the same bytes."""
     if first.start >= second.end or second.start >= first.end:
         return False
@@ -37,7 +37,7 @@ def may_conflict(first: Access, second: Access) -> bool:
     return a.may_equal(b)
 
 
-def surely_same(first: Access, second: Access) -> bool:
+def surely_same(first: SharedBytes, second: SharedBytes) -> bool:
     return first.owner is second.owner and first.slot is not None and first.slot == second.slot
 
 
@@ -45,18 +45,18 @@ def surely_same(first: Access, second: Access) -> bool:
 class State:
     """What other threads may not have seen yet, at one point of the program."""
 
-    reads: set[Access] = field(default_factory=set)
-    writes: set[Access] = field(default_factory=set)
-    flight: dict[Access, int] = field(default_factory=dict)
+    reads: set[SharedBytes] = field(default_factory=set)
+    writes: set[SharedBytes] = field(default_factory=set)
+    flight: dict[SharedBytes, int] = field(default_factory=dict)
     """Asynchronous copies not waited for: how many groups were committed after theirs; -1 while it is open."""
-    products: dict[Access, int] = field(default_factory=dict)
+    products: dict[SharedBytes, int] = field(default_factory=dict)
     """What asynchronous products read that were not waited for: how many were issued after them."""
-    unfenced: dict[Access, frozenset[Op]] = field(default_factory=dict)
+    unfenced: dict[SharedBytes, frozenset[Op]] = field(default_factory=dict)
     """All writes that asynchronous products may read, with the operations at which the first barrier after
     them is."""
-    loaded: dict[Access, frozenset[Op]] = field(default_factory=dict)
+    loaded: dict[SharedBytes, frozenset[Op]] = field(default_factory=dict)
     """The same for what threads have read and copies by the copy engine may write over."""
-    outgoing: set[Access] = field(default_factory=set)
+    outgoing: set[SharedBytes] = field(default_factory=set)
     """What the copy engine reads, and nothing has waited for."""
     unshown: set[Op] = field(default_factory=set)
     """Where barriers were made, by one thread, that no fence has shown."""
@@ -90,13 +90,13 @@ class State:
         self.unshown.clear()
         self.has_accessed = self.has_acquired = False
 
-    def write(self, accesses: Iterable[Access]) -> None:
+    def write(self, accesses: Iterable[SharedBytes]) -> None:
         """Writes that have happened."""
         for access in accesses:
             self.writes.add(access)
             self.unfenced[access] = frozenset()
 
-    def load(self, accesses: Iterable[Access]) -> None:
+    def load(self, accesses: Iterable[SharedBytes]) -> None:
         """Reads by threads."""
         for access in accesses:
             self.reads.add(access)
@@ -134,14 +134,14 @@ class State:
         ages = sum(self.flight.values()), sum(self.products.values())
         return (*map(len, counted), *ages, *places, self.has_accessed, self.has_acquired)
 
-    def map(self, change: Callable[[Access], Access]) -> State:
+    def map(self, change: Callable[[SharedBytes], SharedBytes]) -> State:
         """The state with every access replaced."""
-        aged: list[dict[Access, int]] = []
+        aged: list[dict[SharedBytes, int]] = []
         for ages in (self.flight, self.products):
             aged.append({})
             for access, age in ages.items():
                 aged[-1][change(access)] = min(age, aged[-1].get(change(access), age))
-        fences: list[dict[Access, frozenset[Op]]] = []
+        fences: list[dict[SharedBytes, frozenset[Op]]] = []
         for known in (self.unfenced, self.loaded):
             fences.append({})
             for access, places in known.items():

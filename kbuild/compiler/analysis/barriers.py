@@ -26,11 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbuild.compiler.analysis.barrier_state import Access, State, may_conflict, surely_same
+from kbuild.compiler.analysis.barrier_state import SharedBytes, State, may_conflict, surely_same
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges
 from kbuild.compiler.analysis.scratch import division, scratch_bytes
-from kbuild.compiler.analysis.slots import Slot, SlotNumbers
+from kbuild.compiler.analysis.slots import BufferSlot, SlotNumbers
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType
@@ -86,11 +86,11 @@ class BarrierAnalysis:
         """For each product or copy by the copy engine, the barriers that come between what it touches and the
         writing of it."""
         self.slots = SlotNumbers()
-        self.reads: dict[Op, list[Access]] = {}
-        self.writes: dict[Op, list[Access]] = {}
-        self.landing: dict[Op, list[Access]] = {}
+        self.reads: dict[Op, list[SharedBytes]] = {}
+        self.writes: dict[Op, list[SharedBytes]] = {}
+        self.landing: dict[Op, list[SharedBytes]] = {}
         """The tiles whose copies an operation has waited for."""
-        self.scratch: dict[Op, Access] = {}
+        self.scratch: dict[Op, SharedBytes] = {}
         self.relevant: set[Op] = set()
         self.ordered: set[Op] = set()
         """Accesses of global memory, where there are atomics that order them."""
@@ -117,12 +117,14 @@ class BarrierAnalysis:
                 self._collect_allocation(op)
             elif op.attributes.get("scratch") is not None:
                 start = op.attributes["scratch"]
-                self.scratch[op] = Access(start, start + scratch_bytes(op, num_warps), op, None, division(op))
+                self.scratch[op] = SharedBytes(
+                    start, start + scratch_bytes(op, num_warps), op, None, division(op)
+                )
             elif isinstance(op, Call):
-                self.reads[op] = self.writes[op] = [Access(0, EVERYTHING, op, None)]
+                self.reads[op] = self.writes[op] = [SharedBytes(0, EVERYTHING, op, None)]
             elif op in self.replicated:
                 (self.writes if isinstance(op, Store) else self.reads)[op] = [
-                    Access(*self.replicated[op], op, None)
+                    SharedBytes(*self.replicated[op], op, None)
                 ]
             elif not isinstance(op, _MARKED) and op not in self.ordered:
                 continue
@@ -139,9 +141,9 @@ class BarrierAnalysis:
         )
         divided = allocation if by_warp else None
         if allocation.src is not None:
-            self.writes.setdefault(allocation, []).append(Access(start, end, allocation, None))
+            self.writes.setdefault(allocation, []).append(SharedBytes(start, end, allocation, None))
         for view in views(allocation):
-            access = Access(
+            access = SharedBytes(
                 start, end, allocation, self._slot(view) if type_.buffers is not None else None, divided
             )
             for user in view.users:
@@ -150,7 +152,7 @@ class BarrierAnalysis:
                     touched.setdefault(user, []).append(access)
                     self._mark(user)
 
-    def _touched(self, user: Op, view: Value) -> dict[Op, list[Access]] | None:
+    def _touched(self, user: Op, view: Value) -> dict[Op, list[SharedBytes]] | None:
         """Where to note what a use of shared memory touches; None for uses that touch nothing."""
         if isinstance(user, LocalDot | LocalLoad | WarpGroupDot | AsyncTmaCopyLocalToGlobal | TmaStoreWait):
             return self.reads
@@ -164,7 +166,7 @@ class BarrierAnalysis:
             return self.writes
         return self.reads if isinstance(user, WaitBarrier) else None
 
-    def _slot(self, view: Value) -> Slot | None:
+    def _slot(self, view: Value) -> BufferSlot | None:
         op = view.op
         while isinstance(op, MemDescSubslice | MemDescTrans):
             op = op.src.op
@@ -318,14 +320,16 @@ class BarrierAnalysis:
         state.reads.update(reads)
         state.writes.update(writes)
 
-    def _fence(self, op: Op, touched: list[Access], before: Iterable[Mapping[Access, frozenset[Op]]]) -> None:
+    def _fence(
+        self, op: Op, touched: list[SharedBytes], before: Iterable[Mapping[SharedBytes, frozenset[Op]]]
+    ) -> None:
         """An operation that runs asynchronously starts to touch what threads may have touched `before`."""
         self.fences[op] = set()
         for access, places in (item for known in before for item in known.items()):
             if _any_conflict(access, touched):
                 self.fences[op] |= places
 
-    def _issue(self, op: WarpGroupDot, reads: list[Access], state: State) -> None:
+    def _issue(self, op: WarpGroupDot, reads: list[SharedBytes], state: State) -> None:
         """A product starts to read."""
         state.products = {access: min(age + 1, MAX_AGE) for access, age in state.products.items()}
         state.products.update(dict.fromkeys(reads, 0))
@@ -333,7 +337,7 @@ class BarrierAnalysis:
             _end_products(state, 0)
         self._fence(op, reads, (state.unfenced,))
 
-    def _check(self, op: Op, reads: list[Access], writes: list[Access], state: State) -> None:
+    def _check(self, op: Op, reads: list[SharedBytes], writes: list[SharedBytes], state: State) -> None:
         """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is
         on its way into the same bytes, or a product reads them, and nothing has waited for it."""
         for access in (*reads, *writes):
@@ -381,7 +385,7 @@ def _end_products(state: State, pendings: int) -> None:
     state.products = {access: age for access, age in state.products.items() if access not in ended}
 
 
-def _land(state: State, tiles: Iterable[Access], all_buffers: bool) -> None:
+def _land(state: State, tiles: Iterable[SharedBytes], all_buffers: bool) -> None:
     """Copies by the copy engine have landed: those into one buffer of each tile, or into all."""
     for tile in tiles:
         for copy in list(state.flight):
@@ -389,20 +393,20 @@ def _land(state: State, tiles: Iterable[Access], all_buffers: bool) -> None:
                 del state.flight[copy]
 
 
-def _any_conflict(access: Access, others: Iterable[Access]) -> bool:
+def _any_conflict(access: SharedBytes, others: Iterable[SharedBytes]) -> bool:
     return any(may_conflict(access, other) for other in others)
 
 
 def _entering(loop: For, state: State) -> State:
     """Before the first iteration, buffer c is the value of a counter that starts at c."""
 
-    def enter(access: Access) -> Access:
+    def enter(access: SharedBytes) -> SharedBytes:
         slot = access.slot
         if slot is None or slot.loop is not None:
             return access
         type_ = access.owner.results[0].type
         assert isinstance(type_, MemDescType) and type_.buffers is not None
-        return access._replace(slot=Slot(slot.offset, loop, type_.buffers))
+        return access._replace(slot=BufferSlot(slot.offset, loop, type_.buffers))
 
     return state.map(enter)
 

@@ -13,7 +13,7 @@ from kbuild.compiler.layout.f2 import apply
 from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.ops.tensor import Gather
 
-MOST_CANDIDATES = 4
+MAX_CANDIDATES = 4
 """Registers per element that are worth shuffling; above, shared memory is faster."""
 
 
@@ -76,7 +76,7 @@ def plan_gather(op: Gather) -> GatherPlan | None:
     varying = 0
     for image in (*plan.index_registers, *plan.thread_registers):
         varying |= image
-    return plan if 1 << varying.bit_count() <= MOST_CANDIDATES else None
+    return plan if 1 << varying.bit_count() <= MAX_CANDIDATES else None
 
 
 def _layout(type_: object) -> LinearLayout:

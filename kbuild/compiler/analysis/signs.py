@@ -62,7 +62,7 @@ class Signs:
         self.known = known
         self._values: dict[Value, bool] = {}
 
-    def is_natural(self, form: Polynomial | None) -> bool:
+    def is_non_negative(self, form: Polynomial | None) -> bool:
         """Whether a polynomial is not negative, because no part of it is."""
         return (
             form is not None
@@ -70,7 +70,7 @@ class Signs:
             and all(map(self._symbol, form.symbols))
         )
 
-    def is_natural_value(self, value: Value) -> bool:
+    def is_non_negative_value(self, value: Value) -> bool:
         """Whether an integer, or all of a tensor, is not negative."""
         if value not in self._values:
             self._values[value] = False  # while the answer is looked for
@@ -81,7 +81,7 @@ class Signs:
         if isinstance(symbol, Along | Trip):
             return True
         if isinstance(symbol, Wrapped):
-            return self.is_natural(symbol.inner)
+            return self.is_non_negative(symbol.inner)
         return symbol in self.known or (symbol.op is not None and self._result(symbol.op, symbol))
 
     def _found(self, value: Value) -> bool:
@@ -89,17 +89,17 @@ class Signs:
             return False
         form = self.forms.of(value)
         if form is not None and form != Polynomial.symbol(value):
-            return self.is_natural(form) or (value.op is not None and self._result(value.op, value))
+            return self.is_non_negative(form) or (value.op is not None and self._result(value.op, value))
         if value.op is None:
             loop = value.block.parent
             return value in self.known or (
-                isinstance(loop, For) and value.index == 0 and self.is_natural_value(loop.lower)
+                isinstance(loop, For) and value.index == 0 and self.is_non_negative_value(loop.lower)
             )
         return self._result(value.op, value)
 
     def _result(self, op: Op, value: Value) -> bool:
         """Whether a result is not negative, by what its operation makes of its operands."""
-        natural = self.is_natural_value
+        non_negative = self.is_non_negative_value
         match op:
             case GetProgramId() | GetNumPrograms():
                 return True
@@ -111,15 +111,15 @@ class Signs:
                 return True
             case DivSI():
                 divisor = op.rhs.op
-                return natural(op.lhs) and not (isinstance(divisor, Constant) and divisor.value < 0)
+                return non_negative(op.lhs) and not (isinstance(divisor, Constant) and divisor.value < 0)
             case RemSI() | DivUI() | RemUI() | ShRSI() | ShLI():
-                return natural(op.lhs)
+                return non_negative(op.lhs)
             case ShRUI():
-                return natural(op.lhs) or (isinstance(op.rhs.op, Constant) and op.rhs.op.value > 0)
+                return non_negative(op.lhs) or (isinstance(op.rhs.op, Constant) and op.rhs.op.value > 0)
             case MaxSI() | AndI():
-                return natural(op.lhs) or natural(op.rhs)
+                return non_negative(op.lhs) or non_negative(op.rhs)
             case Select():
-                return natural(op.true_value) and natural(op.false_value)
+                return non_negative(op.true_value) and non_negative(op.false_value)
             case If():
-                return all(natural(region.terminator.operands[value.index]) for region in op.regions)
-        return isinstance(op, _MOVED + _KEEPING) and all(map(natural, op.operands))
+                return all(non_negative(region.terminator.operands[value.index]) for region in op.regions)
+        return isinstance(op, _MOVED + _KEEPING) and all(map(non_negative, op.operands))

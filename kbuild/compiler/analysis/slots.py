@@ -14,7 +14,7 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, Select
 
 
-class Slot(NamedTuple):
+class BufferSlot(NamedTuple):
     """The number of a buffer: `offset`, or (start + offset + iteration) mod `modulus` in a loop."""
 
     offset: int
@@ -23,11 +23,11 @@ class Slot(NamedTuple):
     start: Value | None = None
     """What the counter starts at where that is no constant, as when an outer loop carries it on; None for 0."""
 
-    def may_equal(self, other: Slot) -> bool:
+    def may_equal(self, other: BufferSlot) -> bool:
         """Whether two numbers may be the same, in one iteration."""
         return self.offset == other.offset or self[1:] != other[1:]
 
-    def around(self, loop: For) -> Slot:
+    def around(self, loop: For) -> BufferSlot:
         """The same buffer as the next iteration of a loop numbers it."""
         return self if self.loop is not loop else self._replace(offset=(self.offset - 1) % self.modulus)
 
@@ -36,19 +36,19 @@ class SlotNumbers:
     """What is known of the values that number buffers."""
 
     def __init__(self) -> None:
-        self.known: dict[Value, Slot | None] = {}
+        self.known: dict[Value, BufferSlot | None] = {}
 
-    def of(self, value: Value) -> Slot | None:
+    def of(self, value: Value) -> BufferSlot | None:
         """The slot that a value numbers; None when it is neither constant nor a counter."""
         if value not in self.known:
             self.known[value] = self._constant(value) or self._counter(value) or self._neighbour(value)
         return self.known[value]
 
-    def _constant(self, value: Value) -> Slot | None:
+    def _constant(self, value: Value) -> BufferSlot | None:
         number = _constant(value)
-        return None if number is None else Slot(number)
+        return None if number is None else BufferSlot(number)
 
-    def _counter(self, value: Value) -> Slot | None:
+    def _counter(self, value: Value) -> BufferSlot | None:
         """A value that a loop carries, and that yields its own successor."""
         loop = value.owner.parent if isinstance(value.owner, Block) else None
         if not isinstance(loop, For) or value.index == 0:
@@ -57,9 +57,9 @@ class SlotNumbers:
         start, step = _constant(init), _match_successor(loop.yielded[value.index - 1])
         if step is None or step[0] is not value or not 0 <= (start or 0) < step[1]:
             return None
-        return Slot(start, loop, step[1]) if start is not None else Slot(0, loop, step[1], init)
+        return BufferSlot(start, loop, step[1]) if start is not None else BufferSlot(0, loop, step[1], init)
 
-    def _neighbour(self, value: Value) -> Slot | None:
+    def _neighbour(self, value: Value) -> BufferSlot | None:
         """The successor or predecessor of a counter."""
         for step, distance in ((_match_successor(value), 1), (_match_predecessor(value), -1)):
             slot = self.of(step[0]) if step is not None else None

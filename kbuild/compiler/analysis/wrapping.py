@@ -45,7 +45,7 @@ from kbuild.compiler.ops.elementwise import (
     SubI,
     XOrI,
 )
-from kbuild.compiler.ops.gpu import Again, ConvertLayout
+from kbuild.compiler.ops.gpu import ConvertLayout, OpaqueCopy
 from kbuild.compiler.ops.tensor import (
     Broadcast,
     Cat,
@@ -80,7 +80,7 @@ _MOVES = (
     | Split
     | Cat
     | ConvertLayout
-    | Again
+    | OpaqueCopy
 )
 """Operations whose elements are those of their operands."""
 

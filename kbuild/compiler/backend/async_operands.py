@@ -27,7 +27,7 @@ _IS_WAIT = 1 << 80
 """Of the instruction `WARPGROUP`, which else is `wgmma.fence`."""
 _ALWAYS = 7
 """The predicate of an instruction that has none."""
-_MOST_GROUPS = 8
+_MAX_GROUPS = 8
 """Groups in flight that are told apart: `wgmma.wait_group` names at most 7."""
 
 _NOT_REGISTERS = {0x004, 0x006, 0x00B, 0x00C, 0x01C, 0x02A, 0x02F, 0x034, 0x044}
@@ -51,7 +51,7 @@ class Overwrite(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Step:
+class _OperandStep:
     """What an instruction does to the operands in flight; registers are bits of a mask."""
 
     writes: int = 0
@@ -91,19 +91,19 @@ def overwritten(code: bytes) -> list[Overwrite]:
     return [found[index] for index in sorted(found)]
 
 
-def _product(word: int) -> _Step | None:
+def _product(word: int) -> _OperandStep | None:
     if word & 0x1FF not in _PRODUCTS:
         return None
     reads = _mask(word >> 24 & 0xFF, _OPERAND_REGISTERS) if word >> 9 & 0b111 == _IN_REGISTERS else 0
-    return _Step(reads=reads, closes=word >> 84 & 0b111 == 0)
+    return _OperandStep(reads=reads, closes=word >> 84 & 0b111 == 0)
 
 
-def _other(word: int, operands: int) -> _Step | None:
+def _other(word: int, operands: int) -> _OperandStep | None:
     operation = word & 0x1FF
     if operation == _WARPGROUP and word & _IS_WAIT:
-        return _Step(waits=word >> 72 & 0xFF)
+        return _OperandStep(waits=word >> 72 & 0xFF)
     written = _mask(word >> 16 & 0xFF, _width(operation, word)) & operands
-    return _Step(writes=written) if written else None
+    return _OperandStep(writes=written) if written else None
 
 
 def _width(operation: int, word: int) -> int:
@@ -121,7 +121,9 @@ def _mask(first: int, count: int) -> int:
     return (1 << count) - 1 << first if first != 0xFF else 0  # The last register is the constant zero.
 
 
-def _reached(words: list[int], steps: Mapping[int, _Step]) -> Iterator[tuple[int, _Step, _Flight]]:
+def _reached(
+    words: list[int], steps: Mapping[int, _OperandStep]
+) -> Iterator[tuple[int, _OperandStep, _Flight]]:
     """The steps that write, with what is in flight before them on some path; the same one again where more
     comes along."""
     known: dict[int, _Flight] = {}
@@ -161,7 +163,7 @@ def _target(index: int, word: int) -> int | None:
     return index + 1 + 4 * distance // BYTES
 
 
-def _after(step: _Step, flight: _Flight) -> _Flight:
+def _after(step: _OperandStep, flight: _Flight) -> _Flight:
     if step.waits >= 0:
         return flight[: 1 + step.waits]
     flight = (flight[0] | step.reads, *flight[1:])
@@ -170,7 +172,7 @@ def _after(step: _Step, flight: _Flight) -> _Flight:
 
 def _shortened(flight: _Flight) -> _Flight:
     """Groups beyond the most are taken together; those at the end that read nothing are left out."""
-    while len(flight) > _MOST_GROUPS + 1:
+    while len(flight) > _MAX_GROUPS + 1:
         flight = (*flight[:-2], flight[-2] | flight[-1])
     while len(flight) > 1 and not flight[-1]:
         flight = flight[:-1]

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from kbuild.compiler.backend.async_operands import overwritten
-from kbuild.compiler.backend.elf import Kernel, Section, capability, kernels, sections
+from kbuild.compiler.backend.elf import CubinKernel, Section, capability, kernels, sections
 from kbuild.compiler.backend.opaque_predicates import opaque
 from kbuild.compiler.backend.sass import (
     CAPABILITIES,
-    Product,
+    MmaKind,
     expected,
     in_code,
     in_ptx,
@@ -66,7 +66,7 @@ def _of_architecture(arch: str, found: int) -> Iterator[str]:
         yield f"architecture: expected sm_{wanted}, found sm_{found}"
 
 
-def _of_kernels(ptx: str, found: list[Kernel]) -> Iterator[str]:
+def _of_kernels(ptx: str, found: list[CubinKernel]) -> Iterator[str]:
     wanted = [_kernel(*entry.groups(default="")) for entry in _ENTRY.finditer(ptx)]
     names, others = sorted(kernel.name for kernel in wanted), sorted(kernel.name for kernel in found)
     if names != others:
@@ -83,7 +83,7 @@ def _of_kernels(ptx: str, found: list[Kernel]) -> Iterator[str]:
             yield f"{one.name}, threads of a program: expected {_numbers(one.threads)}, found {_numbers(other.threads)}"
 
 
-def _kernel(name: str, parameters: str, directives: str) -> Kernel:
+def _kernel(name: str, parameters: str, directives: str) -> CubinKernel:
     """A kernel of the PTX, by what stands around its parameters."""
     sizes = tuple(
         int(found[1]) // 8 * int(found[2] or 1)
@@ -91,7 +91,7 @@ def _kernel(name: str, parameters: str, directives: str) -> Kernel:
         if (found := _PARAMETER.search(parameter))
     )
     threads = _THREADS.search(directives)
-    return Kernel(
+    return CubinKernel(
         name, sizes, sum(sizes), tuple(int(number or 1) for number in threads.groups()) if threads else ()
     )
 
@@ -116,8 +116,8 @@ def _code(found: list[Section]) -> Iterator[Section]:
     return (section for section in found if section.name.startswith(_CODE))
 
 
-def _products(found: list[Section]) -> Counter[Product]:
-    made: Counter[Product] = Counter()
+def _products(found: list[Section]) -> Counter[MmaKind]:
+    made: Counter[MmaKind] = Counter()
     for section in _code(found):
         made += in_code(section.data)
     return made

@@ -36,7 +36,7 @@ class Section(NamedTuple):
     data: bytes
 
 
-class Kernel(NamedTuple):
+class CubinKernel(NamedTuple):
     """A kernel of a cubin."""
 
     name: str
@@ -83,7 +83,7 @@ def capability(cubin: bytes) -> int:
     return flags & 0xFF if is_old else flags >> 8 & 0xFF
 
 
-def kernels(found: list[Section]) -> list[Kernel]:
+def kernels(found: list[Section]) -> list[CubinKernel]:
     """The kernels of a cubin with these sections.  Raises `ToolError` where they contradict themselves."""
     attributes = {
         section.name.removeprefix(_INFO): section.data for section in found if section.name.startswith(_INFO)
@@ -102,7 +102,7 @@ def _entries(found: list[Section]) -> Iterator[str]:
                     yield _text(found[section.link].data, name)
 
 
-def _kernel(name: str, attributes: bytes) -> Kernel:
+def _kernel(name: str, attributes: bytes) -> CubinKernel:
     sizes: dict[int, int] = {}
     total, threads = 0, ()
     for attribute, value in _attributes(attributes):
@@ -113,7 +113,7 @@ def _kernel(name: str, attributes: bytes) -> Kernel:
             (total,) = struct.unpack("<H", value)
         elif attribute == _THREADS:
             threads = struct.unpack("<III", value)
-    return Kernel(name, tuple(size for _, size in sorted(sizes.items())), total, threads)
+    return CubinKernel(name, tuple(size for _, size in sorted(sizes.items())), total, threads)
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:

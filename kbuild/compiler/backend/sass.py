@@ -34,7 +34,7 @@ CAPABILITIES = range(80, 130)
 """Architectures whose machine code is known here."""
 
 
-class Product(NamedTuple):
+class MmaKind(NamedTuple):
     """A kind of instruction of machine code."""
 
     operation: str
@@ -45,7 +45,7 @@ class Product(NamedTuple):
         return f"{self.operation} of {self.columns} columns" if self.columns else self.operation
 
 
-class Row(NamedTuple):
+class PtxRule(NamedTuple):
     """What becomes of an instruction of PTX."""
 
     family: str
@@ -61,8 +61,10 @@ class Row(NamedTuple):
     """The last one."""
 
 
-def _row(family: str, types: str, operation: str, times: int = 1, since: int = 80, until: int = 129) -> Row:
-    return Row(family, frozenset(types.split()), operation, times, since, until)
+def _row(
+    family: str, types: str, operation: str, times: int = 1, since: int = 80, until: int = 129
+) -> PtxRule:
+    return PtxRule(family, frozenset(types.split()), operation, times, since, until)
 
 
 TABLE = (
@@ -106,18 +108,18 @@ def _is_comment(ptx: str, place: int) -> bool:
     return "//" in ptx[ptx.rfind("\n", 0, place) + 1 : place]
 
 
-def expected(names: Iterable[str], capability: int) -> Counter[Product]:
+def expected(names: Iterable[str], capability: int) -> Counter[MmaKind]:
     """How many instructions of each kind have to come of PTX instructions of these names."""
-    found: Counter[Product] = Counter()
+    found: Counter[MmaKind] = Counter()
     for name, number in Counter(names).items():
         row = _row_of(name, capability)
         if row is not None:
             columns = _COLUMNS.search(name) if row.operation in HAS_COLUMNS else None
-            found[Product(row.operation, int(columns[1]) if columns else 0)] += number * row.times
+            found[MmaKind(row.operation, int(columns[1]) if columns else 0)] += number * row.times
     return found
 
 
-def _row_of(name: str, capability: int) -> Row | None:
+def _row_of(name: str, capability: int) -> PtxRule | None:
     family = name.partition(".")[0]
     types = _TYPE.findall(name)
     if len(types) < 2 or (name.startswith(_ROUTINES) and "f16" in types):
@@ -136,10 +138,10 @@ def widens_fp8(capability: int) -> bool:
     return row is not None and row.operation == "HMMA"
 
 
-def in_code(code: bytes) -> Counter[Product]:
+def in_code(code: bytes) -> Counter[MmaKind]:
     """How many instructions of each kind there are in a section of machine code."""
     low, high = code[0::BYTES], code[1::BYTES]
-    found: Counter[Product] = Counter()
+    found: Counter[MmaKind] = Counter()
     for operation, number in OPERATIONS.items():
         place = low.find(number & 0xFF)
         while place >= 0:
@@ -148,7 +150,7 @@ def in_code(code: bytes) -> Counter[Product]:
                 if operation in HAS_COLUMNS:
                     word = int.from_bytes(code[place * BYTES : place * BYTES + 8], "little")
                     columns = 8 * (word >> 53 & 0x1F) + 8
-                found[Product(operation, columns)] += 1
+                found[MmaKind(operation, columns)] += 1
             place = low.find(number & 0xFF, place + 1)
     return found
 

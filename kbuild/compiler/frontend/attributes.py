@@ -8,16 +8,16 @@ from typing import Any
 
 from kbuild.compiler import library
 from kbuild.compiler.frontend.sources import live, modules
-from kbuild.compiler.frontend.sources.files import NamedTupleClass, Package, SourceModule
+from kbuild.compiler.frontend.sources.files import NamedTupleClass, NamespacePackage, SourceModule
 from kbuild.compiler.frontend.sources.files import attribute as source_attribute
-from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved
-from kbuild.compiler.frontend.sources.modules import CLASSES, Module, PropagateNan
+from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
+from kbuild.compiler.frontend.sources.modules import CLASSES, PropagateNan, PythonModule
 from kbuild.compiler.frontend.visitor import Visitor, reads
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase
-from kbuild.compiler.semantic.values import ClassMarker, Descriptor, NamedTuple, Tensor, describe
+from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Tensor, TensorDescriptor, describe
 from kbuild.errors import CompileError, nearest
 
 _CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan
@@ -46,7 +46,7 @@ _PYTHON_METHODS = frozenset(
 class Method:
     """A function bound to the value before the dot."""
 
-    function: Builtin | Function
+    function: Builtin | SourceFunction
     owner: Any
     node: ast.expr | None
     """The expression before the dot."""
@@ -67,9 +67,9 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
     owner = node.value if isinstance(node, ast.Attribute) else None
     if isinstance(value, Tensor):
         return _of_tensor(visitor, value, name, node, owner)
-    if isinstance(value, Module | SourceModule | Package | live.LiveModule):
+    if isinstance(value, PythonModule | SourceModule | NamespacePackage | live.LiveModule):
         return _of_module(visitor, value, name, node)
-    if isinstance(value, Descriptor):
+    if isinstance(value, TensorDescriptor):
         return _of_descriptor(visitor, value, name, node, owner)
     if isinstance(value, NamedTuple) and name in value.fields:
         return value[value.fields.index(name)]
@@ -130,7 +130,7 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
 
 
 def _of_descriptor(
-    visitor: Visitor, value: Descriptor, name: str, node: ast.AST, owner: ast.expr | None
+    visitor: Visitor, value: TensorDescriptor, name: str, node: ast.AST, owner: ast.expr | None
 ) -> Any:
     facts = {
         "dtype": value.block.element_ty,
@@ -155,7 +155,9 @@ def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
             live.member(value, name) if isinstance(value, live.LiveModule) else source_attribute(value, name)
         )
     except Unresolved as error:
-        known = modules.language_names() if isinstance(value, Module) and "language" in value.name else []
+        known = (
+            modules.language_names() if isinstance(value, PythonModule) and "language" in value.name else []
+        )
         visitor.fail(node, str(error), _close(name, known))
     if isinstance(found, Plain):
         if visitor.frame.pure:

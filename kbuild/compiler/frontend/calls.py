@@ -12,19 +12,19 @@ from kbuild.compiler.frontend.expressions import unpacked
 from kbuild.compiler.frontend.python import PYTHON
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, flatten, form, rebuild
 from kbuild.compiler.frontend.sources.files import NamedTupleClass
-from kbuild.compiler.frontend.sources.functions import Function, Parameter
-from kbuild.compiler.frontend.visitor import MAX_DEPTH, MaybeReturned, Returned, Site, Visitor, reads
+from kbuild.compiler.frontend.sources.functions import SourceFunction, SourceParameter
+from kbuild.compiler.frontend.visitor import MAX_DEPTH, CallSite, MaybeReturned, Returned, Visitor, reads
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
-from kbuild.compiler.semantic.types import BlockType, DType, PointerType
+from kbuild.compiler.semantic.types import BlockType, DType, PointerDtype
 from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
 from kbuild.errors import CompileError, nearest
 
 Arguments = dict[str, ast.expr | None]
 
 
-class Reader(Visitor):
+class CallVisitor(Visitor):
     """The visitor with calls: what a compilation uses."""
 
     def call(self, function: Any, args: list[Any]) -> Any:
@@ -62,7 +62,7 @@ def call_value(
         args, owner, function = [function.owner, *args], function.node, function.function
     if isinstance(function, Builtin):
         return _call_builtin(visitor, function, args, kwargs, node, owner)
-    if isinstance(function, Function):
+    if isinstance(function, SourceFunction):
         return call_function(visitor, function, args, kwargs, node, owner)
     if isinstance(function, ClassMarker):
         return _call_class(visitor, function, args, kwargs, node)
@@ -102,8 +102,8 @@ def _call_class(
     if marker.name == "tuple" and len(args) == 1 and isinstance(args[0], tuple):
         return args[0]
     if marker.name == "pointer_type" and args and isinstance(args[0], DType | BlockType):
-        return PointerType(args[0])
-    if marker.name == "block_type" and len(args) == 2 and isinstance(args[0], DType | PointerType):
+        return PointerDtype(args[0])
+    if marker.name == "block_type" and len(args) == 2 and isinstance(args[0], DType | PointerDtype):
         return BlockType(args[0], tuple(args[1]))
     visitor.fail(node, f"{marker} cannot be called like this in a kernel")
 
@@ -140,7 +140,7 @@ def _call_builtin(
         if name not in kwargs:
             visitor.fail(node, f"{builtin.name} is called without its argument `{name}`")
     visitor.locate(node)
-    saved, visitor.site = visitor.site, Site(node, visitor.frame, builtin, owner)
+    saved, visitor.site = visitor.site, CallSite(node, visitor.frame, builtin, owner)
     try:
         return builtin.function(visitor.ctx, *args, **kwargs)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -166,7 +166,7 @@ def _unknown_keyword(visitor: Visitor, function: str, name: str, known: list[str
 
 def call_function(
     visitor: Visitor,
-    function: Function,
+    function: SourceFunction,
     args: list[Any],
     kwargs: dict[str, Any],
     node: ast.AST,
@@ -232,7 +232,7 @@ def _fill_defaults(visitor: Visitor, frame: Frame) -> None:
             frame.values[parameter.name] = default_value(visitor, frame, parameter)
 
 
-def default_value(visitor: Visitor, frame: Frame, parameter: Parameter) -> Any:
+def default_value(visitor: Visitor, frame: Frame, parameter: SourceParameter) -> Any:
     """The value of a parameter's default."""
     assert parameter.default is not None
     saved, frame.pure = frame.pure, True
@@ -244,7 +244,7 @@ def default_value(visitor: Visitor, frame: Frame, parameter: Parameter) -> Any:
 
 def _bind_arguments(
     visitor: Visitor,
-    function: Function,
+    function: SourceFunction,
     args: list[Any],
     kwargs: dict[str, Any],
     node: ast.AST,
@@ -285,7 +285,7 @@ def _bind_arguments(
     return values, expressions
 
 
-def _call_outlined(visitor: Visitor, function: Function, values: dict[str, Any], node: ast.AST) -> Any:
+def _call_outlined(visitor: Visitor, function: SourceFunction, values: dict[str, Any], node: ast.AST) -> Any:
     """A call of a function that stays one (`noinline=True`), made for these types and constants."""
     frame = Frame(function, dict(values))
     visitor.frames.append(frame)
@@ -306,7 +306,7 @@ def _call_outlined(visitor: Visitor, function: Function, values: dict[str, Any],
     return rebuild(template, list(call.results))
 
 
-def _outline(visitor: Visitor, function: Function, frame: Frame) -> tuple[str, Any]:
+def _outline(visitor: Visitor, function: SourceFunction, frame: Frame) -> tuple[str, Any]:
     """The function as one of the module; its name and the form of its result."""
     name, number = function.name, 1
     while name in visitor.module.functions:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbuild.compiler.frontend import constexpr
 from kbuild.compiler.frontend.sources import modules
-from kbuild.compiler.frontend.sources.functions import Function, Namespace, Plain, Unresolved
+from kbuild.compiler.frontend.sources.functions import Namespace, Plain, SourceFunction, Unresolved
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import ClassMarker
 
@@ -79,7 +79,7 @@ class Evaluator:
 
     def _attribute(self, node: ast.Attribute) -> Any:
         owner = self.value(node.value)
-        if isinstance(owner, Function | Builtin) or (
+        if isinstance(owner, SourceFunction | Builtin) or (
             node.attr.startswith("_") and node.attr != "__version__"
         ):
             raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
@@ -132,7 +132,7 @@ class Evaluator:
             return args[0]
         if isinstance(function, Builtin):
             function = _HOST.get(function.name)
-        if not callable(function) or node.keywords or isinstance(function, Function):
+        if not callable(function) or node.keywords or isinstance(function, SourceFunction):
             raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
         return self._operate(lambda _, *values: function(*values), None, *args)
 

@@ -12,7 +12,7 @@ from kbuild.compiler.frontend.python import PYTHON
 from kbuild.compiler.frontend.scope import POISON, Deferred, Poisoned, Undefined
 from kbuild.compiler.frontend.sources import modules
 from kbuild.compiler.frontend.sources.functions import Plain
-from kbuild.compiler.frontend.visitor import Site, Visitor, reads
+from kbuild.compiler.frontend.visitor import CallSite, Visitor, reads
 from kbuild.compiler.semantic import arith
 from kbuild.compiler.semantic.dot import dot
 from kbuild.compiler.semantic.shape import subscript
@@ -123,7 +123,7 @@ def operate(visitor: Visitor, node: ast.AST, op: ast.operator, left: Any, right:
     symbol = constexpr.BINARY[type(op)][0]
     if isinstance(left, Tensor) or isinstance(right, Tensor):
         visitor.locate(node)
-        visitor.site = Site(node, visitor.frame)
+        visitor.site = CallSite(node, visitor.frame)
         if symbol == "@":
             return dot(visitor.ctx, left, right)
         return arith.BINARY[symbol](visitor.ctx, left, right)
@@ -138,7 +138,7 @@ def read_unary(visitor: Visitor, node: ast.UnaryOp) -> Any:
     value = visitor.expression(node.operand)
     if isinstance(value, Tensor):
         visitor.locate(node)
-        visitor.site = Site(node, visitor.frame)
+        visitor.site = CallSite(node, visitor.frame)
         if isinstance(node.op, ast.USub):
             return arith.negate(visitor.ctx, value, sanitize=True)
         if isinstance(node.op, ast.Invert):
@@ -187,7 +187,7 @@ def _compare(visitor: Visitor, node: ast.Compare, op: ast.cmpop, left: Any, righ
             hint = "write the values as a tuple: x in (1, 2)"
             visitor.fail(node, f"`{symbol}` looks a value up in a tuple, found {describe(right)}", hint)
         visitor.locate(node)
-        visitor.site = Site(node, visitor.frame)
+        visitor.site = CallSite(node, visitor.frame)
         return arith.compare(visitor.ctx, symbol, left, right)
     try:
         return constexpr.compare(op, left, right)
@@ -219,7 +219,7 @@ def read_logic(visitor: Visitor, node: ast.BoolOp) -> Any:
         if isinstance(value, Tensor):
             if isinstance(result, Tensor):
                 visitor.locate(node)
-                visitor.site = Site(node, visitor.frame)
+                visitor.site = CallSite(node, visitor.frame)
                 value = (arith.logical_and if conjunction else arith.logical_or)(visitor.ctx, result, value)
             result = value
         elif bool(value) != conjunction:
@@ -248,7 +248,7 @@ def read_subscript(visitor: Visitor, node: ast.Subscript) -> Any:
     value, index = visitor.expression(node.value), visitor.expression(node.slice)
     if isinstance(value, Tensor):
         visitor.locate(node)
-        visitor.site = Site(node, visitor.frame)
+        visitor.site = CallSite(node, visitor.frame)
         return subscript(visitor.ctx, value, index)
     if isinstance(index, Tensor):
         visitor.fail(

@@ -30,7 +30,7 @@ from kbuild.compiler.ops.elementwise import AddI, DivSI, MulI, SubI
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.promote import integer_promote, to_tensor
 from kbuild.compiler.semantic.types import DType
-from kbuild.compiler.semantic.values import Condition, Range, Tensor, describe
+from kbuild.compiler.semantic.values import Range, Tensor, WhileCondition, describe
 from kbuild.errors import CompileError
 
 MAX_STATIC_ROUNDS = 1 << 16
@@ -368,7 +368,7 @@ def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:
     with visitor.builder.inside(test):
         condition = visitor.expression(node.test)
         condition = truth(
-            visitor, node.test, condition.value if isinstance(condition, Condition) else condition
+            visitor, node.test, condition.value if isinstance(condition, WhileCondition) else condition
         )
     if not isinstance(condition, Tensor):
         frame.values = before

@@ -10,7 +10,7 @@ from kbuild.compiler.frontend import attributes, branches, calls, loops, stateme
 from kbuild.compiler.frontend.scope import Frame, Poisoned
 from kbuild.compiler.frontend.signature import argument_types, constexpr_value
 from kbuild.compiler.frontend.sources.files import find_function
-from kbuild.compiler.frontend.sources.functions import Function
+from kbuild.compiler.frontend.sources.functions import SourceFunction
 from kbuild.compiler.frontend.sources.live import live_function
 from kbuild.compiler.ir.core import Block, Func, Module
 from kbuild.compiler.ops.control import Return
@@ -22,7 +22,7 @@ READERS = (attributes, branches, calls, loops, statements)
 """The modules that fill the tables of readers."""
 
 
-def load_source(source: Any) -> Function:
+def load_source(source: Any) -> SourceFunction:
     """The function meant by "path.py:function", or by a live object."""
     if not isinstance(source, str | os.PathLike):
         return live_function(source)
@@ -46,14 +46,14 @@ def build_module(
     `ErrorGroup` with all mistakes found.
     """
     options = options or DEFAULTS
-    function = source if isinstance(source, Function) else load_source(source)
+    function = source if isinstance(source, SourceFunction) else load_source(source)
     types = argument_types(function, signature, constexprs)
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
     hints = tuple({"divisibility": promise} if promise else {} for _, _, promise in parameters)
     func = Func(function.name, block, options.attributes(), hints)
     func.loc = function.loc
-    reader = calls.Reader(Module([func]), block, options.num_warps, options.debug or function.debug)
+    reader = calls.CallVisitor(Module([func]), block, options.num_warps, options.debug or function.debug)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)
@@ -70,7 +70,7 @@ def build_module(
     return reader.module
 
 
-def _read_kernel(reader: calls.Reader, frame: Frame) -> None:
+def _read_kernel(reader: calls.CallVisitor, frame: Frame) -> None:
     try:
         calls.run_body(reader, frame)
     except CompileError as error:

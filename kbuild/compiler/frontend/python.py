@@ -7,22 +7,22 @@ from typing import Any
 from kbuild.compiler.frontend.sources.files import NamedTupleClass
 from kbuild.compiler.semantic.arith import as_condition, maximum, minimum
 from kbuild.compiler.semantic.cast import cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.debug import device_print
 from kbuild.compiler.semantic.math import abs as absolute
 from kbuild.compiler.semantic.registry import TABLES, builtin
-from kbuild.compiler.semantic.types import FP32, INT32, BlockType, PointerType, TypeBase
-from kbuild.compiler.semantic.values import ClassMarker, Descriptor, NamedTuple, Range, Tensor, describe
+from kbuild.compiler.semantic.types import FP32, INT32, BlockType, PointerDtype, TypeBase
+from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Range, Tensor, TensorDescriptor, describe
 from kbuild.errors import CompileError
 
 
 @builtin("python", "range")
-def range_(ctx: Context, start, stop=None, step=1):
+def range_(ctx: BuildContext, start, stop=None, step=1):
     """A loop over integers."""
     return Range(0, start, step) if stop is None else Range(start, stop, step)
 
 
-def _extreme(ctx: Context, values: tuple[Any, ...], name: str, choose: Any, static: Any) -> Any:
+def _extreme(ctx: BuildContext, values: tuple[Any, ...], name: str, choose: Any, static: Any) -> Any:
     items = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
     if not items:
         ctx.error(f"{name}() needs at least one value")
@@ -35,25 +35,25 @@ def _extreme(ctx: Context, values: tuple[Any, ...], name: str, choose: Any, stat
 
 
 @builtin("python", "max")
-def max_(ctx: Context, *values):
+def max_(ctx: BuildContext, *values):
     """The greatest of several values."""
     return _extreme(ctx, values, "max", maximum, max)
 
 
 @builtin("python", "min")
-def min_(ctx: Context, *values):
+def min_(ctx: BuildContext, *values):
     """The least of several values."""
     return _extreme(ctx, values, "min", minimum, min)
 
 
 @builtin("python", "abs")
-def abs_(ctx: Context, x):
+def abs_(ctx: BuildContext, x):
     """The absolute value."""
     return absolute(ctx, x) if isinstance(x, Tensor) else abs(x)
 
 
 @builtin("python", "len")
-def len_(ctx: Context, x):
+def len_(ctx: BuildContext, x):
     """The number of items; of a tensor, its first dimension."""
     if isinstance(x, Tensor) and x.shape:
         return x.shape[0]
@@ -62,7 +62,7 @@ def len_(ctx: Context, x):
     return len(x)
 
 
-def _converted(ctx: Context, x: Any, name: str, dtype: Any, static: Any) -> Any:
+def _converted(ctx: BuildContext, x: Any, name: str, dtype: Any, static: Any) -> Any:
     if isinstance(x, Tensor):
         return cast_to(ctx, x, dtype)
     try:
@@ -72,42 +72,42 @@ def _converted(ctx: Context, x: Any, name: str, dtype: Any, static: Any) -> Any:
 
 
 @builtin("python", "int")
-def int_(ctx: Context, x=0):
+def int_(ctx: BuildContext, x=0):
     """A number as an integer; a value of run time as int32."""
     return _converted(ctx, x, "int", INT32, int)
 
 
 @builtin("python", "float")
-def float_(ctx: Context, x=0.0):
+def float_(ctx: BuildContext, x=0.0):
     """A number, or text such as "-inf", as a float; a value of run time as fp32."""
     return _converted(ctx, x, "float", FP32, float)
 
 
 @builtin("python", "bool")
-def bool_(ctx: Context, x=False):
+def bool_(ctx: BuildContext, x=False):
     """A truth value."""
     return as_condition(ctx, x) if isinstance(x, Tensor) else bool(x)
 
 
 @builtin("python", "str")
-def str_(ctx: Context, x=""):
+def str_(ctx: BuildContext, x=""):
     """Text of a value known while compiling."""
     return describe(x) if isinstance(x, Tensor) else str(x)
 
 
 @builtin("python", "tuple")
-def tuple_(ctx: Context, x=()):
+def tuple_(ctx: BuildContext, x=()):
     """The items in a tuple."""
     return _sequence(ctx, x)
 
 
 @builtin("python", "list")
-def list_(ctx: Context, x=()):
+def list_(ctx: BuildContext, x=()):
     """The items in a tuple: kernels have no lists that change."""
     return _sequence(ctx, x)
 
 
-def _sequence(ctx: Context, x: Any) -> tuple[Any, ...]:
+def _sequence(ctx: BuildContext, x: Any) -> tuple[Any, ...]:
     if isinstance(x, Range) and all(isinstance(part, int) for part in (x.start, x.stop, x.step)):
         return tuple(range(x.start, x.stop, x.step))
     if not isinstance(x, tuple):
@@ -116,25 +116,25 @@ def _sequence(ctx: Context, x: Any) -> tuple[Any, ...]:
 
 
 @builtin("python", "zip")
-def zip_(ctx: Context, *sequences):
+def zip_(ctx: BuildContext, *sequences):
     """Tuples of the items at equal places."""
     return tuple(zip(*(_sequence(ctx, item) for item in sequences)))
 
 
 @builtin("python", "enumerate")
-def enumerate_(ctx: Context, x, start=0):
+def enumerate_(ctx: BuildContext, x, start=0):
     """Tuples of number and item."""
     return tuple(enumerate(_sequence(ctx, x), start))
 
 
 @builtin("python", "reversed")
-def reversed_(ctx: Context, x):
+def reversed_(ctx: BuildContext, x):
     """The items in reverse order."""
     return _sequence(ctx, x)[::-1]
 
 
 @builtin("python", "sum")
-def sum_(ctx: Context, x, start=0):
+def sum_(ctx: BuildContext, x, start=0):
     """The sum of a tuple of numbers known while compiling."""
     items = _sequence(ctx, x)
     if any(isinstance(item, Tensor) for item in items):
@@ -143,7 +143,7 @@ def sum_(ctx: Context, x, start=0):
 
 
 @builtin("python", "round")
-def round_(ctx: Context, x, digits=None):
+def round_(ctx: BuildContext, x, digits=None):
     """A number known while compiling, rounded."""
     if isinstance(x, Tensor):
         ctx.error("round() takes numbers known while compiling", "x", hint="use libdevice.rint")
@@ -151,7 +151,7 @@ def round_(ctx: Context, x, digits=None):
 
 
 @builtin("python", "divmod")
-def divmod_(ctx: Context, x, y):
+def divmod_(ctx: BuildContext, x, y):
     """Quotient and remainder of numbers known while compiling."""
     if isinstance(x, Tensor) or isinstance(y, Tensor):
         ctx.error("divmod() takes numbers known while compiling", hint="write x // y, x % y")
@@ -159,19 +159,19 @@ def divmod_(ctx: Context, x, y):
 
 
 @builtin("python", "any")
-def any_(ctx: Context, x):
+def any_(ctx: BuildContext, x):
     """Whether one of several values known while compiling holds."""
     return any(_sequence(ctx, x))
 
 
 @builtin("python", "all")
-def all_(ctx: Context, x):
+def all_(ctx: BuildContext, x):
     """Whether all of several values known while compiling hold."""
     return all(_sequence(ctx, x))
 
 
 @builtin("python", "print")
-def print_(ctx: Context, *values, sep=" ", end="\n"):
+def print_(ctx: BuildContext, *values, sep=" ", end="\n"):
     """Prints from the device: text first, then values."""
     label = " ".join(str(item) for item in values if not isinstance(item, Tensor))
     device_print(ctx, label, *(item for item in values if isinstance(item, Tensor)))
@@ -186,36 +186,36 @@ _CLASSES: dict[str, Any] = {
     "bool": bool,
     "str": str,
     "list": tuple,
-    "tensor_descriptor": Descriptor,
+    "tensor_descriptor": TensorDescriptor,
     "block_type": BlockType,
-    "pointer_type": PointerType,
+    "pointer_type": PointerDtype,
 }
 """What a kernel may ask `isinstance` for, by the last part of its name; `tl.constexpr` is everything known
 while compiling."""
 
 
-def _is_instance(ctx: Context, value: Any, kind: Any) -> bool:
+def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(_is_instance(ctx, value, item) for item in kind)
     if isinstance(kind, ClassMarker) and kind.name == "constexpr":
-        return not isinstance(value, Tensor | Descriptor)
+        return not isinstance(value, Tensor | TensorDescriptor)
     if isinstance(kind, NamedTupleClass):
         return isinstance(value, NamedTuple) and value.fields == kind.fields
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
         known = ", ".join(["constexpr", *_CLASSES])
         ctx.error(f"{describe(kind)} is no class that a kernel may ask for", "kind", hint=f"known: {known}")
-    return isinstance(value, _CLASSES[name]) and not (name == "tuple" and isinstance(value, Descriptor))
+    return isinstance(value, _CLASSES[name]) and not (name == "tuple" and isinstance(value, TensorDescriptor))
 
 
 @builtin("python", "isinstance")
-def isinstance_(ctx: Context, x, kind):
+def isinstance_(ctx: BuildContext, x, kind):
     """Whether a value is of a class: tl.tensor, tl.constexpr, tl.dtype, or one of Python's."""
     return _is_instance(ctx, x, kind)
 
 
 @builtin("python", "getattr")
-def getattr_(ctx: Context, x, name, *default):
+def getattr_(ctx: BuildContext, x, name, *default):
     """An attribute by its name."""
     try:
         return ctx.frontend.attribute(x, name)
@@ -226,7 +226,7 @@ def getattr_(ctx: Context, x, name, *default):
 
 
 @builtin("python", "hasattr")
-def hasattr_(ctx: Context, x, name):
+def hasattr_(ctx: BuildContext, x, name):
     """Whether a value has an attribute."""
     try:
         ctx.frontend.attribute(x, name)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.compiler.frontend.sources.functions import Function
+from kbuild.compiler.frontend.sources.functions import SourceFunction
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
-from kbuild.compiler.semantic.values import Descriptor, Structure, Tensor, describe
+from kbuild.compiler.semantic.values import Structure, Tensor, TensorDescriptor, describe
 from kbuild.errors import Loc
 
 
@@ -46,7 +46,7 @@ POISON = Undefined("")
 class Frame:
     """One function being read: the kernel, or a function inlined into it."""
 
-    function: Function
+    function: SourceFunction
     values: dict[str, Any]
     caller: Loc | None = None
     """The place of the call, with its own callers."""
@@ -130,7 +130,7 @@ def rebuild(value: Any, parts: list[Value]) -> Any:
     return value
 
 
-def materialised(ctx: Context, value: Any) -> Any:
+def materialised(ctx: BuildContext, value: Any) -> Any:
     """Numbers as values of run time; tuples of them too; the rest as it is."""
     if isinstance(value, bool | int | float):
         return to_tensor(ctx, value)
@@ -146,7 +146,7 @@ def form(value: Any) -> Any:
     if isinstance(value, Tensor):
         return (value.dtype, value.shape)
     if isinstance(value, tuple):
-        kind = (value.block, value.padding) if isinstance(value, Descriptor) else None
+        kind = (value.block, value.padding) if isinstance(value, TensorDescriptor) else None
         return (kind, *(form(item) for item in value))
     return ("constant", type(value).__name__, value)
 
@@ -155,7 +155,7 @@ def type_text(value: Any) -> str:
     """A value's type for messages about variables."""
     if isinstance(value, Tensor):
         return str(value.type)
-    if isinstance(value, Descriptor):
+    if isinstance(value, TensorDescriptor):
         return describe(value)
     if isinstance(value, tuple):
         return f"({', '.join(type_text(item) for item in value)})"

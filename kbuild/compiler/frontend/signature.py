@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.compiler.frontend.sources.functions import Function, Unresolved
+from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.live import convert_constant
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.semantic.types import (
@@ -18,10 +18,10 @@ from kbuild.compiler.semantic.types import (
     INT64,
     BlockType,
     DType,
-    PointerType,
+    PointerDtype,
     ScalarType,
 )
-from kbuild.compiler.semantic.values import Descriptor, Tensor
+from kbuild.compiler.semantic.values import Tensor, TensorDescriptor
 from kbuild.errors import Loc, UsageError, nearest
 
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:[,x] *\d+ *)*)\](?::(\w+))?>(?::(\w*))?")
@@ -71,7 +71,7 @@ class ArgumentType:
         base = Tensor(values.pop(0), self.dtype)
         sizes = [Tensor(values.pop(0), INT32) for _ in range(rank)]
         strides = [Tensor(values.pop(0), INT64) for _ in range(rank - 1)]
-        return Descriptor.make(self.block, self.padding, (base, *sizes, *strides, one))
+        return TensorDescriptor.make(self.block, self.padding, (base, *sizes, *strides, one))
 
 
 def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType:
@@ -84,7 +84,7 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
         padding = descriptor.group(3) or "zero"
         _check_padding(padding, element, text, argument, loc)
         promise = _promise(descriptor.group(4) or "", text, argument, loc)
-        return ArgumentType(PointerType(element), promise, block=BlockType(element, shape), padding=padding)
+        return ArgumentType(PointerDtype(element), promise, block=BlockType(element, shape), padding=padding)
     name, _, promise = text.strip().partition(":")
     pointer, const = name.startswith("*"), name.startswith("*k")
     dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument, loc)
@@ -94,7 +94,7 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
         raise UsageError(
             f"argument {argument}: {text!r} has a promise, which only pointers and integers can have", loc
         )
-    return ArgumentType(PointerType(dtype, const) if pointer else dtype, value if value > 1 else None, one)
+    return ArgumentType(PointerDtype(dtype, const) if pointer else dtype, value if value > 1 else None, one)
 
 
 def _promise(promise: str, text: str, argument: str, loc: Loc | None) -> int | None:
@@ -152,7 +152,7 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
     are found."""
     if isinstance(value, str) and value.startswith("tl.") and value[3:] in BY_TL_NAME:
         return BY_TL_NAME[value[3:]]
-    if isinstance(value, Function):
+    if isinstance(value, SourceFunction):
         return value
     try:
         return convert_constant(value)
@@ -163,7 +163,7 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
 
 
 def argument_types(
-    function: Function, signature: Mapping[str, str], constexprs: Mapping[str, Any]
+    function: SourceFunction, signature: Mapping[str, str], constexprs: Mapping[str, Any]
 ) -> dict[str, ArgumentType]:
     """The types of the parameters that are no constants, in order; raises `UsageError` for what is missing or
     unknown."""

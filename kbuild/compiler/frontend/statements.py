@@ -9,7 +9,7 @@ from kbuild.compiler.frontend.assign import assign, bind
 from kbuild.compiler.frontend.expressions import operate
 from kbuild.compiler.frontend.scope import materialised
 from kbuild.compiler.frontend.sources.functions import is_constexpr_annotation
-from kbuild.compiler.frontend.visitor import Item, Returned, Site, State, Visitor, reads
+from kbuild.compiler.frontend.visitor import CallSite, Item, Returned, State, Visitor, reads
 from kbuild.compiler.semantic.debug import device_assert
 from kbuild.compiler.semantic.values import Tensor
 
@@ -90,7 +90,7 @@ def read_assert(visitor: Visitor, node: ast.Assert, rest: Sequence[Item]) -> Sta
             visitor.fail(node.test, f"assertion failed while compiling: {message or ast.unparse(node.test)}")
         return None
     visitor.locate(node)
-    visitor.site = Site(node, visitor.frame)
+    visitor.site = CallSite(node, visitor.frame)
     device_assert(visitor.ctx, condition, message or ast.unparse(node.test))
     return None
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, assigned_names
-from kbuild.compiler.frontend.sources.functions import Function, Unresolved
+from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Value
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import Tensor
 from kbuild.errors import CompileError, ErrorGroup, KbuildError, Loc
@@ -70,7 +70,7 @@ def reads(*classes: type[Any]) -> Callable[[Any], Any]:
 
 
 @dataclass
-class Site:
+class CallSite:
     """The call or operator being executed, so that messages can point at its arguments."""
 
     node: ast.AST
@@ -109,12 +109,12 @@ class Visitor:
     def __init__(self, module: Module, block: Block, num_warps: int, debug: bool = False) -> None:
         self.module = module
         self.builder = Builder(block)
-        self.ctx = Context(self.builder, self, num_warps, debug)
+        self.ctx = BuildContext(self.builder, self, num_warps, debug)
         self.errors: dict[tuple[Any, ...], KbuildError] = {}
         self.frames: list[Frame] = []
         self.outlined: dict[tuple[Any, ...], tuple[str, Any]] = {}
         """Functions that stay calls, by what they were made for: their names, and the forms of their results."""
-        self.site: Site | None = None
+        self.site: CallSite | None = None
         self.tail = False
         """Whether falling off the end of the present statements ends the function."""
 
@@ -227,7 +227,7 @@ class Visitor:
             self.fail(node, f"{what} is a value of run time, {value.type}", "annotate it with tl.constexpr")
         return value
 
-    def resolve(self, function: Function, name: str, node: ast.AST) -> Any:
+    def resolve(self, function: SourceFunction, name: str, node: ast.AST) -> Any:
         """A name that a function does not bind itself; raises KeyError when there is none."""
         try:
             return function.namespace.resolve(name)

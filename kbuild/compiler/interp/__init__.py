@@ -18,7 +18,7 @@ from kbuild.compiler.interp import elementwise, gpu, nvidia, partitions, tensor 
 from kbuild.compiler.interp.formats import decode, encode, memory_dtype, value_dtype, wide_f32
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory, Trace
-from kbuild.compiler.interp.nvidia import TensorMap
+from kbuild.compiler.interp.nvidia import TensorMapValue
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.types import (
     DescriptorType,
@@ -106,7 +106,7 @@ def run(
         memory.tell(trace, [name for name, _ in pointed])
 
 
-def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]) -> TensorMap:
+def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]) -> TensorMapValue:
     """The map that a launcher makes from other arguments."""
     assert isinstance(argument.type, DescriptorType)
 
@@ -115,7 +115,7 @@ def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]
 
     sources = MapSources.parse(hints["tensor_map"])
     size = bit_width(argument.type.block) // 8
-    return TensorMap(
+    return TensorMapValue(
         number(sources.base),
         tuple(map(number, sources.sizes)),
         (*(number(stride) * size for stride in sources.strides), size),

@@ -10,11 +10,10 @@ import numpy as np
 
 from kbuild.compiler.interp.formats import Array, value_dtype
 from kbuild.compiler.interp.machine import Machine, means
-from kbuild.compiler.interp.memory import Tile
+from kbuild.compiler.interp.memory import SharedTile
 from kbuild.compiler.interp.tensor import masked_load, matrix_product
 from kbuild.compiler.ir.types import MemDescType, like
 from kbuild.compiler.ops.gpu import (
-    Again,
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     AsyncWait,
@@ -27,29 +26,30 @@ from kbuild.compiler.ops.gpu import (
     MemDescIndex,
     MemDescSubslice,
     MemDescTrans,
+    OpaqueCopy,
     WarpIf,
 )
 from kbuild.errors import InterpretError
 
 
-@means(Again, ConvertLayout)
-def same_elements(machine: Machine, op: Again | ConvertLayout) -> Array:
+@means(OpaqueCopy, ConvertLayout)
+def same_elements(machine: Machine, op: OpaqueCopy | ConvertLayout) -> Array:
     return machine[op.src]
 
 
 @means(LocalAlloc)
-def local_alloc(machine: Machine, op: LocalAlloc) -> Tile:
+def local_alloc(machine: Machine, op: LocalAlloc) -> SharedTile:
     """Memory of its own, or once the pass `allocate` ran, its place in the program's shared memory."""
     type_ = op.results[0].type
     assert isinstance(type_, MemDescType)
     if op.offset is None:
-        tile = Tile.allocate(type_, np.full(type_.size_bytes, 0xFF, np.uint8), 0)
+        tile = SharedTile.allocate(type_, np.full(type_.size_bytes, 0xFF, np.uint8), 0)
     else:
         if op.offset + type_.size_bytes > len(machine.shared):
             raise InterpretError(
                 f"ttg.local_alloc ends beyond the {len(machine.shared)} bytes of shared memory", op.loc
             )
-        tile = Tile.allocate(type_, machine.shared, op.offset)
+        tile = SharedTile.allocate(type_, machine.shared, op.offset)
     if op.src is not None:
         tile.write(machine[op.src])
     return tile
@@ -76,8 +76,8 @@ def local_dot(machine: Machine, op: LocalDot) -> Array:
 
 
 @means(MemDescIndex)
-def memdesc_index(machine: Machine, op: MemDescIndex) -> Tile:
-    tile: Tile = machine[op.src]
+def memdesc_index(machine: Machine, op: MemDescIndex) -> SharedTile:
+    tile: SharedTile = machine[op.src]
     index = int(machine[op.index])
     if not 0 <= index < tile.offsets.shape[0]:
         raise InterpretError(f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
@@ -85,8 +85,8 @@ def memdesc_index(machine: Machine, op: MemDescIndex) -> Tile:
 
 
 @means(MemDescSubslice)
-def memdesc_subslice(machine: Machine, op: MemDescSubslice) -> Tile:
-    tile: Tile = machine[op.src]
+def memdesc_subslice(machine: Machine, op: MemDescSubslice) -> SharedTile:
+    tile: SharedTile = machine[op.src]
     type_ = op.results[0].type
     assert isinstance(type_, MemDescType)
     part = tuple(slice(start, start + size) for start, size in zip(op.offsets, type_.tile_shape))
@@ -94,19 +94,19 @@ def memdesc_subslice(machine: Machine, op: MemDescSubslice) -> Tile:
 
 
 @means(MemDescTrans)
-def memdesc_trans(machine: Machine, op: MemDescTrans) -> Tile:
-    tile: Tile = machine[op.src]
+def memdesc_trans(machine: Machine, op: MemDescTrans) -> SharedTile:
+    tile: SharedTile = machine[op.src]
     return _view(tile, tile.offsets.transpose(op.order), op.results[0].type)
 
 
-def _view(tile: Tile, offsets: Array, type_: object) -> Tile:
+def _view(tile: SharedTile, offsets: Array, type_: object) -> SharedTile:
     assert isinstance(type_, MemDescType)
     return tile.view(offsets, type_)
 
 
 @means(AsyncCopyGlobalToLocal)
 def async_copy_global_to_local(machine: Machine, op: AsyncCopyGlobalToLocal) -> None:
-    tile: Tile = machine[op.dst]
+    tile: SharedTile = machine[op.dst]
     mask = machine[op.mask] if op.mask is not None else None
     other = (
         machine[op.other]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.compiler.interp.formats import Array, value_dtype
-from kbuild.compiler.interp.memory import GlobalMemory, Tile
+from kbuild.compiler.interp.memory import GlobalMemory, SharedTile
 from kbuild.compiler.interp.programs import Index, Programs, spin_of
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ops.control import Call, Condition, For, If, Return, While, Yield
@@ -16,7 +16,7 @@ from kbuild.errors import InterpretError
 
 Meaning = Callable[["Machine", Any], Any]
 MEANINGS: dict[type[Op], Meaning] = {}
-MOST_ROUNDS = 1 << 20
+MAX_ROUNDS = 1 << 20
 """Rounds of a `while`, after which it is taken to have no end."""
 
 
@@ -42,7 +42,7 @@ def meaning_of(cls: type[Op]) -> Meaning | None:
     return None
 
 
-class InFlight:
+class PendingValue:
     """A tensor that is being computed asynchronously."""
 
     def __init__(self, value: Array) -> None:
@@ -81,22 +81,22 @@ class Machine:
         self.values: dict[Value, Any] = {}
         self.shared = np.full(shared, 0xFF, np.uint8)
         """Dynamic shared memory: all bits set, which is NaN, until something is written."""
-        self.copies: list[tuple[Tile, Array]] = []
+        self.copies: list[tuple[SharedTile, Array]] = []
         """Asynchronous copies issued and in no group yet, with the values they bring."""
-        self.groups: list[list[tuple[Tile, Array]]] = []
+        self.groups: list[list[tuple[SharedTile, Array]]] = []
         self.counting: dict[tuple[int, int], Any] = {}
         """Barriers in shared memory that count the bytes of copies, by where they are."""
         self.outgoing: list[Any] = []
         """Copies from tiles to memory that may not have been done, oldest first."""
         self.turns: Any = None
         """Who takes turns with the program, where a producer runs beside it."""
-        self.products: list[InFlight] = []
+        self.products: list[PendingValue] = []
         """Asynchronous products issued and not waited for, oldest first."""
 
     def __getitem__(self, value: Value) -> Any:
         """What reading a value gives; `values` has what is to be handed on."""
         found = self.values[value]
-        return found.shown() if isinstance(found, InFlight) else found
+        return found.shown() if isinstance(found, PendingValue) else found
 
     def call(self, function: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """The values a function returns."""
@@ -166,7 +166,7 @@ def run_for(machine: Machine, op: For) -> tuple[Any, ...]:
 @means(While)
 def run_while(machine: Machine, op: While) -> tuple[Any, ...]:
     carried, spin = tuple(machine[value] for value in op.init), None
-    for number in range(MOST_ROUNDS):
+    for number in range(MAX_ROUNDS):
         if number == 1:
             spin = spin_of(machine.programs, op, machine.module.functions)
         go_on, *tested = machine.run(op.before, carried)
@@ -176,7 +176,7 @@ def run_while(machine: Machine, op: While) -> tuple[Any, ...]:
         if spin is not None:
             spin.round(carried, following)
         carried = following
-    raise InterpretError(f"a loop has no end after {MOST_ROUNDS} rounds", op.loc)
+    raise InterpretError(f"a loop has no end after {MAX_ROUNDS} rounds", op.loc)
 
 
 @means(If)

@@ -199,7 +199,7 @@ class GlobalMemory:
         )
 
 
-class Tile:
+class SharedTile:
     """A view of shared memory: bytes, the offset in bytes where the tile begins, and for each of its elements
     the offset in elements from there.  Views share their bytes."""
 
@@ -210,7 +210,7 @@ class Tile:
         self.type = type_
 
     @classmethod
-    def allocate(cls, type_: MemDescType, data: np.ndarray, start: int) -> Tile:
+    def allocate(cls, type_: MemDescType, data: np.ndarray, start: int) -> SharedTile:
         """A tile, or several one after the other, at `start` of some bytes."""
         offsets = tile_offsets(MemDescType(type_.tile_shape, type_.element, type_.layout))
         if type_.buffers is not None:
@@ -218,8 +218,8 @@ class Tile:
             offsets = offsets + np.arange(type_.buffers).reshape(-1, *[1] * offsets.ndim) * size
         return cls(data, start, offsets, type_)
 
-    def view(self, offsets: Array, type_: MemDescType) -> Tile:
-        return Tile(self.data, self.start, offsets, type_)
+    def view(self, offsets: Array, type_: MemDescType) -> SharedTile:
+        return SharedTile(self.data, self.start, offsets, type_)
 
     def _elements(self) -> Array:
         dtype = memory_dtype(self.type)

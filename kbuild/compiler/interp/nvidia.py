@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kbuild.compiler.interp.formats import Array
-from kbuild.compiler.interp.machine import InFlight, Machine, means
-from kbuild.compiler.interp.memory import Tile
+from kbuild.compiler.interp.machine import Machine, PendingValue, means
+from kbuild.compiler.interp.memory import SharedTile
 from kbuild.compiler.interp.tensor import combine_at, matrix_product
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ops.nvidia import (
@@ -32,10 +32,12 @@ from kbuild.compiler.ops.nvidia import (
 from kbuild.errors import InterpretError
 
 
-class Product(InFlight):
+class PendingDot(PendingValue):
     """The result of a product that may not have ended."""
 
-    def __init__(self, value: Array, tiles: list[tuple[Tile, Array]], previous: InFlight | None) -> None:
+    def __init__(
+        self, value: Array, tiles: list[tuple[SharedTile, Array]], previous: PendingValue | None
+    ) -> None:
         super().__init__(value)
         self.tiles = tiles
         self.previous = previous
@@ -48,20 +50,20 @@ class Product(InFlight):
 
 
 @means(WarpGroupDot)
-def warp_group_dot(machine: Machine, op: WarpGroupDot) -> Array | Product:
-    tiles: list[tuple[Tile, Array]] = []
+def warp_group_dot(machine: Machine, op: WarpGroupDot) -> Array | PendingDot:
+    tiles: list[tuple[SharedTile, Array]] = []
     operands = []
     for value in (machine[op.a], machine[op.b]):
-        if isinstance(value, Tile):
+        if isinstance(value, SharedTile):
             tiles.append((value, value.read()))
             value = tiles[-1][1]
         operands.append(value)
     c = machine.values[op.c]
-    total = matrix_product(operands[0], operands[1], c.value if isinstance(c, InFlight) else c, op.c.type)
+    total = matrix_product(operands[0], operands[1], c.value if isinstance(c, PendingValue) else c, op.c.type)
     if not op.is_async:
         end_products(machine, 0)
         return total
-    product = Product(total, tiles, c if isinstance(c, InFlight) else None)
+    product = PendingDot(total, tiles, c if isinstance(c, PendingValue) else None)
     machine.products.append(product)
     return product
 
@@ -90,7 +92,7 @@ _UNIT = 16
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class TensorMapValue:
     """A tensor in memory: address, and for each axis its size and the bytes from one index to the next."""
 
     base: int
@@ -107,7 +109,7 @@ class Counting:
 
     phase: int = 0
     expected: int | None = None
-    copies: list[tuple[Tile, Array]] = field(default_factory=list)
+    copies: list[tuple[SharedTile, Array]] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
@@ -115,11 +117,11 @@ class Counting:
         return self.expected == sum(tile.type.tile_bytes for tile, _ in self.copies)
 
 
-def _places(tile: Tile) -> list[tuple[int, int]]:
+def _places(tile: SharedTile) -> list[tuple[int, int]]:
     return [(id(tile.data), tile.start + 8 * int(offset)) for offset in tile.offsets.reshape(-1)]
 
 
-def _counting(machine: Machine, tile: Tile, op: Op) -> Counting:
+def _counting(machine: Machine, tile: SharedTile, op: Op) -> Counting:
     (place,) = _places(tile)
     if place not in machine.counting:
         raise InterpretError(f"{op.op_name} of a barrier that was not made", op.loc)
@@ -218,7 +220,7 @@ class Outgoing:
     """A copy from a tile to memory that may not have been done."""
 
     op: AsyncTmaCopyLocalToGlobal
-    tile: Tile
+    tile: SharedTile
     seen: Array
     addresses: Array
     inside: Array
@@ -240,7 +242,7 @@ class Outgoing:
 
 @means(AsyncTmaCopyLocalToGlobal)
 def async_tma_copy_local_to_global(machine: Machine, op: AsyncTmaCopyLocalToGlobal) -> None:
-    tile: Tile = machine[op.src]
+    tile: SharedTile = machine[op.src]
     addresses, inside = _block(machine, op)
     machine.outgoing.append(Outgoing(op, tile, tile.read(), addresses, inside & bool(machine[op.predicate])))
 

@@ -13,7 +13,7 @@ from kbuild.compiler.ops.nvidia import WarpSpecialize
 from kbuild.errors import InterpretError
 
 
-class _AbandonedError(Exception):
+class _PartitionAbandonedError(Exception):
     """The program has ended by a mistake: what the producer would do is of no interest."""
 
 
@@ -32,7 +32,7 @@ class Turns:
             self.go.acquire()
             with np.errstate(all="ignore"):
                 self.producer()
-        except _AbandonedError:
+        except _PartitionAbandonedError:
             pass
         except BaseException as error:
             self.error = error
@@ -45,7 +45,7 @@ class Turns:
             self.back.release()
             self.go.acquire()
             if self.is_abandoned:
-                raise _AbandonedError
+                raise _PartitionAbandonedError
             return True
         if self.is_done:
             return False

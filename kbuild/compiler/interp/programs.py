@@ -24,7 +24,7 @@ from kbuild.errors import InterpretError, Loc
 
 Index = tuple[int, int, int]
 
-MOST_WAITING = 1024
+MAX_WAITING = 1024
 """Programs that may wait at a time; the others begin when one of these has ended."""
 _PATIENCE = 64
 """Rounds of a loop that looks at memory, after which others have a turn although it may still end by itself."""
@@ -49,7 +49,7 @@ class DeadlockError(InterpretError):
         """The arrays that the programs look at."""
 
 
-class _AbandonedError(Exception):
+class _ProgramAbandonedError(Exception):
     """Another program has failed: what this one would do is of no interest."""
 
 
@@ -151,7 +151,7 @@ class Programs:
         mine = self._current
         waiting = _Waiting(mine, loop, self.memory, is_stuck)
         self._waiting.append(waiting)
-        if self._todo and len(self._waiting) <= MOST_WAITING:
+        if self._todo and len(self._waiting) <= MAX_WAITING:
             # The context says in which precision f32 is computed.
             thread = threading.Thread(target=contextvars.copy_context().run, args=(self._serve,), daemon=True)
             self._threads.append(thread)
@@ -160,7 +160,7 @@ class Programs:
             self._hand_on()
         waiting.go.acquire()
         if self._error is not None:
-            raise _AbandonedError
+            raise _ProgramAbandonedError
         self._current = mine
         self.memory.begin(mine[0])
 
@@ -194,7 +194,7 @@ class Programs:
 
     def _fail(self, error: BaseException) -> None:
         """The grid ends by an error: all that wait end, too."""
-        if self._error is None and not isinstance(error, _AbandonedError):
+        if self._error is None and not isinstance(error, _ProgramAbandonedError):
             self._error = error
         while self._waiting:
             self._waiting.popleft().go.release()

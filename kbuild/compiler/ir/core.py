@@ -147,7 +147,7 @@ def registered_ops() -> dict[str, type[Op]]:
     return dict(_REGISTRY)
 
 
-class _Operand:
+class _OperandField:
     """Reads one operand field out of the flat list of operands."""
 
     def __init__(self, position: int, kind: str) -> None:
@@ -232,7 +232,7 @@ class Op:
         cls.defaults.update({k: None for k, kind in cls.operand_fields.items() if kind == "optional"})
         cls.__match_args__ = cls.fields
         for position, (field, kind) in enumerate(cls.operand_fields.items()):
-            setattr(cls, field, _Operand(position, kind))
+            setattr(cls, field, _OperandField(position, kind))
         for field in ("type", "types"):
             if field in annotations:
                 setattr(cls, field, _ResultType(field == "type"))
@@ -430,7 +430,7 @@ class Op:
 
 
 def _is_descriptor(value: Any) -> bool:
-    return isinstance(value, _Operand | _ResultType | property)
+    return isinstance(value, _OperandField | _ResultType | property)
 
 
 def _clone_block(block: Block, mapping: dict[Value, Value]) -> Block:

@@ -36,7 +36,7 @@ def parse_module(text: str, file: str = "<ir>", with_places: bool = False) -> Mo
     register_source(file, text)
     aliases = {match[1]: match[2] for match in _LAYOUT_LINE.finditer(text)}
     blanked = _LAYOUT_LINE.sub(lambda match: " " * len(match[0]), text)
-    parser = _Parser(blanked, file, aliases, with_places)
+    parser = _IrParser(blanked, file, aliases, with_places)
     module = Module()
     module.add(parser.function())
     while parser.kind != "end":
@@ -44,7 +44,7 @@ def parse_module(text: str, file: str = "<ir>", with_places: bool = False) -> Mo
     return module
 
 
-class _Parser:
+class _IrParser:
     def __init__(self, text: str, file: str, aliases: dict[str, str], with_places: bool) -> None:
         self.text, self.file, self.aliases, self.with_places = text, file, aliases, with_places
         self.layouts: dict[tuple[str, tuple[int, ...]], LinearLayout] = {}

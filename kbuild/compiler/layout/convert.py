@@ -16,11 +16,11 @@ from kbuild.compiler.layout.shuffles import shuffle_instructions
 from kbuild.errors import InternalError
 
 Kind = Literal["same", "registers", "shuffle", "warp", "shared"]
-_MOST_SHUFFLED_BITS = 2
+_MAX_SHUFFLED_BITS = 2
 """Bits that may change between register and lane numbers by shuffles, for many registers: each doubles the
 selects."""
 _MANY_REGISTERS = 32
-_MOST_SHUFFLE_INSTRUCTIONS = 1024
+_MAX_SHUFFLE_INSTRUCTIONS = 1024
 """Shuffles and selects of one conversion, whatever its bits: memory takes a fraction of more."""
 
 
@@ -37,8 +37,8 @@ def classify(source: LinearLayout, destination: LinearLayout) -> Kind:
     if conversion.keeps("lane") and not chosen_by_thread:
         return "registers"
     changing = sum(map(bool, conversion.part("lane", "register")))
-    many = changing > _MOST_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS
-    many = many or shuffle_instructions(source, destination) > _MOST_SHUFFLE_INSTRUCTIONS
+    many = changing > _MAX_SHUFFLED_BITS and source.size("register") >= _MANY_REGISTERS
+    many = many or shuffle_instructions(source, destination) > _MAX_SHUFFLE_INSTRUCTIONS
     return "warp" if many and warps_are_apart(source) else "shuffle"
 
 

@@ -15,7 +15,7 @@ from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout, axis_bits
 from kbuild.errors import InternalError
 
 
-class _Tile:
+class _TileBuilder:
     """A layout under construction: places input bits along axes, each axis growing from its least significant
     bit."""
 
@@ -53,7 +53,7 @@ def blocked(
 ) -> LinearLayout:
     """Triton's blocked layout: each thread owns a small box, boxes fill a warp, warps the block; order[0] is
     fastest."""
-    tile = _Tile(shape)
+    tile = _TileBuilder(shape)
     for dim, sizes in zip(IN_DIMS, (size_per_thread, threads_per_warp, warps_per_cta)):
         for axis in order:
             tile.place(dim, axis, sizes[axis])
@@ -75,7 +75,7 @@ def coalesced(
     threads_per_warp, warps_per_cta = thread_grid(shape, size_per_thread, order, num_warps)
     if run == 1 or shape[0] < 32 * vector * num_warps * run:
         return blocked(shape, size_per_thread, threads_per_warp, warps_per_cta, order)
-    tile = _Tile(shape)
+    tile = _TileBuilder(shape)
     for dim, size in (("register", vector), ("lane", 32), ("register", run), ("warp", num_warps)):
         tile.place(dim, 0, size)
     return tile.repeat(order)
@@ -178,7 +178,7 @@ def mma_accumulator(
     """
     row, column = len(shape) - 2, len(shape) - 1
     rows, columns = instruction
-    tile = _Tile(shape)
+    tile = _TileBuilder(shape)
     tile.place("register", column, 2)
     tile.place("lane", column, 4)
     tile.place("lane", row, 8)
@@ -217,7 +217,7 @@ def dot_operand(
     """
     row, column = len(shape) - 2, len(shape) - 1
     outer, inner = (row, column) if index == 0 else (column, row)
-    tile = _Tile(shape)
+    tile = _TileBuilder(shape)
     tile.place("register", inner, k_width)
     tile.place("lane", inner, 4)
     tile.place("lane", outer, 8)

@@ -61,7 +61,7 @@ class ShufflePlan(NamedTuple):
         return sum(not each.local for each in self.rounds)
 
 
-class _Step(NamedTuple):
+class _ConversionStep(NamedTuple):
     """A change of the destination register (or none) and what it changes of the source lane and register."""
 
     lane: int
@@ -93,7 +93,7 @@ def shuffle_instructions(source: LinearLayout, destination: LinearLayout) -> int
 
 def _shuffle_reads(
     source: LinearLayout, destination: LinearLayout, vector_limit: int
-) -> tuple[list[_Step], _Reads, int]:
+) -> tuple[list[_ConversionStep], _Reads, int]:
     """The steps between the destination registers, who reads whom, and the bits of registers that travel
     together."""
     conversion = source.solve(destination)
@@ -103,7 +103,7 @@ def _shuffle_reads(
     vector_bits = _passing_bits(conversion, steps, vector_limit)
     free = destination.free_bits("register")
     own = [
-        _Step(lane, register, 1 << bit)
+        _ConversionStep(lane, register, 1 << bit)
         for bit, (lane, register) in enumerate(
             zip(conversion.part("register", "lane"), conversion.part("register", "register"))
         )
@@ -112,14 +112,14 @@ def _shuffle_reads(
     return own, _Reads(conversion, _choose_reads(conversion, [*own, *steps])), vector_bits
 
 
-def _replications(source: LinearLayout) -> list[_Step]:
+def _replications(source: LinearLayout) -> list[_ConversionStep]:
     """The steps from one copy of an element to another in the same warp."""
     within = [*source.bases_of("register"), *source.bases_of("lane")]
     shift = source.bits("register")
-    return [_Step(step >> shift, step & (1 << shift) - 1, 0) for step in f2.kernel(within)]
+    return [_ConversionStep(step >> shift, step & (1 << shift) - 1, 0) for step in f2.kernel(within)]
 
 
-def _passing_bits(conversion: Conversion, steps: Sequence[_Step], limit: int) -> int:
+def _passing_bits(conversion: Conversion, steps: Sequence[_ConversionStep], limit: int) -> int:
     """How many low register bits are the same in source and destination and independent of everything else."""
     registers, lanes = conversion.part("register", "register"), conversion.part("register", "lane")
     touched = [image for dim in ("lane", "warp", "block") for image in conversion.part(dim, "register")]
@@ -133,7 +133,7 @@ def _passing_bits(conversion: Conversion, steps: Sequence[_Step], limit: int) ->
     return bits
 
 
-def _choose_reads(conversion: Conversion, steps: Sequence[_Step]) -> list[_Step]:
+def _choose_reads(conversion: Conversion, steps: Sequence[_ConversionStep]) -> list[_ConversionStep]:
     """For each lane bit, the lane read, the register read there, and the destination register filled.
 
     Any sum of `steps` may be added to what the conversion says of a lane bit.  First come bits for which that
@@ -141,17 +141,17 @@ def _choose_reads(conversion: Conversion, steps: Sequence[_Step]) -> list[_Step]
     """
     span = f2.Span(step.lane for step in steps)
     lanes, registers = conversion.part("lane", "lane"), conversion.part("lane", "register")
-    reads: dict[int, _Step] = {}
+    reads: dict[int, _ConversionStep] = {}
     for bit, (lane, register) in enumerate(zip(lanes, registers)):
         combination = span.combination(lane ^ 1 << bit)
         if combination is not None:
-            reads[bit] = _add_steps(_Step(lane, register, 0), steps, combination)
+            reads[bit] = _add_steps(_ConversionStep(lane, register, 0), steps, combination)
     read = f2.Span(step.lane for step in reads.values())
     for bit in range(len(lanes)):
         if bit in reads:
             continue
         candidates = [
-            _add_steps(_Step(lanes[bit], registers[bit], 0), steps, choice)
+            _add_steps(_ConversionStep(lanes[bit], registers[bit], 0), steps, choice)
             for choice in _none_or_one(len(steps))
         ]
         reads[bit] = next(
@@ -167,16 +167,18 @@ def _none_or_one(count: int) -> Iterable[int]:
         yield 1 << bit
 
 
-def _add_steps(start: _Step, steps: Sequence[_Step], combination: int) -> _Step:
-    return _Step(
+def _add_steps(start: _ConversionStep, steps: Sequence[_ConversionStep], combination: int) -> _ConversionStep:
+    return _ConversionStep(
         start.lane ^ f2.apply([step.lane for step in steps], combination),
         start.register ^ f2.apply([step.register for step in steps], combination),
         start.destination ^ f2.apply([step.destination for step in steps], combination),
     )
 
 
-def _step_sums(steps: Sequence[_Step]) -> list[_Step]:
-    return [_add_steps(_Step(0, 0, 0), steps, combination) for combination in range(1 << len(steps))]
+def _step_sums(steps: Sequence[_ConversionStep]) -> list[_ConversionStep]:
+    return [
+        _add_steps(_ConversionStep(0, 0, 0), steps, combination) for combination in range(1 << len(steps))
+    ]
 
 
 class _Reads:
@@ -187,7 +189,7 @@ class _Reads:
     lower bits.
     """
 
-    def __init__(self, conversion: Conversion, reads: Sequence[_Step]) -> None:
+    def __init__(self, conversion: Conversion, reads: Sequence[_ConversionStep]) -> None:
         self.lane = tuple(read.lane for read in reads)
         self.destination = tuple(read.destination for read in reads)
         self.others = {
@@ -206,7 +208,7 @@ class _Reads:
             span.add(1 << bit)
         self.offer = tuple(f2.apply(registers, span.combination(1 << bit) or 0) for bit in range(len(reads)))
 
-    def rounds(self, start: _Step) -> list[ShuffleRound]:
+    def rounds(self, start: _ConversionStep) -> list[ShuffleRound]:
         """The rounds in which lane 0 fills register `start.destination`: one, unless some lane has several to
         offer."""
         lane = Affine(start.lane, self.lane, *(lanes for lanes, _ in self.others.values()))

@@ -33,7 +33,7 @@ from kbuild.errors import CompileError
 Parameters = dict[str, "int | list | str"]
 """The parameters of a named form; the parent of a slice is its text."""
 
-_MOST_ORDERS = 24
+_MAX_ORDERS = 24
 """Orders of axes that are tried: all of four axes.  Of more axes the bases leave few to try, as a rule; where
 not, a layout goes without a name."""
 _INSTRUCTIONS = ([16, 8], [8, 8], [16, 16], [16, 32], [16, 64], [16, 128], [16, 256])
@@ -133,7 +133,7 @@ def _orders(layout: LinearLayout, *dims: str) -> Iterator[tuple[int, ...]]:
         placed |= more
     if len(placed) < layout.rank:
         return iter(())  # lanes and warps contradict each other
-    return islice(_extensions((), earlier), _MOST_ORDERS)
+    return islice(_extensions((), earlier), _MAX_ORDERS)
 
 
 def _extensions(begun: tuple[int, ...], earlier: Mapping[int, set[int]]) -> Iterator[tuple[int, ...]]:

@@ -18,7 +18,7 @@ class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
     scratch: int | None = None
 
 
-class Again(Op, name="ttg.again", traits=PURE):
+class OpaqueCopy(Op, name="ttg.again", traits=PURE):
     """The same elements of 16 bits, but the stages after this one cannot know: what was computed of `src` is
     not kept for what is computed of the result.  Results of another `number` (1 to 15) are strangers to each
     other, too."""

@@ -94,14 +94,14 @@ class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
 
 class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLECTIVE):
     """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write
-    them anew. `by_products` says that nothing but products has read them, for which the warp has waited.
+    them anew. `by_dots` says that nothing but products has read them, for which the warp has waited.
     With several `programs` it says so at the same barrier of each one of the cluster, whose copies write
     them."""
 
     barrier: Value
     predicate: Value
     tiles: tuple[Value, ...] = ()
-    by_products: bool = False
+    by_dots: bool = False
     programs: int = 1
 
 

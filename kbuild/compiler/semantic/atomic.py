@@ -8,7 +8,7 @@ from kbuild.compiler.ops.elementwise import AndI, Select, ShRUI
 from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW
 from kbuild.compiler.semantic.arith import logical_not
 from kbuild.compiler.semantic.cast import bitcast_to, cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.memory import as_mask, check_pointer, stored_value
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -20,7 +20,7 @@ from kbuild.compiler.semantic.types import (
     INT1,
     BlockType,
     DType,
-    PointerType,
+    PointerDtype,
     int_dtype,
 )
 from kbuild.compiler.semantic.values import Tensor
@@ -29,7 +29,7 @@ _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("cta", "gpu", "sys")
 
 
-def _ordering(ctx: Context, sem: Any, scope: Any) -> tuple[str, str]:
+def _ordering(ctx: BuildContext, sem: Any, scope: Any) -> tuple[str, str]:
     for value, name, allowed in ((sem, "sem", _ORDERS), (scope, "scope", _SCOPES)):
         if value is not None and value not in allowed:
             ctx.error(f"{name} is {value!r}; it can be {', '.join(map(repr, allowed))}", name)
@@ -37,10 +37,10 @@ def _ordering(ctx: Context, sem: Any, scope: Any) -> tuple[str, str]:
 
 
 def _operands(
-    ctx: Context, pointer: Any, val: Any, mask: Any, name: str
+    ctx: BuildContext, pointer: Any, val: Any, mask: Any, name: str
 ) -> tuple[Tensor, Tensor, Tensor | None, DType]:
     pointer = check_pointer(ctx, pointer, f"tl.{name}")
-    assert isinstance(pointer.dtype, PointerType)
+    assert isinstance(pointer.dtype, PointerDtype)
     element = pointer.dtype.element_ty
     if isinstance(element, BlockType) or pointer.dtype.const:
         ctx.error(
@@ -55,21 +55,23 @@ def _operands(
 
 
 def _update(
-    ctx: Context, kind: str, pointer: Tensor, value: Tensor, mask: Tensor | None, order: tuple[str, str]
+    ctx: BuildContext, kind: str, pointer: Tensor, value: Tensor, mask: Tensor | None, order: tuple[str, str]
 ) -> Tensor:
     op = AtomicRMW(pointer.value, value.value, kind, mask and mask.value, *order)
     return ctx.tensor(op, value.dtype, value.shape)
 
 
 @builtin(method=True)
-def atomic_add(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
+def atomic_add(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
     """Adds to memory atomically; gives the value before."""
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, "atomic_add")
     kind = "fadd" if element.is_floating() else "add"
     return _update(ctx, kind, pointer, value, mask, _ordering(ctx, sem, scope))
 
 
-def _extreme(ctx: Context, name: str, pointer: Any, val: Any, mask: Any, order: tuple[str, str]) -> Tensor:
+def _extreme(
+    ctx: BuildContext, name: str, pointer: Any, val: Any, mask: Any, order: tuple[str, str]
+) -> Tensor:
     """Maximum or minimum.  Floating-point numbers compare like their bits: as signed integers when positive,
     and the other way round, as unsigned ones, when negative."""
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, f"atomic_{name}")
@@ -80,7 +82,7 @@ def _extreme(ctx: Context, name: str, pointer: Any, val: Any, mask: Any, order: 
         ctx.error(f"tl.atomic_{name} is not possible on {element}", "pointer")
     signed, unsigned = int_dtype(element.bits, True), int_dtype(element.bits, False)
     bits = bitcast_to(ctx, value, signed)
-    address = cast_to(ctx, pointer, PointerType(signed))
+    address = cast_to(ctx, pointer, PointerDtype(signed))
     sign = ctx.constant(element.bits - 1, unsigned, value.shape)
     negative = cast_to(ctx, _shift(ctx, bitcast_to(ctx, value, unsigned), sign), INT1)
     positive = logical_not(ctx, negative)
@@ -90,29 +92,31 @@ def _extreme(ctx: Context, name: str, pointer: Any, val: Any, mask: Any, order: 
     return bitcast_to(ctx, ctx.tensor(op, signed, value.shape), element)
 
 
-def _shift(ctx: Context, x: Tensor, amount: Tensor) -> Tensor:
+def _shift(ctx: BuildContext, x: Tensor, amount: Tensor) -> Tensor:
     return ctx.tensor(ShRUI(x.value, amount.value), x.dtype, x.shape)
 
 
-def _both(ctx: Context, mask: Tensor | None, condition: Tensor) -> Tensor:
+def _both(ctx: BuildContext, mask: Tensor | None, condition: Tensor) -> Tensor:
     if mask is None:
         return condition
     return ctx.tensor(AndI(mask.value, condition.value), INT1, condition.shape)
 
 
 @builtin(method=True)
-def atomic_max(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
+def atomic_max(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
     """Keeps the greater of memory and value, atomically; gives the value before."""
     return _extreme(ctx, "max", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
-def atomic_min(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
+def atomic_min(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
     """Keeps the lesser of memory and value, atomically; gives the value before."""
     return _extreme(ctx, "min", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
-def _bitwise(ctx: Context, kind: str, pointer: Any, val: Any, mask: Any, order: tuple[str, str]) -> Tensor:
+def _bitwise(
+    ctx: BuildContext, kind: str, pointer: Any, val: Any, mask: Any, order: tuple[str, str]
+) -> Tensor:
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, f"atomic_{kind}")
     if not element.is_int():
         ctx.error(f"tl.atomic_{kind} is for integers, {ctx.name('pointer')} is {pointer.dtype}", "pointer")
@@ -120,35 +124,35 @@ def _bitwise(ctx: Context, kind: str, pointer: Any, val: Any, mask: Any, order: 
 
 
 @builtin(method=True)
-def atomic_and(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
+def atomic_and(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
     """Bitwise and with memory, atomically; gives the value before."""
     return _bitwise(ctx, "and", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
-def atomic_or(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
+def atomic_or(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
     """Bitwise or with memory, atomically; gives the value before."""
     return _bitwise(ctx, "or", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
-def atomic_xor(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
+def atomic_xor(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
     """Bitwise exclusive or with memory, atomically; gives the value before."""
     return _bitwise(ctx, "xor", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
-def atomic_xchg(ctx: Context, pointer, val, mask=None, sem=None, scope=None):
+def atomic_xchg(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
     """Writes a value atomically; gives the value before."""
     pointer, value, mask, _ = _operands(ctx, pointer, val, mask, "atomic_xchg")
     return _update(ctx, "xchg", pointer, value, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
-def atomic_cas(ctx: Context, pointer, cmp, val, sem=None, scope=None):
+def atomic_cas(ctx: BuildContext, pointer, cmp, val, sem=None, scope=None):
     """Writes `val` where memory equals `cmp`, atomically; gives the value before."""
     pointer = check_pointer(ctx, pointer, "tl.atomic_cas")
-    assert isinstance(pointer.dtype, PointerType)
+    assert isinstance(pointer.dtype, PointerDtype)
     element = pointer.dtype.element_ty
     if isinstance(element, BlockType) or element.bits not in (16, 32, 64):
         ctx.error(

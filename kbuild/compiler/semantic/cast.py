@@ -21,7 +21,7 @@ from kbuild.compiler.ops.elementwise import (
     TruncI,
     UIToFP,
 )
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import (
     BF16,
@@ -31,7 +31,7 @@ from kbuild.compiler.semantic.types import (
     INT64,
     BlockType,
     DType,
-    PointerType,
+    PointerDtype,
     ScalarType,
     number_dtype,
     type_of,
@@ -39,14 +39,14 @@ from kbuild.compiler.semantic.types import (
 from kbuild.compiler.semantic.values import Tensor, describe
 
 
-def cast_to(ctx: Context, x: Tensor, dtype: ScalarType, rounding: str | None = None) -> Tensor:
+def cast_to(ctx: BuildContext, x: Tensor, dtype: ScalarType, rounding: str | None = None) -> Tensor:
     """A value converted to another element type, by value."""
     if x.dtype == dtype:
         return x
     if rounding not in (None, "rtne", "rtz"):
         ctx.error(f"fp_downcast_rounding is {rounding!r}; it can be 'rtne' or 'rtz'", "fp_downcast_rounding")
     source = x.dtype
-    if isinstance(source, PointerType) or isinstance(dtype, PointerType):
+    if isinstance(source, PointerDtype) or isinstance(dtype, PointerDtype):
         return _cast_pointer(ctx, x, dtype)
     narrows = source.is_floating() and dtype.is_floating() and dtype.bits < source.bits
     if rounding is not None and not narrows:
@@ -69,11 +69,11 @@ def cast_to(ctx: Context, x: Tensor, dtype: ScalarType, rounding: str | None = N
     return _cast(ctx, op, x, dtype)
 
 
-def _cast(ctx: Context, op: Any, x: Tensor, dtype: ScalarType, **attributes: Any) -> Tensor:
+def _cast(ctx: BuildContext, op: Any, x: Tensor, dtype: ScalarType, **attributes: Any) -> Tensor:
     return ctx.tensor(op(x.value, type_of(dtype, x.shape).ir, **attributes), dtype, x.shape)
 
 
-def _cast_float(ctx: Context, x: Tensor, source: DType, dtype: DType, rounding: str) -> Tensor:
+def _cast_float(ctx: BuildContext, x: Tensor, source: DType, dtype: DType, rounding: str) -> Tensor:
     # Half precision reaches everything but fp32 and fp8 through fp32, and the fp8 types reach each other so.
     half = source in (FP16, BF16) and dtype != FP32 and not dtype.is_fp8()
     if half or (source.is_fp8() and dtype.is_fp8()):
@@ -83,7 +83,7 @@ def _cast_float(ctx: Context, x: Tensor, source: DType, dtype: DType, rounding: 
     return _cast(ctx, TruncF, x, dtype, rounding=rounding)
 
 
-def _cast_int(ctx: Context, x: Tensor, source: DType, dtype: DType) -> Tensor:
+def _cast_int(ctx: BuildContext, x: Tensor, source: DType, dtype: DType) -> Tensor:
     if source.bits == dtype.bits:
         return Tensor(x.value, dtype, x.shape)  # the same bits, read with another sign
     op = TruncI if dtype.bits < source.bits else ExtSI if source.is_int_signed() else ExtUI
@@ -93,7 +93,7 @@ def _cast_int(ctx: Context, x: Tensor, source: DType, dtype: DType) -> Tensor:
     return _cast(ctx, op, x, dtype)
 
 
-def _is_nonzero(ctx: Context, x: Tensor, source: DType) -> Tensor:
+def _is_nonzero(ctx: BuildContext, x: Tensor, source: DType) -> Tensor:
     if source.is_fp8():
         return _is_nonzero(ctx, cast_to(ctx, x, FP32), FP32)
     zero = ctx.constant(0, source, x.shape)
@@ -101,15 +101,15 @@ def _is_nonzero(ctx: Context, x: Tensor, source: DType) -> Tensor:
     return ctx.tensor(op, INT1, x.shape)
 
 
-def _cast_pointer(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
+def _cast_pointer(ctx: BuildContext, x: Tensor, dtype: ScalarType) -> Tensor:
     source = x.dtype
-    if isinstance(source, PointerType) and isinstance(dtype, PointerType):
+    if isinstance(source, PointerDtype) and isinstance(dtype, PointerDtype):
         if source.is_block_pointer() or dtype.is_block_pointer():
             ctx.error(f"{source} does not convert to {dtype}")
         if source.ir == dtype.ir:
             return Tensor(x.value, dtype, x.shape)
         return _cast(ctx, Bitcast, x, dtype)
-    if isinstance(dtype, PointerType) and isinstance(source, DType) and source.is_int():
+    if isinstance(dtype, PointerDtype) and isinstance(source, DType) and source.is_int():
         return _cast(ctx, IntToPtr, cast_to(ctx, x, INT64), dtype)
     if isinstance(dtype, DType) and dtype.is_int() and dtype.bits == 64:
         return _cast(ctx, PtrToInt, x, dtype)
@@ -121,11 +121,11 @@ def _cast_pointer(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
     )
 
 
-def bitcast_to(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
+def bitcast_to(ctx: BuildContext, x: Tensor, dtype: ScalarType) -> Tensor:
     """The same bits as another type of the same width."""
     if x.dtype == dtype:
         return x
-    if isinstance(x.dtype, PointerType) or isinstance(dtype, PointerType):
+    if isinstance(x.dtype, PointerDtype) or isinstance(dtype, PointerDtype):
         return _cast_pointer(ctx, x, dtype)
     if x.dtype.bits != dtype.bits:
         ctx.error(
@@ -138,12 +138,12 @@ def bitcast_to(ctx: Context, x: Tensor, dtype: ScalarType) -> Tensor:
 
 
 @builtin(method=True)
-def cast(ctx: Context, input, dtype, fp_downcast_rounding=None, bitcast=False):
+def cast(ctx: BuildContext, input, dtype, fp_downcast_rounding=None, bitcast=False):
     """Converts `input` to `dtype`: by value, or bit for bit with `bitcast`.  Narrowing floating-point
     conversions round to nearest even, or toward zero with `fp_downcast_rounding="rtz"`."""
     if isinstance(dtype, BlockType):
         dtype = dtype.element_ty  # what a block pointer points to
-    if not isinstance(dtype, DType | PointerType):
+    if not isinstance(dtype, DType | PointerDtype):
         ctx.error(
             f"dtype is {describe(dtype)}, which is no data type",
             "dtype",
@@ -162,6 +162,6 @@ def cast(ctx: Context, input, dtype, fp_downcast_rounding=None, bitcast=False):
 
 
 @builtin(method=True)
-def to(ctx: Context, input, dtype, fp_downcast_rounding=None, bitcast=False):
+def to(ctx: BuildContext, input, dtype, fp_downcast_rounding=None, bitcast=False):
     """The same as `cast`."""
     return cast(ctx, input, dtype, fp_downcast_rounding, bitcast)

@@ -34,7 +34,7 @@ class Frontend(Protocol):
         ...
 
 
-class Context:
+class BuildContext:
     """The operations of one function in the making."""
 
     def __init__(self, builder: Builder, frontend: Frontend, num_warps: int, debug: bool = False) -> None:

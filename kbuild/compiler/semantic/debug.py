@@ -6,7 +6,7 @@ from typing import Any
 
 from kbuild.compiler.ops.tensor import Assert, Barrier, GridDependencyWait, InlineAsm, LaunchDependents, Print
 from kbuild.compiler.semantic.arith import as_condition, bit_or, logical_not
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import same_shape, to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import INT32, INT64, DType, type_of
@@ -14,13 +14,13 @@ from kbuild.compiler.semantic.values import Tensor, describe
 
 
 @builtin()
-def static_print(ctx: Context, *values, sep=" ", end="\n", file=None, flush=False):
+def static_print(ctx: BuildContext, *values, sep=" ", end="\n", file=None, flush=False):
     """Prints while compiling."""
     ctx.notes.append(str(sep).join(str(value) for value in values) + str(end))
 
 
 @builtin()
-def static_assert(ctx: Context, cond, msg=""):
+def static_assert(ctx: BuildContext, cond, msg=""):
     """Fails the compilation unless a condition known while compiling holds."""
     if isinstance(cond, Tensor):
         ctx.error(
@@ -34,7 +34,7 @@ def static_assert(ctx: Context, cond, msg=""):
 
 
 @builtin()
-def device_print(ctx: Context, prefix, *args, hex=False):
+def device_print(ctx: BuildContext, prefix, *args, hex=False):
     """Prints scalars and tensors from the device, with a label."""
     if not isinstance(prefix, str):
         ctx.error(f"prefix is {describe(prefix)}; it must be a string", "prefix")
@@ -46,7 +46,7 @@ def device_print(ctx: Context, prefix, *args, hex=False):
 
 
 @builtin()
-def device_assert(ctx: Context, cond, msg="", mask=None):
+def device_assert(ctx: BuildContext, cond, msg="", mask=None):
     """Stops the kernel where the condition fails and `mask`, if given, does not; compiled in only when
     debugging."""
     condition = as_condition(ctx, to_tensor(ctx, cond, "cond"))
@@ -58,12 +58,12 @@ def device_assert(ctx: Context, cond, msg="", mask=None):
 
 
 @builtin()
-def debug_barrier(ctx: Context):
+def debug_barrier(ctx: BuildContext):
     """All threads of the program wait for each other."""
     ctx.add(Barrier())
 
 
-def _constraints(ctx: Context, args: Any) -> list[Tensor]:
+def _constraints(ctx: BuildContext, args: Any) -> list[Tensor]:
     tensors = [to_tensor(ctx, item, "args") for item in (args if isinstance(args, tuple) else (args,))]
     if tensors:
         widest = tensors[0]
@@ -74,7 +74,7 @@ def _constraints(ctx: Context, args: Any) -> list[Tensor]:
 
 
 @builtin()
-def inline_asm_elementwise(ctx: Context, asm, constraints, args, dtype, is_pure, pack):
+def inline_asm_elementwise(ctx: BuildContext, asm, constraints, args, dtype, is_pure, pack):
     """PTX applied to `pack` elements of every argument at a time.  `dtype` is a type, or a tuple of them for
     several results; `constraints` are LLVM's."""
     for value, name in ((asm, "asm"), (constraints, "constraints")):
@@ -97,19 +97,19 @@ def inline_asm_elementwise(ctx: Context, asm, constraints, args, dtype, is_pure,
 
 
 @builtin("cuda")
-def globaltimer(ctx: Context):
+def globaltimer(ctx: BuildContext):
     """The GPU's clock in nanoseconds."""
     return inline_asm_elementwise(ctx, "mov.u64 $0, %globaltimer;", "=l", (), INT64, False, 1)
 
 
 @builtin("cuda")
-def smid(ctx: Context):
+def smid(ctx: BuildContext):
     """The number of the multiprocessor that runs the program."""
     return inline_asm_elementwise(ctx, "mov.u32 $0, %smid;", "=r", (), INT32, True, 1)
 
 
 @builtin("cuda")
-def gdc_wait(ctx: Context):
+def gdc_wait(ctx: BuildContext):
     """Waits until the launches before this one have ended and what they wrote is seen. A kernel that is
     launched with `launch_pdl` reads nothing of theirs, and writes nothing, before it; in any other, and
     before sm_90, it does nothing."""
@@ -117,7 +117,7 @@ def gdc_wait(ctx: Context):
 
 
 @builtin("cuda")
-def gdc_launch_dependents(ctx: Context):
+def gdc_launch_dependents(ctx: BuildContext):
     """Lets the next launch begin, if it has `launch_pdl`, as soon as all programs have called this or ended.
     It sees what this one writes after its own `gdc_wait` alone. Before sm_90 it does nothing."""
     ctx.add(LaunchDependents())

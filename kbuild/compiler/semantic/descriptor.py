@@ -19,7 +19,7 @@ from kbuild.compiler.ops.tensor import (
     MakeTensorDescriptor,
 )
 from kbuild.compiler.semantic.cast import cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.memory import check_base, index_values
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -36,7 +36,7 @@ from kbuild.compiler.semantic.types import (
     BlockType,
     DType,
 )
-from kbuild.compiler.semantic.values import Descriptor, Tensor, describe, shape_text
+from kbuild.compiler.semantic.values import Tensor, TensorDescriptor, describe, shape_text
 
 MIN_ROW_BYTES = 16
 PADDINGS = ("", "zero", "nan")
@@ -53,7 +53,7 @@ _REDUCED = {
 
 
 @builtin()
-def make_tensor_descriptor(ctx: Context, base, shape, strides, block_shape, padding_option="zero"):
+def make_tensor_descriptor(ctx: BuildContext, base, shape, strides, block_shape, padding_option="zero"):
     """A descriptor of the tensor of `shape` and `strides` (the last one is 1) at `base`, for blocks of
     `block_shape`."""
     check_base(ctx, base)
@@ -77,12 +77,12 @@ def make_tensor_descriptor(ctx: Context, base, shape, strides, block_shape, padd
         ctx.error(f"padding_option is {describe(padding_option)}; it is {allowed}", "padding_option")
     sizes = tuple(_scalar(ctx, item, "shape", INT32) for item in shape)
     wide = tuple(_scalar(ctx, item, "strides", INT64) for item in strides[:-1])
-    return Descriptor.make(
+    return TensorDescriptor.make(
         BlockType(element, block), padding_option or "zero", (base, *sizes, *wide, ctx.constant(1, INT64))
     )
 
 
-def _scalar(ctx: Context, value: Any, name: str, dtype: DType) -> Tensor:
+def _scalar(ctx: BuildContext, value: Any, name: str, dtype: DType) -> Tensor:
     """A size or stride in the type that descriptors have for it."""
     if isinstance(value, int) and not isinstance(value, bool):
         return ctx.constant(value, dtype)
@@ -91,7 +91,9 @@ def _scalar(ctx: Context, value: Any, name: str, dtype: DType) -> Tensor:
     return cast_to(ctx, value, dtype)
 
 
-def _described(ctx: Context, descriptor: Descriptor, offsets: Any) -> tuple[Value, tuple[Value, ...]]:
+def _described(
+    ctx: BuildContext, descriptor: TensorDescriptor, offsets: Any
+) -> tuple[Value, tuple[Value, ...]]:
     """The descriptor's value and the offsets in i32."""
     if not isinstance(offsets, tuple) or len(offsets) != descriptor.rank:
         ctx.error(f"offsets is {describe(offsets)}, the block has {descriptor.rank} dimensions", "offsets")
@@ -100,7 +102,7 @@ def _described(ctx: Context, descriptor: Descriptor, offsets: Any) -> tuple[Valu
     )
 
 
-def _value(ctx: Context, descriptor: Descriptor) -> Value:
+def _value(ctx: BuildContext, descriptor: TensorDescriptor) -> Value:
     """The operation that describes the tensor."""
     sizes, strides = (tuple(item.value for item in items) for items in (descriptor.sizes, descriptor.strides))
     block = descriptor.block.ir
@@ -112,21 +114,21 @@ def _value(ctx: Context, descriptor: Descriptor) -> Value:
 
 
 @builtin("descriptor", "load")
-def load_block(ctx: Context, descriptor, offsets):
+def load_block(ctx: BuildContext, descriptor, offsets):
     """The block at `offsets`; what lies beyond the tensor is zero, or NaN with `padding_option="nan"`."""
     op = DescriptorLoad(*_described(ctx, descriptor, offsets))
     return ctx.tensor(op, descriptor.block.element_ty, descriptor.block.shape)
 
 
 @builtin("descriptor", "store")
-def store_block(ctx: Context, descriptor, offsets, value):
+def store_block(ctx: BuildContext, descriptor, offsets, value):
     """Writes the block at `offsets`, converted to the tensor's type, as far as it lies in the tensor."""
     value = _stored(ctx, descriptor, value, descriptor.block.shape)
     described, offsets = _described(ctx, descriptor, offsets)
     ctx.add(DescriptorStore(described, value.value, offsets))
 
 
-def _stored(ctx: Context, descriptor: Descriptor, value: Any, shape: tuple[int, ...]) -> Tensor:
+def _stored(ctx: BuildContext, descriptor: TensorDescriptor, value: Any, shape: tuple[int, ...]) -> Tensor:
     """What is written, in the tensor's type."""
     value = to_tensor(ctx, value, "value")
     if value.shape != shape:
@@ -137,7 +139,7 @@ def _stored(ctx: Context, descriptor: Descriptor, value: Any, shape: tuple[int, 
     return cast_to(ctx, value, descriptor.block.element_ty)
 
 
-def _reduce(ctx: Context, name: str, descriptor: Descriptor, offsets: Any, value: Any) -> None:
+def _reduce(ctx: BuildContext, name: str, descriptor: TensorDescriptor, offsets: Any, value: Any) -> None:
     """Combines the block at `offsets` with a value."""
     element = descriptor.block.element_ty
     assert isinstance(element, DType)
@@ -162,42 +164,44 @@ def _reduce(ctx: Context, name: str, descriptor: Descriptor, offsets: Any, value
 
 
 @builtin("descriptor", "atomic_add")
-def add_block(ctx: Context, descriptor, offsets, value):
+def add_block(ctx: BuildContext, descriptor, offsets, value):
     """Adds to the block at `offsets`, each element atomically, as far as it lies in the tensor."""
     _reduce(ctx, "add", descriptor, offsets, value)
 
 
 @builtin("descriptor", "atomic_min")
-def min_block(ctx: Context, descriptor, offsets, value):
+def min_block(ctx: BuildContext, descriptor, offsets, value):
     """Keeps the lesser of each element of the block at `offsets` and the value's, atomically."""
     _reduce(ctx, "min", descriptor, offsets, value)
 
 
 @builtin("descriptor", "atomic_max")
-def max_block(ctx: Context, descriptor, offsets, value):
+def max_block(ctx: BuildContext, descriptor, offsets, value):
     """Keeps the greater of each element of the block at `offsets` and the value's, atomically."""
     _reduce(ctx, "max", descriptor, offsets, value)
 
 
 @builtin("descriptor", "atomic_and")
-def and_block(ctx: Context, descriptor, offsets, value):
+def and_block(ctx: BuildContext, descriptor, offsets, value):
     """Bitwise and with the block at `offsets`, each element atomically."""
     _reduce(ctx, "and", descriptor, offsets, value)
 
 
 @builtin("descriptor", "atomic_or")
-def or_block(ctx: Context, descriptor, offsets, value):
+def or_block(ctx: BuildContext, descriptor, offsets, value):
     """Bitwise or with the block at `offsets`, each element atomically."""
     _reduce(ctx, "or", descriptor, offsets, value)
 
 
 @builtin("descriptor", "atomic_xor")
-def xor_block(ctx: Context, descriptor, offsets, value):
+def xor_block(ctx: BuildContext, descriptor, offsets, value):
     """Bitwise exclusive or with the block at `offsets`, each element atomically."""
     _reduce(ctx, "xor", descriptor, offsets, value)
 
 
-def _rows(ctx: Context, descriptor: Descriptor, x_offsets: Any, y_offset: Any) -> tuple[Tensor, Tensor]:
+def _rows(
+    ctx: BuildContext, descriptor: TensorDescriptor, x_offsets: Any, y_offset: Any
+) -> tuple[Tensor, Tensor]:
     """The numbers of the rows that `gather` and `scatter` move, and the column that they start at, in i32."""
     block = descriptor.block
     assert isinstance(block.element_ty, DType)
@@ -234,7 +238,7 @@ def _rows(ctx: Context, descriptor: Descriptor, x_offsets: Any, y_offset: Any) -
 
 
 @builtin("descriptor", "gather")
-def gather_rows(ctx: Context, descriptor, x_offsets, y_offset):
+def gather_rows(ctx: BuildContext, descriptor, x_offsets, y_offset):
     """Rows `x_offsets` of the tensor, from column `y_offset` on, of a descriptor whose blocks are single
     rows; what lies beyond the tensor is zero, or NaN with `padding_option="nan"`."""
     rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
@@ -243,7 +247,7 @@ def gather_rows(ctx: Context, descriptor, x_offsets, y_offset):
 
 
 @builtin("descriptor", "scatter")
-def scatter_rows(ctx: Context, descriptor, value, x_offsets, y_offset):
+def scatter_rows(ctx: BuildContext, descriptor, value, x_offsets, y_offset):
     """Writes the rows of `value` into rows `x_offsets` of the tensor, from column `y_offset` on, as far as
     they lie in it."""
     rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
@@ -252,19 +256,19 @@ def scatter_rows(ctx: Context, descriptor, value, x_offsets, y_offset):
 
 
 @builtin()
-def load_tensor_descriptor(ctx: Context, desc, offsets):
+def load_tensor_descriptor(ctx: BuildContext, desc, offsets):
     """The block of a descriptor at `offsets`."""
     return load_block(ctx, _checked(ctx, desc), offsets)
 
 
 @builtin()
-def store_tensor_descriptor(ctx: Context, desc, offsets, value):
+def store_tensor_descriptor(ctx: BuildContext, desc, offsets, value):
     """Writes the block of a descriptor at `offsets`."""
     return store_block(ctx, _checked(ctx, desc), offsets, value)
 
 
-def _checked(ctx: Context, value: Any) -> Descriptor:
-    if not isinstance(value, Descriptor):
+def _checked(ctx: BuildContext, value: Any) -> TensorDescriptor:
+    if not isinstance(value, TensorDescriptor):
         ctx.error(
             f"{ctx.name('desc')} is {describe(value)}, which is no tensor descriptor",
             "desc",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.ops.tensor import Dot
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import reshape_to
 from kbuild.compiler.semantic.types import BF16, FP16, FP32, FP64, INT8, INT32, UINT8, DType
@@ -17,7 +17,7 @@ MAX_IMPRECISE_FP8 = 0
 """Accumulation steps of fp8 products that may be imprecise, when the author does not say."""
 
 
-def _check_operands(ctx: Context, a: Any, b: Any) -> None:
+def _check_operands(ctx: BuildContext, a: Any, b: Any) -> None:
     for value, name in ((a, "input"), (b, "other")):
         if not isinstance(value, Tensor) or len(value.shape) < 2:
             ctx.error(
@@ -38,7 +38,7 @@ def _check_operands(ctx: Context, a: Any, b: Any) -> None:
         )
 
 
-def _check_shapes(ctx: Context, a: Tensor, b: Tensor) -> None:
+def _check_shapes(ctx: BuildContext, a: Tensor, b: Tensor) -> None:
     shapes = f"input has shape {shape_text(a.shape)}, other has shape {shape_text(b.shape)}"
     if len(a.shape) != len(b.shape) or a.shape[:-2] != b.shape[:-2]:
         ctx.error(f"tl.dot needs operands of equal rank and batch: {shapes}")
@@ -57,7 +57,7 @@ def _check_shapes(ctx: Context, a: Tensor, b: Tensor) -> None:
         )
 
 
-def _result_dtype(ctx: Context, a: Tensor, out_dtype: Any) -> DType:
+def _result_dtype(ctx: BuildContext, a: Tensor, out_dtype: Any) -> DType:
     if a.dtype.is_int():
         if a.dtype != INT8:
             ctx.error(f"tl.dot multiplies int8 among the integers, not {a.dtype}", "input")
@@ -77,7 +77,7 @@ def _result_dtype(ctx: Context, a: Tensor, out_dtype: Any) -> DType:
     return out_dtype
 
 
-def _precision(ctx: Context, input_precision: Any, allow_tf32: Any) -> str:
+def _precision(ctx: BuildContext, input_precision: Any, allow_tf32: Any) -> str:
     if input_precision is not None and allow_tf32 is not None:
         ctx.error("input_precision and allow_tf32 are both given", "allow_tf32", hint="keep input_precision")
     if input_precision is None:
@@ -92,7 +92,7 @@ def _precision(ctx: Context, input_precision: Any, allow_tf32: Any) -> str:
 
 @builtin()
 def dot(
-    ctx: Context,
+    ctx: BuildContext,
     input,
     other,
     acc=None,
@@ -125,7 +125,7 @@ def dot(
     return reshape_to(ctx, result, shape) if batched else result
 
 
-def _accumulator(ctx: Context, acc: Any, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+def _accumulator(ctx: BuildContext, acc: Any, dtype: DType, shape: tuple[int, ...]) -> Tensor:
     if acc is None:
         return ctx.constant(0, dtype, shape)
     if not isinstance(acc, Tensor) or acc.shape != shape or acc.dtype != dtype:

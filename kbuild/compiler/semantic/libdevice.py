@@ -21,7 +21,7 @@ from kbuild.compiler.semantic.arith import (
     subtract,
 )
 from kbuild.compiler.semantic.cast import bitcast_to, cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.math import abs as absolute
 from kbuild.compiler.semantic.promote import fitting, same_shape, to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -29,13 +29,13 @@ from kbuild.compiler.semantic.types import FP32, FP64, INT1, INT32, INT64, UINT3
 from kbuild.compiler.semantic.values import Tensor
 
 
-def _floating(ctx: Context, x: Any, name: str = "x") -> Tensor:
+def _floating(ctx: BuildContext, x: Any, name: str = "x") -> Tensor:
     x = to_tensor(ctx, x, name)
     return x if x.dtype in (FP32, FP64) else cast_to(ctx, x, FP32)
 
 
 def _unary(name: str, op: Any, *also: str) -> None:
-    def function(ctx: Context, x):
+    def function(ctx: BuildContext, x):
         x = _floating(ctx, x)
         return ctx.tensor(op(x.value), x.dtype, x.shape)
 
@@ -76,7 +76,7 @@ _unary("round", ops.Round)
 
 
 def _predicate(name: str, op: Any, *also: str) -> None:
-    def function(ctx: Context, x):
+    def function(ctx: BuildContext, x):
         x = _floating(ctx, x)
         result = ctx.tensor(op(x.value), INT1, x.shape)
         return cast_to(ctx, result, INT32)
@@ -92,7 +92,7 @@ _predicate("is finite", ops.IsFinite, "finitef", "isfinited")
 
 
 def _binary(name: str, op: Any, *also: str) -> None:
-    def function(ctx: Context, x, y):
+    def function(ctx: BuildContext, x, y):
         x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
         return ctx.tensor(op(x.value, y.value), x.dtype, x.shape)
 
@@ -109,7 +109,7 @@ _binary("fast_dividef", ops.DivF)
 
 
 @builtin("libdevice")
-def fma(ctx: Context, x, y, z):
+def fma(ctx: BuildContext, x, y, z):
     """x * y + z, rounded once."""
     x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
     z, x = fitting(ctx, _floating(ctx, z, "z"), x)
@@ -118,13 +118,13 @@ def fma(ctx: Context, x, y, z):
 
 
 @builtin("libdevice", "abs")
-def abs_(ctx: Context, x):
+def abs_(ctx: BuildContext, x):
     """The absolute value."""
     return absolute(ctx, x)
 
 
 @builtin("libdevice")
-def signbit(ctx: Context, x):
+def signbit(ctx: BuildContext, x):
     """1 for a negative number or negative zero, else 0."""
     x = _floating(ctx, x)
     bits = bitcast_to(ctx, x, INT32 if x.dtype == FP32 else INT64)
@@ -132,7 +132,7 @@ def signbit(ctx: Context, x):
 
 
 @builtin("libdevice")
-def fdim(ctx: Context, x, y):
+def fdim(ctx: BuildContext, x, y):
     """x - y where that is positive, else zero."""
     difference = subtract(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
     zero = ctx.constant(0.0, difference.dtype, difference.shape)  # type: ignore[arg-type]
@@ -140,21 +140,21 @@ def fdim(ctx: Context, x, y):
 
 
 @builtin("libdevice")
-def popc(ctx: Context, x):
+def popc(ctx: BuildContext, x):
     """The number of one bits, as int32."""
     x = to_tensor(ctx, x, "x")
     return cast_to(ctx, ctx.tensor(ops.CountOnes(x.value), x.dtype, x.shape), INT32)
 
 
 @builtin("libdevice")
-def clz(ctx: Context, x):
+def clz(ctx: BuildContext, x):
     """The number of leading zero bits, as int32."""
     x = to_tensor(ctx, x, "x")
     return cast_to(ctx, ctx.tensor(ops.CountLeadingZeros(x.value), x.dtype, x.shape), INT32)
 
 
 @builtin("libdevice")
-def mulhi(ctx: Context, x, y):
+def mulhi(ctx: BuildContext, x, y):
     """The upper half of the unsigned product."""
     x, y = fitting(ctx, to_tensor(ctx, x, "x"), to_tensor(ctx, y, "y"))
     if x.dtype.is_int_signed():
@@ -165,25 +165,25 @@ def mulhi(ctx: Context, x, y):
 
 
 @builtin("libdevice")
-def float_as_int(ctx: Context, x):
+def float_as_int(ctx: BuildContext, x):
     """The bits of an fp32 number as int32."""
     return bitcast_to(ctx, to_tensor(ctx, x, "x"), INT32)
 
 
 @builtin("libdevice")
-def float_as_uint(ctx: Context, x):
+def float_as_uint(ctx: BuildContext, x):
     """The bits of an fp32 number as uint32."""
     return bitcast_to(ctx, to_tensor(ctx, x, "x"), UINT32)
 
 
 @builtin("libdevice")
-def int_as_float(ctx: Context, x):
+def int_as_float(ctx: BuildContext, x):
     """The fp32 number with these bits."""
     return bitcast_to(ctx, to_tensor(ctx, x, "x"), FP32)
 
 
 @builtin("libdevice")
-def saturatef(ctx: Context, x):
+def saturatef(ctx: BuildContext, x):
     """x held between 0 and 1; NaN gives 0."""
     x = _floating(ctx, x)
     zero, one = (ctx.constant(value, x.dtype, x.shape) for value in (0.0, 1.0))  # type: ignore[arg-type]
@@ -194,21 +194,21 @@ def saturatef(ctx: Context, x):
 # Functions of others
 
 
-def _constant(ctx: Context, value: float, like: Tensor) -> Tensor:
+def _constant(ctx: BuildContext, value: float, like: Tensor) -> Tensor:
     return ctx.constant(value, like.dtype, like.shape)  # type: ignore[arg-type]
 
 
-def _apply(ctx: Context, op: Any, *args: Tensor) -> Tensor:
+def _apply(ctx: BuildContext, op: Any, *args: Tensor) -> Tensor:
     return ctx.tensor(op(*(item.value for item in args)), args[0].dtype, args[0].shape)
 
 
-def _choose(ctx: Context, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _choose(ctx: BuildContext, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return ctx.tensor(ops.Select(condition.value, x.value, y.value), x.dtype, x.shape)
 
 
 @builtin("libdevice", "fast_exp10f")
 @builtin("libdevice")
-def exp10(ctx: Context, x):
+def exp10(ctx: BuildContext, x):
     """10 to the power x: 2^(x · log2 10), corrected for what rounding that product has lost."""
     x = _floating(ctx, x)
     log = _constant(
@@ -226,7 +226,7 @@ def exp10(ctx: Context, x):
 
 
 @builtin("libdevice")
-def fmod(ctx: Context, x, y):
+def fmod(ctx: BuildContext, x, y):
     """What truncated division leaves of x, exactly as far as the quotient has 53 bits; of the sign of x."""
     x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
     size, divisor = (_apply(ctx, ops.AbsF, cast_to(ctx, value, FP64)) for value in (x, y))
@@ -239,7 +239,7 @@ def fmod(ctx: Context, x, y):
 
 
 @builtin("libdevice")
-def hypot(ctx: Context, x, y):
+def hypot(ctx: BuildContext, x, y):
     """The square root of x² + y², without overflow on the way."""
     x, y = fitting(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
     if x.dtype == FP32:
@@ -264,7 +264,7 @@ def hypot(ctx: Context, x, y):
 
 @builtin("libdevice", "scalbn")
 @builtin("libdevice")
-def ldexp(ctx: Context, x, y):
+def ldexp(ctx: BuildContext, x, y):
     """x · 2^y for a whole y, rounded once where the result is subnormal, at most 2^±2000."""
     x = _floating(ctx, x)
     power = cast_to(ctx, to_tensor(ctx, y, "y"), INT32)
@@ -279,7 +279,7 @@ def ldexp(ctx: Context, x, y):
 
 
 @builtin("libdevice")
-def cbrt(ctx: Context, x):
+def cbrt(ctx: BuildContext, x):
     """The cube root: a power, and a step of Newton's method in fp64."""
     x = _floating(ctx, x)
     size = _apply(ctx, ops.AbsF, x)
@@ -297,13 +297,13 @@ _LARGE = 2.0**30
 """From here on, squares may overflow, and what is added to them does not matter."""
 
 
-def _log_of_double(ctx: Context, x: Tensor) -> Tensor:
+def _log_of_double(ctx: BuildContext, x: Tensor) -> Tensor:
     """log(2x), for a 2x that may overflow."""
     return add_values(ctx, _apply(ctx, ops.Log, x), 0.6931471805599453)
 
 
 @builtin("libdevice")
-def asinh(ctx: Context, x):
+def asinh(ctx: BuildContext, x):
     """The inverse hyperbolic sine: log1p(a + a² / (1 + √(a² + 1))) of the size a, exact to a few ulp near
     zero."""
     x = _floating(ctx, x)
@@ -317,7 +317,7 @@ def asinh(ctx: Context, x):
 
 
 @builtin("libdevice")
-def acosh(ctx: Context, x):
+def acosh(ctx: BuildContext, x):
     """The inverse hyperbolic cosine: log1p(t + √(2t + t²)), t = x - 1; NaN below one."""
     x = _floating(ctx, x)
     t = subtract(ctx, x, 1.0)
@@ -328,7 +328,7 @@ def acosh(ctx: Context, x):
 
 
 @builtin("libdevice")
-def atanh(ctx: Context, x):
+def atanh(ctx: BuildContext, x):
     """The inverse hyperbolic tangent: half of log1p(2a / (1 - a)) of the size a."""
     x = _floating(ctx, x)
     size = _apply(ctx, ops.AbsF, x)
@@ -355,7 +355,7 @@ _ERFC = (
 
 
 @builtin("libdevice")
-def erfc(ctx: Context, x):
+def erfc(ctx: BuildContext, x):
     """One minus the error function: t · e^(p(t) - x²), t = 1 / (1 + |x|/2), where it is small; 16 ulp, of
     fp32."""
     x = _floating(ctx, x)
@@ -379,7 +379,7 @@ def erfc(ctx: Context, x):
 
 
 @builtin("libdevice")
-def normcdf(ctx: Context, x):
+def normcdf(ctx: BuildContext, x):
     """The normal distribution function, half of erfc(-x / √2), corrected for what rounding that argument has
     lost; 20 ulp, of fp32."""
     x = _floating(ctx, x)
@@ -396,25 +396,25 @@ def normcdf(ctx: Context, x):
 
 
 @builtin("libdevice")
-def uint_as_float(ctx: Context, x):
+def uint_as_float(ctx: BuildContext, x):
     """The fp32 number with these bits."""
     return bitcast_to(ctx, to_tensor(ctx, x, "x"), FP32)
 
 
 @builtin("libdevice")
-def double_as_longlong(ctx: Context, x):
+def double_as_longlong(ctx: BuildContext, x):
     """The bits of an fp64 number as int64."""
     return bitcast_to(ctx, to_tensor(ctx, x, "x"), INT64)
 
 
 @builtin("libdevice")
-def longlong_as_double(ctx: Context, x):
+def longlong_as_double(ctx: BuildContext, x):
     """The fp64 number with these bits."""
     return bitcast_to(ctx, to_tensor(ctx, x, "x"), FP64)
 
 
 @builtin("libdevice")
-def ffs(ctx: Context, x):
+def ffs(ctx: BuildContext, x):
     """The place of the lowest one bit, counted from 1; 0 where there is none; as int32."""
     x = to_tensor(ctx, x, "x")
     below = bit_and(ctx, invert(ctx, x), subtract(ctx, x, 1))  # ones where x ends in zeros

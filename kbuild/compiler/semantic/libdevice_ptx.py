@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.semantic.cast import cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.debug import inline_asm_elementwise
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -19,14 +19,14 @@ _PTX_TYPES = {FP32: "f32", FP64: "f64", INT32: "s32", UINT32: "u32", INT64: "s64
 _C_NAMES = {FP32: "float", FP64: "double", INT32: "int", UINT32: "uint", INT64: "ll", UINT64: "ull"}
 
 
-def instruction(ctx: Context, text: str, result: DType, *args: Tensor) -> Tensor:
+def instruction(ctx: BuildContext, text: str, result: DType, *args: Tensor) -> Tensor:
     """One instruction per element: `text` without its operands, `mul.rz.f32`."""
     constraints = ",".join(["=" + _REGISTERS[result], *(_REGISTERS[item.dtype] for item in args)])  # type: ignore[index]
     operands = ", ".join(f"${number}" for number in range(len(args) + 1))
     return inline_asm_elementwise(ctx, f"{text} {operands};", constraints, tuple(args), result, True, 1)
 
 
-def _floats(ctx: Context, *args: Any) -> list[Tensor]:
+def _floats(ctx: BuildContext, *args: Any) -> list[Tensor]:
     """Arguments as fp64 if one of them is, else as fp32."""
     tensors = [to_tensor(ctx, item, "x") for item in args]
     dtype = FP64 if any(item.dtype == FP64 for item in tensors) else FP32
@@ -34,19 +34,19 @@ def _floats(ctx: Context, *args: Any) -> list[Tensor]:
 
 
 def _arithmetic(name: str, operation: str, count: int, mode: str) -> None:
-    def compute(ctx: Context, args: tuple[Any, ...]) -> Tensor:
+    def compute(ctx: BuildContext, args: tuple[Any, ...]) -> Tensor:
         values = _floats(ctx, *args)
         dtype = values[0].dtype
         assert isinstance(dtype, DType)
         return instruction(ctx, f"{operation}.{_ROUNDINGS[mode]}.{_PTX_TYPES[dtype]}", dtype, *values)
 
-    def one(ctx: Context, x):
+    def one(ctx: BuildContext, x):
         return compute(ctx, (x,))
 
-    def two(ctx: Context, x, y):
+    def two(ctx: BuildContext, x, y):
         return compute(ctx, (x, y))
 
-    def three(ctx: Context, x, y, z):
+    def three(ctx: BuildContext, x, y, z):
         return compute(ctx, (x, y, z))
 
     function = (one, two, three)[count - 1]
@@ -71,7 +71,7 @@ for _mode in _ROUNDINGS:
 def _conversion(source: DType, target: DType, mode: str) -> None:
     whole = "i" if target.is_int() else ""  # to a whole number
 
-    def function(ctx: Context, x):
+    def function(ctx: BuildContext, x):
         x = cast_to(ctx, to_tensor(ctx, x, "x"), source)
         return instruction(
             ctx, f"cvt.{_ROUNDINGS[mode]}{whole}.{_PTX_TYPES[target]}.{_PTX_TYPES[source]}", target, x
@@ -90,7 +90,7 @@ for _mode in _ROUNDINGS:
     _conversion(FP64, FP32, _mode)
 
 
-def _bits(ctx: Context, x: Any, operation: str, narrow: DType, wide: DType) -> Tensor:
+def _bits(ctx: BuildContext, x: Any, operation: str, narrow: DType, wide: DType) -> Tensor:
     """A bit operation on 32 or 64 bits, by the argument's width."""
     x = to_tensor(ctx, x, "x")
     dtype = wide if x.dtype.primitive_bitwidth == 64 else narrow
@@ -98,20 +98,20 @@ def _bits(ctx: Context, x: Any, operation: str, narrow: DType, wide: DType) -> T
 
 
 @builtin("libdevice")
-def brev(ctx: Context, x):
+def brev(ctx: BuildContext, x):
     """The bits in reverse order."""
     return _bits(ctx, x, "brev", INT32, INT64)
 
 
 @builtin("libdevice")
-def byte_perm(ctx: Context, x, y, s):
+def byte_perm(ctx: BuildContext, x, y, s):
     """Four bytes of x and y, chosen by the digits of s (PTX `prmt`)."""
     values = [cast_to(ctx, to_tensor(ctx, item, "x"), INT32) for item in (x, y, s)]
     return instruction(ctx, "prmt.b32", INT32, *values)
 
 
 @builtin("libdevice")
-def llrint(ctx: Context, x):
+def llrint(ctx: BuildContext, x):
     """The nearest whole number, ties to even, as int64."""
     (x,) = _floats(ctx, x)
     return instruction(ctx, f"cvt.rni.s64.{'f64' if x.dtype == FP64 else 'f32'}", INT64, x)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.ops import elementwise as ops
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import fitting, to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import FP32, FP64, DType
 from kbuild.compiler.semantic.values import Tensor
 
 
-def unary(ctx: Context, op: Any, x: Any, name: str, dtypes: tuple[DType, ...] = (FP32, FP64)) -> Tensor:
+def unary(ctx: BuildContext, op: Any, x: Any, name: str, dtypes: tuple[DType, ...] = (FP32, FP64)) -> Tensor:
     """A function of one argument, which must be of one of the types."""
     x = to_tensor(ctx, x, "x")
     check_dtype(ctx, x, name, dtypes, "x")
     return ctx.tensor(op(x.value), x.dtype, x.shape)
 
 
-def check_dtype(ctx: Context, x: Tensor, name: str, dtypes: tuple[DType, ...], at: str) -> None:
+def check_dtype(ctx: BuildContext, x: Tensor, name: str, dtypes: tuple[DType, ...], at: str) -> None:
     if x.dtype not in dtypes:
         wanted = " or ".join(str(dtype) for dtype in dtypes)
         hint = "convert it with .to(tl.float32)" if FP32 in dtypes else ""
@@ -27,79 +27,79 @@ def check_dtype(ctx: Context, x: Tensor, name: str, dtypes: tuple[DType, ...], a
 
 
 @builtin(method=True)
-def exp(ctx: Context, x):
+def exp(ctx: BuildContext, x):
     """e to the power x."""
     return unary(ctx, ops.Exp, x, "tl.exp")
 
 
 @builtin(method=True)
-def exp2(ctx: Context, x):
+def exp2(ctx: BuildContext, x):
     """2 to the power x."""
     return unary(ctx, ops.Exp2, x, "tl.exp2")
 
 
 @builtin(method=True)
-def log(ctx: Context, x):
+def log(ctx: BuildContext, x):
     """The natural logarithm."""
     return unary(ctx, ops.Log, x, "tl.log")
 
 
 @builtin(method=True)
-def log2(ctx: Context, x):
+def log2(ctx: BuildContext, x):
     """The logarithm to base 2."""
     return unary(ctx, ops.Log2, x, "tl.log2")
 
 
 @builtin(method=True)
-def cos(ctx: Context, x):
+def cos(ctx: BuildContext, x):
     """The cosine."""
     return unary(ctx, ops.Cos, x, "tl.cos")
 
 
 @builtin(method=True)
-def sin(ctx: Context, x):
+def sin(ctx: BuildContext, x):
     """The sine."""
     return unary(ctx, ops.Sin, x, "tl.sin")
 
 
 @builtin(method=True)
-def sqrt(ctx: Context, x):
+def sqrt(ctx: BuildContext, x):
     """The fast square root."""
     return unary(ctx, ops.Sqrt, x, "tl.sqrt")
 
 
 @builtin(method=True)
-def sqrt_rn(ctx: Context, x):
+def sqrt_rn(ctx: BuildContext, x):
     """The square root, correctly rounded."""
     return unary(ctx, ops.PreciseSqrt, x, "tl.sqrt_rn", (FP32,))
 
 
 @builtin(method=True)
-def rsqrt(ctx: Context, x):
+def rsqrt(ctx: BuildContext, x):
     """One over the square root."""
     return unary(ctx, ops.RSqrt, x, "tl.rsqrt")
 
 
 @builtin(method=True)
-def erf(ctx: Context, x):
+def erf(ctx: BuildContext, x):
     """The error function."""
     return unary(ctx, ops.Erf, x, "tl.erf")
 
 
 @builtin(method=True)
-def floor(ctx: Context, x):
+def floor(ctx: BuildContext, x):
     """The greatest whole number that is not greater."""
     return unary(ctx, ops.Floor, x, "tl.floor")
 
 
 @builtin(method=True)
-def ceil(ctx: Context, x):
+def ceil(ctx: BuildContext, x):
     """The least whole number that is not less."""
     return unary(ctx, ops.Ceil, x, "tl.ceil")
 
 
 @builtin(method=True)
-def abs(ctx: Context, x):
+def abs(ctx: BuildContext, x):
     """The absolute value; of the most negative integer, itself."""
     x = to_tensor(ctx, x, "x")
     if x.dtype.is_floating():
@@ -112,7 +112,7 @@ def abs(ctx: Context, x):
 
 
 @builtin()
-def umulhi(ctx: Context, x, y):
+def umulhi(ctx: BuildContext, x, y):
     """The upper half of the unsigned product of two 32- or 64-bit integers."""
     x, y = fitting(ctx, to_tensor(ctx, x, "x"), to_tensor(ctx, y, "y"))
     if not x.dtype.is_int() or x.dtype.primitive_bitwidth < 32:
@@ -121,7 +121,7 @@ def umulhi(ctx: Context, x, y):
 
 
 @builtin()
-def fdiv(ctx: Context, x, y, ieee_rounding=False):
+def fdiv(ctx: BuildContext, x, y, ieee_rounding=False):
     """x / y in floating point: fast, or correctly rounded with `ieee_rounding`."""
     x, y = to_tensor(ctx, x, "x"), to_tensor(ctx, y, "y")
     for value, name in ((x, "x"), (y, "y")):
@@ -132,7 +132,7 @@ def fdiv(ctx: Context, x, y, ieee_rounding=False):
 
 
 @builtin()
-def div_rn(ctx: Context, x, y):
+def div_rn(ctx: BuildContext, x, y):
     """x / y in fp32, correctly rounded."""
     x, y = fitting(ctx, to_tensor(ctx, x, "x"), to_tensor(ctx, y, "y"))
     check_dtype(ctx, x, "tl.div_rn", (FP32,), "x")
@@ -140,7 +140,7 @@ def div_rn(ctx: Context, x, y):
 
 
 @builtin()
-def fma(ctx: Context, x, y, z):
+def fma(ctx: BuildContext, x, y, z):
     """x * y + z, rounded once."""
     x, y, z = (to_tensor(ctx, v, n) for v, n in ((x, "x"), (y, "y"), (z, "z")))
     x, y = fitting(ctx, x, y)

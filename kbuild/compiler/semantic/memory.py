@@ -6,10 +6,19 @@ from typing import Any
 
 from kbuild.compiler.ops.tensor import Advance, Load, MakeTensorPtr, Store
 from kbuild.compiler.semantic.cast import cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import broadcast_shape, common_shape, spread, to_tensor
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import INT1, INT8, INT32, INT64, BlockType, DType, PointerType, ScalarType
+from kbuild.compiler.semantic.types import (
+    INT1,
+    INT8,
+    INT32,
+    INT64,
+    BlockType,
+    DType,
+    PointerDtype,
+    ScalarType,
+)
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
 _LOAD_CACHES = ("", ".ca", ".cg", ".cv")
@@ -18,7 +27,7 @@ _EVICTIONS = ("", "evict_first", "evict_last", "evict_normal")
 _PADDINGS = ("", "zero", "nan")
 
 
-def _option(ctx: Context, name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def _option(ctx: BuildContext, name: str, value: Any, allowed: tuple[str, ...]) -> str:
     value = value or ""
     if value not in allowed:
         listed = ", ".join(repr(item) for item in allowed)
@@ -26,9 +35,9 @@ def _option(ctx: Context, name: str, value: Any, allowed: tuple[str, ...]) -> st
     return "" if value == "evict_normal" else value
 
 
-def check_pointer(ctx: Context, pointer: Any, function: str) -> Tensor:
+def check_pointer(ctx: BuildContext, pointer: Any, function: str) -> Tensor:
     """The pointer argument of a memory operation."""
-    if isinstance(pointer, Tensor) and isinstance(pointer.dtype, PointerType):
+    if isinstance(pointer, Tensor) and isinstance(pointer.dtype, PointerDtype):
         return pointer
     text = ctx.frontend.argument_text("pointer")
     subject = f"`{text}`" if text else "the pointer"
@@ -39,7 +48,7 @@ def check_pointer(ctx: Context, pointer: Any, function: str) -> Tensor:
     )
 
 
-def as_mask(ctx: Context, mask: Any, pointer: Tensor) -> Tensor | None:
+def as_mask(ctx: BuildContext, mask: Any, pointer: Tensor) -> Tensor | None:
     """The mask in the shape of the pointers."""
     if mask is None:
         return None
@@ -51,7 +60,7 @@ def as_mask(ctx: Context, mask: Any, pointer: Tensor) -> Tensor | None:
     return _like_pointers(ctx, mask, pointer, "mask")
 
 
-def _like_pointers(ctx: Context, value: Tensor, pointer: Tensor, name: str) -> Tensor:
+def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str) -> Tensor:
     """A mask or value spread to the shape of the pointers, which never spread themselves."""
     if value.shape == pointer.shape:
         return value
@@ -73,7 +82,7 @@ def _like_pointers(ctx: Context, value: Tensor, pointer: Tensor, name: str) -> T
 _ORDINALS = ("first", "second", "third", "fourth")
 
 
-def _placing(ctx: Context, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+def _placing(ctx: BuildContext, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """Advice for a vector beside pointers of more dimensions."""
     text = ctx.frontend.argument_text(name) or name
     if len(shape) != 1 or not 2 <= len(wanted) <= len(_ORDINALS) or shape[0] not in wanted:
@@ -85,19 +94,19 @@ def _placing(ctx: Context, name: str, shape: tuple[int, ...], wanted: tuple[int,
     return f"write {written} to spread the {name} over the {other} dimension{'s' if len(wanted) > 2 else ''}"
 
 
-def _bytes_for_bools(ctx: Context, pointer: Tensor) -> tuple[Tensor, ScalarType]:
+def _bytes_for_bools(ctx: BuildContext, pointer: Tensor) -> tuple[Tensor, ScalarType]:
     """Truth values lie in memory as bytes: a pointer to them, and the type to read or write."""
-    assert isinstance(pointer.dtype, PointerType)
+    assert isinstance(pointer.dtype, PointerDtype)
     element = pointer.dtype.element_ty
     assert not isinstance(element, BlockType)
     if element == INT1:
-        return cast_to(ctx, pointer, PointerType(INT8, pointer.dtype.const)), INT8
+        return cast_to(ctx, pointer, PointerDtype(INT8, pointer.dtype.const)), INT8
     return pointer, element
 
 
 @builtin()
 def load(
-    ctx: Context,
+    ctx: BuildContext,
     pointer,
     mask=None,
     other=None,
@@ -133,7 +142,7 @@ def load(
             hint="say with mask= where it stands in",
         )
     mask = as_mask(ctx, mask, pointer)
-    is_bool = isinstance(pointer.dtype, PointerType) and pointer.dtype.element_ty == INT1
+    is_bool = isinstance(pointer.dtype, PointerDtype) and pointer.dtype.element_ty == INT1
     pointer, element = _bytes_for_bools(ctx, pointer)
     if other is not None:
         other = _filling(ctx, other, element, pointer)
@@ -142,7 +151,7 @@ def load(
     return cast_to(ctx, loaded, INT1) if is_bool else loaded
 
 
-def _filling(ctx: Context, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:
+def _filling(ctx: BuildContext, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:
     whole = isinstance(other, int) or (isinstance(other, float) and other.is_integer())
     if isinstance(element, DType) and (whole or (isinstance(other, float) and element.is_floating())):
         return ctx.constant(other, element, pointer.shape)  # at once in the element's type
@@ -150,7 +159,7 @@ def _filling(ctx: Context, other: Any, element: ScalarType, pointer: Tensor) -> 
     return _like_pointers(ctx, other, pointer, "other")
 
 
-def _boundary(ctx: Context, boundary_check: Any, rank: int) -> tuple[int, ...]:
+def _boundary(ctx: BuildContext, boundary_check: Any, rank: int) -> tuple[int, ...]:
     dims = boundary_check if isinstance(boundary_check, tuple) else (boundary_check,)
     for dim in dims:
         if not isinstance(dim, int) or not 0 <= dim < rank:
@@ -164,7 +173,7 @@ def _boundary(ctx: Context, boundary_check: Any, rank: int) -> tuple[int, ...]:
 
 
 def _load_block(
-    ctx: Context,
+    ctx: BuildContext,
     pointer: Tensor,
     mask: Any,
     other: Any,
@@ -177,7 +186,7 @@ def _load_block(
             ctx.error(
                 f"{name} is given for a block pointer", name, hint="use boundary_check and padding_option"
             )
-    assert isinstance(pointer.dtype, PointerType) and isinstance(pointer.dtype.element_ty, BlockType)
+    assert isinstance(pointer.dtype, PointerDtype) and isinstance(pointer.dtype.element_ty, BlockType)
     block = pointer.dtype.element_ty
     if padding == "nan" and block.is_int():
         ctx.error(f"padding with NaN needs floating point, the block is {block}", "padding_option")
@@ -187,11 +196,13 @@ def _load_block(
 
 
 @builtin(method=True)
-def store(ctx: Context, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
+def store(
+    ctx: BuildContext, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""
+):
     """Writes `value` where `pointer` points, except where `mask` is false.  The value is converted to the
     pointee's type and spread to the pointers' shape."""
     pointer = check_pointer(ctx, pointer, "tl.store")
-    assert isinstance(pointer.dtype, PointerType)
+    assert isinstance(pointer.dtype, PointerDtype)
     options: dict[str, Any] = {
         "cache": _option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),
         "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
@@ -216,7 +227,7 @@ def store(ctx: Context, pointer, value, mask=None, boundary_check=(), cache_modi
 
 
 def stored_value(
-    ctx: Context, value: Any, element: ScalarType, pointer: Tensor, name: str = "value"
+    ctx: BuildContext, value: Any, element: ScalarType, pointer: Tensor, name: str = "value"
 ) -> Tensor:
     """A value for memory: of the pointee's type, in the pointers' shape."""
     value = to_tensor(ctx, value, name)
@@ -231,9 +242,9 @@ def stored_value(
 
 
 def _store_block(
-    ctx: Context, pointer: Tensor, value: Any, mask: Any, boundary_check: Any, options: dict[str, Any]
+    ctx: BuildContext, pointer: Tensor, value: Any, mask: Any, boundary_check: Any, options: dict[str, Any]
 ) -> None:
-    assert isinstance(pointer.dtype, PointerType) and isinstance(pointer.dtype.element_ty, BlockType)
+    assert isinstance(pointer.dtype, PointerDtype) and isinstance(pointer.dtype.element_ty, BlockType)
     block = pointer.dtype.element_ty
     if mask is not None:
         ctx.error("mask is given for a block pointer", "mask", hint="use boundary_check")
@@ -255,7 +266,7 @@ def _store_block(
     ctx.add(Store(pointer.value, value.value, boundary_check=checked, **options))
 
 
-def index_values(ctx: Context, items: Any, name: str, wide: bool) -> tuple[Tensor, ...]:
+def index_values(ctx: BuildContext, items: Any, name: str, wide: bool) -> tuple[Tensor, ...]:
     """Sizes, strides or offsets as i64 (`wide`) or i32 scalars."""
     target = INT64 if wide else INT32
     values = []
@@ -277,7 +288,7 @@ def index_values(ctx: Context, items: Any, name: str, wide: bool) -> tuple[Tenso
     return tuple(values)
 
 
-def _static_ints(ctx: Context, items: Any, name: str) -> tuple[int, ...]:
+def _static_ints(ctx: BuildContext, items: Any, name: str) -> tuple[int, ...]:
     items = items if isinstance(items, tuple) else (items,)
     for item in items:
         if not isinstance(item, int) or isinstance(item, bool):
@@ -289,11 +300,11 @@ def _static_ints(ctx: Context, items: Any, name: str) -> tuple[int, ...]:
     return items
 
 
-def check_base(ctx: Context, base) -> None:
+def check_base(ctx: BuildContext, base) -> None:
     """Raises KbuildError unless `base` is a pointer to one element, as a block's tensor begins at."""
     if (
         not isinstance(base, Tensor)
-        or not isinstance(base.dtype, PointerType)
+        or not isinstance(base.dtype, PointerDtype)
         or base.shape
         or base.is_block_pointer
     ):
@@ -301,7 +312,7 @@ def check_base(ctx: Context, base) -> None:
 
 
 @builtin()
-def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, order):
+def make_block_ptr(ctx: BuildContext, base, shape, strides, offsets, block_shape, order):
     """A pointer to the block of `block_shape` at `offsets` of the tensor of `shape` and `strides` that begins
     at `base`; `order` lists its dimensions from the fastest."""
     check_base(ctx, base)
@@ -323,13 +334,13 @@ def make_block_ptr(ctx: Context, base, shape, strides, offsets, block_shape, ord
         )
         ctx.error(f"the lengths of the arguments differ: {listed}")
     base, element = _bytes_for_bools(ctx, base)
-    dtype = PointerType(BlockType(element, sizes), base.dtype.is_const())
+    dtype = PointerDtype(BlockType(element, sizes), base.dtype.is_const())
     parts = [tuple(item.value for item in items) for items in values]
     return ctx.tensor(MakeTensorPtr(base.value, *parts, order=fastest, type=dtype.ir), dtype)
 
 
 @builtin(method=True)
-def advance(ctx: Context, base, offsets):
+def advance(ctx: BuildContext, base, offsets):
     """A block pointer moved by `offsets` elements along each dimension.  The argument itself does not move."""
     if not isinstance(base, Tensor) or not base.is_block_pointer:
         ctx.error(

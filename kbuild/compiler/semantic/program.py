@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.ops.tensor import GetNumPrograms, GetProgramId, Hint
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import INT32, int_dtype
-from kbuild.compiler.semantic.values import Condition, Range, Tensor, describe
+from kbuild.compiler.semantic.values import Range, Tensor, WhileCondition, describe
 
 
-def _axis(ctx: Context, axis: Any) -> int:
+def _axis(ctx: BuildContext, axis: Any) -> int:
     if axis not in (0, 1, 2) or isinstance(axis, bool):
         ctx.error(f"axis is {describe(axis)}; a grid has axes 0, 1 and 2", "axis")
     return axis
 
 
 @builtin()
-def program_id(ctx: Context, axis):
+def program_id(ctx: BuildContext, axis):
     """The number of this program along an axis of the grid."""
     return ctx.tensor(GetProgramId(_axis(ctx, axis)), INT32)
 
 
 @builtin()
-def num_programs(ctx: Context, axis):
+def num_programs(ctx: BuildContext, axis):
     """The size of the grid along an axis."""
     return ctx.tensor(GetNumPrograms(_axis(ctx, axis)), INT32)
 
@@ -42,7 +42,7 @@ _LOOP_HINTS = (
 
 @builtin(name="range")
 def range_(
-    ctx: Context,
+    ctx: BuildContext,
     arg1,
     arg2=None,
     step=None,
@@ -72,7 +72,7 @@ def range_(
 
 
 @builtin()
-def static_range(ctx: Context, arg1, arg2=None, step=None):
+def static_range(ctx: BuildContext, arg1, arg2=None, step=None):
     """A loop unrolled while compiling, its variable known in every round."""
     start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
     step = 1 if step is None else step
@@ -90,12 +90,12 @@ def static_range(ctx: Context, arg1, arg2=None, step=None):
 
 
 @builtin()
-def condition(ctx: Context, arg1, disable_licm=False):
+def condition(ctx: BuildContext, arg1, disable_licm=False):
     """The condition of a `while`, with wishes for the compiler."""
-    return Condition(arg1)
+    return WhileCondition(arg1)
 
 
-def _promise(ctx: Context, x: Any, values: Any, field: str) -> Tensor:
+def _promise(ctx: BuildContext, x: Any, values: Any, field: str) -> Tensor:
     if not isinstance(x, Tensor):
         return x
     items = values if isinstance(values, tuple) else (values,)
@@ -113,25 +113,25 @@ def _promise(ctx: Context, x: Any, values: Any, field: str) -> Tensor:
 
 
 @builtin()
-def multiple_of(ctx: Context, input, values):
+def multiple_of(ctx: BuildContext, input, values):
     """`input`, promised to be a multiple of `values` (per dimension, the first of every contiguous run)."""
     return _promise(ctx, to_tensor(ctx, input, "input"), values, "divisibility")
 
 
 @builtin()
-def max_contiguous(ctx: Context, input, values):
+def max_contiguous(ctx: BuildContext, input, values):
     """`input`, promised to rise by one within runs of `values` elements per dimension."""
     return _promise(ctx, input, values, "contiguity")
 
 
 @builtin()
-def max_constancy(ctx: Context, input, values):
+def max_constancy(ctx: BuildContext, input, values):
     """`input`, promised to be constant within runs of `values` elements per dimension."""
     return _promise(ctx, input, values, "constancy")
 
 
 @builtin()
-def assume(ctx: Context, cond):
+def assume(ctx: BuildContext, cond):
     """A condition that the author promises to hold.  It is checked for its type alone."""
     if not isinstance(cond, Tensor | bool | int):
         ctx.error(f"cond is {describe(cond)}, which is no condition", "cond")
@@ -140,19 +140,19 @@ def assume(ctx: Context, cond):
 
 
 @builtin("cuda")
-def num_threads(ctx: Context):
+def num_threads(ctx: BuildContext):
     """Threads of a program."""
     return ctx.num_warps * 32
 
 
 @builtin("cuda")
-def num_warps(ctx: Context):
+def num_warps(ctx: BuildContext):
     """Warps of a program."""
     return ctx.num_warps
 
 
 @builtin("triton")
-def cdiv(ctx: Context, x, y):
+def cdiv(ctx: BuildContext, x, y):
     """x / y rounded up, of numbers known while compiling."""
     if isinstance(x, Tensor) or isinstance(y, Tensor):
         ctx.error("triton.cdiv is for numbers known while compiling", hint="write tl.cdiv")
@@ -160,7 +160,7 @@ def cdiv(ctx: Context, x, y):
 
 
 @builtin("triton")
-def next_power_of_2(ctx: Context, n):
+def next_power_of_2(ctx: BuildContext, n):
     """The least power of two that is not less than n, known while compiling."""
     if not isinstance(n, int):
         ctx.error(f"n is {describe(n)}; triton.next_power_of_2 takes a number known while compiling", "n")
@@ -168,6 +168,6 @@ def next_power_of_2(ctx: Context, n):
 
 
 @builtin()
-def get_int_dtype(ctx: Context, bitwidth, signed):
+def get_int_dtype(ctx: BuildContext, bitwidth, signed):
     """The integer type of a width."""
     return int_dtype(bitwidth, signed)

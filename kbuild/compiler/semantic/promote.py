@@ -8,7 +8,7 @@ from typing import Any
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Splat
 from kbuild.compiler.semantic.cast import cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.types import (
     BF16,
     FP16,
@@ -16,7 +16,7 @@ from kbuild.compiler.semantic.types import (
     FP64,
     BlockType,
     DType,
-    PointerType,
+    PointerDtype,
     ScalarType,
     number_dtype,
 )
@@ -26,7 +26,7 @@ _RANK = {"bool": 0, "int": 1, "float": 2}
 Operand = Tensor | bool | int | float
 
 
-def to_tensor(ctx: Context, value: Any, what: str = "") -> Tensor:
+def to_tensor(ctx: BuildContext, value: Any, what: str = "") -> Tensor:
     """A value of run time: itself, or a literal as a constant of the literal's type."""
     if isinstance(value, Tensor):
         return value
@@ -38,7 +38,7 @@ def to_tensor(ctx: Context, value: Any, what: str = "") -> Tensor:
     return ctx.constant(value, literal_dtype(ctx, value))
 
 
-def literal_dtype(ctx: Context, value: bool | int | float) -> DType:
+def literal_dtype(ctx: BuildContext, value: bool | int | float) -> DType:
     dtype = number_dtype(value)
     if dtype is None:
         ctx.error(f"{value} fits no integer type")
@@ -54,7 +54,9 @@ def integer_promote(a: DType, b: DType) -> DType:
     return b if b.bits >= a.bits else a
 
 
-def computation_dtype(ctx: Context, a: DType, a_weak: bool, b: DType, b_weak: bool, divides: bool) -> DType:
+def computation_dtype(
+    ctx: BuildContext, a: DType, a_weak: bool, b: DType, b_weak: bool, divides: bool
+) -> DType:
     """The type in which an operation is done.  A weak operand (a Python number beside a tensor) does not take
     part unless its kind is higher: bool < int < float.  Half precision divides in fp32."""
     if a_weak != b_weak:
@@ -92,7 +94,7 @@ def _tl_name(dtype: DType) -> str:
 
 
 def fitting(
-    ctx: Context,
+    ctx: BuildContext,
     x: Any,
     y: Any,
     names: tuple[str, str] = ("x", "y"),
@@ -121,11 +123,11 @@ def fitting(
     return same_shape(ctx, to_tensor(ctx, x), to_tensor(ctx, y), names)
 
 
-def _dtype(ctx: Context, value: Any) -> ScalarType:
+def _dtype(ctx: BuildContext, value: Any) -> ScalarType:
     return value.dtype if isinstance(value, Tensor) else literal_dtype(ctx, value)
 
 
-def _converted(ctx: Context, value: Any, dtype: DType, other: Any, weak: bool) -> Tensor:
+def _converted(ctx: BuildContext, value: Any, dtype: DType, other: Any, weak: bool) -> Tensor:
     """A value in a type; a number at once in the shape of the other operand, and without `weak` by way of its
     own type."""
     if isinstance(value, Tensor):
@@ -136,13 +138,13 @@ def _converted(ctx: Context, value: Any, dtype: DType, other: Any, weak: bool) -
 
 
 def _check_pointers(
-    ctx: Context, x: ScalarType, y: ScalarType, names: tuple[str, str], allowed: tuple[bool, bool]
+    ctx: BuildContext, x: ScalarType, y: ScalarType, names: tuple[str, str], allowed: tuple[bool, bool]
 ) -> None:
     for own, other, name, other_name, may in (
         (x, y, *names, allowed[0]),
         (y, x, *reversed(names), allowed[1]),
     ):
-        if not isinstance(own, PointerType):
+        if not isinstance(own, PointerDtype):
             continue
         if isinstance(own.element_ty, BlockType):
             ctx.error(
@@ -157,7 +159,7 @@ def _check_pointers(
                 name,
                 hint="load the value with tl.load, or check the order of the kernel's arguments",
             )
-        if other.is_floating() or (isinstance(other, PointerType) and other != own):
+        if other.is_floating() or (isinstance(other, PointerDtype) and other != own):
             ctx.error(
                 f"operand {_written(ctx, name)} is {own}, the other operand {_written(ctx, other_name)} is {other}",
                 other_name,
@@ -165,13 +167,13 @@ def _check_pointers(
             )
 
 
-def _written(ctx: Context, name: str) -> str:
+def _written(ctx: BuildContext, name: str) -> str:
     """An operand as the author wrote it."""
     text = ctx.frontend.argument_text(name)
     return f"`{text}`" if text else name
 
 
-def _check_literal(ctx: Context, value: Any, dtype: DType, name: str) -> None:
+def _check_literal(ctx: BuildContext, value: Any, dtype: DType, name: str) -> None:
     if not dtype.is_int():
         return
     if value < 0 and dtype.is_int_unsigned():
@@ -188,7 +190,7 @@ def _check_literal(ctx: Context, value: Any, dtype: DType, name: str) -> None:
         )
 
 
-def splat(ctx: Context, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
+def splat(ctx: BuildContext, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A tensor filled with a scalar; a constant becomes a constant tensor."""
     if not shape:
         return scalar
@@ -199,14 +201,14 @@ def splat(ctx: Context, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
     return ctx.tensor(Splat(scalar.value, target), scalar.dtype, shape)
 
 
-def expand(ctx: Context, x: Tensor, axis: int) -> Tensor:
+def expand(ctx: BuildContext, x: Tensor, axis: int) -> Tensor:
     """A dimension of size one inserted."""
     if not x.shape:
         return splat(ctx, x, (1,))
     return ctx.tensor(ExpandDims(x.value, axis), x.dtype, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
-def broadcast_shape(ctx: Context, x: Tensor, shape: tuple[int, ...], at: str = "") -> Tensor:
+def broadcast_shape(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], at: str = "") -> Tensor:
     """A tensor of the same rank, or a scalar, spread to a shape."""
     if x.shape == shape:
         return x
@@ -238,7 +240,7 @@ def common_shape(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...] | No
 
 
 def same_shape(
-    ctx: Context, x: Tensor, y: Tensor, names: tuple[str, str] = ("x", "y")
+    ctx: BuildContext, x: Tensor, y: Tensor, names: tuple[str, str] = ("x", "y")
 ) -> tuple[Tensor, Tensor]:
     """Two values spread to one shape; a missing leading dimension counts as one of size one."""
     if x.shape == y.shape:
@@ -260,7 +262,7 @@ def same_shape(
     return spread(ctx, x, shape), spread(ctx, y, shape)
 
 
-def spread(ctx: Context, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def spread(ctx: BuildContext, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A value in a shape known to fit, leading dimensions added."""
     if x.shape:
         for _ in range(len(shape) - len(x.shape)):
@@ -268,7 +270,7 @@ def spread(ctx: Context, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return broadcast_shape(ctx, x, shape)
 
 
-def _rank_hint(ctx: Context, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+def _rank_hint(ctx: BuildContext, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """Which `[:, None]` makes a shape fit a longer one; empty when none does."""
     if not 0 < len(wanted) - len(shape) <= 2 or len(shape) != 1:
         return ""

@@ -7,7 +7,7 @@ from typing import Any
 from kbuild.compiler.ir.commutes import commutes
 from kbuild.compiler.ir.core import Block
 from kbuild.compiler.ops.tensor import Gather, Histogram, Reduce, ReduceReturn, Scan
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.memory import as_mask
 from kbuild.compiler.semantic.promote import broadcast_shape, expand, to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -16,7 +16,7 @@ from kbuild.compiler.semantic.types import INT32, BlockType
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
 
-def _inputs(ctx: Context, value: Any, function: str) -> tuple[Tensor, ...]:
+def _inputs(ctx: BuildContext, value: Any, function: str) -> tuple[Tensor, ...]:
     """One tensor, or a tuple of tensors of one shape."""
     items = value if isinstance(value, tuple) else (value,)
     for item in items:
@@ -28,7 +28,7 @@ def _inputs(ctx: Context, value: Any, function: str) -> tuple[Tensor, ...]:
     return items
 
 
-def _combine_block(ctx: Context, function: Any, inputs: tuple[Tensor, ...]) -> Block:
+def _combine_block(ctx: BuildContext, function: Any, inputs: tuple[Tensor, ...]) -> Block:
     """The combine function on scalars, as the region of the operation."""
     types = [item.dtype for item in inputs] * 2
     block = Block([dtype.ir for dtype in types])
@@ -53,7 +53,7 @@ def _combine_block(ctx: Context, function: Any, inputs: tuple[Tensor, ...]) -> B
 
 
 @builtin(method=True)
-def reduce(ctx: Context, input, axis, combine_fn, keep_dims=False):
+def reduce(ctx: BuildContext, input, axis, combine_fn, keep_dims=False):
     """A tensor, or tuple of tensors, combined along `axis` (all dimensions if None) by an associative
     function of two scalars (of two groups of scalars for a tuple), in the order of the elements.  `keep_dims`
     keeps the dimension with size one."""
@@ -61,7 +61,12 @@ def reduce(ctx: Context, input, axis, combine_fn, keep_dims=False):
 
 
 def _reduced(
-    ctx: Context, input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, any_order: bool = False
+    ctx: BuildContext,
+    input: Any,
+    axis: Any,
+    combine_fn: Any,
+    keep_dims: bool = False,
+    any_order: bool = False,
 ) -> Any:
     inputs = _inputs(ctx, input, "tl.reduce")
     rank = len(inputs[0].shape)
@@ -85,7 +90,7 @@ def _reduced(
 
 
 @builtin()
-def _reduce_with_indices(ctx: Context, input, axis, combine_fn, keep_dims=False):
+def _reduce_with_indices(ctx: BuildContext, input, axis, combine_fn, keep_dims=False):
     """A reduction over pairs of value and index to the best of them, in any order; along all dimensions if
     `axis` is None, with flat indices."""
     (input,) = _inputs(ctx, input, "the reduction")
@@ -106,7 +111,7 @@ def _reduce_with_indices(ctx: Context, input, axis, combine_fn, keep_dims=False)
 
 
 @builtin(method=True)
-def associative_scan(ctx: Context, input, axis, combine_fn, reverse=False):
+def associative_scan(ctx: BuildContext, input, axis, combine_fn, reverse=False):
     """The results of combining each element with all before it along `axis`, itself included; all after it
     with `reverse`."""
     inputs = _inputs(ctx, input, "tl.associative_scan")
@@ -118,7 +123,7 @@ def associative_scan(ctx: Context, input, axis, combine_fn, reverse=False):
 
 
 @builtin(method=True)
-def gather(ctx: Context, src, index, axis):
+def gather(ctx: BuildContext, src, index, axis):
     """result[i, j] = src[index[i, j], j] for axis 0, src[i, index[i, j]] for axis 1."""
     src, index = to_tensor(ctx, src, "src"), to_tensor(ctx, index, "index")
     if not index.dtype.is_int():
@@ -136,7 +141,7 @@ def gather(ctx: Context, src, index, axis):
 
 
 @builtin(method=True)
-def histogram(ctx: Context, input, num_bins, mask=None):
+def histogram(ctx: BuildContext, input, num_bins, mask=None):
     """How often each of 0 … num_bins - 1 occurs, elements with a false mask not counted; int32."""
     input = to_tensor(ctx, input, "input")
     if len(input.shape) != 1 or not input.dtype.is_int():

@@ -6,7 +6,7 @@ from typing import Any
 
 from kbuild.compiler.ops.tensor import Cat, Join, MakeRange, Reshape, Split, Trans, Unsplat
 from kbuild.compiler.semantic.cast import cast_to
-from kbuild.compiler.semantic.context import Context
+from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import broadcast_shape, expand, same_shape, splat, to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import INT32, BlockType, DType
@@ -15,7 +15,7 @@ from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 MAX_NUMEL = 1 << 20
 
 
-def static_shape(ctx: Context, shape: Any, name: str = "shape") -> tuple[int, ...]:
+def static_shape(ctx: BuildContext, shape: Any, name: str = "shape") -> tuple[int, ...]:
     """A shape known while compiling, of powers of two, not too large."""
     while isinstance(shape, tuple) and len(shape) == 1 and isinstance(shape[0], tuple):
         shape = shape[0]
@@ -45,7 +45,7 @@ def next_power_of_two(size: int) -> int:
     return 1 << max(size - 1, 0).bit_length()
 
 
-def _constexpr_hint(ctx: Context, value: Any, name: str) -> str:
+def _constexpr_hint(ctx: BuildContext, value: Any, name: str) -> str:
     if isinstance(value, Tensor):
         text = ctx.frontend.argument_text(name)
         return f"annotate it with tl.constexpr where it comes from, as in {text if text.isidentifier() else 'N'}: tl.constexpr"
@@ -55,7 +55,7 @@ def _constexpr_hint(ctx: Context, value: Any, name: str) -> str:
 
 
 @builtin()
-def arange(ctx: Context, start, end):
+def arange(ctx: BuildContext, start, end):
     """The int32 numbers start, start + 1, …, end - 1; end - start is a power of two known while compiling."""
     for value, name in ((start, "start"), (end, "end")):
         if not isinstance(value, int) or isinstance(value, bool):
@@ -83,7 +83,7 @@ def arange(ctx: Context, start, end):
     return ctx.tensor(MakeRange(start, end, BlockType(INT32, (size,)).ir), INT32, (size,))
 
 
-def _named(ctx: Context, parameter: str) -> str:
+def _named(ctx: BuildContext, parameter: str) -> str:
     text = ctx.frontend.argument_text(parameter)
     return (
         f" (`{text}`)"
@@ -93,7 +93,7 @@ def _named(ctx: Context, parameter: str) -> str:
 
 
 @builtin()
-def full(ctx: Context, shape, value, dtype):
+def full(ctx: BuildContext, shape, value, dtype):
     """A tensor of `shape` filled with a scalar."""
     shape = static_shape(ctx, shape)
     if not isinstance(dtype, DType):
@@ -113,24 +113,24 @@ def full(ctx: Context, shape, value, dtype):
 
 
 @builtin(name="to_tensor")
-def as_tensor(ctx: Context, x):
+def as_tensor(ctx: BuildContext, x):
     """A number as a scalar of run time."""
     return to_tensor(ctx, x, "x")
 
 
 @builtin()
-def broadcast(ctx: Context, input, other):
+def broadcast(ctx: BuildContext, input, other):
     """Both tensors, spread to a common shape."""
     return same_shape(ctx, to_tensor(ctx, input, "input"), to_tensor(ctx, other, "other"), ("input", "other"))
 
 
 @builtin(method=True)
-def broadcast_to(ctx: Context, input, *shape):
+def broadcast_to(ctx: BuildContext, input, *shape):
     """The tensor spread to a shape: dimensions of size one are repeated."""
     return broadcast_shape(ctx, to_tensor(ctx, input, "input"), static_shape(ctx, shape), "input")
 
 
-def wrap_axis(ctx: Context, axis: Any, rank: int, name: str = "axis") -> int:
+def wrap_axis(ctx: BuildContext, axis: Any, rank: int, name: str = "axis") -> int:
     """A dimension's number, counted from the end when negative."""
     if not isinstance(axis, int) or isinstance(axis, bool):
         ctx.error(f"{name} is {describe(axis)}; it must be an integer known while compiling", name)
@@ -140,7 +140,7 @@ def wrap_axis(ctx: Context, axis: Any, rank: int, name: str = "axis") -> int:
 
 
 @builtin(method=True)
-def expand_dims(ctx: Context, input, axis):
+def expand_dims(ctx: BuildContext, input, axis):
     """Dimensions of size one inserted at `axis`, an index or several."""
     input = to_tensor(ctx, input, "input")
     axes = axis if isinstance(axis, tuple) else (axis,)
@@ -153,7 +153,7 @@ def expand_dims(ctx: Context, input, axis):
     return input
 
 
-def reshape_to(ctx: Context, x: Tensor, shape: tuple[int, ...], can_reorder: bool = False) -> Tensor:
+def reshape_to(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], can_reorder: bool = False) -> Tensor:
     """The same elements in another shape; () for a tensor of one element."""
     numel = 1
     for size in shape:
@@ -172,24 +172,24 @@ def reshape_to(ctx: Context, x: Tensor, shape: tuple[int, ...], can_reorder: boo
 
 
 @builtin(method=True)
-def reshape(ctx: Context, input, *shape, can_reorder=False):
+def reshape(ctx: BuildContext, input, *shape, can_reorder=False):
     """The same elements, in row-major order, in another shape; in any order with `can_reorder`."""
     return reshape_to(ctx, to_tensor(ctx, input, "input"), static_shape(ctx, shape), bool(can_reorder))
 
 
 @builtin(method=True)
-def view(ctx: Context, input, *shape):
+def view(ctx: BuildContext, input, *shape):
     """The same elements in another shape, in any order."""
     return reshape_to(ctx, to_tensor(ctx, input, "input"), static_shape(ctx, shape), True)
 
 
 @builtin(method=True)
-def item(ctx: Context, input):
+def item(ctx: BuildContext, input):
     """The only element of a tensor of one element."""
     return reshape_to(ctx, to_tensor(ctx, input, "input"), ())
 
 
-def permuted(ctx: Context, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+def permuted(ctx: BuildContext, x: Tensor, dims: tuple[int, ...]) -> Tensor:
     rank = len(x.shape)
     if sorted(dims) != list(range(rank)):
         ctx.error(f"the dimensions {dims} are no permutation of 0 … {rank - 1}", "dims")
@@ -198,7 +198,7 @@ def permuted(ctx: Context, x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return ctx.tensor(Trans(x.value, dims), x.dtype, tuple(x.shape[dim] for dim in dims))
 
 
-def _dims(ctx: Context, dims: tuple[Any, ...]) -> tuple[int, ...]:
+def _dims(ctx: BuildContext, dims: tuple[Any, ...]) -> tuple[int, ...]:
     while len(dims) == 1 and isinstance(dims[0], tuple):
         dims = dims[0]
     for dim in dims:
@@ -208,13 +208,13 @@ def _dims(ctx: Context, dims: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 @builtin(method=True)
-def permute(ctx: Context, input, *dims):
+def permute(ctx: BuildContext, input, *dims):
     """The dimensions in another order: dimension i of the result is dimension dims[i]."""
     return permuted(ctx, to_tensor(ctx, input, "input"), _dims(ctx, dims))
 
 
 @builtin(method=True)
-def trans(ctx: Context, input, *dims):
+def trans(ctx: BuildContext, input, *dims):
     """The dimensions in another order; without `dims`, the last two exchanged."""
     input = to_tensor(ctx, input, "input")
     rank = len(input.shape)
@@ -231,7 +231,7 @@ def trans(ctx: Context, input, *dims):
 
 
 @builtin()
-def cat(ctx: Context, input, other, can_reorder=False):
+def cat(ctx: BuildContext, input, other, can_reorder=False):
     """Two vectors in one, their elements in any order (`can_reorder` must be true)."""
     input, other = to_tensor(ctx, input, "input"), to_tensor(ctx, other, "other")
     if not can_reorder:
@@ -246,7 +246,7 @@ def cat(ctx: Context, input, other, can_reorder=False):
 
 
 @builtin()
-def join(ctx: Context, a, b):
+def join(ctx: BuildContext, a, b):
     """Two tensors side by side along a new last dimension of size two."""
     a, b = to_tensor(ctx, a, "a"), to_tensor(ctx, b, "b")
     if a.dtype != b.dtype:
@@ -260,7 +260,7 @@ def join(ctx: Context, a, b):
 
 
 @builtin(method=True)
-def split(ctx: Context, a):
+def split(ctx: BuildContext, a):
     """The two halves of a tensor whose last dimension has size two: what `tl.join` joined."""
     a = to_tensor(ctx, a, "a")
     if not a.shape or a.shape[-1] != 2:
@@ -277,7 +277,7 @@ def split(ctx: Context, a):
     return tuple(reshape_to(ctx, half, ()) for half in halves) if scalars else halves
 
 
-def subscript(ctx: Context, x: Tensor, index: Any) -> Tensor:
+def subscript(ctx: BuildContext, x: Tensor, index: Any) -> Tensor:
     """`x[:, None]`: dimensions kept with `:` and inserted with `None`; as in Triton, `:` beyond the last one
     keep nothing."""
     items = index if isinstance(index, tuple) else (index,)

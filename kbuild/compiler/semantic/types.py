@@ -173,7 +173,7 @@ class DType(TypeBase):
 
 
 @dataclass(frozen=True, repr=False)
-class PointerType(TypeBase):
+class PointerDtype(TypeBase):
     """A pointer into global memory to numbers; to a block, it is a block pointer."""
 
     element_ty: DType | BlockType
@@ -185,7 +185,7 @@ class PointerType(TypeBase):
         return ir.PointerType(ir.I8 if self.element_ty == INT1 else self.element_ty.ir)
 
     @property
-    def scalar(self) -> PointerType:
+    def scalar(self) -> PointerDtype:
         return self
 
     @property
@@ -207,7 +207,7 @@ class PointerType(TypeBase):
     __repr__ = __str__
 
 
-ScalarType = DType | PointerType
+ScalarType = DType | PointerDtype
 
 
 @dataclass(frozen=True, repr=False)

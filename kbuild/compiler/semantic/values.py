@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.semantic.types import BlockType, PointerType, ScalarType, type_of
+from kbuild.compiler.semantic.types import BlockType, PointerDtype, ScalarType, type_of
 
 
 class Tensor:
@@ -34,7 +34,7 @@ class Tensor:
 
     @property
     def is_block_pointer(self) -> bool:
-        return isinstance(self.dtype, PointerType) and isinstance(self.dtype.element_ty, BlockType)
+        return isinstance(self.dtype, PointerDtype) and isinstance(self.dtype.element_ty, BlockType)
 
     def __str__(self) -> str:
         return str(self.type)
@@ -63,7 +63,7 @@ class NamedTuple(Structure):
         return NamedTuple.make(self.fields, items)
 
 
-class Descriptor(Structure):
+class TensorDescriptor(Structure):
     """A tensor in memory with the block in which it is read and written: its items are base, sizes and
     strides."""
 
@@ -71,13 +71,13 @@ class Descriptor(Structure):
     padding: str
 
     @classmethod
-    def make(cls, block: BlockType, padding: str, items: tuple[Any, ...]) -> Descriptor:
+    def make(cls, block: BlockType, padding: str, items: tuple[Any, ...]) -> TensorDescriptor:
         made = cls(items)
         made.block, made.padding = block, padding
         return made
 
-    def with_items(self, items: tuple[Any, ...]) -> Descriptor:
-        return Descriptor.make(self.block, self.padding, items)
+    def with_items(self, items: tuple[Any, ...]) -> TensorDescriptor:
+        return TensorDescriptor.make(self.block, self.padding, items)
 
     @property
     def rank(self) -> int:
@@ -109,7 +109,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Condition:
+class WhileCondition:
     """What `tl.condition` gives to a `while`."""
 
     value: Any
@@ -131,13 +131,13 @@ def describe(value: Any) -> str:
         if value.is_block_pointer:
             return f"a block pointer to {value.dtype.element_ty}"  # type: ignore[union-attr]
         return f"a tensor {value.type}" if value.shape else f"a scalar {value.type}"
-    if isinstance(value, Descriptor):
+    if isinstance(value, TensorDescriptor):
         return f"a tensor descriptor of blocks {value.block}"
     if isinstance(value, tuple):
         return f"({', '.join(describe(item) for item in value)})"
     if isinstance(value, Range):
         return f"range({describe(value.start)}, {describe(value.stop)}, {describe(value.step)})"
-    if isinstance(value, Condition):
+    if isinstance(value, WhileCondition):
         return f"tl.condition({describe(value.value)})"
     name = getattr(value, "name", None)
     return str(name) if isinstance(name, str) else repr(value)

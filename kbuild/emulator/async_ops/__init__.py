@@ -1,14 +1,14 @@
 """Asynchronous operations: copies, mbarriers and products of warpgroups, and when they take effect."""
 
 from kbuild.emulator.async_ops.agent import Asynchronous, agent_of
-from kbuild.emulator.async_ops.operation import AsyncObserver, Extent, Operation
+from kbuild.emulator.async_ops.operation import AsyncObserver, ByteExtent, Operation
 from kbuild.emulator.async_ops.tensor_map import TensorMap, TensorMapError, replace
 from kbuild.emulator.async_ops.timing import Timing, timing_named
 
 __all__ = [
     "AsyncObserver",
     "Asynchronous",
-    "Extent",
+    "ByteExtent",
     "Operation",
     "TensorMap",
     "TensorMapError",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import Extent, Operation, hears, tell
+from kbuild.emulator.async_ops.operation import ByteExtent, Operation, hears, tell
 from kbuild.emulator.async_ops.timing import Timing
 from kbuild.emulator.engine.memory import Memory, Space
 
@@ -60,16 +60,16 @@ class CopyGroups:
         amounts: np.ndarray,
     ) -> None:
         """Begin copies of `size` (4, 8 or 16) bytes.  Raises Fault for addresses out of bounds or misaligned."""
-        shared = Extent(self.memory.spaces["shared"], destinations.astype(np.int64), size)
+        shared = ByteExtent(self.memory.spaces["shared"], destinations.astype(np.int64), size)
         heap = self.memory.spaces["global"]
         offsets = sources.astype(np.int64) - heap.base
         shared.check()
         if np.count_nonzero(amounts == size) == len(amounts):
-            source = Extent(heap, offsets, size)
+            source = ByteExtent(heap, offsets, size)
             source.check()
         else:
             reading = amounts > 0
-            source = Extent(heap, offsets[reading], size)
+            source = ByteExtent(heap, offsets[reading], size)
             if (amounts[reading] == size).all():
                 source.check()
             else:
@@ -149,12 +149,12 @@ class CopyGroups:
         if not due.any():
             return
         copy.flying &= ~due
-        convoy, instruction, lanes = copy.site[0], copy.site[1], copy.site[2][due]
+        batch, instruction, lanes = copy.site[0], copy.site[1], copy.site[2][due]
         size, amounts, sources = copy.size, copy.amounts[due], copy.sources[due]
         if np.count_nonzero(amounts == size) == len(amounts):
-            values = self.memory.load("global", sources, size, True, (convoy, instruction, lanes))
+            values = self.memory.load("global", sources, size, True, (batch, instruction, lanes))
             self.memory.store(
-                "shared", copy.destinations[due], values, size, True, (convoy, instruction, lanes)
+                "shared", copy.destinations[due], values, size, True, (batch, instruction, lanes)
             )
             return
         data = np.zeros((len(lanes), size), np.uint8)
@@ -166,7 +166,7 @@ class CopyGroups:
                     sources[which] + sources.dtype.type(first),
                     width,
                     True,
-                    (convoy, instruction, lanes[which]),
+                    (batch, instruction, lanes[which]),
                 )
                 data[which, first : first + width] = found.view(np.uint8).reshape(-1, width)
 
@@ -175,13 +175,13 @@ class CopyGroups:
         for byte in range(size if partial.any() else 0):
             fetch(partial & (byte < amounts), byte, 1)
         values = data if size == 16 else data.view(f"u{size}").ravel()
-        self.memory.store("shared", copy.destinations[due], values, size, True, (convoy, instruction, lanes))
+        self.memory.store("shared", copy.destinations[due], values, size, True, (batch, instruction, lanes))
 
 
-def _partial(heap: Space, offsets: np.ndarray, amounts: np.ndarray, size: int) -> Extent:
+def _partial(heap: Space, offsets: np.ndarray, amounts: np.ndarray, size: int) -> ByteExtent:
     """The bytes that copies of different amounts read."""
-    Extent(heap, offsets[amounts == size], size).check()
+    ByteExtent(heap, offsets[amounts == size], size).check()
     places = offsets[:, None] + np.arange(size)
-    found = Extent(heap, places[np.arange(size) < amounts[:, None]], 1)
+    found = ByteExtent(heap, places[np.arange(size) < amounts[:, None]], 1)
     found.check()
     return found

@@ -18,7 +18,7 @@ LIMIT = (1 << 20) - 1
 
 
 @dataclass
-class Barrier:
+class Mbarrier:
     """The state of one object."""
 
     expected: int
@@ -47,7 +47,7 @@ class Barriers:
 
     def __init__(self, shared: Space) -> None:
         self.shared = shared
-        self._live: dict[int, Barrier] = {}
+        self._live: dict[int, Mbarrier] = {}
 
     def init(self, offset: int, count: int) -> bool:
         """`mbarrier.init`; gives whether a barrier was there that has been used and not invalidated, but
@@ -67,7 +67,7 @@ class Barriers:
                 "mbarrier-misuse",
                 f"the mbarrier at {offset:#x} is initialised again while a phase is under way",
             )
-        self._live[offset] = Barrier(count, count)
+        self._live[offset] = Mbarrier(count, count)
         self._keep(offset)
         return again and old is not None and old.phase > 0
 
@@ -85,7 +85,7 @@ class Barriers:
             if barrier.transactions and self._word(offset) == barrier.word
         ]
 
-    def at(self, offset: int) -> Barrier:
+    def at(self, offset: int) -> Mbarrier:
         """The barrier there.  Raises Fault where none was initialised, or its bytes were overwritten."""
         barrier = self._live.get(offset)
         if barrier is None:
@@ -175,7 +175,7 @@ class Barriers:
         self._advance(offset, barrier)
         return phase
 
-    def _advance(self, offset: int, barrier: Barrier) -> None:
+    def _advance(self, offset: int, barrier: Mbarrier) -> None:
         if barrier.pending == 0 and barrier.transactions == 0:
             barrier.phase += 1
             barrier.pending = barrier.expected

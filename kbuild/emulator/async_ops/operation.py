@@ -12,7 +12,7 @@ from kbuild.emulator.engine.memory import POISON, Space
 
 
 @dataclass(frozen=True, eq=False)
-class Extent:
+class ByteExtent:
     """Bytes that an operation touches: `size` of them from each offset on."""
 
     space: Space
@@ -43,9 +43,9 @@ class Operation:
     kind: str
     """`copy` (cp.async), `load`, `store` or `reduce` (bulk and tensor copies), or `product` (wgmma)."""
     site: Any
-    """The convoy, the instruction, and the lanes that issued it."""
-    reads: tuple[Extent, ...]
-    writes: tuple[Extent, ...]
+    """The batch, the instruction, and the lanes that issued it."""
+    reads: tuple[ByteExtent, ...]
+    writes: tuple[ByteExtent, ...]
 
 
 class AsyncObserver(Protocol):

@@ -41,7 +41,7 @@ class Late(Timing):
         return count - 1
 
 
-class Random(Seeded, Timing):
+class RandomTiming(Seeded, Timing):
     """At issue, or later in any order."""
 
     adversarial = True
@@ -59,5 +59,5 @@ def timing_named(text: str) -> Timing:
         return Timing() if text == "early" else Late()
     name, number = name_and_number(text)
     if name == "random" and number is not None:
-        return Random(number)
+        return RandomTiming(number)
     raise EmulationError(f"unknown timing {text!r}", hint="known are early, late and random(SEED)")

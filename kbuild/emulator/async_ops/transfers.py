@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.async_ops.mbarrier import Barriers
-from kbuild.emulator.async_ops.operation import Extent, Operation, tell
+from kbuild.emulator.async_ops.operation import ByteExtent, Operation, tell
 from kbuild.emulator.async_ops.timing import Timing
 from kbuild.emulator.async_ops.tma import reduce_elements, rounded
 from kbuild.emulator.engine.findings import Fault
@@ -175,7 +175,9 @@ class Transfers:
             view[places] = data
         transfer.data, transfer.written = None, True
 
-    def _tell_access(self, kind: str, extent: Extent, data: np.ndarray | None, transfer: Transfer) -> None:
+    def _tell_access(
+        self, kind: str, extent: ByteExtent, data: np.ndarray | None, transfer: Transfer
+    ) -> None:
         if not len(extent.offsets):
             return
         lanes = np.full(len(extent.offsets), transfer.site[2][0])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import Extent, Operation, hears, tell
+from kbuild.emulator.async_ops.operation import ByteExtent, Operation, hears, tell
 from kbuild.emulator.async_ops.timing import Timing
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.engine.memory import Memory
@@ -59,7 +59,7 @@ def _addresses(bits: int, first: int, extent: int, kind: str, transposed: bool) 
     """Addresses of rows `first` to `first + extent` of an operand in shared memory.  Raises Fault for a wrong
     descriptor."""
     try:
-        descriptor = tensor.Descriptor.decode(bits)
+        descriptor = tensor.MatrixDescriptor.decode(bits)
         found = tensor.operand_addresses(
             descriptor, first + extent, DEPTH_BYTES, tensor.ELEMENT_BITS[kind] // 8, transposed
         )
@@ -69,7 +69,7 @@ def _addresses(bits: int, first: int, extent: int, kind: str, transposed: bool) 
 
 
 @dataclass(eq=False)
-class Product(Operation):
+class WgmmaOperation(Operation):
     """One `wgmma.mma_async` of some warps of a warpgroup, with the lanes of its registers."""
 
     shape: Shape
@@ -81,7 +81,7 @@ class Product(Operation):
     """Registers of A, or its descriptor."""
     b: int
     """Descriptor of B."""
-    before: np.ndarray | Product | None = None
+    before: np.ndarray | WgmmaOperation | None = None
     """The accumulator: bits [registers, lanes], the product under way that makes it, or None for zero."""
     result: np.ndarray | None = None
     """Bits of the elements of D, [rows, columns]."""
@@ -98,10 +98,10 @@ class Products:
         self.timing = timing
         self.warp_count = warp_count
         self.committed = [0] * warp_count
-        self.queues: list[list[Product]] = [[] for _ in range(warp_count)]
+        self.queues: list[list[WgmmaOperation]] = [[] for _ in range(warp_count)]
         self.fenced = [False] * warp_count
         """Warps that have executed `wgmma.fence`."""
-        self._extents: dict[tuple[Any, ...], tuple[Extent, ...]] = {}
+        self._extents: dict[tuple[Any, ...], tuple[ByteExtent, ...]] = {}
         """What products read, by their shape, warp of the warpgroup and descriptors."""
         self._places: dict[tuple[Any, ...], tuple[np.ndarray, np.ndarray]] = {}
         """Offsets of operands in shared memory, and the numbers of their elements there, once they have been
@@ -129,7 +129,7 @@ class Products:
         self._agree(site, first, count, (shape, a if isinstance(a, int) else "registers", b, accumulates))
         if not self.timing.adversarial and not hears(self.memory.observers, "issued"):
             inner = tuple((first + index) % 4 for index in range(count))
-            product = Product(
+            product = WgmmaOperation(
                 "product", site, (), (), shape, names, inner, d, a, b, d.read() if accumulates else None
             )
             self._compute(product)
@@ -153,7 +153,7 @@ class Products:
         accumulates: bool,
     ) -> None:
         queue = self.queues[warp]
-        product = Product(
+        product = WgmmaOperation(
             "product", site, self._reads(shape, warp % 4, a, b), (), shape, names, (warp % 4,), d, a, b
         )
         product.group = self.committed[warp]
@@ -225,7 +225,7 @@ class Products:
         for other in group:
             del other[:agreed]
 
-    def _owner(self, queue: list[Product], names: Registers) -> Product | None:
+    def _owner(self, queue: list[WgmmaOperation], names: Registers) -> WgmmaOperation | None:
         """The last product under way with the same accumulator.  Raises Fault where products share registers
         otherwise."""
         owner = None
@@ -244,7 +244,7 @@ class Products:
                 )
         return owner
 
-    def _reads(self, shape: Shape, warp: int, a: RegisterBlock | int, b: int) -> tuple[Extent, ...]:
+    def _reads(self, shape: Shape, warp: int, a: RegisterBlock | int, b: int) -> tuple[ByteExtent, ...]:
         key = (shape, warp, a if isinstance(a, int) else None, b)
         if key in self._extents:
             return self._extents[key]
@@ -253,14 +253,14 @@ class Products:
             found.append((_addresses(a, 16 * warp, 16, shape.kind_a, shape.transposed_a), shape.kind_a))
         found.append((_addresses(b, 0, shape.columns, shape.kind_b, shape.transposed_b), shape.kind_b))
         extents = tuple(
-            Extent(shared, places.ravel(), tensor.ELEMENT_BITS[kind] // 8) for places, kind in found
+            ByteExtent(shared, places.ravel(), tensor.ELEMENT_BITS[kind] // 8) for places, kind in found
         )
         for extent in extents:
             extent.check()
         self._extents[key] = extents
         return extents
 
-    def _compute(self, product: Product) -> None:
+    def _compute(self, product: WgmmaOperation) -> None:
         """Read the operands as they are now and work out the sums."""
         if product.result is not None:
             return
@@ -272,7 +272,7 @@ class Products:
             left = tensor.operand_of_registers(_by_warp(product.a.read()), shape.kind_a)
         right = self._operand(product, product.b, 0, shape.columns, shape.kind_b, shape.transposed_b)
         before, c = product.before, None
-        if isinstance(before, Product):
+        if isinstance(before, WgmmaOperation):
             assert before.result is not None
             c = tensor.elements(before.result, shape.kind_d)
         elif before is not None:
@@ -282,7 +282,7 @@ class Products:
         product.before = None
 
     def _operand(
-        self, product: Product, bits: int, first: int, extent: int, kind: str, transposed: bool
+        self, product: WgmmaOperation, bits: int, first: int, extent: int, kind: str, transposed: bool
     ) -> np.ndarray:
         """Elements of an operand in shared memory, float64 [extent, k]."""
         shared, size = self.memory.spaces["shared"], tensor.ELEMENT_BITS[kind] // 8
@@ -304,7 +304,7 @@ def _by_warp(registers: np.ndarray) -> np.ndarray:
     return registers.reshape(len(registers), -1, 32)
 
 
-def _spread(product: Product) -> None:
+def _spread(product: WgmmaOperation) -> None:
     """Put a result into its registers."""
     assert product.result is not None
     registers = tensor.accumulator_registers(product.result, product.shape.kind_d)

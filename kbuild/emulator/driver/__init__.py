@@ -6,8 +6,8 @@ made to fail.
 """
 
 from kbuild.emulator.driver.arrays import Array
-from kbuild.emulator.driver.codes import Result
-from kbuild.emulator.driver.core import Call, LaunchCall
-from kbuild.emulator.driver.fake_driver import StandIn, active, connect
+from kbuild.emulator.driver.codes import DriverResult
+from kbuild.emulator.driver.core import DriverCall, LaunchCall
+from kbuild.emulator.driver.fake_driver import FakeDriver, active, connect
 
-__all__ = ["Array", "Call", "LaunchCall", "Result", "StandIn", "active", "connect"]
+__all__ = ["Array", "DriverCall", "DriverResult", "FakeDriver", "LaunchCall", "active", "connect"]

@@ -6,10 +6,10 @@ import ctypes
 import struct
 
 from kbuild.emulator.driver import host
-from kbuild.emulator.driver.codes import Refused, Result
+from kbuild.emulator.driver.codes import DriverResult, Refused
 from kbuild.emulator.driver.core import Driver
-from kbuild.emulator.driver.devices import Context, Device
-from kbuild.emulator.driver.modules import Function, Module
+from kbuild.emulator.driver.devices import Device, DriverContext
+from kbuild.emulator.driver.modules import LoadedFunction, LoadedModule
 from kbuild.emulator.driver.streams import Stream
 from kbuild.emulator.driver.table import FUNCTIONS, Int, Pointer, Unsigned, Word, call, exported
 
@@ -17,7 +17,7 @@ from kbuild.emulator.driver.table import FUNCTIONS, Int, Pointer, Unsigned, Word
 @call(before_init=True)
 def cuInit(driver: Driver, flags: Unsigned) -> None:
     if flags:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "the flags have to be 0")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "the flags have to be 0")
     driver.init()
 
 
@@ -30,7 +30,7 @@ def _put_text(driver: Driver, result: int, text: int, is_name: bool) -> None:
     address = driver.text(result, is_name)
     host.put(text, "Q", address or 0)
     if address is None:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE)
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE)
 
 
 @call(since=6000, before_init=True)
@@ -61,7 +61,7 @@ def _find_address(driver: Driver, symbol: int, function: int, version: int) -> b
 @call(since=11030, before_init=True)
 def cuGetProcAddress(driver: Driver, symbol: Pointer, function: Pointer, version: Int, flags: Word) -> None:
     if not _find_address(driver, symbol, function, version):
-        raise Refused(Result.CUDA_ERROR_NOT_FOUND, f"there is no {host.read_text(symbol)}")
+        raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"there is no {host.read_text(symbol)}")
 
 
 @call(since=12000, before_init=True)
@@ -89,7 +89,7 @@ def cuDeviceGet(driver: Driver, device: Pointer, ordinal: Int) -> None:
 @call()
 def cuDeviceGetName(driver: Driver, name: Pointer, length: Int, device: Int) -> None:
     if length < 1:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "there is no room for the name")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "there is no room for the name")
     host.write(name, driver.device(device).name.encode()[: length - 1] + b"\0")
 
 
@@ -125,19 +125,19 @@ def cuDeviceCanAccessPeer(driver: Driver, answer: Pointer, device: Int, peer: In
 # Contexts
 
 
-def _make_context(driver: Driver, device: Device, is_primary: bool) -> Context:
-    context = Context(device, is_primary)
+def _make_context(driver: Driver, device: Device, is_primary: bool) -> DriverContext:
+    context = DriverContext(device, is_primary)
     context.handle = driver.keep(context)
     return context
 
 
-def _end(driver: Driver, context: Context) -> None:
+def _end(driver: Driver, context: DriverContext) -> None:
     """Do what work there is, and take away what belongs to a context."""
     context.finish()
     context.is_alive = False
-    modules = {handle: module for handle, module in driver.handles(Module) if module.context is context}
+    modules = {handle: module for handle, module in driver.handles(LoadedModule) if module.context is context}
     functions = [
-        handle for handle, function in driver.handles(Function) if function.module.context is context
+        handle for handle, function in driver.handles(LoadedFunction) if function.module.context is context
     ]
     for module in modules.values():
         module.unload()
@@ -150,7 +150,7 @@ def _end(driver: Driver, context: Context) -> None:
     context.default = Stream(None, 0)
 
 
-def _destroy(driver: Driver, context: Context) -> None:
+def _destroy(driver: Driver, context: DriverContext) -> None:
     _end(driver, context)
     driver.drop(context.handle)
 
@@ -169,7 +169,7 @@ def cuDevicePrimaryCtxRetain(driver: Driver, context: Pointer, device: Int) -> N
 def cuDevicePrimaryCtxRelease_v2(driver: Driver, device: Int) -> None:
     of = driver.device(device)
     if of.primary is None or not of.retained:
-        raise Refused(Result.CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained")
     of.retained -= 1
     if not of.retained:
         _reset(driver, of)
@@ -202,9 +202,9 @@ def cuCtxCreate_v2(driver: Driver, context: Pointer, flags: Unsigned, device: In
 
 @call()
 def cuCtxDestroy_v2(driver: Driver, context: Pointer) -> None:
-    destroyed = driver.find(Context, context)
+    destroyed = driver.find(DriverContext, context)
     if destroyed.is_primary:
-        raise Refused(Result.CUDA_ERROR_INVALID_CONTEXT, "a primary context is released, not destroyed")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_CONTEXT, "a primary context is released, not destroyed")
     _destroy(driver, destroyed)
     if driver.stack and driver.stack[-1] is destroyed:
         driver.stack.pop()
@@ -217,19 +217,19 @@ def cuCtxGetCurrent(driver: Driver, context: Pointer) -> None:
 
 @call()
 def cuCtxSetCurrent(driver: Driver, context: Pointer) -> None:
-    found = [driver.find(Context, context)] if context else []
+    found = [driver.find(DriverContext, context)] if context else []
     driver.stack[-1:] = found
 
 
 @call()
 def cuCtxPushCurrent_v2(driver: Driver, context: Pointer) -> None:
-    driver.stack.append(driver.find(Context, context))
+    driver.stack.append(driver.find(DriverContext, context))
 
 
 @call()
 def cuCtxPopCurrent_v2(driver: Driver, context: Pointer) -> None:
     if not driver.stack:
-        raise Refused(Result.CUDA_ERROR_INVALID_CONTEXT, "no context is current")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_CONTEXT, "no context is current")
     popped = driver.stack.pop()
     if context:
         host.put(context, "Q", popped.handle)
@@ -242,7 +242,7 @@ def cuCtxGetDevice(driver: Driver, device: Pointer) -> None:
 
 @call()
 def cuCtxGetApiVersion(driver: Driver, context: Pointer, version: Pointer) -> None:
-    driver.find(Context, context)
+    driver.find(DriverContext, context)
     host.put(version, "I", 3020)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap, TensorMapError
 from kbuild.emulator.driver import host
-from kbuild.emulator.driver.codes import PointerAttribute, Refused, Result
+from kbuild.emulator.driver.codes import DriverResult, PointerAttribute, Refused
 from kbuild.emulator.driver.core import Driver
 from kbuild.emulator.driver.table import Byte, Int, Pointer, Short, Size, Unsigned, Word, call
 
@@ -19,7 +19,7 @@ _ON_DEVICE = 2
 @call(unsafe_in_capture=True)
 def cuMemAlloc_v2(driver: Driver, address: Pointer, size: Size) -> None:
     if size <= 0:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "no bytes are asked for")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "no bytes are asked for")
     context = driver.context
     allocated = context.device.heap.allocate(size, "memory")
     context.memory.add(allocated)
@@ -51,7 +51,7 @@ def device_bytes(driver: Driver, address: int, size: int) -> np.ndarray:
     start, length = heap.allocation(address) or (address, 0)
     if address + size > start + length:
         raise Refused(
-            Result.CUDA_ERROR_INVALID_VALUE,
+            DriverResult.CUDA_ERROR_INVALID_VALUE,
             f"{size} bytes at {address:#x}; the allocation ends after {start + length - address}",
         )
     return heap.bytes(address, size)
@@ -83,7 +83,9 @@ def _within_device(driver: Driver, target: int, source: int, size: int) -> Calla
 
 def _fill(driver: Driver, target: int, value: bytes, count: int) -> Callable[[], None]:
     if target % len(value):
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"{target:#x} is not aligned to {len(value)} bytes")
+        raise Refused(
+            DriverResult.CUDA_ERROR_INVALID_VALUE, f"{target:#x} is not aligned to {len(value)} bytes"
+        )
     return _to_device(driver, target, value * count)
 
 
@@ -161,7 +163,7 @@ def cuPointerGetAttribute(driver: Driver, value: Pointer, attribute: Int, addres
         if known == attribute:
             host.put(value, format, answer)
             return
-    raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"there is no attribute {attribute} of pointers")
+    raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"there is no attribute {attribute} of pointers")
 
 
 @call(since=7000)
@@ -198,7 +200,8 @@ def cuTensorMapEncodeTiled(
 ) -> None:
     if tensor_map % 64:
         raise Refused(
-            Result.CUDA_ERROR_INVALID_VALUE, f"the tensor map at {tensor_map:#x} is not aligned to 64 bytes"
+            DriverResult.CUDA_ERROR_INVALID_VALUE,
+            f"the tensor map at {tensor_map:#x} is not aligned to 64 bytes",
         )
     if (
         not 1 <= rank <= 5
@@ -207,7 +210,7 @@ def cuTensorMapEncodeTiled(
         or fill not in (0, 1)
     ):
         raise Refused(
-            Result.CUDA_ERROR_INVALID_VALUE,
+            DriverResult.CUDA_ERROR_INVALID_VALUE,
             f"rank {rank}, element type {element}, promotion {promotion}, fill {fill}",
         )
     described = TensorMap(
@@ -224,4 +227,4 @@ def cuTensorMapEncodeTiled(
     try:
         host.write(tensor_map, described.encode())
     except TensorMapError as error:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, error.message) from None
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, error.message) from None

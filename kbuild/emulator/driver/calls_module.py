@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from kbuild.emulator.async_ops.timing import timing_named
 from kbuild.emulator.driver import host, modules
-from kbuild.emulator.driver.codes import FINDINGS, FunctionAttribute, JitOption, Refused, Result
+from kbuild.emulator.driver.codes import FINDINGS, DriverResult, FunctionAttribute, JitOption, Refused
 from kbuild.emulator.driver.core import Driver, LaunchCall
-from kbuild.emulator.driver.modules import Function, Module
+from kbuild.emulator.driver.modules import LoadedFunction, LoadedModule
 from kbuild.emulator.driver.streams import LaunchWork
 from kbuild.emulator.driver.table import Int, Pointer, Size, Unsigned, call
 from kbuild.emulator.engine.launch import Launch, checkers_named, size_of
@@ -52,7 +52,7 @@ def cuModuleLoadData(driver: Driver, module: Pointer, image: Pointer) -> None:
 
 @call(unsafe_in_capture=True)
 def cuModuleUnload(driver: Driver, module: Pointer) -> None:
-    unloaded = driver.find(Module, module)
+    unloaded = driver.find(LoadedModule, module)
     unloaded.context.finish()
     unloaded.unload()
     driver.drop(module)
@@ -60,8 +60,8 @@ def cuModuleUnload(driver: Driver, module: Pointer) -> None:
 
 @call()
 def cuModuleGetFunction(driver: Driver, function: Pointer, module: Pointer, name: Pointer) -> None:
-    found = modules.function_of(driver.find(Module, module), host.read_text(name))
-    handle = next((handle for handle, thing in driver.handles(Function) if thing is found), None)
+    found = modules.function_of(driver.find(LoadedModule, module), host.read_text(name))
+    handle = next((handle for handle, thing in driver.handles(LoadedFunction) if thing is found), None)
     host.put(function, "Q", handle or driver.keep(found))
 
 
@@ -69,9 +69,9 @@ def cuModuleGetFunction(driver: Driver, function: Pointer, module: Pointer, name
 def cuModuleGetGlobal_v2(
     driver: Driver, address: Pointer, size: Pointer, module: Pointer, name: Pointer
 ) -> None:
-    found, wanted = driver.find(Module, module), host.read_text(name)
+    found, wanted = driver.find(LoadedModule, module), host.read_text(name)
     if wanted not in found.symbols:
-        raise Refused(Result.CUDA_ERROR_NOT_FOUND, f"there is no variable {wanted}")
+        raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"there is no variable {wanted}")
     variable = next(variable for variable in found.ptx.variables if variable.name == wanted)
     for target, answer in ((address, found.symbols[wanted]), (size, size_of(variable))):
         if target:
@@ -80,34 +80,36 @@ def cuModuleGetGlobal_v2(
 
 @call()
 def cuFuncGetAttribute(driver: Driver, value: Pointer, attribute: Int, function: Pointer) -> None:
-    host.put(value, "i", driver.find(Function, function).attribute(attribute))
+    host.put(value, "i", driver.find(LoadedFunction, function).attribute(attribute))
 
 
 @call(since=9000)
 def cuFuncSetAttribute(driver: Driver, function: Pointer, attribute: Int, value: Int) -> None:
-    found = driver.find(Function, function)
+    found = driver.find(LoadedFunction, function)
     if attribute == FunctionAttribute.MAX_DYNAMIC_SHARED_SIZE_BYTES:
         limit = found.module.context.device.shared_limit - found.static_shared
         if not 0 <= value <= limit:
             raise Refused(
-                Result.CUDA_ERROR_INVALID_VALUE,
+                DriverResult.CUDA_ERROR_INVALID_VALUE,
                 f"{value} bytes of dynamic shared memory; the device has {limit}",
             )
         found.dynamic_shared = value
     elif attribute != FunctionAttribute.PREFERRED_SHARED_MEMORY_CARVEOUT:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"attribute {attribute} of functions cannot be set")
+        raise Refused(
+            DriverResult.CUDA_ERROR_INVALID_VALUE, f"attribute {attribute} of functions cannot be set"
+        )
 
 
 @call()
 def cuFuncSetCacheConfig(driver: Driver, function: Pointer, config: Int) -> None:
-    driver.find(Function, function)
+    driver.find(LoadedFunction, function)
 
 
 @call(since=6050)
 def cuOccupancyMaxActiveBlocksPerMultiprocessor(
     driver: Driver, count: Pointer, function: Pointer, threads: Int, shared: Size
 ) -> None:
-    found = driver.find(Function, function)
+    found = driver.find(LoadedFunction, function)
     total = found.static_shared + shared
     by_shared = (found.module.context.device.shared_limit + 1024) // (total + 1024)
     host.put(count, "i", max(0, min(2048 // max(threads, 1), by_shared, 32)))
@@ -173,10 +175,11 @@ def _launch(
     cluster: tuple[int, int, int],
     may_begin_early: bool,
 ) -> None:
-    context, function = driver.context, driver.find(Function, handle)
+    context, function = driver.context, driver.find(LoadedFunction, handle)
     if function.module.context is not context:
         raise Refused(
-            Result.CUDA_ERROR_INVALID_HANDLE, "the kernel belongs to another context than the current one"
+            DriverResult.CUDA_ERROR_INVALID_HANDLE,
+            "the kernel belongs to another context than the current one",
         )
     cluster = function.program.required_cluster if cluster == (1, 1, 1) else cluster
     _check_shape(function, grid, block, shared, cluster)
@@ -191,7 +194,7 @@ def _launch(
 
 
 def _check_shape(
-    function: Function, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int]
+    function: LoadedFunction, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int]
 ) -> None:
     """Raise Refused for a launch that the device cannot do."""
     threads, most, required = (
@@ -221,10 +224,10 @@ def _check_shape(
     ]
     for holds, message in rules:
         if not holds:
-            raise Refused(Result.CUDA_ERROR_INVALID_VALUE, message)
+            raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, message)
 
 
-def _arguments(function: Function, parameters: int) -> tuple[bytes, ...]:
+def _arguments(function: LoadedFunction, parameters: int) -> tuple[bytes, ...]:
     """The bytes of each parameter, from an array of their addresses."""
     wanted = function.program.entry.parameters
     if not wanted:
@@ -233,7 +236,7 @@ def _arguments(function: Function, parameters: int) -> tuple[bytes, ...]:
     return tuple(host.read(address, size_of(parameter)) for address, parameter in zip(addresses, wanted))
 
 
-def _packed(function: Function, extra: int) -> tuple[bytes, ...]:
+def _packed(function: LoadedFunction, extra: int) -> tuple[bytes, ...]:
     """The bytes of each parameter, from one buffer with all of them."""
     buffer = size = 0
     while key := host.unpack(extra, "Q")[0]:
@@ -250,12 +253,13 @@ def _packed(function: Function, extra: int) -> tuple[bytes, ...]:
         position += length
     if position > size:
         raise Refused(
-            Result.CUDA_ERROR_INVALID_VALUE, f"the parameters take {position} bytes, the buffer has {size}"
+            DriverResult.CUDA_ERROR_INVALID_VALUE,
+            f"the parameters take {position} bytes, the buffer has {size}",
         )
     return tuple(found)
 
 
-def _work(driver: Driver, function: Function, launched: LaunchCall) -> LaunchWork:
+def _work(driver: Driver, function: LoadedFunction, launched: LaunchCall) -> LaunchWork:
     """What a launch does once it is its turn."""
     settings, device = driver.settings, function.module.context.device
 
@@ -280,7 +284,7 @@ def _work(driver: Driver, function: Function, launched: LaunchCall) -> LaunchWor
         driver.printed += launch.printed
         driver.findings += findings
         if findings:
-            result = FINDINGS.get(findings[0].kind, Result.CUDA_ERROR_LAUNCH_FAILED)
+            result = FINDINGS.get(findings[0].kind, DriverResult.CUDA_ERROR_LAUNCH_FAILED)
             raise Refused(result, f"{function.name}: {findings[0]}")
 
     return LaunchWork(run, launched.may_begin_early)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from kbuild.emulator.driver import host
-from kbuild.emulator.driver.codes import CaptureMode, Refused, Result
+from kbuild.emulator.driver.codes import CaptureMode, DriverResult, Refused
 from kbuild.emulator.driver.core import Driver
 from kbuild.emulator.driver.streams import Event, Graph, Stream
 from kbuild.emulator.driver.table import Int, Pointer, Unsigned, Word, call
@@ -57,7 +57,7 @@ def cuStreamQuery(driver: Driver, stream: Pointer) -> None:
     driver.refuse_in_capture("cuStreamQuery")
     if not asked.is_idle:
         asked.advance()
-        raise Refused(Result.CUDA_ERROR_NOT_READY)
+        raise Refused(DriverResult.CUDA_ERROR_NOT_READY)
 
 
 @call()
@@ -86,9 +86,11 @@ def cuStreamGetCtx(driver: Driver, stream: Pointer, context: Pointer) -> None:
 def cuStreamBeginCapture_v2(driver: Driver, stream: Pointer, mode: Int) -> None:
     captured = driver.stream(stream)
     if captured is driver.context.default:
-        raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured")
+        raise Refused(
+            DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured"
+        )
     if mode not in CaptureMode.__members__.values():
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"there is no capture mode {mode}")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"there is no capture mode {mode}")
     captured.begin(CaptureMode(mode), threading.get_ident())
 
 
@@ -103,7 +105,7 @@ def cuStreamIsCapturing(driver: Driver, stream: Pointer, status: Pointer) -> Non
     asked = driver.stream(stream)
     if any(follower.capture is not None for follower in asked.followers):
         raise Refused(
-            Result.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+            DriverResult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
             "the default stream waits for a stream that is being captured",
         )
     capture = asked.capture
@@ -178,7 +180,7 @@ def cuEventQuery(driver: Driver, event: Pointer) -> None:
     driver.refuse_in_capture("cuEventQuery")
     if not asked.is_reached and asked.mark is not None:
         asked.mark[0].step()
-        raise Refused(Result.CUDA_ERROR_NOT_READY)
+        raise Refused(DriverResult.CUDA_ERROR_NOT_READY)
 
 
 @call()
@@ -195,7 +197,7 @@ def cuEventElapsedTime(driver: Driver, milliseconds: Pointer, start: Pointer, en
     """A million instructions of the emulator count as a millisecond."""
     first, last = driver.find(Event, start), driver.find(Event, end)
     if first.mark is None or last.mark is None:
-        raise Refused(Result.CUDA_ERROR_INVALID_HANDLE, "the event was not recorded")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_HANDLE, "the event was not recorded")
     if first.moment is None or last.moment is None:
-        raise Refused(Result.CUDA_ERROR_NOT_READY)
+        raise Refused(DriverResult.CUDA_ERROR_NOT_READY)
     host.put(milliseconds, "f", (last.moment - first.moment) / 1e6)

@@ -7,7 +7,7 @@ from enum import IntEnum
 from kbuild.errors import KbuildError
 
 
-class Result(IntEnum):
+class DriverResult(IntEnum):
     """CUresult: what a function of the driver returns."""
 
     CUDA_SUCCESS = 0
@@ -59,12 +59,12 @@ class Result(IntEnum):
 
 
 FINDINGS = {
-    "out-of-bounds": Result.CUDA_ERROR_ILLEGAL_ADDRESS,
-    "use-after-free": Result.CUDA_ERROR_ILLEGAL_ADDRESS,
-    "misaligned": Result.CUDA_ERROR_MISALIGNED_ADDRESS,
-    "assertion": Result.CUDA_ERROR_ASSERT,
-    "step-budget": Result.CUDA_ERROR_LAUNCH_TIMEOUT,
-    "divergent-collective": Result.CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    "out-of-bounds": DriverResult.CUDA_ERROR_ILLEGAL_ADDRESS,
+    "use-after-free": DriverResult.CUDA_ERROR_ILLEGAL_ADDRESS,
+    "misaligned": DriverResult.CUDA_ERROR_MISALIGNED_ADDRESS,
+    "assertion": DriverResult.CUDA_ERROR_ASSERT,
+    "step-budget": DriverResult.CUDA_ERROR_LAUNCH_TIMEOUT,
+    "divergent-collective": DriverResult.CUDA_ERROR_ILLEGAL_INSTRUCTION,
 }
 """What a finding of the emulator becomes; all others are CUDA_ERROR_LAUNCH_FAILED."""
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from kbuild.emulator.driver.codes import CaptureMode, Refused, Result
-from kbuild.emulator.driver.devices import Context, Device
+from kbuild.emulator.driver.codes import CaptureMode, DriverResult, Refused
+from kbuild.emulator.driver.devices import Device, DriverContext
 from kbuild.emulator.driver.modules import PtxTable
 from kbuild.emulator.driver.streams import Capture, Stream
 from kbuild.emulator.driver.table import FUNCTIONS, DriverFunction, family_of
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Call:
+class DriverCall:
     """A call of the driver."""
 
     name: str
@@ -86,7 +86,7 @@ class Driver:
         self.settings = settings
         self.table = table
         self.devices = [Device(ordinal, arch, memory) for ordinal, arch in enumerate(archs)]
-        self.calls: deque[Call] = deque(maxlen=_LOG)
+        self.calls: deque[DriverCall] = deque(maxlen=_LOG)
         self.launches: deque[LaunchCall] = deque(maxlen=_LOG)
         self.findings: list[Finding] = []
         self.printed: list[str] = []
@@ -97,7 +97,7 @@ class Driver:
         self._process: int | None = None
         self._handles: dict[int, object] = {}
         self._next_handle = 0x5700_0000_0000
-        self._stacks: dict[int, list[Context]] = {}
+        self._stacks: dict[int, list[DriverContext]] = {}
         self._injected: dict[str, deque[int]] = {}
         self._whys: dict[int, tuple[int, str]] = {}
         self._released: deque[int] = deque()
@@ -121,24 +121,24 @@ class Driver:
                 result = refused.result
                 self._whys[thread] = result, refused.why
             except KbuildError as error:
-                result = int(Result.CUDA_ERROR_LAUNCH_FAILED)
+                result = int(DriverResult.CUDA_ERROR_LAUNCH_FAILED)
                 self._whys[thread] = result, str(error)
             except MemoryError:
-                result = int(Result.CUDA_ERROR_OUT_OF_MEMORY)
+                result = int(DriverResult.CUDA_ERROR_OUT_OF_MEMORY)
             except Exception:
-                result = int(Result.CUDA_ERROR_UNKNOWN)
+                result = int(DriverResult.CUDA_ERROR_UNKNOWN)
                 self._whys[thread] = result, traceback.format_exc()
-            self.calls.append(Call(name, result, thread))
+            self.calls.append(DriverCall(name, result, thread))
         return result
 
     def _run(self, function: DriverFunction, words: Sequence[int]) -> None:
         if self._process not in (None, os.getpid()):
-            raise Refused(Result.CUDA_ERROR_NOT_INITIALIZED, "the process was forked after cuInit")
+            raise Refused(DriverResult.CUDA_ERROR_NOT_INITIALIZED, "the process was forked after cuInit")
         waiting = self._injected.get(function.family)
         if waiting:
             raise Refused(waiting.popleft(), f"{function.name} fails because a test wants it to")
         if self._process is None and not function.before_init:
-            raise Refused(Result.CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called")
+            raise Refused(DriverResult.CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called")
         if function.unsafe_in_capture:
             self.refuse_in_capture(function.name)
         function.function(self, *words[: len(function.parameters)])
@@ -153,7 +153,7 @@ class Driver:
             ):
                 capture.is_valid = False
                 raise Refused(
-                    Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                     f"{name} is not allowed while a stream is captured",
                 )
 
@@ -174,7 +174,7 @@ class Driver:
     def init(self) -> None:
         """cuInit.  Raises Refused where there is no device."""
         if not self.devices:
-            raise Refused(Result.CUDA_ERROR_NO_DEVICE)
+            raise Refused(DriverResult.CUDA_ERROR_NO_DEVICE)
         self._process = os.getpid()
 
     @property
@@ -233,9 +233,9 @@ class Driver:
         What it means is said in full, with what the emulator found, for the result of the thread's last call
         that failed.
         """
-        if result not in Result.__members__.values():
+        if result not in DriverResult.__members__.values():
             return None
-        known = Result(result)
+        known = DriverResult(result)
         last, why = self._whys.get(threading.get_ident(), (-1, ""))
         if is_name:
             key, words = known.name, known.name
@@ -260,9 +260,11 @@ class Driver:
         thing = self._handles.get(handle)
         if not isinstance(thing, kind):
             result = (
-                Result.CUDA_ERROR_INVALID_CONTEXT if kind is Context else Result.CUDA_ERROR_INVALID_HANDLE
+                DriverResult.CUDA_ERROR_INVALID_CONTEXT
+                if kind is DriverContext
+                else DriverResult.CUDA_ERROR_INVALID_HANDLE
             )
-            raise Refused(result, f"{handle:#x} is no {kind.__name__.lower()}")
+            raise Refused(result, f"{handle:#x} is no {object_name(kind)}")
         return thing
 
     def drop(self, handle: int) -> None:
@@ -273,9 +275,9 @@ class Driver:
         """All things of a kind, or of several, that are there, with their handles."""
         return [(handle, thing) for handle, thing in self._handles.items() if isinstance(thing, kind)]
 
-    def contexts(self) -> list[Context]:
+    def contexts(self) -> list[DriverContext]:
         """All contexts."""
-        return [context for _, context in self.handles(Context)]
+        return [context for _, context in self.handles(DriverContext)]
 
     # Devices, contexts and streams
 
@@ -283,23 +285,23 @@ class Driver:
         """A device by its ordinal, which is its CUdevice too.  Raises Refused where there is none."""
         if not 0 <= ordinal < len(self.devices):
             raise Refused(
-                Result.CUDA_ERROR_INVALID_DEVICE,
+                DriverResult.CUDA_ERROR_INVALID_DEVICE,
                 f"there is no device {ordinal}; there are {len(self.devices)}",
             )
         return self.devices[ordinal]
 
     @property
-    def stack(self) -> list[Context]:
+    def stack(self) -> list[DriverContext]:
         """The calling thread's stack of contexts, the current one last."""
         return self._stacks.setdefault(threading.get_ident(), [])
 
     @property
-    def context(self) -> Context:
+    def context(self) -> DriverContext:
         """The current context.  Raises Refused where there is none."""
         if not self.stack:
-            raise Refused(Result.CUDA_ERROR_INVALID_CONTEXT, "no context is current")
+            raise Refused(DriverResult.CUDA_ERROR_INVALID_CONTEXT, "no context is current")
         if not self.stack[-1].is_alive:
-            raise Refused(Result.CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed")
+            raise Refused(DriverResult.CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed")
         return self.stack[-1]
 
     def stream(self, handle: int) -> Stream:
@@ -312,7 +314,7 @@ class Driver:
             return context.streams.setdefault(-thread, Stream(context.default, handle))
         if handle not in context.streams:
             raise Refused(
-                Result.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is no stream of the current context"
+                DriverResult.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is no stream of the current context"
             )
         return context.streams[handle]
 
@@ -336,9 +338,14 @@ class Driver:
         for device in self.devices:
             if device.heap.allocation(address) is not None:
                 return device
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"{address:#x} is no address on a device")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"{address:#x} is no address on a device")
+
+
+def object_name(kind: type) -> str:
+    """What the driver's API calls objects of a class: `module`, `context`, `stream`."""
+    return kind.__name__.removeprefix("Loaded").removeprefix("Driver").lower()
 
 
 def result_name(result: int) -> str:
     """A result as cuda.h names it."""
-    return Result(result).name if result in Result.__members__.values() else str(result)
+    return DriverResult(result).name if result in DriverResult.__members__.values() else str(result)

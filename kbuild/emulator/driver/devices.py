@@ -30,7 +30,7 @@ class Device:
         self.arch = arch
         self.capability = int(match[1])
         self.heap = DeviceHeap(ordinal, memory)
-        self.primary: Context | None = None
+        self.primary: DriverContext | None = None
         self.retained = 0
         """How often the primary context is retained."""
         self.steps = 0
@@ -85,7 +85,7 @@ class Device:
 
 
 @dataclass(eq=False)
-class Context:
+class DriverContext:
     """A context on a device: modules, streams and events belong to it."""
 
     device: Device

@@ -20,9 +20,9 @@ import numpy as np
 from kbuild.emulator.async_ops.timing import timing_named
 from kbuild.emulator.driver import calls_device, calls_memory, calls_module, calls_stream, library
 from kbuild.emulator.driver.arrays import Array
-from kbuild.emulator.driver.codes import Result
-from kbuild.emulator.driver.core import Call, Driver, LaunchCall, Settings
-from kbuild.emulator.driver.modules import Module, PtxTable
+from kbuild.emulator.driver.codes import DriverResult
+from kbuild.emulator.driver.core import Driver, DriverCall, LaunchCall, Settings, object_name
+from kbuild.emulator.driver.modules import LoadedModule, PtxTable
 from kbuild.emulator.driver.streams import Event, Graph, Stream
 from kbuild.emulator.driver.table import FUNCTIONS
 from kbuild.emulator.engine.findings import Finding
@@ -30,7 +30,7 @@ from kbuild.emulator.engine.launch import checkers_named
 from kbuild.emulator.engine.schedule import schedule_named
 from kbuild.errors import KbuildError, UsageError
 
-_active: StandIn | None = None
+_active: FakeDriver | None = None
 _connecting = threading.RLock()
 
 
@@ -38,22 +38,22 @@ def _answer(name: bytes, words: Any) -> int:
     """The result of a call, from the stand-in that is active."""
     answering = _active
     if answering is None:
-        return int(Result.CUDA_ERROR_DEINITIALIZED)
+        return int(DriverResult.CUDA_ERROR_DEINITIALIZED)
     try:
         return answering.answer(name.decode(), words)
     except KeyboardInterrupt:
         _thread.interrupt_main()
-        return int(Result.CUDA_ERROR_UNKNOWN)
+        return int(DriverResult.CUDA_ERROR_UNKNOWN)
 
 
 _handler = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64))(_answer)
 """What libraries call, as long as the process lives."""
 
 
-class StandIn:
+class FakeDriver:
     """Devices that run PTX on the CPU, behind a library that a process loads in the place of the driver's.
 
-        with StandIn(["sm_90", "sm_80"], builds=["build"]) as driver:
+        with FakeDriver(["sm_90", "sm_80"], builds=["build"]) as driver:
             monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
             out = driver.empty(1000, numpy.float32, device=1)
             package.vector_add(driver.array(x, 1), driver.array(y, 1), out, 1000)
@@ -123,7 +123,7 @@ class StandIn:
             )
         return self._path
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> FakeDriver:
         """Answer the library's calls from now on.  Raises UsageError while another stand-in does."""
         self._connect(self.path)
         return self
@@ -163,7 +163,7 @@ class StandIn:
     # What happened
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[DriverCall]:
         """The calls of the driver so far, the latest 131,072 of them."""
         return list(self._driver.calls)
 
@@ -191,8 +191,8 @@ class StandIn:
     def leftovers(self) -> list[str]:
         """The modules, streams, events and graphs that are there still, and the memory that is not given
         back."""
-        things = self._driver.handles((Module, Stream, Event, Graph))
-        objects = [f"{type(thing).__name__} {handle:#x}" for handle, thing in things]
+        things = self._driver.handles((LoadedModule, Stream, Event, Graph))
+        objects = [f"{object_name(type(thing)).capitalize()} {handle:#x}" for handle, thing in things]
         return objects + [
             f"{name} at {address:#x} on device {device.ordinal}"
             for device in self._driver.devices
@@ -234,7 +234,7 @@ class StandIn:
         return Array(self._driver, device, sizes, np.dtype(dtype), name)
 
 
-def active() -> StandIn:
+def active() -> FakeDriver:
     """The stand-in that this process uses: the one that is active, or that KBUILD_LIBCUDA or LD_LIBRARY_PATH
     name.
 
@@ -275,12 +275,12 @@ def _named_library() -> Path | None:
     )
 
 
-def _described(path: Path) -> StandIn:
+def _described(path: Path) -> FakeDriver:
     """The stand-in that is described beside its library, made active.  Raises UsageError where that cannot be
     read."""
     try:
         described = json.loads(path.with_name(library.DESCRIPTION).read_text())
-        made = StandIn(described.pop("devices"), **described)
+        made = FakeDriver(described.pop("devices"), **described)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path.with_name(library.DESCRIPTION)}: {error}") from None
     made._path = path

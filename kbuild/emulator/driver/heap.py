@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kbuild.emulator.driver.codes import Refused, Result
+from kbuild.emulator.driver.codes import DriverResult, Refused
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.engine.memory import GLOBAL_BASE, POISON, RED_ZONE, Heap
 
@@ -34,7 +34,7 @@ class DeviceHeap(Heap):
         much left."""
         if self.used + size > self.total:
             raise Refused(
-                Result.CUDA_ERROR_OUT_OF_MEMORY,
+                DriverResult.CUDA_ERROR_OUT_OF_MEMORY,
                 f"{size} bytes are wanted, {self.total - self.used} of {self.total} are free",
             )
         offset = (self._reused(size) if not skew else None) or self._fresh(size + skew) + skew
@@ -72,7 +72,7 @@ class DeviceHeap(Heap):
         try:
             super().free(address)
         except Fault as fault:
-            raise Refused(Result.CUDA_ERROR_INVALID_VALUE, fault.message) from None
+            raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, fault.message) from None
         del self._sizes[address - self.base]
         self.arrays.pop(address - self.base, None)
         self._freed.append((address - self.base, size, name))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from kbuild.emulator.driver.codes import Refused, Result
+from kbuild.emulator.driver.codes import DriverResult, Refused
 
 
 def read(address: int, size: int) -> bytes:
     """`size` bytes.  Raises Refused for a null pointer."""
     if size and not address:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "a null pointer to read from")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "a null pointer to read from")
     return ctypes.string_at(address, size)
 
 
 def read_text(address: int) -> str:
     """The text up to the first zero byte.  Raises Refused for a null pointer."""
     if not address:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "a null pointer to a text")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "a null pointer to a text")
     return ctypes.string_at(address).decode(errors="replace")
 
 
@@ -30,7 +30,7 @@ def unpack(address: int, format: str) -> tuple[int, ...]:
 def write(address: int, data: bytes) -> None:
     """Put bytes at an address.  Raises Refused for a null pointer."""
     if data and not address:
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, "a null pointer to write to")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "a null pointer to write to")
     ctypes.memmove(address, data, len(data))
 
 

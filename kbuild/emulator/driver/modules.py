@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbuild.emulator.driver import host
-from kbuild.emulator.driver.codes import FunctionAttribute, Refused, Result
-from kbuild.emulator.driver.devices import Context, Device
+from kbuild.emulator.driver.codes import DriverResult, FunctionAttribute, Refused
+from kbuild.emulator.driver.devices import Device, DriverContext
 from kbuild.emulator.engine.launch import place_globals, size_of
 from kbuild.emulator.engine.program import Program, decode
-from kbuild.emulator.ptx.model import Module as PtxModule
 from kbuild.emulator.ptx.model import PtxError
+from kbuild.emulator.ptx.model import PtxModule as PtxModule
 from kbuild.emulator.ptx.parser import parse
 from kbuild.errors import UsageError
 
@@ -63,7 +63,7 @@ class PtxTable:
         found = self._texts.get(digest)
         if found is None:
             raise Refused(
-                Result.CUDA_ERROR_NO_BINARY_FOR_GPU,
+                DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU,
                 f"the stand-in runs PTX, and does not know that of the cubin with sha256 {digest}; "
                 'name the folder that it was built in, or use a package with PTX in it (archs = ["sm_80+ptx"])',
             )
@@ -89,11 +89,11 @@ def image_at(address: int) -> bytes:
         return host.read(address, _elf_size(host.read(address, 64)))
     if start[:4] in _FATBIN:
         raise Refused(
-            Result.CUDA_ERROR_NO_BINARY_FOR_GPU, "the stand-in knows cubins and PTX, no fat binaries"
+            DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU, "the stand-in knows cubins and PTX, no fat binaries"
         )
     text = host.read_text(address)
     if not re.match(r"(\s|//[^\n]*\n|/\*.*?\*/)*\.version\b", text, re.DOTALL):
-        raise Refused(Result.CUDA_ERROR_INVALID_IMAGE, "the image is neither a cubin nor PTX")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_IMAGE, "the image is neither a cubin nor PTX")
     return text.encode()
 
 
@@ -109,10 +109,10 @@ def _program(text: str, entry: str) -> Program:
 
 
 @dataclass(eq=False)
-class Module:
+class LoadedModule:
     """An image that is loaded in a context."""
 
-    context: Context
+    context: DriverContext
     text: str
     """Its PTX."""
     digest: str
@@ -120,7 +120,7 @@ class Module:
     ptx: PtxModule
     symbols: Mapping[str, int]
     """Addresses of its global variables."""
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, LoadedFunction] = field(default_factory=dict)
 
     def unload(self) -> None:
         """Give its memory back."""
@@ -129,10 +129,10 @@ class Module:
 
 
 @dataclass(eq=False)
-class Function:
+class LoadedFunction:
     """A kernel of a module."""
 
-    module: Module
+    module: LoadedModule
     name: str
     program: Program
     dynamic_shared: int
@@ -172,10 +172,10 @@ class Function:
         for attribute, value in values.items():
             if attribute == number:
                 return value
-        raise Refused(Result.CUDA_ERROR_INVALID_VALUE, f"there is no attribute {number} of functions")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"there is no attribute {number} of functions")
 
 
-def load(context: Context, image: bytes, table: PtxTable, version: int) -> Module:
+def load(context: DriverContext, image: bytes, table: PtxTable, version: int) -> LoadedModule:
     """Load an image in a context, under a driver of that version.  Raises Refused where the device does not
     run it."""
     is_cubin = image[:6] == _ELF
@@ -183,16 +183,18 @@ def load(context: Context, image: bytes, table: PtxTable, version: int) -> Modul
     try:
         ptx = _parsed(text)
     except PtxError as error:
-        raise Refused(Result.CUDA_ERROR_INVALID_PTX, str(error)) from None
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_PTX, str(error)) from None
     _check_version(ptx, is_cubin, version)
     if is_cubin:
         _check_format(image, version)
     if not runs_on(ptx.arch, is_cubin, context.device):
         what = "a cubin" if is_cubin else "PTX"
-        result = Result.CUDA_ERROR_NO_BINARY_FOR_GPU if is_cubin else Result.CUDA_ERROR_INVALID_PTX
+        result = (
+            DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU if is_cubin else DriverResult.CUDA_ERROR_INVALID_PTX
+        )
         raise Refused(result, f"{what} for {ptx.arch} does not run on {context.device.arch}")
     digest = digest_of(image) if is_cubin else hashlib.sha256(image).hexdigest()
-    return Module(context, text, digest, ptx, place_globals(ptx, context.device.heap))
+    return LoadedModule(context, text, digest, ptx, place_globals(ptx, context.device.heap))
 
 
 def _check_version(ptx: PtxModule, is_cubin: bool, version: int) -> None:
@@ -201,7 +203,7 @@ def _check_version(ptx: PtxModule, is_cubin: bool, version: int) -> None:
     known = _PTX_VERSIONS.get(version, (version // 1000 - 4) * 10 + version % 1000 // 10)
     if not is_cubin and 10 * int(major) + int(minor) > known:
         raise Refused(
-            Result.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+            DriverResult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
             f"PTX {ptx.version}; the driver knows PTX up to {known // 10}.{known % 10}",
         )
 
@@ -210,7 +212,7 @@ def _check_format(cubin: bytes, version: int) -> None:
     """Raise Refused for a cubin in a form that is newer than the driver."""
     if cubin[_ABI_VERSION] >= 8 and version < _FIRST_WITH_ABI_8:
         raise Refused(
-            Result.CUDA_ERROR_INVALID_IMAGE,
+            DriverResult.CUDA_ERROR_INVALID_IMAGE,
             "device kernel image is invalid: the cubin is of ptxas 13, whose code drivers for CUDA 13.0 and later load",
         )
 
@@ -228,20 +230,20 @@ def runs_on(arch: str, is_cubin: bool, device: Device) -> bool:
     return device.capability >= capability and (same_major or not (is_cubin or match[2] == "f"))
 
 
-def function_of(module: Module, name: str) -> Function:
+def function_of(module: LoadedModule, name: str) -> LoadedFunction:
     """A kernel of a module.  Raises Refused where there is none of that name, or the emulator cannot run it."""
     if name not in module.functions:
         kernels = [function.name for function in module.ptx.functions if function.is_entry]
         if name not in kernels:
             raise Refused(
-                Result.CUDA_ERROR_NOT_FOUND,
+                DriverResult.CUDA_ERROR_NOT_FOUND,
                 f"there is no kernel {name}; there is {', '.join(kernels) or 'none'}",
             )
         try:
             program = _program(module.text, name)
         except PtxError as error:
-            raise Refused(Result.CUDA_ERROR_INVALID_PTX, str(error)) from None
-        function = Function(module, name, program, 0)
+            raise Refused(DriverResult.CUDA_ERROR_INVALID_PTX, str(error)) from None
+        function = LoadedFunction(module, name, program, 0)
         function.dynamic_shared = 49152 - function.static_shared
         module.functions[name] = function
     return module.functions[name]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kbuild.emulator.driver.codes import CaptureMode, Refused, Result
+from kbuild.emulator.driver.codes import CaptureMode, DriverResult, Refused
 
 Work = Callable[[], None]
 
@@ -74,7 +74,7 @@ class Stream:
             if follower.capture is not None:
                 follower.capture.is_valid = False
                 raise Refused(
-                    Result.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                    DriverResult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
                     "the default stream waits for a stream that is being captured",
                 )
         earlier = [*after, *((stream, stream.issued) for stream in self.followers)]
@@ -124,12 +124,12 @@ class Stream:
         """Raise Refused, and end the capture, where a captured stream is asked for what cannot be captured."""
         if self.capture is not None:
             self.capture.is_valid = False
-            raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is being captured")
+            raise Refused(DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is being captured")
 
     def begin(self, mode: CaptureMode, thread: int) -> Capture:
         """Start to capture.  Raises Refused where the stream is captured already."""
         if self.capture is not None:
-            raise Refused(Result.CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already")
+            raise Refused(DriverResult.CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already")
         self.capture = Capture(self, mode, thread, streams={self})
         return self.capture
 
@@ -138,19 +138,21 @@ class Stream:
         same."""
         capture = self.capture
         if capture is None:
-            raise Refused(Result.CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured")
+            raise Refused(DriverResult.CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured")
         if self is not capture.origin:
-            raise Refused(Result.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began on another stream")
+            raise Refused(
+                DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began on another stream"
+            )
         for stream in capture.streams:
             stream.capture = None
         if capture.mode != CaptureMode.RELAXED and thread != capture.thread:
             raise Refused(
-                Result.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread"
+                DriverResult.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread"
             )
         _require_valid(capture)
         if capture.unjoined:
             raise Refused(
-                Result.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "work on other streams was not waited for"
+                DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "work on other streams was not waited for"
             )
         return capture.work
 
@@ -158,7 +160,8 @@ class Stream:
 def _require_valid(capture: Capture) -> None:
     if not capture.is_valid:
         raise Refused(
-            Result.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "an earlier call during the capture was not allowed"
+            DriverResult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+            "an earlier call during the capture was not allowed",
         )
 
 
@@ -191,7 +194,7 @@ class Event:
         if self.capture is not None:
             self.capture.is_valid = False
             raise Refused(
-                Result.CUDA_ERROR_CAPTURED_EVENT, "the event was recorded while its stream was captured"
+                DriverResult.CUDA_ERROR_CAPTURED_EVENT, "the event was recorded while its stream was captured"
             )
 
     @property
@@ -209,14 +212,15 @@ class Event:
                 self.capture.unjoined.add(stream)
             elif stream.capture is not self.capture:
                 raise Refused(
-                    Result.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event belongs to another capture"
+                    DriverResult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event belongs to another capture"
                 )
             if stream is self.capture.origin:
                 self.capture.unjoined.discard(self.mark[0])
         elif stream.capture is not None and self.mark is not None:
             stream.capture.is_valid = False
             raise Refused(
-                Result.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event was recorded outside of the capture"
+                DriverResult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+                "the event was recorded outside of the capture",
             )
         elif self.mark is not None:
             stream.submit(lambda: None, is_late, (self.mark,))

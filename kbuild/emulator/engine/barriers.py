@@ -24,7 +24,7 @@ class Group(Protocol):
 
 
 class Comers(Protocol):
-    """A convoy that comes to a barrier."""
+    """A batch that comes to a barrier."""
 
     @property
     def cta(self) -> Group: ...
@@ -50,7 +50,7 @@ Finish = Callable[[int, int], None]
 
 
 @dataclass
-class Barrier:
+class BarrierState:
     """One barrier; each release begins a new generation."""
 
     number: int
@@ -67,9 +67,9 @@ class Barrier:
 
 @dataclass(frozen=True)
 class BarrierWait:
-    """A convoy waiting for a barrier's release."""
+    """A batch waiting for a barrier's release."""
 
-    barrier: Barrier
+    barrier: BarrierState
     generation: int
 
     def ready(self) -> bool:
@@ -87,18 +87,18 @@ class CtaBarriers:
 
     def __init__(self, cta: Group) -> None:
         self.cta = cta
-        self.barriers = [Barrier(number) for number in range(16)]
+        self.barriers = [BarrierState(number) for number in range(16)]
 
     def arrive(
         self,
-        convoy: Comers,
+        batch: Comers,
         number: int,
         count: int,
         where: Any,
         waits: bool,
         brought: tuple[int, Finish] | None = None,
     ) -> BarrierWait | None:
-        """The warps of a convoy come; gives what to wait for, or None where they may go on.  Raises Fault for
+        """The warps of a batch come; gives what to wait for, or None where they may go on.  Raises Fault for
         misuse."""
         if number > 15:
             raise Fault("barrier-misuse", f"barrier {number} does not exist; there are 16")
@@ -110,7 +110,7 @@ class CtaBarriers:
                 "barrier-misuse",
                 f"barrier {number} is used with {barrier.expected} and with {count} threads at once",
             )
-        warps = convoy.warps_in(where)
+        warps = batch.warps_in(where)
         again = barrier.waiting & set(warps)
         if again:
             raise Fault(
@@ -135,7 +135,7 @@ class CtaBarriers:
             if barrier.arrived and not barrier.expected:
                 self._release(barrier)
 
-    def _release(self, barrier: Barrier) -> None:
+    def _release(self, barrier: BarrierState) -> None:
         needed = barrier.expected or 32 * self.cta.live_warps
         if barrier.arrived < needed:
             return
@@ -155,7 +155,7 @@ class CtaBarriers:
 
 @dataclass(frozen=True)
 class ClusterWait:
-    """A convoy waiting for all warps of the cluster."""
+    """A batch waiting for all warps of the cluster."""
 
     barrier: ClusterBarrier
     generation: int
@@ -182,26 +182,26 @@ class ClusterBarrier:
         """The threads of the cluster that have not ended."""
         return sum(32 * cta.live_warps for cta in self.cluster.ctas)
 
-    def arrive(self, convoy: Comers, where: Any, releases: bool = True) -> None:
-        """The warps of a convoy arrive.  Raises Fault where they did before and have not waited."""
-        warps = convoy.warps_in(where)
-        tell(convoy.memory.observers, "cluster_came", convoy.cta, warps, releases)
+    def arrive(self, batch: Comers, where: Any, releases: bool = True) -> None:
+        """The warps of a batch arrive.  Raises Fault where they did before and have not waited."""
+        warps = batch.warps_in(where)
+        tell(batch.memory.observers, "cluster_came", batch.cta, warps, releases)
         for warp in warps:
-            key = (convoy.cta.rank, warp)
+            key = (batch.cta.rank, warp)
             if self._arrivals.get(key) == self.generation:
                 raise Fault("barrier-misuse", f"warp {warp} arrives twice at the barrier of the cluster")
             self._arrivals[key] = self.generation
             self.arrived += 32
         self._release()
 
-    def wait(self, convoy: Comers, where: Any) -> ClusterWait | None:
-        """What the warps of a convoy must wait for."""
-        warps = convoy.warps_in(where)
-        generations = {self._arrivals.get((convoy.cta.rank, warp)) for warp in warps}
+    def wait(self, batch: Comers, where: Any) -> ClusterWait | None:
+        """What the warps of a batch must wait for."""
+        warps = batch.warps_in(where)
+        generations = {self._arrivals.get((batch.cta.rank, warp)) for warp in warps}
         if None in generations:
             raise Fault("barrier-misuse", "barrier.cluster.wait without barrier.cluster.arrive before it")
         wait = ClusterWait(self, max(generation for generation in generations if generation is not None))
-        tell(convoy.memory.observers, "cluster_waits", convoy.cta, warps, wait.ready())
+        tell(batch.memory.observers, "cluster_waits", batch.cta, warps, wait.ready())
         return None if wait.ready() else wait
 
     def warps_ended(self) -> None:

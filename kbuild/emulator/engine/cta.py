@@ -1,6 +1,6 @@
-"""CTAs and their clusters: which convoy runs next, which join, and when no warp can go on.
+"""CTAs and their clusters: which batch runs next, which join, and when no warp can go on.
 
-Convoys that parted join again when a barrier releases them.
+Batches that parted join again when a barrier releases them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 from kbuild.emulator.async_ops.operation import tell
 from kbuild.emulator.engine.barriers import BarrierWait, ClusterBarrier, CtaBarriers
-from kbuild.emulator.engine.convoy import Convoy, Entry, Mask, Run, Stop, Waiting
 from kbuild.emulator.engine.findings import Fault, Finding
 from kbuild.emulator.engine.memory import Memory, Space
 from kbuild.emulator.engine.registers import RegisterFile
 from kbuild.emulator.engine.schedule import Schedule
+from kbuild.emulator.engine.warp_batch import DivergenceLevel, Mask, Run, Stop, Waiting, WarpBatch
 
 
 class Agent(Protocol):
@@ -41,7 +41,7 @@ class Cta:
         index: tuple[int, int, int],
         rank: int,
         file: RegisterFile,
-        convoys: dict[tuple[int, int], Convoy],
+        batches: dict[tuple[int, int], WarpBatch],
         memory: Memory,
     ) -> None:
         self.launch, self.cluster, self.index, self.rank = launch, cluster, index, rank
@@ -50,17 +50,17 @@ class Cta:
         self.barriers = CtaBarriers(self)
         self.live_warps = launch.warps
         self.agents: list[Agent] = []
-        self.all_convoys = convoys
+        self.all_batches = batches
         count = launch.warps if launch.schedule.together else 1
-        self.convoys: list[Convoy] = []
+        self.batches: list[WarpBatch] = []
         threads = launch.threads
         for first in range(0, launch.warps, count):
-            convoy = self.convoy(first, count)
+            batch = self.batch(first, count)
             mask: Mask = True
             if threads < 32 * (first + count):
                 mask = np.arange(32 * first, 32 * (first + count)) < threads
-            convoy.begin(self, [Entry(0, mask, len(launch.program.blocks))])
-            self.convoys.append(convoy)
+            batch.begin(self, [DivergenceLevel(0, mask, len(launch.program.blocks))])
+            self.batches.append(batch)
 
     def land(self) -> bool:
         """Let one asynchronous operation take effect.  False where none is under way."""
@@ -70,29 +70,29 @@ class Cta:
     def shared(self) -> Space:
         return self.memory.spaces["shared"]
 
-    def convoy(self, first: int, count: int) -> Convoy:
-        """The convoy of some warps, which has its lanes looked up already if it ran before."""
+    def batch(self, first: int, count: int) -> WarpBatch:
+        """The batch of some warps, which has its lanes looked up already if it ran before."""
         key = (first, count)
-        if key not in self.all_convoys:
-            self.all_convoys[key] = Convoy(self.launch.program, self.file, first, count)
-        return self.all_convoys[key]
+        if key not in self.all_batches:
+            self.all_batches[key] = WarpBatch(self.launch.program, self.file, first, count)
+        return self.all_batches[key]
 
-    def replace(self, old: Sequence[Convoy], new: Sequence[Convoy]) -> None:
-        """Put convoys in the place of others that hold the same warps."""
-        self.convoys = sorted(
-            [convoy for convoy in self.convoys if convoy not in old] + list(new),
-            key=lambda convoy: convoy.first,
+    def replace(self, old: Sequence[WarpBatch], new: Sequence[WarpBatch]) -> None:
+        """Put batches in the place of others that hold the same warps."""
+        self.batches = sorted(
+            [batch for batch in self.batches if batch not in old] + list(new),
+            key=lambda batch: batch.first,
         )
 
     def lanes_ended(self) -> None:
         """Some lanes have ended: count the warps that live, and tell the barriers."""
         live = 0
-        for convoy in self.convoys:
-            masks = [entry.mask for entry in convoy.stack]
+        for batch in self.batches:
+            masks = [entry.mask for entry in batch.stack]
             if any(mask is True for mask in masks):
-                live += convoy.count
+                live += batch.count
             elif masks:
-                live += len(convoy.warps_in(np.logical_or.reduce(masks)))
+                live += len(batch.warps_in(np.logical_or.reduce(masks)))
         if live != self.live_warps:
             self.live_warps = live
             self.barriers.warps_ended()
@@ -111,42 +111,42 @@ class Cta:
         tell(self.memory.observers, "ended", self)
 
     def wake(self) -> None:
-        """Let convoys go on whose wait is over, and join those that one barrier released."""
-        released: dict[int, list[Convoy]] = {}
-        for convoy in self.convoys:
-            if convoy.waiting is not None and self._is_over(convoy, convoy.waiting):
-                if isinstance(convoy.waiting, BarrierWait):
-                    released.setdefault(id(convoy.waiting.barrier), []).append(convoy)
-                convoy.waiting = None
+        """Let batches go on whose wait is over, and join those that one barrier released."""
+        released: dict[int, list[WarpBatch]] = {}
+        for batch in self.batches:
+            if batch.waiting is not None and self._is_over(batch, batch.waiting):
+                if isinstance(batch.waiting, BarrierWait):
+                    released.setdefault(id(batch.waiting.barrier), []).append(batch)
+                batch.waiting = None
         if self.launch.schedule.together:
-            for convoys in released.values():
-                self._unite(convoys)
+            for batches in released.values():
+                self._unite(batches)
 
     @staticmethod
-    def _is_over(convoy: Convoy, waiting: Waiting) -> bool:
+    def _is_over(batch: WarpBatch, waiting: Waiting) -> bool:
         """Whether a wait is over.  Raises Stop where what is waited for has gone."""
         try:
             return waiting.ready()
         except Fault as fault:
-            raise Stop(convoy.finding(fault.kind, fault.message, None)) from None
+            raise Stop(batch.finding(fault.kind, fault.message, None)) from None
 
-    def _unite(self, convoys: list[Convoy]) -> None:
+    def _unite(self, batches: list[WarpBatch]) -> None:
         """Join neighbours that are at the same place and not diverged."""
-        run: list[Convoy] = []
-        for convoy in [*convoys, None]:
+        run: list[WarpBatch] = []
+        for batch in [*batches, None]:
             if (
                 run
-                and convoy
-                and len(convoy.stack) == len(run[-1].stack) == 1
+                and batch
+                and len(batch.stack) == len(run[-1].stack) == 1
                 and (
-                    convoy.first == run[-1].first + run[-1].count
-                    and convoy.stack[0].block == run[-1].stack[0].block
+                    batch.first == run[-1].first + run[-1].count
+                    and batch.stack[0].block == run[-1].stack[0].block
                 )
             ):
-                run.append(convoy)
+                run.append(batch)
                 continue
             if len(run) > 1:
-                whole = self.convoy(run[0].first, sum(member.count for member in run))
+                whole = self.batch(run[0].first, sum(member.count for member in run))
                 masks = [member.stack[0].mask for member in run]
                 mask: Mask = True
                 if any(part is not True for part in masks):
@@ -156,10 +156,10 @@ class Cta:
                             for member, part in zip(run, masks)
                         ]
                     )
-                whole.begin(self, [Entry(run[0].stack[0].block, mask, run[0].stack[0].until)])
+                whole.begin(self, [DivergenceLevel(run[0].stack[0].block, mask, run[0].stack[0].until)])
                 whole.turns = max(member.turns for member in run)
                 self.replace(run, [whole])
-            run = [convoy] if convoy else []
+            run = [batch] if batch else []
 
 
 class Cluster:
@@ -182,7 +182,7 @@ class Cluster:
         for _ in range(quantum):
             ready = self._ready()
             if not ready:
-                if all(convoy.done for cta in self.ctas for convoy in cta.convoys):
+                if all(batch.done for cta in self.ctas for batch in cta.batches):
                     return True
                 if self._land():
                     continue
@@ -193,12 +193,12 @@ class Cluster:
                 return False
         return False
 
-    def _ready(self) -> list[Convoy]:
+    def _ready(self) -> list[WarpBatch]:
         ready = []
         for cta in self.ctas:
-            if any(convoy.waiting is not None for convoy in cta.convoys):
+            if any(batch.waiting is not None for batch in cta.batches):
                 cta.wake()
-            ready += [convoy for convoy in cta.convoys if convoy.stack and convoy.waiting is None]
+            ready += [batch for batch in cta.batches if batch.stack and batch.waiting is None]
         return ready
 
     def _land(self) -> bool:
@@ -214,12 +214,10 @@ class Cluster:
     def _deadlock(self) -> Finding:
         lines = []
         for cta in self.ctas:
-            for convoy in cta.convoys:
-                if convoy.waiting is not None:
+            for batch in cta.batches:
+                if batch.waiting is not None:
                     names = (
-                        f"warps {convoy.first}-{convoy.warps[-1]}"
-                        if convoy.count > 1
-                        else f"warp {convoy.first}"
+                        f"warps {batch.first}-{batch.warps[-1]}" if batch.count > 1 else f"warp {batch.first}"
                     )
-                    lines.append(f"{names} of CTA {cta.index} {convoy.waiting.describe()}")
+                    lines.append(f"{names} of CTA {cta.index} {batch.waiting.describe()}")
         return Finding("deadlock", "no warp can go on: " + "; ".join(lines), cta=self.ctas[0].index)

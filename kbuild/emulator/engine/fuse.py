@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kbuild.emulator.engine.program import Program, Step
-from kbuild.emulator.engine.registers import BlockSlot, Slot
+from kbuild.emulator.engine.registers import BlockSlot, RegisterSlot
 
 _FEWEST = 3
 """Instructions that are worth a step of their own."""
@@ -148,10 +148,12 @@ def _together(program: Program, members: Sequence[Step]) -> Step:
     )
 
 
-def _side_by_side(slots: Sequence[Slot | BlockSlot]) -> BlockSlot:
+def _side_by_side(slots: Sequence[RegisterSlot | BlockSlot]) -> BlockSlot:
     """One slot for several of a kind; of blocks, all first registers come first."""
     first = slots[0]
     if isinstance(first, BlockSlot):
         blocks = [slot.rows for slot in slots if isinstance(slot, BlockSlot)]
         return BlockSlot(first.width, tuple(row for rows in zip(*blocks) for row in rows), first.dtype)
-    return BlockSlot(first.width, tuple(slot.row for slot in slots if isinstance(slot, Slot)), first.dtype)
+    return BlockSlot(
+        first.width, tuple(slot.row for slot in slots if isinstance(slot, RegisterSlot)), first.dtype
+    )

@@ -11,7 +11,6 @@ import numpy as np
 from kbuild.emulator.async_ops.operation import tell
 from kbuild.emulator.async_ops.timing import Late, Timing, timing_named
 from kbuild.emulator.engine.arguments import Argument, place
-from kbuild.emulator.engine.convoy import Convoy, Stop
 from kbuild.emulator.engine.cta import Cluster, Cta
 from kbuild.emulator.engine.findings import EmulationError, Fault, Finding
 from kbuild.emulator.engine.memory import (
@@ -27,14 +26,15 @@ from kbuild.emulator.engine.memory import (
 from kbuild.emulator.engine.program import Program, Step, load
 from kbuild.emulator.engine.registers import RegisterFile
 from kbuild.emulator.engine.schedule import Schedule, schedule_named
+from kbuild.emulator.engine.warp_batch import Stop, WarpBatch
 from kbuild.emulator.isa.instruction_spec import TYPES
-from kbuild.emulator.ptx.model import Address, Module, Special, Symbol, Variable
+from kbuild.emulator.ptx.model import Address, PtxModule, Special, Symbol, Variable
 from kbuild.emulator.race import LENIENT, RaceDetector
 
 STEP_BUDGET = 10_000_000
 ADDRESSABLE = 1 << 18
 """Bytes of shared memory that descriptors of matrices can address."""
-MOST_CTAS = 16
+MAX_CTAS = 16
 """Of one cluster; more than 8 are for kernels that are told apart as not portable."""
 
 
@@ -155,7 +155,7 @@ class Launch:
         self._place_parameters(arguments)
         self._watched: dict[int, tuple[tuple[Step, ...], tuple[int, ...]]] = {}
         """Of tuples of steps (by id): these, and the places of those that observers want to know of."""
-        self._files: list[tuple[RegisterFile, dict[tuple[int, int], Convoy]]]
+        self._files: list[tuple[RegisterFile, dict[tuple[int, int], WarpBatch]]]
         self._files = program.known.setdefault(
             f"registers of {self.warps} warps", []
         )  # Launches take them from one another.
@@ -170,9 +170,9 @@ class Launch:
             raise EmulationError(
                 f"the kernel is for clusters of {self.program.required_cluster}, not {self.cluster_shape}"
             )
-        if not 0 < int(np.prod(self.cluster_shape)) <= MOST_CTAS:
+        if not 0 < int(np.prod(self.cluster_shape)) <= MAX_CTAS:
             raise EmulationError(
-                f"a cluster of {self.cluster_shape} CTAs cannot be launched; at most {MOST_CTAS}"
+                f"a cluster of {self.cluster_shape} CTAs cannot be launched; at most {MAX_CTAS}"
             )
         if any(size < 0 for size in self.grid) or any(
             size % part for size, part in zip(self.grid, self.cluster_shape)
@@ -291,19 +291,19 @@ class Launch:
 
     def _cta(self, cluster: Cluster, index: tuple[int, int, int], rank: int, shared: list[Space]) -> Cta:
         if self._files:
-            file, convoys = self._files.pop()
+            file, batches = self._files.pop()
             file.clear()
         else:
-            file, convoys = RegisterFile(self.program.rows, 32 * self.warps), {}
+            file, batches = RegisterFile(self.program.rows, 32 * self.warps), {}
         self._fill(file, index, rank)
         local = Local(self.local_size, 32 * self.warps)
         memory = Memory(self.global_memory, shared[rank], local, self.const, self.param, shared)
         memory.observers = self.observers
-        return Cta(self, cluster, index, rank, file, convoys, memory)
+        return Cta(self, cluster, index, rank, file, batches, memory)
 
     def _give_back(self, cluster: Cluster) -> None:
         for cta in cluster.ctas:
-            self._files.append((cta.file, cta.all_convoys))
+            self._files.append((cta.file, cta.all_batches))
 
     def _fill(self, file: RegisterFile, index: tuple[int, int, int], rank: int) -> None:
         """Put special registers, addresses and parameters into their rows."""
@@ -379,17 +379,17 @@ class Launch:
             )
         return found
 
-    def watched_among(self, convoy: Convoy, steps: tuple[Step, ...]) -> tuple[int, ...]:
-        """The places of those steps that observers have asked for; these are the same for all convoys."""
+    def watched_among(self, batch: WarpBatch, steps: tuple[Step, ...]) -> tuple[int, ...]:
+        """The places of those steps that observers have asked for; these are the same for all batches."""
         found = self._watched.get(id(steps))
         if found is None:
             places = [
-                place for place, step in enumerate(steps) if self.watched(convoy, step) is not step.function
+                place for place, step in enumerate(steps) if self.watched(batch, step) is not step.function
             ]
             found = self._watched[id(steps)] = steps, tuple(places)
         return found[1]
 
-    def watched(self, convoy: Convoy, step: Step) -> Callable[..., Any]:
+    def watched(self, batch: WarpBatch, step: Step) -> Callable[..., Any]:
         """A step's function, with calls before it that observers have asked for."""
         function = step.function
         for observer in self.observers:
@@ -397,7 +397,7 @@ class Launch:
             if watch is None:
                 continue
             for member in reversed(step.members or (step,)):
-                call = watch(convoy, member)
+                call = watch(batch, member)
                 if call is not None:
                     function = _after(call, function)
         return function
@@ -413,7 +413,7 @@ def _after(call: Callable[[Any], None], function: Callable[..., Any]) -> Callabl
     return run
 
 
-def place_globals(module: Module, heap: Heap) -> dict[str, int]:
+def place_globals(module: PtxModule, heap: Heap) -> dict[str, int]:
     """The addresses of a module's global variables, which are put into the heap with their first values."""
     variables = [
         variable

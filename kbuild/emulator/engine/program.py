@@ -18,12 +18,12 @@ from kbuild.emulator.isa.table import Bound, Effects, Form, View, form_of
 from kbuild.emulator.ptx import flow
 from kbuild.emulator.ptx.inline import Flat, flatten
 from kbuild.emulator.ptx.model import (
-    Function,
     Instruction,
-    Module,
     Operand,
     Pair,
     PtxError,
+    PtxFunction,
+    PtxModule,
     Register,
     Sink,
     Variable,
@@ -35,7 +35,7 @@ _CARRY = Register("%carry")
 
 
 @dataclass(frozen=True)
-class Several:
+class Batching:
     """How several steps like one can be done at once; see `Bound`."""
 
     of: Callable[..., Any]
@@ -50,7 +50,7 @@ class Step:
     """One instruction, ready."""
 
     function: Callable[..., Any]
-    """`function(*lanes, where=…)`, with the convoy first if `wants_warps`."""
+    """`function(*lanes, where=…)`, with the batch first if `wants_warps`."""
     slots: tuple[int, ...]
     wants_warps: bool
     guard: int | None
@@ -60,13 +60,13 @@ class Step:
     effects: Effects
     is_pure: bool = False
     """Whether it only computes, from registers to registers."""
-    several: Several | None = None
+    several: Batching | None = None
     members: tuple[Step, ...] = ()
     """Of a step that does several at once: these; its instruction is that of the first."""
 
 
 @dataclass(frozen=True)
-class Block:
+class StepBlock:
     """Steps in a row, then perhaps a branch."""
 
     steps: tuple[Step, ...]
@@ -84,9 +84,9 @@ class Block:
 class Program:
     """A kernel, ready to be launched with any arguments."""
 
-    module: Module
-    entry: Function
-    blocks: tuple[Block, ...]
+    module: PtxModule
+    entry: PtxFunction
+    blocks: tuple[StepBlock, ...]
     rows: Rows
     variables: tuple[Variable, ...]
     """Shared and local variables of the function; those of the module are in `module`."""
@@ -148,7 +148,7 @@ def load(text: str, entry: str | None = None, file: str = "<ptx>") -> Program:
     return decode(module, module.function(entry), file)
 
 
-def decode(module: Module, entry: Function, file: str = "<ptx>") -> Program:
+def decode(module: PtxModule, entry: PtxFunction, file: str = "<ptx>") -> Program:
     """The program of one kernel of a module."""
     flat = flatten(module, entry)
     rows = Rows(flat.registers)
@@ -169,7 +169,7 @@ class _Decoder:
         self.rows = rows
         self.file = file
 
-    def block(self, block: flow.Block) -> Block:
+    def block(self, block: flow.BasicBlock) -> StepBlock:
         steps = []
         for instruction in block.instructions:
             try:
@@ -185,7 +185,7 @@ class _Decoder:
                 raise PtxError(message, Loc(self.file, instruction.line), error.hint) from None
         guard = None if block.guard is None else self.rows.slot(View(block.guard.register, "pred"))
         negated = block.guard is not None and block.guard.negated
-        return Block(
+        return StepBlock(
             tuple(steps),
             block.target,
             guard,
@@ -216,7 +216,7 @@ class _Decoder:
             form.row.meaning is not None and instruction.opcode != "call",
             None
             if bound.several is None
-            else Several(bound.function, bound.several, bound.results, bound.key),
+            else Batching(bound.function, bound.several, bound.results, bound.key),
         )
 
 

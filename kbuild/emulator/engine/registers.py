@@ -2,7 +2,7 @@
 on.
 
 A row is a register, a constant, a special register or a parameter: whatever an instruction can name, its
-lanes are a row. A slot is a row seen as a type; a convoy of warps gets for each slot the part of the row that
+lanes are a row. A slot is a row seen as a type; a batch of warps gets for each slot the part of the row that
 holds its lanes.
 """
 
@@ -25,7 +25,7 @@ _POISON = {0: True, 1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
 
 @dataclass(frozen=True)
-class Slot:
+class RegisterSlot:
     """A row of the file of one width, seen as a numpy type; of `parts` equal parts of each element, the one
     numbered `part`."""
 
@@ -50,7 +50,7 @@ class Rows:
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self.counts: dict[int, int] = dict.fromkeys(WIDTHS, 0)
-        self.slots: list[Slot | BlockSlot] = []
+        self.slots: list[RegisterSlot | BlockSlot] = []
         self.constants: list[tuple[int, int, int]] = []
         """Width, row and bits of each literal."""
         self.named: list[tuple[int, int, Special | Symbol | Address]] = []
@@ -64,7 +64,7 @@ class Rows:
         self._rows: dict[tuple, tuple[int, int]] = {}
         self._register_slots: dict[tuple[str, str, int, int, str], int] = {}
         """Those that views of registers have, by what tells them apart."""
-        self._slot_numbers: dict[Slot | BlockSlot, int] = {}
+        self._slot_numbers: dict[RegisterSlot | BlockSlot, int] = {}
 
     def slot(self, view: View | Fragment) -> int:
         """The number of the slot for a view.  Raises PtxError where the register does not fit the type."""
@@ -81,15 +81,15 @@ class Rows:
             found = self._register_slots[key] = self.number(self._slot(view))
         return found
 
-    def _slot(self, view: View) -> Slot:
+    def _slot(self, view: View) -> RegisterSlot:
         operand = view.operand
         if isinstance(operand, Register):
             width, row = self._register(operand.name)
         else:
             width, row = self._other(view)
-        return Slot(width, row, self._dtype(view, width), view.part, view.parts)
+        return RegisterSlot(width, row, self._dtype(view, width), view.part, view.parts)
 
-    def number(self, slot: Slot | BlockSlot) -> int:
+    def number(self, slot: RegisterSlot | BlockSlot) -> int:
         """The number of a slot."""
         number = self._slot_numbers.get(slot)
         if number is None:

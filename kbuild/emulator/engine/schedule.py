@@ -1,7 +1,7 @@
-"""Which convoy of warps runs next, and for how long.
+"""Which batch of warps runs next, and for how long.
 
-A convoy is a run of consecutive warps that go through the same blocks together.  `lockstep` lets all warps of
-a CTA be one convoy for as long as they agree; the others run every warp on its own, in orders that lay bare
+A batch is a run of consecutive warps that go through the same blocks together.  `lockstep` lets all warps of
+a CTA be one batch for as long as they agree; the others run every warp on its own, in orders that lay bare
 what synchronisation is missing.
 """
 
@@ -14,7 +14,7 @@ from kbuild.emulator.engine.findings import EmulationError
 from kbuild.emulator.engine.seeded import Seeded, name_and_number
 
 SLICE = 256
-"""Blocks that a convoy may run while others are ready, where the schedule does not want less: so that
+"""Blocks that a batch may run while others are ready, where the schedule does not want less: so that
 spinning ends."""
 SLICE_ALONE = 1024
 """The same of the only one that is ready."""
@@ -23,7 +23,7 @@ QUANTUM = 4096
 
 
 class Runnable(Protocol):
-    """A convoy, as far as choosing one goes."""
+    """A batch, as far as choosing one goes."""
 
     first: int
     """Number of its first warp."""
@@ -35,11 +35,11 @@ Chosen = TypeVar("Chosen", bound=Runnable)
 
 
 class Schedule:
-    """Runs the first ready convoy until it waits."""
+    """Runs the first ready batch until it waits."""
 
     name = "lockstep"
     together = True
-    """Whether warps may run as one convoy."""
+    """Whether warps may run as one batch."""
     blocks = SLICE
     """How many blocks to run before the next choice."""
     alone = SLICE_ALONE
@@ -48,8 +48,8 @@ class Schedule:
     """How many choices before another cluster has its turn."""
 
     def choose(self, ready: Sequence[Chosen]) -> Chosen:
-        """One of the convoys that can run (at least one, in order of their warps)."""
-        return min(ready, key=lambda convoy: convoy.turns)
+        """One of the batches that can run (at least one, in order of their warps)."""
+        return min(ready, key=lambda batch: batch.turns)
 
     def start(self) -> None:
         """A new launch begins."""
@@ -68,8 +68,8 @@ class Reverse(Schedule):
     name, together = "reverse", False
 
     def choose(self, ready: Sequence[Chosen]) -> Chosen:
-        fewest = min(convoy.turns // 4 for convoy in ready)
-        return [convoy for convoy in ready if convoy.turns // 4 == fewest][-1]
+        fewest = min(batch.turns // 4 for batch in ready)
+        return [batch for batch in ready if batch.turns // 4 == fewest][-1]
 
 
 class Forward(Schedule):
@@ -78,7 +78,7 @@ class Forward(Schedule):
     name, together = "forward", False
 
 
-class Random(Seeded, Schedule):
+class RandomSchedule(Seeded, Schedule):
     """Any warp, for one to four blocks."""
 
     together = False
@@ -103,10 +103,10 @@ class Starve(Schedule):
 
     def choose(self, ready: Sequence[Chosen]) -> Chosen:
         self.choices += 1
-        others = [convoy for convoy in ready if convoy.first != self.warp]
+        others = [batch for batch in ready if batch.first != self.warp]
         if not others or self.choices % 64 == 0:
             return ready[0]
-        return min(others, key=lambda convoy: convoy.turns)
+        return min(others, key=lambda batch: batch.turns)
 
 
 def schedule_named(text: str) -> Schedule:
@@ -117,7 +117,7 @@ def schedule_named(text: str) -> Schedule:
         return plain[text]()
     name, number = name_and_number(text)
     if name in ("random", "starve") and number is not None:
-        return (Random if name == "random" else Starve)(number)
+        return (RandomSchedule if name == "random" else Starve)(number)
     raise EmulationError(
         f"unknown schedule {text!r}", hint=f"known are {', '.join(plain)}, random(SEED) and starve(WARP)"
     )

@@ -10,7 +10,7 @@ import numpy as np
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.bits import flush
 from kbuild.emulator.isa.floats import greatest, least
-from kbuild.emulator.isa.instruction_spec import TYPES, Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import TYPES, Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.moves import move
 from kbuild.emulator.ptx.model import Address, Instruction, Operand, PtxError, Sink, Symbol, Vector
 
@@ -231,7 +231,7 @@ _ATOMIC = "[relaxed|acquire|release|acq_rel][cta|cluster|gpu|sys][global|shared|
 _ANY = ("generic",)
 
 ROWS = [
-    Row(
+    InstructionSpec(
         "ld" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA,
         "",
         "load",
@@ -239,7 +239,7 @@ ROWS = [
         effects=Effects(reads=_ANY),
         unordered=True,
     ),
-    Row(
+    InstructionSpec(
         "st" + _ORDER + _SPACES + _CACHE + "[v2|v4]" + _DATA,
         "",
         "store",
@@ -248,7 +248,7 @@ ROWS = [
         unordered=True,
     ),
     *(
-        Row(
+        InstructionSpec(
             f"{opcode}{_ATOMIC}{operation}",
             "",
             summary,
@@ -269,7 +269,7 @@ ROWS = [
             ("{inc|dec}.u32", "atomic count up or down with wrap"),
         )
     ),
-    Row(
+    InstructionSpec(
         "atom" + _ATOMIC + ".exch{b32|b64|u32|s32|u64|f32}",
         "",
         "atomic exchange",
@@ -277,7 +277,7 @@ ROWS = [
         effects=Effects(reads=_ANY, writes=_ANY, atomic=True),
         unordered=True,
     ),
-    Row(
+    InstructionSpec(
         "atom" + _ATOMIC + ".cas{b16|b32|b64|u32|s32|u64}",
         "",
         "atomic compare and swap",
@@ -285,10 +285,10 @@ ROWS = [
         effects=Effects(reads=_ANY, writes=_ANY, atomic=True),
         unordered=True,
     ),
-    Row("prefetch[global|local]{L1|L2|tensormap}", "", "hint", handler=_nothing, unordered=True),
-    Row("prefetch[const|param].tensormap", "", "hint", handler=_nothing, unordered=True),
-    Row("prefetchu.L1", "", "hint", handler=_nothing),
-    Row("discard[global].L2", "", "hint", handler=_nothing),
-    Row("applypriority[global].L2::evict_normal", "", "hint", handler=_nothing),
+    InstructionSpec("prefetch[global|local]{L1|L2|tensormap}", "", "hint", handler=_nothing, unordered=True),
+    InstructionSpec("prefetch[const|param].tensormap", "", "hint", handler=_nothing, unordered=True),
+    InstructionSpec("prefetchu.L1", "", "hint", handler=_nothing),
+    InstructionSpec("discard[global].L2", "", "hint", handler=_nothing),
+    InstructionSpec("applypriority[global].L2::evict_normal", "", "hint", handler=_nothing),
 ]
 assert set(_DATA[1:-1].split("|")) <= set(TYPES)

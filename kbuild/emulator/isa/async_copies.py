@@ -12,7 +12,7 @@ from kbuild.emulator.async_ops import Asynchronous, agent_of
 from kbuild.emulator.async_ops.operation import tell
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.access import address_of, space_of
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.places import active_lanes, count_view, number, shared_place, touch
 from kbuild.emulator.ptx.model import Address, Instruction, PtxError, Sink
 
@@ -158,15 +158,15 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
 def _check_waiters(agent: Asynchronous, place: int) -> None:
     """Raise Fault where warps wait for the mbarrier there."""
     for cta in agent.cta.cluster.ctas:
-        for convoy in cta.convoys:
-            waits = convoy.waiting.waits if isinstance(convoy.waiting, BarrierWait) else ()
+        for batch in cta.batches:
+            waits = batch.waiting.waits if isinstance(batch.waiting, MbarrierWait) else ()
             if any(owner is agent and offset == place for owner, offset, _, _ in waits):
-                text = f"the mbarrier at {place:#x} is invalidated while warp {convoy.first} waits for it"
+                text = f"the mbarrier at {place:#x} is invalidated while warp {batch.first} waits for it"
                 raise Fault("mbarrier-misuse", text)
 
 
 @dataclass(frozen=True)
-class BarrierWait:
+class MbarrierWait:
     """Threads waiting for phases of mbarriers."""
 
     waits: tuple[tuple[Asynchronous, int, int, int], ...]
@@ -239,7 +239,7 @@ def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
             return None
         for _, _, _, lane in open_waits:
             out[lane] = True
-        return BarrierWait(tuple(open_waits), site)
+        return MbarrierWait(tuple(open_waits), site)
 
     return Bound(function, (view, View(state, "u32" if parity else "b64"), View(target, "pred")))
 
@@ -252,43 +252,43 @@ _WAIT = Effects(reads=("shared",), waits=True)
 _STATE = Effects(writes=("shared",))
 
 ROWS = [
-    Row(
+    InstructionSpec(
         "cp.async{ca|cg}{shared|shared::cta}.global[L2::cache_hint][L2::64B|L2::128B|L2::256B]",
         "",
         "copy from global to shared memory",
         handler=_copy,
         effects=_COPY,
     ),
-    Row("cp.async.commit_group", "", "end a group of copies", handler=_copy_commit),
-    Row(
+    InstructionSpec("cp.async.commit_group", "", "end a group of copies", handler=_copy_commit),
+    InstructionSpec(
         "cp.async.wait_group",
         "",
         "wait for all groups of copies but the last few",
         handler=_copy_wait,
         effects=Effects(writes=("shared",)),
     ),
-    Row(
+    InstructionSpec(
         "cp.async.wait_all",
         "",
         "wait for all copies",
         handler=_copy_wait,
         effects=Effects(writes=("shared",)),
     ),
-    Row(
+    InstructionSpec(
         "cp.async.mbarrier.arrive[noinc][shared|shared::cta].b64",
         "",
         "arrive when all copies have landed",
         handler=_copy_arrive,
         effects=_ARRIVE,
     ),
-    Row(
+    InstructionSpec(
         "mbarrier.init[shared|shared::cta].b64",
         "",
         "make an mbarrier",
         handler=_barrier_manage,
         effects=_STATE,
     ),
-    Row(
+    InstructionSpec(
         "mbarrier.inval[shared|shared::cta].b64",
         "",
         "end the use of an mbarrier",
@@ -296,14 +296,16 @@ ROWS = [
         effects=_STATE,
     ),
     *(
-        Row(f"mbarrier{operation}{_ORDER}{_PLACE}.b64", "", summary, handler=_barrier_arrive, effects=_ARRIVE)
+        InstructionSpec(
+            f"mbarrier{operation}{_ORDER}{_PLACE}.b64", "", summary, handler=_barrier_arrive, effects=_ARRIVE
+        )
         for operation, summary in (
             ("{arrive|arrive_drop}[expect_tx]", "arrive at an mbarrier, perhaps announcing bytes"),
             (".expect_tx", "announce bytes to an mbarrier"),
             (".complete_tx", "report bytes to an mbarrier"),
         )
     ),
-    Row(
+    InstructionSpec(
         "mbarrier{arrive|arrive_drop}.noComplete[release|relaxed][cta][shared|shared::cta].b64",
         "",
         "arrive at an mbarrier without completing its phase",
@@ -311,7 +313,7 @@ ROWS = [
         effects=_ARRIVE,
         unordered=True,
     ),
-    Row(
+    InstructionSpec(
         f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64",
         "",
         "see whether a phase is complete",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kbuild.emulator.isa.instruction_spec import Form, Lanes, Row
+from kbuild.emulator.isa.instruction_spec import Form, InstructionSpec, Lanes
 
 _BITS = "{b16|b32|b64}"
 _COMPARE = {
@@ -302,66 +302,70 @@ _FLOAT_COMPARE = _ORDERED + "|equ|neu|ltu|leu|gtu|geu|num|nan}"
 _INTEGER = "{u16|u32|u64|s16|s32|s64}"
 
 ROWS = [
-    Row("and{pred|b16|b32|b64}", "t = t t", "bitwise and", lambda _: np.bitwise_and),
-    Row("or{pred|b16|b32|b64}", "t = t t", "bitwise or", lambda _: np.bitwise_or),
-    Row("xor{pred|b16|b32|b64}", "t = t t", "bitwise exclusive or", lambda _: np.bitwise_xor),
-    Row("not{pred|b16|b32|b64}", "t = t", "complement", _not),
-    Row(
+    InstructionSpec("and{pred|b16|b32|b64}", "t = t t", "bitwise and", lambda _: np.bitwise_and),
+    InstructionSpec("or{pred|b16|b32|b64}", "t = t t", "bitwise or", lambda _: np.bitwise_or),
+    InstructionSpec("xor{pred|b16|b32|b64}", "t = t t", "bitwise exclusive or", lambda _: np.bitwise_xor),
+    InstructionSpec("not{pred|b16|b32|b64}", "t = t", "complement", _not),
+    InstructionSpec(
         "cnot" + _BITS, "t = t", "1 where the source is 0", lambda form: lambda a: (a == 0).astype(form.dtype)
     ),
-    Row("shl" + _BITS, "t = t u32", "left shift", _shift),
-    Row(
+    InstructionSpec("shl" + _BITS, "t = t u32", "left shift", _shift),
+    InstructionSpec(
         "shr{b16|b32|b64|u16|u32|u64|s16|s32|s64}",
         "t = t u32",
         "right shift, arithmetic for signed types",
         _shift,
     ),
-    Row("shf{l|r}{wrap|clamp}.b32", "t = t t u32", "funnel shift", _funnel),
-    Row("bfe{u32|u64|s32|s64}", "t = t u32 u32", "extract a bit field", _extract),
-    Row("bfi{b32|b64}", "t = t t u32 u32", "insert a bit field", _insert),
-    Row("bmsk{clamp|wrap}.b32", "t = t u32", "a run of ones", _mask),
-    Row("bfind[shiftamt]{u32|u64|s32|s64}", "u32 = t", "place of the most significant bit", _find),
-    Row("popc{b32|b64}", "u32 = t", "number of ones", lambda _: _count_ones),
-    Row("clz{b32|b64}", "u32 = t", "number of leading zeros", lambda _: _leading_zeros),
-    Row("brev{b32|b64}", "t = t", "bits in reverse", lambda _: _reverse),
-    Row("prmt.b32[f4e|b4e|rc8|ecl|ecr|rc16]", "t = t t u32", "bytes permuted", _permute),
-    Row(
+    InstructionSpec("shf{l|r}{wrap|clamp}.b32", "t = t t u32", "funnel shift", _funnel),
+    InstructionSpec("bfe{u32|u64|s32|s64}", "t = t u32 u32", "extract a bit field", _extract),
+    InstructionSpec("bfi{b32|b64}", "t = t t u32 u32", "insert a bit field", _insert),
+    InstructionSpec("bmsk{clamp|wrap}.b32", "t = t u32", "a run of ones", _mask),
+    InstructionSpec(
+        "bfind[shiftamt]{u32|u64|s32|s64}", "u32 = t", "place of the most significant bit", _find
+    ),
+    InstructionSpec("popc{b32|b64}", "u32 = t", "number of ones", lambda _: _count_ones),
+    InstructionSpec("clz{b32|b64}", "u32 = t", "number of leading zeros", lambda _: _leading_zeros),
+    InstructionSpec("brev{b32|b64}", "t = t", "bits in reverse", lambda _: _reverse),
+    InstructionSpec("prmt.b32[f4e|b4e|rc8|ecl|ecr|rc16]", "t = t t u32", "bytes permuted", _permute),
+    InstructionSpec(
         "lop3.b32",
         "t = t t t b32",
         "any logic function of three sources",
         lambda _: _lookup,
         unasked="the question would hold a register where it wants a number",
     ),
-    Row("setp{eq|ne}" + _BITS, "pred pred? = t t", "compare bits", _set_predicate),
-    Row(
+    InstructionSpec("setp{eq|ne}" + _BITS, "pred pred? = t t", "compare bits", _set_predicate),
+    InstructionSpec(
         "setp{eq|ne}{and|or|xor}" + _BITS, "pred pred? = t t pred", "compare bits and combine", _set_predicate
     ),
-    Row(
+    InstructionSpec(
         "setp{eq|ne|lt|le|gt|ge|lo|ls|hi|hs}" + _INTEGER,
         "pred pred? = t t",
         "compare integers",
         _set_predicate,
     ),
-    Row(
+    InstructionSpec(
         "setp{eq|ne|lt|le|gt|ge|lo|ls|hi|hs}{and|or|xor}" + _INTEGER,
         "pred pred? = t t pred",
         "compare integers and combine",
         _set_predicate,
     ),
-    Row(
+    InstructionSpec(
         "setp" + _FLOAT_COMPARE + "[ftz]{f16|bf16|f32|f64}",
         "pred pred? = t t",
         "compare floats",
         _set_predicate,
     ),
-    Row(
+    InstructionSpec(
         "setp" + _FLOAT_COMPARE + "{and|or|xor}[ftz]{f32|f64}",
         "pred pred? = t t pred",
         "compare floats and combine",
         _set_predicate,
     ),
-    Row("set" + _FLOAT_COMPARE + "[ftz]{u32|s32|f32}{u32|s32|f32}", "t0 = t t", "compare to a number", _set),
-    Row(
+    InstructionSpec(
+        "set" + _FLOAT_COMPARE + "[ftz]{u32|s32|f32}{u32|s32|f32}", "t0 = t t", "compare to a number", _set
+    ),
+    InstructionSpec(
         "selp{b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64}",
         "t = t t pred",
         "one of two, by a predicate",

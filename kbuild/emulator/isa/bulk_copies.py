@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops import Extent, TensorMap, TensorMapError, agent_of, replace
+from kbuild.emulator.async_ops import ByteExtent, TensorMap, TensorMapError, agent_of, replace
 from kbuild.emulator.async_ops.operation import tell
 from kbuild.emulator.async_ops.tma import box_at, fill_bits
 from kbuild.emulator.async_ops.transfers import Transfer
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.access import address_of, space_of
 from kbuild.emulator.isa.collectives import whole_warps
-from kbuild.emulator.isa.instruction_spec import TYPES, Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import TYPES, Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.places import active_lanes, count_view, living, number, shared_place
 from kbuild.emulator.ptx.model import Address, Instruction, Operand, PtxError
 
@@ -65,8 +65,8 @@ def _load_of(
     return Transfer(
         "load",
         site,
-        (Extent(heap, box.sources[box.inside] - heap.base, box.size),),
-        tuple(Extent(agent.cta.shared, box.places, box.size) for agent, _, _ in targets),
+        (ByteExtent(heap, box.sources[box.inside] - heap.base, box.size),),
+        tuple(ByteExtent(agent.cta.shared, box.places, box.size) for agent, _, _ in targets),
         box.inside,
         fill_bits(tensor_map),
         tensor_map.element,
@@ -88,8 +88,8 @@ def _store_of(
     return Transfer(
         "reduce" if reduction else "store",
         site,
-        (Extent(source[0].cta.shared, box.places[box.inside], box.size),),
-        (Extent(heap, box.sources[box.inside] - heap.base, box.size),),
+        (ByteExtent(source[0].cta.shared, box.places[box.inside], box.size),),
+        (ByteExtent(heap, box.sources[box.inside] - heap.base, box.size),),
         reduction=(reduction, tensor_map.element) if reduction else None,
         thread=warps.first_thread + int(site[2][0]),
     )
@@ -176,14 +176,14 @@ def _tensor_store(form: Form, instruction: Instruction) -> Bound:
     return Bound(function, (origin, map_view, *coordinates))
 
 
-def _run(space: Any, start: int, size: int, element: int) -> Extent:
+def _run(space: Any, start: int, size: int, element: int) -> ByteExtent:
     """A run of bytes, in elements.  Raises Fault unless start and size are multiples of 16."""
     if start % 16 or size % 16:
         raise Fault(
             "misaligned",
             f"a bulk copy of {size} bytes at {space.name} address {start:#x}: both must be multiples of 16",
         )
-    return Extent(space, start + np.arange(0, size, element, dtype=np.int64), element)
+    return ByteExtent(space, start + np.arange(0, size, element, dtype=np.int64), element)
 
 
 def _bulk_load(form: Form, instruction: Instruction) -> Bound:
@@ -351,50 +351,52 @@ _FIELDS = (
 )
 
 ROWS = [
-    Row(
+    InstructionSpec(
         f"cp.async.bulk.tensor{_DIMENSIONS}{{shared::cluster|shared::cta}}.global[tile]{_SIGNAL}[multicast::cluster]{_HINT}",
         "",
         "box of an array to shared memory",
         handler=_tensor_load,
         effects=_LOAD,
     ),
-    Row(
+    InstructionSpec(
         f"cp.async.bulk.tensor{_DIMENSIONS}.global.shared::cta[tile].bulk_group{_HINT}",
         "",
         "box of an array from shared memory",
         handler=_tensor_store,
         effects=_STORE,
     ),
-    Row(
+    InstructionSpec(
         f"cp.reduce.async.bulk.tensor{_DIMENSIONS}.global.shared::cta{{{'|'.join(_REDUCTIONS)}}}[tile].bulk_group{_HINT}",
         "",
         "box of an array combined with shared memory",
         handler=_tensor_store,
         effects=_STORE,
     ),
-    Row(f"cp.async.bulk.prefetch.tensor{_DIMENSIONS}.L2.global[tile]{_HINT}", "", "hint", handler=_nothing),
-    Row(
+    InstructionSpec(
+        f"cp.async.bulk.prefetch.tensor{_DIMENSIONS}.L2.global[tile]{_HINT}", "", "hint", handler=_nothing
+    ),
+    InstructionSpec(
         f"cp.async.bulk{{shared::cluster|shared::cta}}.global{_SIGNAL}[multicast::cluster]{_HINT}",
         "",
         "bytes to shared memory",
         handler=_bulk_load,
         effects=_LOAD,
     ),
-    Row(
+    InstructionSpec(
         f"cp.async.bulk.shared::cluster.shared::cta{_SIGNAL}",
         "",
         "bytes to shared memory of a CTA of the cluster",
         handler=_bulk_load,
         effects=Effects(reads=("shared",), writes=("shared",), asynchronous=True),
     ),
-    Row(
+    InstructionSpec(
         f"cp.async.bulk.global.shared::cta.bulk_group{_HINT}",
         "",
         "bytes from shared memory",
         handler=_bulk_store,
         effects=_STORE,
     ),
-    Row(
+    InstructionSpec(
         f"cp.reduce.async.bulk.global.shared::cta.bulk_group{_HINT}{{{'|'.join(_REDUCTIONS)}}}[noftz]"
         "{f16|bf16|b32|u32|s32|b64|u64|s64|f32|f64}",
         "",
@@ -402,30 +404,30 @@ ROWS = [
         handler=_bulk_store,
         effects=_STORE,
     ),
-    Row(f"cp.async.bulk.prefetch.L2.global{_HINT}", "", "hint", handler=_nothing),
-    Row("cp.async.bulk.commit_group", "", "end a group of bulk copies", handler=_group),
-    Row(
+    InstructionSpec(f"cp.async.bulk.prefetch.L2.global{_HINT}", "", "hint", handler=_nothing),
+    InstructionSpec("cp.async.bulk.commit_group", "", "end a group of bulk copies", handler=_group),
+    InstructionSpec(
         "cp.async.bulk.wait_group[read]",
         "",
         "wait for all groups of bulk copies but the last few",
         handler=_group,
         effects=Effects(reads=("shared",), writes=("global",)),
     ),
-    Row(
+    InstructionSpec(
         f"tensormap.replace.tile{{{'|'.join(_FIELDS)}}}{{global|shared::cta}}.b1024{{b32|b64}}",
         "",
         "set a field of a tensor map",
         handler=_replace,
         effects=Effects(reads=("generic",), writes=("generic",)),
     ),
-    Row(
+    InstructionSpec(
         "fence.proxy.tensormap::generic.acquire{cta|cluster|gpu|sys}",
         "",
         "fence before uses of a tensor map",
         handler=_acquire,
         effects=Effects(reads=("generic",), writes=("generic",)),
     ),
-    Row(
+    InstructionSpec(
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{cta|cluster|gpu|sys}.sync.aligned",
         "",
         "publish a tensor map",

@@ -13,7 +13,7 @@ import numpy as np
 
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.engine.register_block import RegisterBlock
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.moves import move
 from kbuild.emulator.ptx.model import Immediate, Instruction, Operand, Pair, Sink
 
@@ -254,52 +254,60 @@ def _warp_barrier(form: Form, instruction: Instruction) -> Bound:
 
 
 ROWS = [
-    Row("shfl.sync{up|down|bfly|idx}.b32", "", "value of another lane", handler=_shuffle, effects=_WARP),
-    Row(
+    InstructionSpec(
+        "shfl.sync{up|down|bfly|idx}.b32", "", "value of another lane", handler=_shuffle, effects=_WARP
+    ),
+    InstructionSpec(
         "vote.sync.ballot.b32",
         "",
         "predicates of the warp as bits",
         handler=_per_warp(_ballot, "pred", "b32"),
         effects=_WARP,
     ),
-    Row(
+    InstructionSpec(
         "vote.sync.all.pred",
         "",
         "whether all predicates hold",
         handler=_per_warp(_all, "pred", "pred"),
         effects=_WARP,
     ),
-    Row(
+    InstructionSpec(
         "vote.sync.any.pred",
         "",
         "whether any predicate holds",
         handler=_per_warp(_any, "pred", "pred"),
         effects=_WARP,
     ),
-    Row(
+    InstructionSpec(
         "vote.sync.uni.pred",
         "",
         "whether all predicates are the same",
         handler=_per_warp(_uniform, "pred", "pred"),
         effects=_WARP,
     ),
-    Row(
+    InstructionSpec(
         "match.any.sync{b32|b64}",
         "",
         "lanes with the same value",
         handler=_per_warp(_match_any, "t", "b32"),
         effects=_WARP,
     ),
-    Row(
+    InstructionSpec(
         "match.all.sync{b32|b64}",
         "",
         "whether all lanes have the same value",
         handler=_match_all,
         effects=_WARP,
     ),
-    Row("redux.sync{add|min|max}{u32|s32}", "", "reduction over the warp", handler=_reduce, effects=_WARP),
-    Row("redux.sync{and|or|xor}.b32", "", "bitwise reduction over the warp", handler=_reduce, effects=_WARP),
-    Row("elect.sync", "", "a leader of the warp", handler=_elect, effects=_WARP),
-    Row("activemask.b32", "", "lanes that are here", handler=_active_mask),
-    Row("bar.warp.sync", "", "meeting of the threads of a warp", handler=_warp_barrier, effects=_WARP),
+    InstructionSpec(
+        "redux.sync{add|min|max}{u32|s32}", "", "reduction over the warp", handler=_reduce, effects=_WARP
+    ),
+    InstructionSpec(
+        "redux.sync{and|or|xor}.b32", "", "bitwise reduction over the warp", handler=_reduce, effects=_WARP
+    ),
+    InstructionSpec("elect.sync", "", "a leader of the warp", handler=_elect, effects=_WARP),
+    InstructionSpec("activemask.b32", "", "lanes that are here", handler=_active_mask),
+    InstructionSpec(
+        "bar.warp.sync", "", "meeting of the threads of a warp", handler=_warp_barrier, effects=_WARP
+    ),
 ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.collectives import whole_warps
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.moves import move
 from kbuild.emulator.ptx.model import Immediate, Instruction, Operand, PtxError
 
@@ -132,46 +132,48 @@ _FENCE = Effects(reads=("generic",), writes=("generic",))
 _LEVEL = "{cta|cluster|gpu|sys}"
 
 ROWS = [
-    Row("bra[uni]", "", "branch", handler=_engine),
-    Row("brx.idx[uni]", "", "branch to one of a list of labels", handler=_no_branch),
-    Row("ret[uni]", "", "return, or the end of the kernel", handler=_engine),
-    Row("exit", "", "end of the thread", handler=_engine),
-    Row("call[uni]", "", "call of a function, which is inlined", handler=_engine),
-    Row("trap", "", "error that ends the kernel", handler=_trap),
-    Row("brkpt", "", "breakpoint", handler=_nothing),
-    Row("bar[cta]{sync|arrive}", "", "barrier of the CTA's warps", handler=_barrier, effects=_ALIGNED),
-    Row(
+    InstructionSpec("bra[uni]", "", "branch", handler=_engine),
+    InstructionSpec("brx.idx[uni]", "", "branch to one of a list of labels", handler=_no_branch),
+    InstructionSpec("ret[uni]", "", "return, or the end of the kernel", handler=_engine),
+    InstructionSpec("exit", "", "end of the thread", handler=_engine),
+    InstructionSpec("call[uni]", "", "call of a function, which is inlined", handler=_engine),
+    InstructionSpec("trap", "", "error that ends the kernel", handler=_trap),
+    InstructionSpec("brkpt", "", "breakpoint", handler=_nothing),
+    InstructionSpec(
+        "bar[cta]{sync|arrive}", "", "barrier of the CTA's warps", handler=_barrier, effects=_ALIGNED
+    ),
+    InstructionSpec(
         "barrier[cta]{sync|arrive}[aligned]", "", "barrier of the CTA's warps", handler=_barrier, effects=_CTA
     ),
-    Row(
+    InstructionSpec(
         "bar[cta].red.popc.u32",
         "",
         "barrier that counts predicates",
         handler=_barrier_reduce,
         effects=_ALIGNED,
     ),
-    Row(
+    InstructionSpec(
         "bar[cta].red{and|or}.pred",
         "",
         "barrier that combines predicates",
         handler=_barrier_reduce,
         effects=_ALIGNED,
     ),
-    Row(
+    InstructionSpec(
         "barrier[cta].red[aligned].popc.u32",
         "",
         "barrier that counts predicates",
         handler=_barrier_reduce,
         effects=_ALIGNED,
     ),
-    Row(
+    InstructionSpec(
         "barrier[cta].red[aligned]{and|or}.pred",
         "",
         "barrier that combines predicates",
         handler=_barrier_reduce,
         effects=_ALIGNED,
     ),
-    Row(
+    InstructionSpec(
         "barrier.cluster{arrive|wait}[release|relaxed|acquire][aligned]",
         "",
         "barrier of a cluster",
@@ -179,38 +181,42 @@ ROWS = [
         effects=_CTA,
         unordered=True,
     ),
-    Row("membar{cta|gl|sys}", "", "memory fence", handler=_nothing, effects=_FENCE),
-    Row("fence[sc|acq_rel|acquire|release]" + _LEVEL, "", "memory fence", handler=_nothing, effects=_FENCE),
-    Row(
+    InstructionSpec("membar{cta|gl|sys}", "", "memory fence", handler=_nothing, effects=_FENCE),
+    InstructionSpec(
+        "fence[sc|acq_rel|acquire|release]" + _LEVEL, "", "memory fence", handler=_nothing, effects=_FENCE
+    ),
+    InstructionSpec(
         "fence.mbarrier_init.release.cluster",
         "",
         "makes initialised barriers visible",
         handler=_nothing,
         effects=_FENCE,
     ),
-    Row(
+    InstructionSpec(
         "fence.proxy.async[global|shared::cta|shared::cluster]",
         "",
         "fence between proxies",
         handler=_nothing,
         effects=_FENCE,
     ),
-    Row(
+    InstructionSpec(
         "fence.proxy.tensormap::generic.release" + _LEVEL,
         "",
         "fence behind writes of tensor maps",
         handler=_nothing,
         effects=_FENCE,
     ),
-    Row("nanosleep.u32", "", "pause", handler=_nothing, effects=Effects(waits=True)),
-    Row("griddepcontrol.wait", "", "waits for the launches before this one", handler=_wait_for_launches),
-    Row("griddepcontrol.launch_dependents", "", "lets the next launch begin", handler=_nothing),
-    Row(
+    InstructionSpec("nanosleep.u32", "", "pause", handler=_nothing, effects=Effects(waits=True)),
+    InstructionSpec(
+        "griddepcontrol.wait", "", "waits for the launches before this one", handler=_wait_for_launches
+    ),
+    InstructionSpec("griddepcontrol.launch_dependents", "", "lets the next launch begin", handler=_nothing),
+    InstructionSpec(
         "setmaxnreg{inc|dec}.sync.aligned.u32",
         "",
         "registers per thread",
         handler=_nothing,
         effects=Effects(collective="warp"),
     ),
-    Row("pmevent", "", "profiler event", handler=_nothing),
+    InstructionSpec("pmevent", "", "profiler event", handler=_nothing),
 ]

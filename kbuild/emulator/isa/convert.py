@@ -6,7 +6,7 @@ import numpy as np
 
 from kbuild.emulator import fp
 from kbuild.emulator.isa.bits import flush
-from kbuild.emulator.isa.instruction_spec import TYPES, Form, Lanes, Row
+from kbuild.emulator.isa.instruction_spec import TYPES, Form, InstructionSpec, Lanes
 
 _ROUNDING = ("rn", "rz", "rm", "rp", "rna", "rs")
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -162,27 +162,39 @@ _INTEGER = "{u8|u16|u32|u64|s8|s16|s32|s64}"
 _FLOAT = "{f16|bf16|f32|f64}"
 
 ROWS = [
-    Row("cvt[sat]" + _INTEGER + _INTEGER, "t0 = t", "integer to integer, clamped with .sat", _convert),
-    Row(
+    InstructionSpec(
+        "cvt[sat]" + _INTEGER + _INTEGER, "t0 = t", "integer to integer, clamped with .sat", _convert
+    ),
+    InstructionSpec(
         "cvt{rni|rzi|rmi|rpi}[ftz][sat]" + _INTEGER + _FLOAT, "t0 = t", "float to integer, clamped", _convert
     ),
-    Row("cvt{rn|rz|rm|rp}[sat]" + _FLOAT + _INTEGER, "t0 = t", "integer to float", _convert),
-    Row(
+    InstructionSpec("cvt{rn|rz|rm|rp}[sat]" + _FLOAT + _INTEGER, "t0 = t", "integer to float", _convert),
+    InstructionSpec(
         "cvt[rn|rz|rm|rp|rni|rzi|rmi|rpi][ftz][relu][sat|satfinite]" + _FLOAT + _FLOAT,
         "t0 = t",
         "float to float",
         _convert,
     ),
-    Row("cvt{rn|rz}[relu][satfinite]{f16x2|bf16x2}.f32", "t0 = t t", "two floats to a pair", _pack),
-    Row("cvt.rn.satfinite[relu]{e4m3x2|e5m2x2}.f32", "t0 = t t", "two floats to a pair of bytes", _pack),
-    Row(
+    InstructionSpec(
+        "cvt{rn|rz}[relu][satfinite]{f16x2|bf16x2}.f32", "t0 = t t", "two floats to a pair", _pack
+    ),
+    InstructionSpec(
+        "cvt.rn.satfinite[relu]{e4m3x2|e5m2x2}.f32", "t0 = t t", "two floats to a pair of bytes", _pack
+    ),
+    InstructionSpec(
         "cvt.rn.satfinite[relu]{e4m3x2|e5m2x2}.f16x2", "t0 = t", "a pair of halves to a pair of bytes", _pairs
     ),
-    Row("cvt.rn[relu].f16x2{e4m3x2|e5m2x2}", "t0 = t", "a pair of bytes to a pair of halves", _pairs),
-    Row("cvt.rna[satfinite].tf32.f32", "b32 = f32", "to TensorFloat-32, ties away from zero", _tensor_float),
-    Row("cvt{rn|rz}[relu][satfinite].tf32.f32", "b32 = f32", "to TensorFloat-32", _tensor_float),
-    Row("cvt.pack.sat{u16|s16}.s32", "b32 = t t", "two clamped integers to a pair", _pack_integers),
-    Row(
+    InstructionSpec(
+        "cvt.rn[relu].f16x2{e4m3x2|e5m2x2}", "t0 = t", "a pair of bytes to a pair of halves", _pairs
+    ),
+    InstructionSpec(
+        "cvt.rna[satfinite].tf32.f32", "b32 = f32", "to TensorFloat-32, ties away from zero", _tensor_float
+    ),
+    InstructionSpec("cvt{rn|rz}[relu][satfinite].tf32.f32", "b32 = f32", "to TensorFloat-32", _tensor_float),
+    InstructionSpec(
+        "cvt.pack.sat{u16|s16}.s32", "b32 = t t", "two clamped integers to a pair", _pack_integers
+    ),
+    InstructionSpec(
         "cvt.pack.sat{u8|s8}.s32.b32",
         "b32 = s32 s32 b32",
         "two clamped integers below two earlier ones",

@@ -10,7 +10,7 @@ import numpy as np
 
 from kbuild.emulator import fp
 from kbuild.emulator.isa.bits import flush
-from kbuild.emulator.isa.instruction_spec import Accuracy, Form, Lanes, Row
+from kbuild.emulator.isa.instruction_spec import Accuracy, Form, InstructionSpec, Lanes
 
 _ROUNDING = ("rn", "rz", "rm", "rp")
 _HALF = np.dtype("f2")
@@ -222,163 +222,175 @@ def _test(form: Form) -> Lanes:
 _ROUND = "[rn|rz|rm|rp]"
 _NEWER = "it begins with sm_100, and the answers are an H200's"
 ROWS = [
-    Row("add" + _ROUND + "[ftz][sat].f32", "t = t t", "sum", _rounded(np.add, "add")),
-    Row("sub" + _ROUND + "[ftz][sat].f32", "t = t t", "difference", _rounded(np.subtract, "sub")),
-    Row("mul" + _ROUND + "[ftz][sat].f32", "t = t t", "product", _rounded(np.multiply, "mul")),
-    Row("add" + _ROUND + ".f64", "t = t t", "sum", _rounded(np.add, "add")),
-    Row("sub" + _ROUND + ".f64", "t = t t", "difference", _rounded(np.subtract, "sub")),
-    Row("mul" + _ROUND + ".f64", "t = t t", "product", _rounded(np.multiply, "mul")),
-    Row("add[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "sum", _rounded(np.add, "add")),
-    Row("sub[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "difference", _rounded(np.subtract, "sub")),
-    Row("mul[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "product", _rounded(np.multiply, "mul")),
-    Row("fma{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "product plus addend, rounded once", _fused),
-    Row("fma{rn|rz|rm|rp}.f64", "t = t t t", "product plus addend, rounded once", _fused),
-    Row(
+    InstructionSpec("add" + _ROUND + "[ftz][sat].f32", "t = t t", "sum", _rounded(np.add, "add")),
+    InstructionSpec("sub" + _ROUND + "[ftz][sat].f32", "t = t t", "difference", _rounded(np.subtract, "sub")),
+    InstructionSpec("mul" + _ROUND + "[ftz][sat].f32", "t = t t", "product", _rounded(np.multiply, "mul")),
+    InstructionSpec("add" + _ROUND + ".f64", "t = t t", "sum", _rounded(np.add, "add")),
+    InstructionSpec("sub" + _ROUND + ".f64", "t = t t", "difference", _rounded(np.subtract, "sub")),
+    InstructionSpec("mul" + _ROUND + ".f64", "t = t t", "product", _rounded(np.multiply, "mul")),
+    InstructionSpec("add[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "sum", _rounded(np.add, "add")),
+    InstructionSpec(
+        "sub[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "difference", _rounded(np.subtract, "sub")
+    ),
+    InstructionSpec(
+        "mul[rn][ftz][sat]{f16|f16x2|bf16|bf16x2}", "t = t t", "product", _rounded(np.multiply, "mul")
+    ),
+    InstructionSpec(
+        "fma{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "product plus addend, rounded once", _fused
+    ),
+    InstructionSpec("fma{rn|rz|rm|rp}.f64", "t = t t t", "product plus addend, rounded once", _fused),
+    InstructionSpec(
         "fma.rn[ftz][sat|relu]{f16|f16x2|bf16|bf16x2}",
         "t = t t t",
         "product plus addend, rounded once",
         _fused,
     ),
-    Row(
+    InstructionSpec(
         "add" + _ROUND + "[sat].f32{f16|bf16}",
         "t0 = t t0",
         "sum",
         _widened(_rounded(np.add, "add")),
         unasked=_NEWER,
     ),
-    Row(
+    InstructionSpec(
         "sub" + _ROUND + "[sat].f32{f16|bf16}",
         "t0 = t t0",
         "difference",
         _widened(_rounded(np.subtract, "sub")),
         unasked=_NEWER,
     ),
-    Row(
+    InstructionSpec(
         "fma{rn|rz|rm|rp}[sat].f32{f16|bf16}",
         "t0 = t t t0",
         "product plus addend, rounded once",
         _widened(_fused),
         unasked=_NEWER,
     ),
-    Row("mad{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "the same as fma", _fused),
-    Row("mad{rn|rz|rm|rp}.f64", "t = t t t", "the same as fma", _fused),
-    Row("div{rn|rz|rm|rp}[ftz].f32", "t = t t", "quotient", _rounded(np.divide, "div")),
-    Row("div{rn|rz|rm|rp}.f64", "t = t t", "quotient", _rounded(np.divide, "div")),
-    Row(
+    InstructionSpec("mad{rn|rz|rm|rp}[ftz][sat].f32", "t = t t t", "the same as fma", _fused),
+    InstructionSpec("mad{rn|rz|rm|rp}.f64", "t = t t t", "the same as fma", _fused),
+    InstructionSpec("div{rn|rz|rm|rp}[ftz].f32", "t = t t", "quotient", _rounded(np.divide, "div")),
+    InstructionSpec("div{rn|rz|rm|rp}.f64", "t = t t", "quotient", _rounded(np.divide, "div")),
+    InstructionSpec(
         "div{full|approx}[ftz].f32",
         "t = t t",
         "quotient",
         _divide,
         accuracy=Accuracy(2.1, "ulp", "2.06 ulp", "divisors from 2^-126 to 2^126"),
     ),
-    Row("rcp{rn|rz|rm|rp}[ftz].f32", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
-    Row("rcp{rn|rz|rm|rp}.f64", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
-    Row(
+    InstructionSpec("rcp{rn|rz|rm|rp}[ftz].f32", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
+    InstructionSpec("rcp{rn|rz|rm|rp}.f64", "t = t", "reciprocal", _rounded(np.reciprocal, "rcp")),
+    InstructionSpec(
         "rcp.approx[ftz].f32",
         "t = t",
         "reciprocal",
         _approximate(np.reciprocal),
         accuracy=Accuracy(1, "ulp", "0.98 ulp"),
     ),
-    Row("sqrt{rn|rz|rm|rp}[ftz].f32", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
-    Row("sqrt{rn|rz|rm|rp}.f64", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
-    Row(
+    InstructionSpec("sqrt{rn|rz|rm|rp}[ftz].f32", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
+    InstructionSpec("sqrt{rn|rz|rm|rp}.f64", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
+    InstructionSpec(
         "sqrt.approx[ftz].f32",
         "t = t",
         "square root",
         _approximate(np.sqrt),
         accuracy=Accuracy(1, "ulp", "0.94 ulp"),
     ),
-    Row(
+    InstructionSpec(
         "rsqrt.approx[ftz].f32",
         "t = t",
         "reciprocal of the square root",
         _approximate(_reciprocal_root),
         accuracy=Accuracy(2, "ulp", "1.49 ulp"),
     ),
-    Row(
+    InstructionSpec(
         "rsqrt.approx.f64",
         "t = t",
         "reciprocal of the square root",
         _approximate(_reciprocal_root),
         accuracy=Accuracy(1, "ulp", "0.51 ulp"),
     ),
-    Row(
+    InstructionSpec(
         "rsqrt.approx.ftz.f64",
         "t = t",
         "reciprocal of the square root, upper half",
         _upper_half(_approximate(_reciprocal_root)),
         accuracy=Accuracy(2.0**-20, "relative", "2^-20.1"),
     ),
-    Row(
+    InstructionSpec(
         "sin.approx[ftz].f32",
         "t = t",
         "sine",
         _approximate(np.sin),
         accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.5", "arguments from -pi to pi"),
     ),
-    Row(
+    InstructionSpec(
         "cos.approx[ftz].f32",
         "t = t",
         "cosine",
         _approximate(np.cos),
         accuracy=Accuracy(2.0**-20.5, "absolute", "2^-21.3", "arguments from -pi to pi"),
     ),
-    Row(
+    InstructionSpec(
         "tanh.approx.f32",
         "t = t",
         "hyperbolic tangent",
         _approximate(np.tanh),
         accuracy=Accuracy(2.0**-11, "relative", "2^-16.5"),
     ),
-    Row(
+    InstructionSpec(
         "tanh.approx{f16|f16x2|bf16|bf16x2}",
         "t = t",
         "hyperbolic tangent",
         _approximate(np.tanh),
         accuracy=Accuracy(1.1, "ulp", "1.01 ulp"),
     ),
-    Row(
+    InstructionSpec(
         "ex2.approx[ftz].f32",
         "t = t",
         "power of two",
         _approximate(np.exp2),
         accuracy=Accuracy(2.1, "ulp", "2.06 ulp"),
     ),
-    Row(
+    InstructionSpec(
         "ex2.approx{f16|f16x2}",
         "t = t",
         "power of two",
         _approximate(np.exp2),
         accuracy=Accuracy(1.1, "ulp", "1.00 ulp"),
     ),
-    Row(
+    InstructionSpec(
         "ex2.approx.ftz{bf16|bf16x2}",
         "t = t",
         "power of two",
         _approximate(np.exp2),
         accuracy=Accuracy(1.1, "ulp", "1 ulp from the rounded result, of 256 operands"),
     ),
-    Row(
+    InstructionSpec(
         "lg2.approx[ftz].f32",
         "t = t",
         "logarithm to base two",
         _approximate(np.log2),
         accuracy=Accuracy(2.0**-22, "either", "2^-22.2"),
     ),
-    Row("min[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "smaller", _extreme(least)),
-    Row("max[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "larger", _extreme(greatest)),
-    Row("min.f64", "t = t t", "smaller", _extreme(least)),
-    Row("max.f64", "t = t t", "larger", _extreme(greatest)),
-    Row("abs[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "absolute value", _sign_bits(np.absolute)),
-    Row("neg[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "negative", _sign_bits(np.negative)),
-    Row(
+    InstructionSpec(
+        "min[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "smaller", _extreme(least)
+    ),
+    InstructionSpec(
+        "max[ftz][NaN][xorsign][abs]{f32|f16|f16x2|bf16|bf16x2}", "t = t t", "larger", _extreme(greatest)
+    ),
+    InstructionSpec("min.f64", "t = t t", "smaller", _extreme(least)),
+    InstructionSpec("max.f64", "t = t t", "larger", _extreme(greatest)),
+    InstructionSpec(
+        "abs[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "absolute value", _sign_bits(np.absolute)
+    ),
+    InstructionSpec("neg[ftz]{f32|f64|f16|f16x2|bf16|bf16x2}", "t = t", "negative", _sign_bits(np.negative)),
+    InstructionSpec(
         "copysign{f32|f64}",
         "t = t t",
         "the second's magnitude with the first's sign",
         lambda _: lambda a, b: np.copysign(b, a),
     ),
-    Row(
+    InstructionSpec(
         "testp{finite|infinite|number|notanumber|normal|subnormal}{f32|f64}",
         "pred = t",
         "kind of number",

@@ -104,7 +104,7 @@ class Accuracy:
 class Form:
     """An instruction's name with its row."""
 
-    row: Row
+    row: InstructionSpec
     opcode: str
     modifiers: tuple[str, ...]
 
@@ -168,7 +168,7 @@ Lanes = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Row:
+class InstructionSpec:
     """One row of the table of opcodes."""
 
     pattern: str

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kbuild.emulator.isa.instruction_spec import TYPES, Form, Lanes, Row
+from kbuild.emulator.isa.instruction_spec import TYPES, Form, InstructionSpec, Lanes
 
 _WIDER = {"u1": "u2", "u2": "u4", "u4": "u8", "i1": "i2", "i2": "i4", "i4": "i8"}
 
@@ -142,46 +142,68 @@ def _extreme(form: Form) -> Lanes:
 
 
 ROWS = [
-    Row("add{u16|u32|u64|s16|s64}", "t = t t", "sum", _add),
-    Row("add[sat].s32", "t = t t", "sum, clamped with .sat", _add),
-    Row("add{u16x2|s16x2}", "t = t t", "sums of both halves", lambda form: packed_halves(np.add, form)),
-    Row("sub{u16|u32|u64|s16|s64}", "t = t t", "difference", _sub),
-    Row("sub[sat].s32", "t = t t", "difference, clamped with .sat", _sub),
-    Row("add.cc{u32|s32|u64|s64}", "t cc = t t", "sum, and its carry", _add_carry),
-    Row("addc[cc]{u32|s32|u64|s64}", "t cc? = t t cc", "sum with carry", _add_carry),
-    Row("sub.cc{u32|s32|u64|s64}", "t cc = t t", "difference, and its borrow", _sub_borrow),
-    Row("subc[cc]{u32|s32|u64|s64}", "t cc? = t t cc", "difference with borrow", _sub_borrow),
-    Row("mul{lo|hi}{u16|u32|u64|s16|s32|s64}", "t = t t", "one half of the product", _mul),
-    Row("mul.wide{u16|u32|s16|s32}", "wide = t t", "the whole product", _mul),
-    Row("mad{lo|hi}{u16|u32|u64|s16|s64}", "t = t t t", "one half of the product, plus an addend", _mad),
-    Row("mad.lo.s32", "t = t t t", "low half of the product, plus an addend", _mad),
-    Row("mad.hi[sat].s32", "t = t t t", "high half of the product, plus an addend", _mad),
-    Row("mad.wide{u16|u32|s16|s32}", "wide = t t wide", "the whole product, plus an addend", _mad),
-    Row("mad{lo|hi}.cc{u32|s32|u64|s64}", "t cc = t t t", "multiply and add, and the carry", _mad_carry),
-    Row("madc{lo|hi}[cc]{u32|s32|u64|s64}", "t cc? = t t t cc", "multiply and add with carry", _mad_carry),
-    Row("mul24{lo|hi}{u32|s32}", "t = t t", "low or high 32 bits of the product of 24 bits", _mul_short),
-    Row("mad24{lo|hi}{u32|s32}", "t = t t t", "product of 24 bits, plus an addend", _mad_short),
-    Row("mad24.hi.sat.s32", "t = t t t", "product of 24 bits, plus an addend, clamped", _mad_short),
-    Row("div{u16|u32|u64|s16|s32|s64}", "t = t t", "quotient, rounded towards zero", lambda _: divide),
-    Row("rem{u16|u32|u64|s16|s32|s64}", "t = t t", "remainder with the dividend's sign", lambda _: remainder),
-    Row("abs{s16|s32|s64}", "t = t", "absolute value", lambda _: np.absolute),
-    Row("neg{s16|s32|s64}", "t = t", "negative", lambda _: np.negative),
-    Row("min{u16|u32|u64|s16|s64}", "t = t t", "smaller", lambda _: np.minimum),
-    Row("max{u16|u32|u64|s16|s64}", "t = t t", "larger", lambda _: np.maximum),
-    Row("min[relu].s32", "t = t t", "smaller; with .relu zero for what is negative", _extreme),
-    Row("max[relu].s32", "t = t t", "larger; with .relu zero for what is negative", _extreme),
-    Row(
+    InstructionSpec("add{u16|u32|u64|s16|s64}", "t = t t", "sum", _add),
+    InstructionSpec("add[sat].s32", "t = t t", "sum, clamped with .sat", _add),
+    InstructionSpec(
+        "add{u16x2|s16x2}", "t = t t", "sums of both halves", lambda form: packed_halves(np.add, form)
+    ),
+    InstructionSpec("sub{u16|u32|u64|s16|s64}", "t = t t", "difference", _sub),
+    InstructionSpec("sub[sat].s32", "t = t t", "difference, clamped with .sat", _sub),
+    InstructionSpec("add.cc{u32|s32|u64|s64}", "t cc = t t", "sum, and its carry", _add_carry),
+    InstructionSpec("addc[cc]{u32|s32|u64|s64}", "t cc? = t t cc", "sum with carry", _add_carry),
+    InstructionSpec("sub.cc{u32|s32|u64|s64}", "t cc = t t", "difference, and its borrow", _sub_borrow),
+    InstructionSpec("subc[cc]{u32|s32|u64|s64}", "t cc? = t t cc", "difference with borrow", _sub_borrow),
+    InstructionSpec("mul{lo|hi}{u16|u32|u64|s16|s32|s64}", "t = t t", "one half of the product", _mul),
+    InstructionSpec("mul.wide{u16|u32|s16|s32}", "wide = t t", "the whole product", _mul),
+    InstructionSpec(
+        "mad{lo|hi}{u16|u32|u64|s16|s64}", "t = t t t", "one half of the product, plus an addend", _mad
+    ),
+    InstructionSpec("mad.lo.s32", "t = t t t", "low half of the product, plus an addend", _mad),
+    InstructionSpec("mad.hi[sat].s32", "t = t t t", "high half of the product, plus an addend", _mad),
+    InstructionSpec(
+        "mad.wide{u16|u32|s16|s32}", "wide = t t wide", "the whole product, plus an addend", _mad
+    ),
+    InstructionSpec(
+        "mad{lo|hi}.cc{u32|s32|u64|s64}", "t cc = t t t", "multiply and add, and the carry", _mad_carry
+    ),
+    InstructionSpec(
+        "madc{lo|hi}[cc]{u32|s32|u64|s64}", "t cc? = t t t cc", "multiply and add with carry", _mad_carry
+    ),
+    InstructionSpec(
+        "mul24{lo|hi}{u32|s32}", "t = t t", "low or high 32 bits of the product of 24 bits", _mul_short
+    ),
+    InstructionSpec("mad24{lo|hi}{u32|s32}", "t = t t t", "product of 24 bits, plus an addend", _mad_short),
+    InstructionSpec(
+        "mad24.hi.sat.s32", "t = t t t", "product of 24 bits, plus an addend, clamped", _mad_short
+    ),
+    InstructionSpec(
+        "div{u16|u32|u64|s16|s32|s64}", "t = t t", "quotient, rounded towards zero", lambda _: divide
+    ),
+    InstructionSpec(
+        "rem{u16|u32|u64|s16|s32|s64}", "t = t t", "remainder with the dividend's sign", lambda _: remainder
+    ),
+    InstructionSpec("abs{s16|s32|s64}", "t = t", "absolute value", lambda _: np.absolute),
+    InstructionSpec("neg{s16|s32|s64}", "t = t", "negative", lambda _: np.negative),
+    InstructionSpec("min{u16|u32|u64|s16|s64}", "t = t t", "smaller", lambda _: np.minimum),
+    InstructionSpec("max{u16|u32|u64|s16|s64}", "t = t t", "larger", lambda _: np.maximum),
+    InstructionSpec("min[relu].s32", "t = t t", "smaller; with .relu zero for what is negative", _extreme),
+    InstructionSpec("max[relu].s32", "t = t t", "larger; with .relu zero for what is negative", _extreme),
+    InstructionSpec(
         "min{u16x2|s16x2}", "t = t t", "smaller of both halves", lambda form: packed_halves(np.minimum, form)
     ),
-    Row("max{u16x2|s16x2}", "t = t t", "larger of both halves", lambda form: packed_halves(np.maximum, form)),
-    Row(
+    InstructionSpec(
+        "max{u16x2|s16x2}", "t = t t", "larger of both halves", lambda form: packed_halves(np.maximum, form)
+    ),
+    InstructionSpec(
         "sad{u16|u32|u64|s16|s32|s64}",
         "t = t t t",
         "absolute difference, plus an addend",
         lambda _: lambda a, b, c: np.where(a < b, b - a, a - b) + c,
     ),
-    Row("dp4a{u32|s32}{u32|s32}", "b32 = t0 t s32", "four products of bytes, plus an addend", _dot),
-    Row(
+    InstructionSpec(
+        "dp4a{u32|s32}{u32|s32}", "b32 = t0 t s32", "four products of bytes, plus an addend", _dot
+    ),
+    InstructionSpec(
         "dp2a{lo|hi}{u32|s32}{u32|s32}",
         "b32 = t0 t s32",
         "two products of halves and bytes, plus an addend",

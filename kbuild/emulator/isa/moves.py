@@ -8,7 +8,7 @@ import numpy as np
 
 from kbuild.emulator.engine import memory
 from kbuild.emulator.engine.register_block import RegisterBlock
-from kbuild.emulator.isa.instruction_spec import TYPES, Bound, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import TYPES, Bound, Form, InstructionSpec, View
 from kbuild.emulator.ptx.model import Instruction, PtxError, Sink, Vector
 
 _WINDOWS = {
@@ -163,13 +163,21 @@ _SIZES = "{u32|u64}"
 assert set(_ALL[1:-1].split("|")) <= set(TYPES)
 
 ROWS = [
-    Row("mov" + _ALL, "", "copy, pack into a wider register, or unpack", handler=_mov),
-    Row("cvta" + _SPACES + _SIZES, "", "address in a space to generic address", handler=_to_generic),
-    Row("cvta.to" + _SPACES + _SIZES, "", "generic address to address in a space", handler=_to_generic),
-    Row("isspacep" + _SPACES, "", "whether a generic address lies in a space", handler=_is_space),
-    Row("mapa[shared::cluster]" + _SIZES, "", "address in another CTA's shared memory", handler=_map_shared),
-    Row("getctarank[shared::cluster]" + _SIZES, "", "CTA that a shared address lies in", handler=_cta_rank),
-    Row(
+    InstructionSpec("mov" + _ALL, "", "copy, pack into a wider register, or unpack", handler=_mov),
+    InstructionSpec(
+        "cvta" + _SPACES + _SIZES, "", "address in a space to generic address", handler=_to_generic
+    ),
+    InstructionSpec(
+        "cvta.to" + _SPACES + _SIZES, "", "generic address to address in a space", handler=_to_generic
+    ),
+    InstructionSpec("isspacep" + _SPACES, "", "whether a generic address lies in a space", handler=_is_space),
+    InstructionSpec(
+        "mapa[shared::cluster]" + _SIZES, "", "address in another CTA's shared memory", handler=_map_shared
+    ),
+    InstructionSpec(
+        "getctarank[shared::cluster]" + _SIZES, "", "CTA that a shared address lies in", handler=_cta_rank
+    ),
+    InstructionSpec(
         "createpolicy.fractional{L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged}"
         "[L2::evict_first|L2::evict_unchanged].b64",
         "",

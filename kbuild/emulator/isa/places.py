@@ -15,7 +15,7 @@ from kbuild.emulator.ptx.model import Immediate, Operand, PtxError
 
 
 def active_lanes(size: int, where: Any) -> np.ndarray:
-    """The lanes that execute an instruction, counted in the convoy."""
+    """The lanes that execute an instruction, counted in the batch."""
     return np.arange(size) if where is True else np.flatnonzero(where)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops import Extent, agent_of
+from kbuild.emulator.async_ops import ByteExtent, agent_of
 from kbuild.emulator.async_ops.transfers import Transfer
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.access import address_of, items_of, space_of
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.places import active_lanes, shared_place
 from kbuild.emulator.ptx.model import Instruction, PtxError
 
@@ -46,7 +46,7 @@ def _store(form: Form, instruction: Instruction) -> Bound:
                     "store",
                     (warps, instruction, np.array([lane])),
                     (),
-                    (Extent(agent.cta.shared, places, element),),
+                    (ByteExtent(agent.cta.shared, places, element),),
                     barriers=((owner.barriers, offset),),
                     data=np.array([value[lane] for value in values]),
                 )
@@ -56,7 +56,7 @@ def _store(form: Form, instruction: Instruction) -> Bound:
 
 
 ROWS = [
-    Row(
+    InstructionSpec(
         "st.async[weak][shared::cluster].mbarrier::complete_tx::bytes[shared::cluster][v2|v4]"
         "{b32|b64|u32|u64|s32|s64|f32|f64}",
         "",

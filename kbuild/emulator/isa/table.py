@@ -20,11 +20,22 @@ from kbuild.emulator.isa import (
     moves,
     remote_stores,
 )
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Fragment, Lanes, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Fragment, InstructionSpec, Lanes, View
 from kbuild.emulator.isa.matrix import mma_rows, sparse_rows, wgmma_rows, wmma_rows
 from kbuild.emulator.ptx.model import Instruction, PtxError
 
-__all__ = ["SECTIONS", "TABLE", "Bound", "Effects", "Form", "Fragment", "Lanes", "Row", "View", "form_of"]
+__all__ = [
+    "SECTIONS",
+    "TABLE",
+    "Bound",
+    "Effects",
+    "Form",
+    "Fragment",
+    "InstructionSpec",
+    "Lanes",
+    "View",
+    "form_of",
+]
 
 SECTIONS = (
     integers,
@@ -44,9 +55,9 @@ SECTIONS = (
     wgmma_rows,
 )
 """The modules whose `ROWS` make up the table."""
-TABLE: tuple[Row, ...] = tuple(row for module in SECTIONS for row in module.ROWS)
+TABLE: tuple[InstructionSpec, ...] = tuple(row for module in SECTIONS for row in module.ROWS)
 
-_BY_OPCODE: dict[str, list[Row]] = {}
+_BY_OPCODE: dict[str, list[InstructionSpec]] = {}
 for _row in TABLE:
     _BY_OPCODE.setdefault(_row.opcode, []).append(_row)
 

@@ -6,16 +6,24 @@ subject ─mutants─▶ one instruction changed ─trials─▶ caught: a findi
                                                └───▶ survived: a hole in inputs or emulator ◀─no─┘
 """
 
-from kbuild.emulator.mutate.campaign import OPERATORS, Result, campaign, clean, share, table, wrong_marks
+from kbuild.emulator.mutate.campaign import (
+    OPERATORS,
+    MutantResult,
+    campaign,
+    clean,
+    share,
+    table,
+    wrong_marks,
+)
 from kbuild.emulator.mutate.equivalence import Mark, read_marks
-from kbuild.emulator.mutate.trial import Case, Subject
+from kbuild.emulator.mutate.trial import Subject, TrialCase
 
 __all__ = [
     "OPERATORS",
-    "Case",
     "Mark",
-    "Result",
+    "MutantResult",
     "Subject",
+    "TrialCase",
     "campaign",
     "clean",
     "read_marks",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbuild.emulator.engine.program import Program
-from kbuild.emulator.ptx.model import Guard, Immediate, Instruction, Operand, Pair, Register, Special
+from kbuild.emulator.ptx.model import Immediate, Instruction, Operand, Pair, Predicate, Register, Special
 
 Facts = frozenset[tuple[str, int]]
 """What is sure of the threads that execute something: their `lane` in the warp, their `warp`."""
@@ -26,7 +26,7 @@ class Alone:
             self._collect(program)
         self.blocks = self._flow(program)
 
-    def at(self, block: int, guard: Guard | None) -> Facts:
+    def at(self, block: int, guard: Predicate | None) -> Facts:
         """What is sure of the threads that execute a step with this guard in a block."""
         return self.blocks[block] | self._given(guard)
 
@@ -71,7 +71,7 @@ class Alone:
                     todo.append(successor)
         return [facts or _NOTHING for facts in found[:end]]
 
-    def _given(self, guard: Guard | None, taken: bool = True) -> Facts:
+    def _given(self, guard: Predicate | None, taken: bool = True) -> Facts:
         return _NOTHING if guard is None else self._implied(guard.register.name, taken != guard.negated)
 
     def _implied(self, name: str, value: bool, depth: int = 8) -> Facts:

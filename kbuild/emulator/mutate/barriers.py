@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kbuild.emulator.engine.program import Block, Program, Step
+from kbuild.emulator.engine.program import Program, Step, StepBlock
 from kbuild.emulator.mutate.alone import Alone, Facts
 from kbuild.emulator.mutate.mutant import Mutant
 from kbuild.emulator.ptx.model import Instruction
@@ -179,7 +179,7 @@ def _touched(step: Step, facts: Facts) -> set[_Access]:
     return found
 
 
-def _step(block: Block, index: int) -> Step | None:
+def _step(block: StepBlock, index: int) -> Step | None:
     return block.steps[index] if index < len(block.steps) else None
 
 

@@ -13,7 +13,7 @@ from kbuild.emulator.mutate.infection import edges
 from kbuild.emulator.mutate.logic import LOGIC
 from kbuild.emulator.mutate.mutant import Mutant, Operator, mutants, mutated, spread
 from kbuild.emulator.mutate.synchronisation import SYNCHRONISATION
-from kbuild.emulator.mutate.trial import ADVERSARIES, TRIALS, Adversary, Case, Subject
+from kbuild.emulator.mutate.trial import ADVERSARIES, TRIALS, Adversary, Subject, TrialCase
 from kbuild.errors import shown_path
 
 OPERATORS: tuple[Operator, ...] = (*SYNCHRONISATION, *LOGIC)
@@ -21,7 +21,7 @@ CAUGHT, EQUIVALENT, SURVIVED = "caught", "equivalent", "survived"
 
 
 @dataclass(frozen=True)
-class Result:
+class MutantResult:
     """What became of a mutant."""
 
     subject: str
@@ -56,7 +56,7 @@ def campaign(
     limit: int | None = None,
     operators: Sequence[Operator] = OPERATORS,
     marks: Iterable[Mark] = (),
-) -> Iterator[Result]:
+) -> Iterator[MutantResult]:
     """What becomes of the mutants of a kernel, at most `limit` of each kind, as it turns out."""
     marks = tuple(marks)
     for mutant in spread(mutants(subject.program, tuple(operators)), limit):
@@ -64,10 +64,10 @@ def campaign(
         place = "" if loc is None else f"{shown_path(loc.file)}:{loc.line}"
         state, reason = _outcome(subject, mutant, place, marks)
         if state:
-            yield Result(subject.name, mutant, state, reason, place)
+            yield MutantResult(subject.name, mutant, state, reason, place)
 
 
-def wrong_marks(marks: Iterable[Mark], results: Iterable[Result]) -> list[str]:
+def wrong_marks(marks: Iterable[Mark], results: Iterable[MutantResult]) -> list[str]:
     """What is wrong with marks, in the light of all results."""
     return list(stale(marks, [(r.subject, r.mutant, r.place, r.state == CAUGHT) for r in results]))
 
@@ -94,7 +94,10 @@ def _outcome(subject: Subject, mutant: Mutant, place: str, marks: tuple[Mark, ..
 
 
 def _caught(
-    subject: Subject, program: Program, cases: Iterable[tuple[Case, int]], adversaries: Sequence[Adversary]
+    subject: Subject,
+    program: Program,
+    cases: Iterable[tuple[TrialCase, int]],
+    adversaries: Sequence[Adversary],
 ) -> str:
     """What finds a mutant, if anything does: the problem, the case and the adversary."""
     for case, steps in cases:
@@ -105,7 +108,7 @@ def _caught(
     return ""
 
 
-def table(results: Iterable[Result]) -> str:
+def table(results: Iterable[MutantResult]) -> str:
     """How many mutants of each kind there were, and how many of those that are not equivalent were caught."""
     results = list(results)
     kinds = sorted({(result.mutant.group, result.mutant.kind) for result in results}, reverse=True)
@@ -124,7 +127,7 @@ def table(results: Iterable[Result]) -> str:
     )
 
 
-def _row(name: str, results: Sequence[Result]) -> tuple[str, ...]:
+def _row(name: str, results: Sequence[MutantResult]) -> tuple[str, ...]:
     counts = Counter(result.state for result in results)
     return (
         name,
@@ -134,7 +137,7 @@ def _row(name: str, results: Sequence[Result]) -> tuple[str, ...]:
     )
 
 
-def share(results: Iterable[Result]) -> float:
+def share(results: Iterable[MutantResult]) -> float:
     """The part of the mutants that are not equivalent which was caught; 1 where there are none."""
     counts = Counter(result.state for result in results)
     tried = counts[CAUGHT] + counts[SURVIVED]

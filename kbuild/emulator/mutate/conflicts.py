@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.engine.memory import Space
-from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
+from kbuild.emulator.mutate.trial import ADVERSARIES, Subject, TrialCase
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -58,26 +58,26 @@ class _Touched:
 
 
 def _conflict(
-    subject: Subject, case: Case, scope: Callable[[Any], Any], actor: Callable[[Any, np.ndarray], Any]
+    subject: Subject, case: TrialCase, scope: Callable[[Any], Any], actor: Callable[[Any, np.ndarray], Any]
 ) -> bool:
     touched = _Touched(scope, actor)
     subject.launch(subject.program, case, ADVERSARIES[1], observers=[touched])
     return touched.conflict
 
 
-def threads_conflict(subject: Subject, case: Case) -> bool:
+def threads_conflict(subject: Subject, case: TrialCase) -> bool:
     """Whether two threads of a CTA touch a byte that one of them writes, not both atomically."""
     return _conflict(
-        subject, case, lambda convoy: convoy.cta.index, lambda convoy, lanes: lanes + convoy.first_thread
+        subject, case, lambda batch: batch.cta.index, lambda batch, lanes: lanes + batch.first_thread
     )
 
 
-def ctas_conflict(subject: Subject, case: Case) -> bool:
+def ctas_conflict(subject: Subject, case: TrialCase) -> bool:
     """Whether two CTAs do."""
     x, y = 1 << 10, 1 << 20
     return _conflict(
         subject,
         case,
-        lambda convoy: 0,
-        lambda convoy, lanes: convoy.cta.index[0] + x * convoy.cta.index[1] + y * convoy.cta.index[2],
+        lambda batch: 0,
+        lambda batch, lanes: batch.cta.index[0] + x * batch.cta.index[1] + y * batch.cta.index[2],
     )

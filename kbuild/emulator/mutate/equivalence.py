@@ -18,7 +18,7 @@ from kbuild.emulator.mutate.conflicts import ctas_conflict, threads_conflict
 from kbuild.emulator.mutate.coordinates import computes_from, fixed_registers, registers
 from kbuild.emulator.mutate.infection import compared
 from kbuild.emulator.mutate.mutant import Mutant, mutated, plain
-from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
+from kbuild.emulator.mutate.trial import ADVERSARIES, Subject, TrialCase
 from kbuild.emulator.ptx.model import Immediate, Instruction, Operand
 
 _SAME_OPERANDS = ("min → max", "max → min", "selp swapped")
@@ -178,7 +178,7 @@ def _same_waits(subject: Subject, mutant: Mutant) -> str:
     )
 
 
-def _awaited(subject: Subject, program: Program, case: Case, line: int | None, steps: int) -> Waits:
+def _awaited(subject: Subject, program: Program, case: TrialCase, line: int | None, steps: int) -> Waits:
     observer = _Awaited(line)
     subject.launch(program, case, ADVERSARIES[1], subject.steps_allowed(steps), observers=[observer])
     return observer.found

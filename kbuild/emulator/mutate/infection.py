@@ -11,7 +11,7 @@ import numpy as np
 from kbuild.emulator.engine.program import Step, decode, decode_step
 from kbuild.emulator.isa.table import form_of
 from kbuild.emulator.mutate.mutant import Mutant
-from kbuild.emulator.mutate.trial import ADVERSARIES, Case, Subject
+from kbuild.emulator.mutate.trial import ADVERSARIES, Subject, TrialCase
 from kbuild.emulator.ptx.model import Pair, PtxError, Sink
 
 _MANY = 64
@@ -60,7 +60,7 @@ _PAIRS = 24
 """Pairs of numbers that a comparison saw which are tried at most."""
 
 
-def edges(subject: Subject, mutant: Mutant) -> Iterator[tuple[Case, int]]:
+def edges(subject: Subject, mutant: Mutant) -> Iterator[tuple[TrialCase, int]]:
     """Launches, with their steps, in which a comparison of integers that a mutant changes sees two equal
     numbers.
 

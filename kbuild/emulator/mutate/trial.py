@@ -20,7 +20,7 @@ Judge = Callable[[list[np.ndarray | None]], str]
 
 
 @dataclass(frozen=True)
-class Case:
+class TrialCase:
     """One launch of a kernel."""
 
     name: str
@@ -62,7 +62,7 @@ TRIALS = {
 
 
 Found = TypeVar("Found")
-Vary = Callable[[int, int], Iterator[Case]]
+Vary = Callable[[int, int], Iterator[TrialCase]]
 """Launches in which an integer argument that was the first number is the second."""
 
 
@@ -83,11 +83,11 @@ class _Remembered(Iterable[Found]):
             yield self._found[place]
 
 
-def _no_more() -> Iterator[Case]:
+def _no_more() -> Iterator[TrialCase]:
     return iter(())
 
 
-def _no_others(old: int, new: int) -> Iterator[Case]:
+def _no_others(old: int, new: int) -> Iterator[TrialCase]:
     return iter(())
 
 
@@ -99,8 +99,8 @@ class Subject:
     program: Program
     num_warps: int
     shared_bytes: int
-    cases: tuple[Case, ...]
-    more: Callable[[], Iterator[Case]] = _no_more
+    cases: tuple[TrialCase, ...]
+    more: Callable[[], Iterator[TrialCase]] = _no_more
     """Further launches for mutants that these do not find out; those that the kernel itself does not pass are
     left out."""
     vary: Vary = _no_others
@@ -120,12 +120,12 @@ class Subject:
         return found
 
     @cached_property
-    def further(self) -> Iterable[tuple[Case, frozenset[int], int]]:
+    def further(self) -> Iterable[tuple[TrialCase, frozenset[int], int]]:
         """The launches of `more` that the kernel passes, with what they reach, and their steps; each is made
         when asked for."""
         return _Remembered(found for case in self.more() if (found := self.passed(case)) is not None)
 
-    def passed(self, case: Case) -> tuple[Case, frozenset[int], int] | None:
+    def passed(self, case: TrialCase) -> tuple[TrialCase, frozenset[int], int] | None:
         """A case with the lines that it reaches and its steps; None if the kernel itself does not pass it."""
         lines: set[int] = set()
         report = self.launch(_marking(self.program, lines), case, ADVERSARIES[0])
@@ -136,7 +136,7 @@ class Subject:
     def launch(
         self,
         program: Program,
-        case: Case,
+        case: TrialCase,
         adversary: Adversary,
         step_budget: int = 10_000_000,
         observers: Sequence[Any] = (),
@@ -158,7 +158,7 @@ class Subject:
             )
 
     def problem(
-        self, program: Program, case: Case, adversary: Adversary, step_budget: int = 10_000_000
+        self, program: Program, case: TrialCase, adversary: Adversary, step_budget: int = 10_000_000
     ) -> str:
         """What a run shows to be wrong: the kind of a finding, or `wrong output`; empty where nothing is."""
         report = self.launch(program, case, adversary, step_budget)
@@ -166,7 +166,7 @@ class Subject:
             return report.findings[0].kind
         return "wrong output" if case.judge(report.outputs) else ""
 
-    def cases_reaching(self, line: int) -> list[tuple[Case, int]]:
+    def cases_reaching(self, line: int) -> list[tuple[TrialCase, int]]:
         """The cases that execute a PTX line, the shortest first, with their steps in lockstep."""
         found = [(case, steps) for case, (lines, steps) in zip(self.cases, self.reached) if line in lines]
         return sorted(found, key=lambda entry: entry[1])

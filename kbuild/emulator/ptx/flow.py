@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from kbuild.emulator.isa.table import form_of
 from kbuild.emulator.ptx.inline import Flat
-from kbuild.emulator.ptx.model import Guard, Instruction, Label, PtxError, Symbol
+from kbuild.emulator.ptx.model import Instruction, Label, Predicate, PtxError, Symbol
 
 
 @dataclass
-class Block:
+class BasicBlock:
     """Straight-line code."""
 
     instructions: list[Instruction] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Block:
     target: int | None = None
     """Where the branch at the end goes; the number of blocks stands for the end of the kernel; None: no
     branch."""
-    guard: Guard | None = None
+    guard: Predicate | None = None
     """The condition of that branch; None: always."""
     branch: Instruction | None = None
     reconvergence: int = 0
@@ -36,7 +36,7 @@ class Block:
     """Whether its branch goes back to look once more at memory that other CTAs may change."""
 
 
-def build(flat: Flat) -> list[Block]:
+def build(flat: Flat) -> list[BasicBlock]:
     """The blocks of a kernel, entry first.  Raises PtxError for a branch to nowhere."""
     blocks, labels = _split(flat)
     for block in blocks:
@@ -59,23 +59,23 @@ def build(flat: Flat) -> list[Block]:
     return blocks
 
 
-def _split(flat: Flat) -> tuple[list[Block], dict[str, int]]:
-    blocks, labels = [Block()], {}
+def _split(flat: Flat) -> tuple[list[BasicBlock], dict[str, int]]:
+    blocks, labels = [BasicBlock()], {}
     for statement in flat.statements:
         if isinstance(statement, Label):
             if blocks[-1].instructions or blocks[-1].branch:
-                blocks.append(Block())
+                blocks.append(BasicBlock())
             labels[statement.name] = len(blocks) - 1
             continue
         if blocks[-1].branch or blocks[-1].communicates:
-            blocks.append(Block())
+            blocks.append(BasicBlock())
         if statement.opcode in ("bra", "ret", "exit"):
             form_of(statement)
             blocks[-1].branch, blocks[-1].guard = statement, statement.guard
         else:
             effects = form_of(statement).effects
             if effects.waits and statement.guard is not None and blocks[-1].instructions:
-                blocks.append(Block())  # so that warps which skip it can part from those that wait
+                blocks.append(BasicBlock())  # so that warps which skip it can part from those that wait
             blocks[-1].instructions.append(statement)
             blocks[-1].communicates = effects.communicates
     for block in blocks:
@@ -86,7 +86,7 @@ def _split(flat: Flat) -> tuple[list[Block], dict[str, int]]:
     return blocks, labels
 
 
-def _loop(blocks: list[Block], number: int) -> set[int]:
+def _loop(blocks: list[BasicBlock], number: int) -> set[int]:
     """The blocks of the loop that the branch of a block goes back to the head of."""
     head = blocks[number].target
     assert head is not None
@@ -117,7 +117,7 @@ def looks(instruction: Instruction) -> bool:
     )
 
 
-def successors(blocks: list[Block], number: int) -> list[int]:
+def successors(blocks: list[BasicBlock], number: int) -> list[int]:
     """Where control may go from a block; the number of blocks stands for the end."""
     block = blocks[number]
     if block.target is None:
@@ -125,7 +125,7 @@ def successors(blocks: list[Block], number: int) -> list[int]:
     return [block.target] if block.guard is None else [block.target, number + 1]
 
 
-def _find_reconvergence(blocks: list[Block]) -> None:
+def _find_reconvergence(blocks: list[BasicBlock]) -> None:
     """Immediate post-dominators, by the iteration of Cooper, Harvey and Kennedy on the reversed graph."""
     end = len(blocks)
     before: list[list[int]] = [[] for _ in range(end + 1)]
@@ -174,7 +174,7 @@ def _meet(a: int, b: int, found: dict[int, int], position: dict[int, int]) -> in
     return a
 
 
-def _region_communicates(blocks: list[Block], number: int) -> bool:
+def _region_communicates(blocks: list[BasicBlock], number: int) -> bool:
     """Whether between a branch and its reconvergence some block talks to other warps."""
     stop = {blocks[number].reconvergence, len(blocks)}
     todo, seen = [s for s in successors(blocks, number) if s not in stop], set()

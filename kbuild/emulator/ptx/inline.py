@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from kbuild.emulator.ptx.model import (
     Address,
     BranchTargets,
-    Function,
-    Guard,
     Immediate,
     Instruction,
     Label,
-    Module,
     Not,
     Operand,
     Pair,
+    Predicate,
     PtxError,
+    PtxFunction,
+    PtxModule,
     Register,
     Symbol,
     Variable,
@@ -45,7 +45,7 @@ class Flat:
     parameters: tuple[Variable, ...]
 
 
-def flatten(module: Module, entry: Function) -> Flat:
+def flatten(module: PtxModule, entry: PtxFunction) -> Flat:
     """The statements of a kernel with all calls inlined.  Raises PtxError for recursion."""
     flattener = _Flattener(module)
     statements = tuple(flattener.expand(entry, {}, "", (entry.name,)))
@@ -53,7 +53,7 @@ def flatten(module: Module, entry: Function) -> Flat:
 
 
 class _Flattener:
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: PtxModule) -> None:
         self.module = module
         self.registers: dict[str, str] = {}
         self.variables: list[Variable] = []
@@ -61,7 +61,7 @@ class _Flattener:
         self.switches = 0
 
     def expand(
-        self, function: Function, names: dict[str, str], suffix: str, stack: tuple[str, ...]
+        self, function: PtxFunction, names: dict[str, str], suffix: str, stack: tuple[str, ...]
     ) -> Iterator[Instruction | Label]:
         """The statements of one function; `names` says what its parameters are called by the caller."""
         for name, kind in function.registers.items():
@@ -109,13 +109,13 @@ class _Flattener:
             replace(instruction, operands=(index, Immediate(str(len(targets[among.name])))))
         )
         if instruction.guard is not None:
-            skips = Guard(instruction.guard.register, not instruction.guard.negated)
+            skips = Predicate(instruction.guard.register, not instruction.guard.negated)
             yield replace(instruction, opcode="bra", modifiers=(), operands=(Symbol(over.name),), guard=skips)
         for number, label in enumerate(targets[among.name]):
             given = (chosen, instruction.operands[0], Immediate(str(number)))
             yield replace(instruction, opcode="setp", modifiers=("eq", "u32"), operands=given, guard=None)
             target = (Symbol(renamer.name(label)),)
-            yield replace(instruction, opcode="bra", modifiers=(), operands=target, guard=Guard(chosen))
+            yield replace(instruction, opcode="bra", modifiers=(), operands=target, guard=Predicate(chosen))
         yield replace(instruction, guard=None)
         yield over
 
@@ -150,7 +150,7 @@ def _halves(name: str) -> tuple[Register, Register]:
     return Register(f"{name}#low"), Register(f"{name}#high")
 
 
-def _declared(function: Function) -> Iterator[Label | Variable]:
+def _declared(function: PtxFunction) -> Iterator[Label | Variable]:
     for statement in function.body or ():
         if isinstance(statement, Label | Variable):
             yield statement
@@ -173,7 +173,7 @@ class _Renamer:
             return instruction
         guard = instruction.guard
         if guard is not None:
-            guard = Guard(Register(guard.register.name + self.suffix), guard.negated)
+            guard = Predicate(Register(guard.register.name + self.suffix), guard.negated)
         return replace(instruction, operands=tuple(map(self.operand, instruction.operands)), guard=guard)
 
     def operand(self, operand: Operand) -> Operand:

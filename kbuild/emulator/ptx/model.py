@@ -128,7 +128,7 @@ Operand = Register | Special | Immediate | Symbol | Address | Vector | Sink | Pa
 
 
 @dataclass(frozen=True)
-class Guard:
+class Predicate:
     """`@p` or `@!p` before an instruction."""
 
     register: Register
@@ -159,7 +159,7 @@ class Instruction:
     modifiers: tuple[str, ...]
     """The words after it without their dots, such as `shared::cta`."""
     operands: tuple[Operand, ...]
-    guard: Guard | None = None
+    guard: Predicate | None = None
     source: SourceLine | None = None
     line: int = field(default=0, compare=False)
     """1-based line of the PTX text."""
@@ -227,7 +227,7 @@ Statement = Instruction | Label | BranchTargets | Pragma | RegisterDeclaration |
 
 
 @dataclass(frozen=True)
-class Function:
+class PtxFunction:
     """A kernel (`.entry`) or a device function (`.func`)."""
 
     name: str
@@ -261,14 +261,14 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Module:
+class PtxModule:
     """A PTX text."""
 
     version: str
     target: tuple[str, ...]
     address_size: int
     variables: tuple[Variable, ...] = ()
-    functions: tuple[Function, ...] = ()
+    functions: tuple[PtxFunction, ...] = ()
     files: tuple[tuple[int, str], ...] = ()
     """The numbered source files that `.loc` speaks of."""
     sections: tuple[str, ...] = ()
@@ -278,7 +278,7 @@ class Module:
     def arch(self) -> str:
         return self.target[0]
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> PtxFunction:
         """The definition of a function, or its declaration.  Raises PtxError when there is neither."""
         matching = [function for function in self.functions if function.name == name]
         if not matching:

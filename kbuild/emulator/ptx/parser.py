@@ -7,16 +7,16 @@ from dataclasses import replace
 from kbuild.emulator.ptx.model import (
     Address,
     BranchTargets,
-    Function,
-    Guard,
     Immediate,
     Instruction,
     Label,
-    Module,
     Not,
     Operand,
     Pair,
     Pragma,
+    Predicate,
+    PtxFunction,
+    PtxModule,
     Register,
     RegisterDeclaration,
     Sink,
@@ -96,12 +96,12 @@ _SPECIALS = frozenset(
 )
 
 
-def parse(text: str, file: str = "<ptx>") -> Module:
+def parse(text: str, file: str = "<ptx>") -> PtxModule:
     """The module that a text means.  Raises PtxError at the first thing that is not PTX as LLVM writes it."""
-    return _Parser(Cursor(text, file)).module()
+    return _PtxParser(Cursor(text, file)).module()
 
 
-class _Parser:
+class _PtxParser:
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self.source: SourceLine | None = None
@@ -111,9 +111,9 @@ class _Parser:
 
     # Module level
 
-    def module(self) -> Module:
+    def module(self) -> PtxModule:
         cursor = self.cursor
-        module = Module("", (), 64)
+        module = PtxModule("", (), 64)
         while cursor.next:
             if cursor.accept(";"):
                 continue
@@ -131,7 +131,7 @@ class _Parser:
             else:
                 cursor.index -= 1
                 found = self._declaration()
-                if isinstance(found, Function):
+                if isinstance(found, PtxFunction):
                     module = replace(module, functions=(*module.functions, found))
                 else:
                     module = replace(module, variables=(*module.variables, found))
@@ -161,7 +161,7 @@ class _Parser:
         cursor.expect("}")
         return cursor.text[start:end]
 
-    def _declaration(self) -> Function | Variable:
+    def _declaration(self) -> PtxFunction | Variable:
         cursor = self.cursor
         linkage = ""
         while cursor.next[1:] in _LINKAGES:
@@ -215,7 +215,7 @@ class _Parser:
 
     # Functions
 
-    def _function(self, linkage: str) -> Function:
+    def _function(self, linkage: str) -> PtxFunction:
         cursor = self.cursor
         is_entry, line = cursor.dotted() == "entry", cursor.line
         self.scopes, self.registers, self.source = [{}], {}, None
@@ -242,7 +242,7 @@ class _Parser:
             body = tuple(statements)
         else:
             cursor.expect(";")
-        return Function(name, is_entry, parameters, results, linkage, tuple(directives), body, line)
+        return PtxFunction(name, is_entry, parameters, results, linkage, tuple(directives), body, line)
 
     def _parameters(self) -> tuple[Variable, ...]:
         cursor = self.cursor
@@ -389,7 +389,7 @@ class _Parser:
         line, guard = cursor.line, None
         if cursor.accept("@"):
             negated = cursor.accept("!")
-            guard = Guard(self._register(), negated)
+            guard = Predicate(self._register(), negated)
         opcode, modifiers = cursor.name(), []
         while cursor.next.startswith("."):
             modifiers.append(cursor.take()[1:])

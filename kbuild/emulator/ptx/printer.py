@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from kbuild.emulator.ptx.model import (
     BranchTargets,
-    Function,
     Instruction,
     Label,
-    Module,
     Pragma,
+    PtxFunction,
+    PtxModule,
     RegisterDeclaration,
     SourceLine,
     Statement,
@@ -18,7 +18,7 @@ from kbuild.emulator.ptx.model import (
 )
 
 
-def print_module(module: Module) -> str:
+def print_module(module: PtxModule) -> str:
     """The text of a module."""
     lines = [
         f".version {module.version}",
@@ -57,7 +57,7 @@ def _parameters(parameters: tuple[Variable, ...]) -> str:
     return "(" + ", ".join(map(print_variable, parameters)) + ")"
 
 
-def _function(function: Function) -> Iterator[str]:
+def _function(function: PtxFunction) -> Iterator[str]:
     linkage = f".{function.linkage} " if function.linkage else ""
     results = _parameters(function.results) + " " if function.results else ""
     kind = ".entry" if function.is_entry else ".func"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.engine.memory import Space
-from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Row
+from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, MBARRIERS, Clocks, Knowledge
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import (
     PENDING,
@@ -22,11 +22,11 @@ from kbuild.emulator.race.shadow import (
     sites_of,
     some,
 )
-from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, Site, Sites
+from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, InstructionSite, Sites
 
 
 @dataclass(eq=False)
-class Memory:
+class ShadowedSpace:
     """A space with its shadow."""
 
     space: Space
@@ -58,12 +58,12 @@ class Actor:
     clocks: Clocks
     threads: np.ndarray
     """One per granule, or one for all."""
-    site: Site
-    convoy: Any
-    together: Row | None = None
+    site: InstructionSite
+    batch: Any
+    together: Knowledge | None = None
     """For a whole warp that reads shared memory at once: what its threads know together."""
 
-    def knows(self, memory: Memory, words: np.ndarray, plane: int) -> np.ndarray:
+    def knows(self, memory: ShadowedSpace, words: np.ndarray, plane: int) -> np.ndarray:
         """Whether what words tell of comes before this."""
         agents, clocks = agents_of(words), clocks_of(words)
         if self.together is not None:
@@ -72,7 +72,7 @@ class Actor:
             return self.clocks.knows(self.threads, agents, clocks, plane)
         return self.clocks.knows_any(self.threads, agents, clocks, plane)
 
-    def knows_all(self, memory: Memory, word: int, plane: int) -> bool:
+    def knows_all(self, memory: ShadowedSpace, word: int, plane: int) -> bool:
         """As `knows`, for one word and a thread or warp that stands for all granules."""
         agent, clock = agent_of(word), clock_of(word)
         if self.together is not None:
@@ -87,7 +87,7 @@ class Actor:
         """The same with the threads of some granules."""
         return replace(self, threads=self.threads[places]) if len(self.threads) > 1 else self
 
-    def knows_own(self, memory: Memory, words: np.ndarray) -> np.ndarray:
+    def knows_own(self, memory: ShadowedSpace, words: np.ndarray) -> np.ndarray:
         """Whether what words tell of is of this cluster, and comes before this."""
         agents = agents_of(words) - (0 if memory.shared else self.clocks.base)
         inside = (agents >= 0) & (agents < self.clocks.rows.shape[2])
@@ -96,10 +96,10 @@ class Actor:
     def beside(self, agents: np.ndarray) -> np.ndarray:
         """Whether threads of the same warps (numbered in the cluster) are on the same side of branches as
         these are."""
-        mask = self.convoy.stack[-1].mask if self.convoy.stack else True
+        mask = self.batch.stack[-1].mask if self.batch.stack else True
         if mask is True:
             return np.ones(len(agents), bool)
-        first = self.convoy.first_thread + self.convoy.cta.rank * 32 * self.convoy.cta.warp_count
+        first = self.batch.first_thread + self.batch.cta.rank * 32 * self.batch.cta.warp_count
         return mask[np.clip(agents - first, 0, len(mask) - 1)]
 
 
@@ -112,11 +112,11 @@ class Rules:
         self.ctas: list[list[tuple[int, int, int]]] = []
         """For each cluster, by number, the places of its CTAs in the grid."""
 
-    def words(self, memory: Memory, actor: Actor, clocks: np.ndarray | int) -> np.ndarray:
+    def words(self, memory: ShadowedSpace, actor: Actor, clocks: np.ndarray | int) -> np.ndarray:
         """What is noted of an access."""
         return pack(actor.site.number, actor.threads + (0 if memory.shared else actor.clocks.base), clocks)
 
-    def is_known_writer(self, memory: Memory, cells: np.ndarray, actor: Actor) -> bool:
+    def is_known_writer(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> bool:
         """Whether one thread or copy wrote all of these, and did so before, for the proxy that the actor
         uses.
 
@@ -133,7 +133,7 @@ class Rules:
             memory, word, memory.fenced
         )
 
-    def is_sound_read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> bool:
+    def is_sound_read(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> bool:
         """Whether a plain read is of what others wrote before, or of global memory that nobody wrote: a short
         way for most reads, of which True alone tells anything."""
         words = memory.shadow.writers.take(cells)
@@ -145,7 +145,7 @@ class Rules:
         return written and np.count_nonzero(actor.knows(memory, words, KNOWN)) == len(words)
 
     def check_writers(
-        self, memory: Memory, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None
+        self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None
     ) -> None:
         """Everybody who wrote must have done so before; `benign` are granules that get the bytes they hold."""
         words = memory.shadow.writers.take(cells)
@@ -169,7 +169,9 @@ class Rules:
             )
             self._unfenced("proxy-fence", memory, cells, words, unfenced, actor, action)
 
-    def check_map(self, memory: Memory, cells: np.ndarray, actor: Actor, published: np.ndarray) -> None:
+    def check_map(
+        self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, published: np.ndarray
+    ) -> None:
         """Everybody who wrote a tensor map must have done so before, and have `published` it."""
         words = memory.shadow.writers[cells]
         unknown = ~actor.knows(memory, words, KNOWN)
@@ -178,7 +180,7 @@ class Rules:
             "tensormap-fence", memory, cells, words, ~unknown & ~published & (words != 0), actor, "reads"
         )
 
-    def check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+    def check_readers(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
         """Everybody who read must have done so before."""
         readers = memory.shadow.readers[:, cells]
         for words in readers:
@@ -188,7 +190,9 @@ class Rules:
         if len(places):
             self._check_readers(memory, cells[places], actor.of(places), words)
 
-    def _check_readers(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
+    def _check_readers(
+        self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, words: np.ndarray
+    ) -> None:
         """As `check_readers`, of one reader for each granule."""
         bad = ~actor.knows(memory, words, KNOWN)
         if some(bad):
@@ -204,24 +208,24 @@ class Rules:
             )
             self._unfenced("proxy-fence-reuse", memory, cells, words, unfenced, actor, "writes")
 
-    def _competing(self, memory: Memory, words: np.ndarray, actor: Actor) -> np.ndarray:
+    def _competing(self, memory: ShadowedSpace, words: np.ndarray, actor: Actor) -> np.ndarray:
         """Which words tell of strong accesses that may compete with this one: the scope of each holds both
         threads."""
         scopes = np.minimum(self.sites.scopes[sites_of(words)], actor.site.scope)
-        per_cta = 32 * actor.convoy.cta.warp_count
+        per_cta = 32 * actor.batch.cta.warp_count
         agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
         within = (agents >= 0) & (agents < actor.clocks.threads + MBARRIERS)
         near = np.where(agents // per_cta == actor.threads // per_cta, CTA, CLUSTER)
         return scopes >= np.where(within, near, DEVICE)
 
-    def note_read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+    def note_read(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
         """Note a read.  Whether reads of other clusters are known is not asked: they are kept."""
         words = self.words(memory, actor, actor.clocks.own(actor.threads))
-        alone = actor.convoy.count == 1 or len(actor.threads) == 1
+        alone = actor.batch.count == 1 or len(actor.threads) == 1
         columns = 0 if not memory.shared else int(actor.threads[0]) >> 5 if alone else actor.threads >> 5
         memory.shadow.read(columns, cells, words, lambda old: actor.knows_own(memory, old))
 
-    def note_write(self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
+    def note_write(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, words: np.ndarray) -> None:
         """Note a write; where it is atomic, the one before it that was not, or not for as many threads, stays
         known."""
         if actor.site.strong:
@@ -232,7 +236,7 @@ class Rules:
         memory.shadow.writers[cells] = words
         memory.shadow.written(cells)
 
-    def check_unchanging(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+    def check_unchanging(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
         """What is loaded as read-only must not have been written in this launch."""
         if not actor.site.read_only:
             return
@@ -245,7 +249,7 @@ class Rules:
                 text = f"{self._who(actor, index)} loads {where} as read-only, which the kernel has written"
                 self._add("read-only-load", text, actor, index, other)
 
-    def check_written(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+    def check_written(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
         """Somebody must have written what is read."""
         if not memory.shared and memory.unwritten is None:
             return
@@ -263,7 +267,7 @@ class Rules:
                     index,
                 )
 
-    def check_earlier(self, memory: Memory, cells: np.ndarray, actor: Actor, action: str) -> None:
+    def check_earlier(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, action: str) -> None:
         """Somebody must have waited for the launches before this one."""
         if memory.earlier is None:
             return
@@ -275,13 +279,13 @@ class Rules:
                 text = f"{self._who(actor, index)} {action} {where} before griddepcontrol.wait; an earlier launch may use it"
                 self._add("before-wait", text, actor, index)
 
-    def check_end(self, memory: Memory, clocks: Clocks, cta: Any) -> None:
+    def check_end(self, memory: ShadowedSpace, clocks: Clocks, cta: Any) -> None:
         """When a CTA ends, its threads must know what others of the cluster did to its shared memory.
 
         Arrivals at mbarriers do not count here: who has seen the phase knows them to be over, whatever else
         they order.
         """
-        per_cta, convoy = 32 * cta.warp_count, cta.convoys[0]
+        per_cta, batch = 32 * cta.warp_count, cta.batches[0]
         row = clocks.row(slice(cta.rank * per_cta, (cta.rank + 1) * per_cta)).clocks[KNOWN]
         for action, words in [
             ("writes", memory.shadow.writers),
@@ -294,12 +298,17 @@ class Rules:
                 site = self.sites.numbered(number)
                 if site.instruction.opcode != "mbarrier" and self.reports.wants("ended-peer", site):
                     agent = int(agents[late & (sites_of(words) == number)][0])
-                    who = self._name_of(Actor(clocks, np.array([agent]), site, convoy), agent, site)
+                    who = self._name_of(Actor(clocks, np.array([agent]), site, batch), agent, site)
                     text = f"{who} {action} shared memory of CTA {cta.index}; nothing orders that before the end of the CTA"
-                    self.reports.add("ended-peer", text, site, convoy, tuple(convoy.warps))
+                    self.reports.add("ended-peer", text, site, batch, tuple(batch.warps))
 
     def check_lanes(
-        self, memory: Memory, cells: np.ndarray, actor: Actor, words: np.ndarray, data: np.ndarray | None
+        self,
+        memory: ShadowedSpace,
+        cells: np.ndarray,
+        actor: Actor,
+        words: np.ndarray,
+        data: np.ndarray | None,
     ) -> None:
         """Threads of one instruction must not write different bytes to one place; called when `words` are
         noted."""
@@ -319,7 +328,7 @@ class Rules:
 
     def _conflicts(
         self,
-        memory: Memory,
+        memory: ShadowedSpace,
         cells: np.ndarray,
         words: np.ndarray,
         bad: np.ndarray,
@@ -347,7 +356,7 @@ class Rules:
     def _unfenced(
         self,
         kind: str,
-        memory: Memory,
+        memory: ShadowedSpace,
         cells: np.ndarray,
         words: np.ndarray,
         bad: np.ndarray,
@@ -369,7 +378,7 @@ class Rules:
     def _report_each(
         self,
         kind: str,
-        memory: Memory,
+        memory: ShadowedSpace,
         cells: np.ndarray,
         words: np.ndarray,
         bad: np.ndarray,
@@ -400,7 +409,7 @@ class Rules:
     def _tell(
         self,
         kind: str,
-        memory: Memory,
+        memory: ShadowedSpace,
         cell: int,
         word: Any,
         actor: Actor,
@@ -408,7 +417,7 @@ class Rules:
         action: str,
         earlier: str,
         reason: str,
-        other: Site,
+        other: InstructionSite,
     ) -> None:
         where = memory.describe(cell)
         agent = int(agents_of(word)) - (0 if memory.shared else actor.clocks.base)
@@ -425,13 +434,13 @@ class Rules:
     def _who(self, actor: Actor, index: int) -> str:
         return self._name_of(actor, actor.thread(index), actor.site)
 
-    def _name_of(self, actor: Actor, agent: int, site: Site) -> str:
+    def _name_of(self, actor: Actor, agent: int, site: InstructionSite) -> str:
         """An agent, numbered from the first of the actor's cluster on, in words."""
         number, local = divmod(agent + actor.clocks.base, actor.clocks.threads + MBARRIERS)
         if local >= actor.clocks.threads:
             is_product = site.instruction.name.startswith("wgmma")
             return "a product that has ended" if is_product else f"the copy {site.instruction.name}"
-        cta = actor.convoy.cta
+        cta = actor.batch.cta
         rank, thread = divmod(local, 32 * cta.warp_count)
         index = self.ctas[number][rank]
         where = "" if index == cta.index else f" of CTA {index}"
@@ -439,6 +448,8 @@ class Rules:
             return f"a product of warp {thread >> 5}{where}"
         return f"warp {thread >> 5}, lane {thread & 31}{where}"
 
-    def _add(self, kind: str, message: str, actor: Actor, index: int, other: Site | None = None) -> None:
-        warps = (actor.thread(index) % (32 * actor.convoy.cta.warp_count) >> 5,)
-        self.reports.add(kind, message, actor.site, actor.convoy, warps, other)
+    def _add(
+        self, kind: str, message: str, actor: Actor, index: int, other: InstructionSite | None = None
+    ) -> None:
+        warps = (actor.thread(index) % (32 * actor.batch.cta.warp_count) >> 5,)
+        self.reports.add(kind, message, actor.site, actor.batch, warps, other)

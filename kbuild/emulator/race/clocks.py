@@ -37,7 +37,7 @@ Threads = Any
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Knowledge:
     """What somebody knows: clocks int32 [planes, columns] of cluster `number`, and of other clusters."""
 
     number: int
@@ -46,7 +46,7 @@ class Row:
     in_sequence: bool = False
     """Whether it is for the next fence in sequence alone."""
 
-    def joined(self, other: Row | None) -> Row:
+    def joined(self, other: Knowledge | None) -> Knowledge:
         """What two rows of one cluster know together."""
         if other is None:
             return self
@@ -73,7 +73,7 @@ class Clocks:
         self._knows_foreign = False
         self._columns: dict[tuple[int, int], int] = {}
         self._used = threads
-        self._warp_rows: dict[int, Row] = {}
+        self._warp_rows: dict[int, Knowledge] = {}
         """What each warp knows together, where nobody has learnt anything since somebody asked."""
 
     def numbers(self, threads: Threads) -> np.ndarray:
@@ -116,17 +116,17 @@ class Clocks:
                 )
             self._foreign[thread] = fenced
 
-    def row_for_sequence(self, threads: np.ndarray) -> Row:
+    def row_for_sequence(self, threads: np.ndarray) -> Knowledge:
         """What a fence in sequence knows that comes after a read of what these threads write now."""
         row = self.row(threads)
-        return Row(
+        return Knowledge(
             row.number,
             _observed(row.clocks),
             {key: _observed(value) for key, value in row.foreign.items()},
             True,
         )
 
-    def row(self, threads: Threads) -> Row:
+    def row(self, threads: Threads) -> Knowledge:
         """What these threads know together."""
         foreign: Mapping[int, np.ndarray] = {}
         if self._knows_foreign:
@@ -135,16 +135,16 @@ class Clocks:
             }
             for each in dictionaries.values():
                 foreign = _merged(foreign, each.items())
-        return Row(self.number, self.rows[:, threads].max(1), foreign)
+        return Knowledge(self.number, self.rows[:, threads].max(1), foreign)
 
-    def row_of_warp(self, warp: int) -> Row:
+    def row_of_warp(self, warp: int) -> Knowledge:
         """What the threads of a warp know together."""
         found = self._warp_rows.get(warp)
         if found is None:
             found = self._warp_rows[warp] = self.row(slice(32 * warp, 32 * warp + 32))
         return found
 
-    def learn(self, threads: Threads, row: Row) -> None:
+    def learn(self, threads: Threads, row: Knowledge) -> None:
         """Let these threads know what a row says."""
         self._warp_rows.clear()
         others = []
@@ -169,11 +169,11 @@ class Clocks:
                 done[id(old)] = _merged(old, others)
             self._foreign[thread] = done[id(old)]
 
-    def ended(self, row: Row) -> Row:
+    def ended(self, row: Knowledge) -> Knowledge:
         """What a row says of asynchronous operations alone, and nothing of what threads did."""
         clocks = row.clocks.copy()
         clocks[:, : self.threads] = 0
-        return Row(row.number, clocks)
+        return Knowledge(row.number, clocks)
 
     def waited_for_launches(self, threads: Threads) -> None:
         """`griddepcontrol.wait`: these threads know that the launches before this one have ended."""

@@ -11,26 +11,26 @@ from kbuild.emulator.async_ops.agent import Asynchronous
 from kbuild.emulator.async_ops.cp_async import Copy
 from kbuild.emulator.async_ops.operation import Operation
 from kbuild.emulator.async_ops.transfers import Transfer
-from kbuild.emulator.async_ops.wgmma import Product
+from kbuild.emulator.async_ops.wgmma import WgmmaOperation
 from kbuild.emulator.engine.findings import Finding
 from kbuild.emulator.engine.memory import Space
 from kbuild.emulator.ptx.model import Instruction
-from kbuild.emulator.race.accesses import Actor, Memory, Rules
+from kbuild.emulator.race.accesses import Actor, Rules, ShadowedSpace
 from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, OBSERVED, RELEASED, Clocks
 from kbuild.emulator.race.maps import Maps, concerns_maps
-from kbuild.emulator.race.operations import Flights
+from kbuild.emulator.race.operations import PendingOps
 from kbuild.emulator.race.order import Order, Release
 from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import Shadow
-from kbuild.emulator.race.sites import Site, Sites, is_sequential, scope_of, uses_async_proxy
+from kbuild.emulator.race.sites import InstructionSite, Sites, is_sequential, scope_of, uses_async_proxy
 
 
 class _Cluster:
     """What is kept of one cluster."""
 
-    def __init__(self, clocks: Clocks, order: Order, flights: Flights) -> None:
-        self.clocks, self.order, self.flights = clocks, order, flights
+    def __init__(self, clocks: Clocks, order: Order, pending_ops: PendingOps) -> None:
+        self.clocks, self.order, self.pending_ops = clocks, order, pending_ops
         self.memories: list[Space] = []
         self.ended = 0
 
@@ -64,10 +64,10 @@ class RaceDetector:
         self._unwritten = Unwritten(launch.program, self.sites, self.reports)
         self._unwatched: set[int] = launch.program.known.setdefault("unwatched", set())
         """The instructions (by id) that need no check before them."""
-        self._memories: dict[int, Memory] = {}
-        self._announced: dict[tuple[int, int], tuple[Site, Any]] = {}
+        self._memories: dict[int, ShadowedSpace] = {}
+        self._announced: dict[tuple[int, int], tuple[InstructionSite, Any]] = {}
         """What last announced bytes to each mbarrier."""
-        self._afar: dict[tuple[int, int], tuple[int, Site, Any]] = {}
+        self._afar: dict[tuple[int, int], tuple[int, InstructionSite, Any]] = {}
         """The last phase of each mbarrier that another CTA has arrived in, and how."""
         self._releases: dict[tuple[int, int], list[Release]] = {}
         statements = [step.instruction for block in launch.program.blocks for step in block.steps]
@@ -81,7 +81,7 @@ class RaceDetector:
             _bytes_of(heap, self.unwritten),
             _bytes_of(heap, self.earlier if waits else frozenset()),
         )
-        self._memories[id(heap)] = Memory(heap, Shadow(len(heap.data), 1), False, unwritten, earlier)
+        self._memories[id(heap)] = ShadowedSpace(heap, Shadow(len(heap.data), 1), False, unwritten, earlier)
 
     def findings(self) -> list[Finding]:
         """What was found in the launch."""
@@ -101,19 +101,19 @@ class RaceDetector:
     ) -> None:
         if space.name not in ("shared", "global"):
             return
-        convoy, found = site[0], self.sites.of(site[1])
+        batch, found = site[0], self.sites.of(site[1])
         reads_map = found.uses_map and kind == "load" and space is self._heap
         if found.asynchronous and not reads_map:
             return
-        memory, cluster = self._memory(space, convoy.cta), self._cluster(convoy.cta.cluster)
+        memory, cluster = self._memory(space, batch.cta), self._cluster(batch.cta.cluster)
         if reads_map:
-            threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
-            self._maps.used(memory, offsets, Actor(cluster.clocks, threads, found, convoy))
+            threads = lanes + (batch.first_thread + batch.cta.rank * self._threads(batch))
+            self._maps.used(memory, offsets, Actor(cluster.clocks, threads, found, batch))
             return
         cells, count = memory.shadow.cells(offsets, size)
-        threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        threads = lanes + (batch.first_thread + batch.cta.rank * self._threads(batch))
         spread = np.repeat(threads, count) if count > 1 else threads
-        actor = Actor(cluster.clocks, spread, found, convoy)
+        actor = Actor(cluster.clocks, spread, found, batch)
         if kind == "load" or (kind == "atomic" and found.instruction.opcode in ("mbarrier", "cp")):
             self._read(memory, cells, actor)
         else:
@@ -127,19 +127,19 @@ class RaceDetector:
             if found.instruction.modifiers[0] == "init":
                 cluster.order.begun(barrier, int(threads[0]))
             elif "expect_tx" in found.instruction.modifiers:
-                self._announced[barrier] = (found, convoy)
+                self._announced[barrier] = (found, batch)
         elif found.publishes_map and kind == "store":
             cluster.clocks.fence(threads[:1], [RELEASED])
         elif found.strong:
-            self._order_strong(kind, found, convoy, memory, offsets, threads)
+            self._order_strong(kind, found, batch, memory, offsets, threads)
 
     def map_acquired(self, addresses: np.ndarray, site: Any) -> None:
         """`fence.proxy.tensormap::generic.acquire`."""
-        convoy, _, lanes = site
-        threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
-        self._maps.acquired(self._cluster(convoy.cta.cluster).clocks, self._heap, addresses, threads)
+        batch, _, lanes = site
+        threads = lanes + (batch.first_thread + batch.cta.rank * self._threads(batch))
+        self._maps.acquired(self._cluster(batch.cta.cluster).clocks, self._heap, addresses, threads)
 
-    def _read(self, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+    def _read(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
         if not self.rules.is_sound_read(memory, cells, actor):
             self.rules.check_earlier(memory, cells, actor, "reads")
             self.rules.check_writers(memory, cells, actor, "reads", None)
@@ -147,7 +147,7 @@ class RaceDetector:
             self.rules.check_unchanging(memory, cells, actor)
         self.rules.note_read(memory, cells, actor)
 
-    def _write(self, memory: Memory, cells: np.ndarray, actor: Actor, data: np.ndarray | None) -> None:
+    def _write(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, data: np.ndarray | None) -> None:
         benign = None
         if data is not None:
             old = memory.space.data[: len(memory.space.data)].reshape(-1, memory.shadow.granule)[cells]
@@ -160,37 +160,43 @@ class RaceDetector:
         self.rules.check_lanes(memory, cells, actor, words, data)
 
     def _order_strong(
-        self, kind: str, site: Site, convoy: Any, memory: Memory, offsets: np.ndarray, threads: np.ndarray
+        self,
+        kind: str,
+        site: InstructionSite,
+        batch: Any,
+        memory: ShadowedSpace,
+        offsets: np.ndarray,
+        threads: np.ndarray,
     ) -> None:
-        cluster, place = self._cluster(convoy.cta.cluster), (id(memory.space), offsets)
+        cluster, place = self._cluster(batch.cta.cluster), (id(memory.space), offsets)
         if site.instruction.opcode == "cp":
-            cluster.flights.signals(int(threads[0]), (id(memory.space), int(offsets[0])))
+            cluster.pending_ops.signals(int(threads[0]), (id(memory.space), int(offsets[0])))
             return
-        cluster.order.strong_access(kind, site, convoy.cta, place, threads)
+        cluster.order.strong_access(kind, site, batch.cta, place, threads)
 
     # Asynchronous operations
 
     def issued(self, operation: Operation) -> None:
-        convoy, instruction, lanes = operation.site
-        cluster, site = self._cluster(convoy.cta.cluster), self.sites.of(instruction)
-        threads = lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        batch, instruction, lanes = operation.site
+        cluster, site = self._cluster(batch.cta.cluster), self.sites.of(instruction)
+        threads = lanes + (batch.first_thread + batch.cta.rank * self._threads(batch))
         if isinstance(operation, Copy):
             memories = (
-                self._memory(operation.reads[0].space, convoy.cta),
-                self._memory(operation.writes[0].space, convoy.cta),
+                self._memory(operation.reads[0].space, batch.cta),
+                self._memory(operation.writes[0].space, batch.cta),
             )
-            cluster.flights.copy(operation, Actor(cluster.clocks, threads, site, convoy), memories)
+            cluster.pending_ops.copy(operation, Actor(cluster.clocks, threads, site, batch), memories)
         elif operation.kind == "product":
             actor = Actor(
-                cluster.clocks, threads[:1], site, convoy, cluster.clocks.row_of_warp(int(threads[0]) >> 5)
+                cluster.clocks, threads[:1], site, batch, cluster.clocks.row_of_warp(int(threads[0]) >> 5)
             )
-            cluster.flights.product(operation, actor, self._memory(convoy.cta.shared, convoy.cta))
-            if isinstance(operation, Product):
-                self._products.issued(operation, convoy.first + int(lanes[0]) // 32)
+            cluster.pending_ops.product(operation, actor, self._memory(batch.cta.shared, batch.cta))
+            if isinstance(operation, WgmmaOperation):
+                self._products.issued(operation, batch.first + int(lanes[0]) // 32)
         else:
-            actor = Actor(cluster.clocks, threads[:1], site, convoy)
+            actor = Actor(cluster.clocks, threads[:1], site, batch)
             self._check_signals(operation, cluster, actor)
-            cluster.flights.transfer(operation, actor, lambda space: self._memory(space, convoy.cta))
+            cluster.pending_ops.transfer(operation, actor, lambda space: self._memory(space, batch.cta))
 
     def _check_signals(self, operation: Operation, cluster: _Cluster, actor: Actor) -> None:
         """The mbarriers that a copy will tell must have been made for the asynchronous proxy too."""
@@ -200,37 +206,37 @@ class RaceDetector:
             ready = cluster.order.made_for((id(owner.shared), offset), int(actor.threads[0]))
             if not ready and self.reports.wants("mbarrier-fence", actor.site):
                 text = f"the mbarrier at shared address {offset:#x} was made without a fence after it that copies heed"
-                self.reports.add("mbarrier-fence", text, actor.site, actor.convoy, tuple(actor.convoy.warps))
+                self.reports.add("mbarrier-fence", text, actor.site, actor.batch, tuple(actor.batch.warps))
 
     def awaited(self, operation: Operation, threads: np.ndarray, only_reads: bool, site: Any) -> None:
-        convoy = operation.site[0]
-        if isinstance(operation, Product):
+        batch = operation.site[0]
+        if isinstance(operation, WgmmaOperation):
             self._products.awaited(operation, int(threads[0]) // 32)
-        self._cluster(convoy.cta.cluster).flights.awaited(
-            operation, threads + convoy.cta.rank * self._threads(convoy), only_reads
+        self._cluster(batch.cta.cluster).pending_ops.awaited(
+            operation, threads + batch.cta.rank * self._threads(batch), only_reads
         )
 
     def arrived(self, barrier: tuple[Space, int], phase: int, site: Any, operation: Operation | None) -> None:
-        convoy = site[0]
-        cluster, key = self._cluster(convoy.cta.cluster), (id(barrier[0]), barrier[1])
+        batch = site[0]
+        cluster, key = self._cluster(batch.cta.cluster), (id(barrier[0]), barrier[1])
         if operation is not None:
-            cluster.flights.landed(operation, barrier, cluster.clocks.column(key), phase)
+            cluster.pending_ops.landed(operation, barrier, cluster.clocks.column(key), phase)
             return
-        threads = site[2] + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        threads = site[2] + (batch.first_thread + batch.cta.rank * self._threads(batch))
         if site[1].opcode == "cp":
-            cluster.flights.signalled(int(threads[0]), key, cluster.clocks.column(key), phase)
+            cluster.pending_ops.signalled(int(threads[0]), key, cluster.clocks.column(key), phase)
         elif "relaxed" not in site[1].modifiers:
-            from_afar = barrier[0] is not convoy.cta.shared
+            from_afar = barrier[0] is not batch.cta.shared
             if from_afar:
-                self._afar[key] = (phase, self.sites.of(site[1]), convoy)
+                self._afar[key] = (phase, self.sites.of(site[1]), batch)
             cluster.order.arrived(key, phase, threads, from_afar, "cluster" in site[1].modifiers)
 
     def passed(self, barrier: tuple[Space, int], phase: int, site: Any) -> None:
-        convoy = site[0]
-        threads = site[2] + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        batch = site[0]
+        threads = site[2] + (batch.first_thread + batch.cta.rank * self._threads(batch))
         if "relaxed" not in site[1].modifiers:
             key, of_cluster = (id(barrier[0]), barrier[1]), "cluster" in site[1].modifiers
-            self._cluster(convoy.cta.cluster).order.passed(key, phase, threads, of_cluster)
+            self._cluster(batch.cta.cluster).order.passed(key, phase, threads, of_cluster)
 
     def reused(self, barrier: tuple[Space, int], site: Any) -> None:
         found = self.sites.of(site[1])
@@ -255,16 +261,16 @@ class RaceDetector:
     def cluster_released(self, cluster: Any) -> None:
         self._cluster(cluster).order.cluster_released()
 
-    def watch(self, convoy: Any, step: Any) -> Check | None:
-        """What to call before a step of a convoy, with the mask of its lanes; None: nothing."""
+    def watch(self, batch: Any, step: Any) -> Check | None:
+        """What to call before a step of a batch, with the mask of its lanes; None: nothing."""
         if id(step.instruction) in self._unwatched:
             return None
         wanted = [
             check
             for check in (
-                self._ordering(convoy, step.instruction),
-                self._products.watch(convoy, step.instruction),
-                self._unwritten.watch(convoy, step.instruction),
+                self._ordering(batch, step.instruction),
+                self._products.watch(batch, step.instruction),
+                self._unwritten.watch(batch, step.instruction),
             )
             if check is not None
         ]
@@ -280,32 +286,30 @@ class RaceDetector:
 
         return all_of_them
 
-    def _ordering(self, convoy: Any, instruction: Instruction) -> Check | None:
+    def _ordering(self, batch: Any, instruction: Instruction) -> Check | None:
         """What an instruction that touches no memory does to the order."""
         if instruction.name == "griddepcontrol.wait":
-            return lambda where: self._cluster(convoy.cta.cluster).clocks.waited_for_launches(
-                self._active(convoy, where)
+            return lambda where: self._cluster(batch.cta.cluster).clocks.waited_for_launches(
+                self._active(batch, where)
             )
         if instruction.name == "bar.warp.sync":
-            return lambda where: self._cluster(convoy.cta.cluster).order.warps_meet(
-                self._active(convoy, where)
-            )
+            return lambda where: self._cluster(batch.cta.cluster).order.warps_meet(self._active(batch, where))
         if instruction.name.startswith(("fence.proxy.async", "fence.mbarrier_init")):
             planes = [FENCED] if "global" not in instruction.modifiers else []
             planes += [FENCED_GLOBAL] if instruction.modifiers[-1] in ("async", "global") else []
-            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(
-                self._active(convoy, where), planes
+            return lambda where: self._cluster(batch.cta.cluster).clocks.fence(
+                self._active(batch, where), planes
             )
         if instruction.name.startswith("fence.proxy.tensormap::generic.release"):
-            return lambda where: self._cluster(convoy.cta.cluster).clocks.fence(
-                self._active(convoy, where), [RELEASED]
+            return lambda where: self._cluster(batch.cta.cluster).clocks.fence(
+                self._active(batch, where), [RELEASED]
             )
         if instruction.opcode == "membar" or (
             instruction.opcode == "fence" and instruction.modifiers[0] != "proxy"
         ):
             scope, sequential = scope_of(instruction), is_sequential(instruction)
-            return lambda where: self._cluster(convoy.cta.cluster).order.fence(
-                convoy.cta, self._active(convoy, where), scope, sequential
+            return lambda where: self._cluster(batch.cta.cluster).order.fence(
+                batch.cta, self._active(batch, where), scope, sequential
             )
         return None
 
@@ -314,7 +318,7 @@ class RaceDetector:
         cluster = self._cluster(cta.cluster)
         self._products.ended(cta)
         self._unwritten.ended(cta)
-        cluster.flights.ended(cta, self.reports)
+        cluster.pending_ops.ended(cta, self.reports)
         if len(cta.cluster.ctas) > 1:
             self.rules.check_end(self._memory(cta.shared, cta), cluster.clocks, cta)
             self._check_arrivals(cta, cluster.clocks)
@@ -331,15 +335,15 @@ class RaceDetector:
     def _check_arrivals(self, cta: Any, clocks: Clocks) -> None:
         """Report arrivals of other CTAs at mbarriers of one that ends, in phases that it has not seen
         complete."""
-        for (space, offset), (phase, found, convoy) in list(self._afar.items()):
+        for (space, offset), (phase, found, batch) in list(self._afar.items()):
             if space != id(cta.shared):
                 continue
             del self._afar[space, offset]
-            own = slice(cta.rank * self._threads(convoy), (cta.rank + 1) * self._threads(convoy))
+            own = slice(cta.rank * self._threads(batch), (cta.rank + 1) * self._threads(batch))
             seen = clocks.rows[KNOWN, own, clocks.column((space, offset))].max()
             if seen <= phase and self.reports.wants("ended-peer", found):
                 text = f"arrives at the mbarrier at shared address {offset:#x} of CTA {cta.index}, which does not wait for that"
-                self.reports.add("ended-peer", text, found, convoy, tuple(convoy.warps))
+                self.reports.add("ended-peer", text, found, batch, tuple(batch.warps))
 
     def _check_announced(self, cta: Any) -> None:
         """Report mbarriers of a CTA that still wait for bytes."""
@@ -347,37 +351,37 @@ class RaceDetector:
             for offset, missing in agent.barriers.unbalanced() if isinstance(agent, Asynchronous) else ():
                 if (id(cta.shared), offset) not in self._announced:
                     continue
-                found, convoy = self._announced[id(cta.shared), offset]
+                found, batch = self._announced[id(cta.shared), offset]
                 if self.reports.wants("unfinished", found):
                     text = f"the CTA ends while the mbarrier at shared address {offset:#x} is {missing} bytes short"
-                    self.reports.add("unfinished", text, found, convoy, tuple(convoy.warps))
+                    self.reports.add("unfinished", text, found, batch, tuple(batch.warps))
 
     # What is kept
 
     @staticmethod
-    def _threads(convoy: Any) -> int:
-        return 32 * convoy.cta.warp_count
+    def _threads(batch: Any) -> int:
+        return 32 * batch.cta.warp_count
 
-    def _active(self, convoy: Any, where: Any) -> np.ndarray:
+    def _active(self, batch: Any, where: Any) -> np.ndarray:
         """The threads of the cluster that a mask means."""
-        lanes = np.arange(convoy.size) if where is True else np.flatnonzero(where)
-        return lanes + (convoy.first_thread + convoy.cta.rank * self._threads(convoy))
+        lanes = np.arange(batch.size) if where is True else np.flatnonzero(where)
+        return lanes + (batch.first_thread + batch.cta.rank * self._threads(batch))
 
     def _cluster(self, cluster: Any) -> _Cluster:
         found = self._clusters.get(id(cluster))
         if found is None:
             per_cta = 32 * cluster.ctas[0].warp_count
             clocks = Clocks(len(self.rules.ctas), per_cta * len(cluster.ctas), self._planes)
-            made = _Cluster(clocks, Order(clocks, per_cta, self._releases), Flights(self.rules, clocks))
+            made = _Cluster(clocks, Order(clocks, per_cta, self._releases), PendingOps(self.rules, clocks))
             found = self._clusters[id(cluster)] = (cluster, made)
             self.rules.ctas.append([cta.index for cta in cluster.ctas])
         return found[1]
 
-    def _memory(self, space: Space, cta: Any) -> Memory:
+    def _memory(self, space: Space, cta: Any) -> ShadowedSpace:
         memory = self._memories.get(id(space))
         if memory is None:
             warps = cta.warp_count * len(cta.cluster.ctas)
-            memory = self._memories[id(space)] = Memory(space, Shadow(len(space.data), warps), True)
+            memory = self._memories[id(space)] = ShadowedSpace(space, Shadow(len(space.data), warps), True)
             self._cluster(cta.cluster).memories.append(space)
         return memory
 

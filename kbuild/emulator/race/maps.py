@@ -16,8 +16,8 @@ import numpy as np
 
 from kbuild.emulator.engine.memory import Space
 from kbuild.emulator.ptx.model import Instruction
-from kbuild.emulator.race.accesses import Actor, Memory, Rules
-from kbuild.emulator.race.clocks import KNOWN, MBARRIERS, RELEASED, Clocks, Row
+from kbuild.emulator.race.accesses import Actor, Rules, ShadowedSpace
+from kbuild.emulator.race.clocks import KNOWN, MBARRIERS, RELEASED, Clocks, Knowledge
 from kbuild.emulator.race.shadow import agents_of, clocks_of
 
 _KEPT = 4
@@ -32,7 +32,7 @@ class _Acquire:
 
     clock: int
     """Of the thread, when it came to the fence."""
-    row: Row
+    row: Knowledge
     """What it knew."""
 
 
@@ -58,10 +58,10 @@ class Maps:
             del kept[:-_KEPT]
         clocks.tick(threads)
 
-    def used(self, memory: Memory, offsets: np.ndarray, actor: Actor) -> None:
+    def used(self, memory: ShadowedSpace, offsets: np.ndarray, actor: Actor) -> None:
         """A thread has a copy read a map."""
         cells, _ = memory.shadow.cells(offsets[::_STEP], 8 * _STEP)
-        actor = Actor(actor.clocks, np.full(len(cells), actor.threads[0]), actor.site, actor.convoy)
+        actor = Actor(actor.clocks, np.full(len(cells), actor.threads[0]), actor.site, actor.batch)
         words = memory.shadow.writers[cells]
         if words.any():
             self.rules.check_map(memory, cells, actor, self._published(int(offsets[0]), words, actor))
@@ -79,7 +79,7 @@ class Maps:
         return found
 
 
-def _released(row: Row, words: np.ndarray, size: int) -> np.ndarray:
+def _released(row: Knowledge, words: np.ndarray, size: int) -> np.ndarray:
     """Which writes a row says to be released; `size` is that of a cluster's numbers."""
     found = np.zeros(len(words), bool)
     for index, (agent, clock) in enumerate(zip(agents_of(words).tolist(), clocks_of(words).tolist())):

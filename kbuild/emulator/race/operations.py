@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.async_ops.cp_async import Copy
-from kbuild.emulator.async_ops.operation import Extent, Operation
-from kbuild.emulator.race.accesses import Actor, Memory, Rules
+from kbuild.emulator.async_ops.operation import ByteExtent, Operation
+from kbuild.emulator.race.accesses import Actor, Rules, ShadowedSpace
 from kbuild.emulator.race.clocks import Clocks
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import PENDING, pack
@@ -19,7 +19,7 @@ from kbuild.emulator.race.shadow import PENDING, pack
 class Noted:
     """What was noted of an operation in one shadow: words of clocks that nobody knows."""
 
-    memory: Memory
+    memory: ShadowedSpace
     cells: np.ndarray
     words: np.ndarray
     """One for each granule, or one for all; so are the threads."""
@@ -65,7 +65,7 @@ class Noted:
 
 
 @dataclass(eq=False)
-class Flight:
+class PendingOp:
     """An operation under way."""
 
     actor: Actor
@@ -73,20 +73,20 @@ class Flight:
     writes: list[Noted] = field(default_factory=list)
 
 
-class Flights:
+class PendingOps:
     """The operations under way in one cluster."""
 
     def __init__(self, rules: Rules, clocks: Clocks) -> None:
         self.rules = rules
         self.clocks = clocks
-        self.flights: dict[int, tuple[Operation, Flight]] = {}
+        self.pending_ops: dict[int, tuple[Operation, PendingOp]] = {}
         self._count = 0
-        self._signals: dict[tuple[int, int], list[list[Flight]]] = {}
+        self._signals: dict[tuple[int, int], list[list[PendingOp]]] = {}
         """For each thread and mbarrier, the copies that each of its `cp.async.mbarrier.arrive` stands for."""
 
-    def copy(self, operation: Copy, actor: Actor, memories: tuple[Memory, Memory]) -> None:
+    def copy(self, operation: Copy, actor: Actor, memories: tuple[ShadowedSpace, ShadowedSpace]) -> None:
         """`cp.async`: one access per thread; `memories` are global and shared."""
-        flight = self._begin(operation, actor)
+        pending_op = self._begin(operation, actor)
         source, target = operation.reads[0], operation.writes[0]
         reading = operation.amounts > 0
         if reading.any():
@@ -95,18 +95,18 @@ class Flights:
                 threads = np.repeat(threads[:1], len(source.offsets))
             self._read_now(memories[0], source, replace(actor, threads=threads))
         cells, count = memories[1].shadow.cells(target.offsets, target.size)
-        self._write(flight, memories[1], cells, replace(actor, threads=np.repeat(actor.threads, count)))
+        self._write(pending_op, memories[1], cells, replace(actor, threads=np.repeat(actor.threads, count)))
 
     def transfer(self, operation: Operation, actor: Actor, memory_of: Any) -> None:
         """A bulk copy of one thread."""
-        flight = self._begin(operation, actor)
+        pending_op = self._begin(operation, actor)
         for extent in operation.reads:
             if not len(extent.offsets):
                 continue
             memory = memory_of(extent.space)
             if memory.shared:
                 self._read(
-                    flight, memory, memory.shadow.cells_of(extent), actor, ("bulk", int(actor.threads[0]))
+                    pending_op, memory, memory.shadow.cells_of(extent), actor, ("bulk", int(actor.threads[0]))
                 )
             else:
                 self._read_now(memory, extent, actor)
@@ -114,95 +114,95 @@ class Flights:
             if len(extent.offsets):
                 memory = memory_of(extent.space)
                 cells = memory.shadow.cells_of(extent)
-                self._write(flight, memory, cells, actor)
+                self._write(pending_op, memory, cells, actor)
 
-    def product(self, operation: Operation, actor: Actor, memory: Memory) -> None:
+    def product(self, operation: Operation, actor: Actor, memory: ShadowedSpace) -> None:
         """A product of one warp; `actor` has its first thread."""
-        flight = self._begin(operation, actor)
+        pending_op = self._begin(operation, actor)
         for extent in operation.reads:
             cells = memory.shadow.cells_of(extent)
-            self._read(flight, memory, cells, actor, ("product", int(actor.threads[0]) >> 5))
+            self._read(pending_op, memory, cells, actor, ("product", int(actor.threads[0]) >> 5))
 
     def awaited(self, operation: Operation, threads: np.ndarray, only_reads: bool) -> None:
         """Threads of the cluster have waited for an operation, or for the end of its reading."""
-        _, flight = self.flights.get(id(operation), (None, None))
-        if flight is None:
+        _, pending_op = self.pending_ops.get(id(operation), (None, None))
+        if pending_op is None:
             return
         if operation.kind == "product":
-            self._ended(operation, flight, threads)
+            self._ended(operation, pending_op, threads)
             return
-        for noted in flight.reads if only_reads else (*flight.reads, *flight.writes):
+        for noted in pending_op.reads if only_reads else (*pending_op.reads, *pending_op.writes):
             noted.follow()
             chosen = None
             if operation.kind == "copy":
                 waiting = np.zeros(self.clocks.threads, bool)
                 waiting[threads] = True
                 chosen = waiting[noted.threads]
-            noted.settle(noted.threads, self.clocks.own(noted.threads), flight.actor.site.number, chosen)
+            noted.settle(noted.threads, self.clocks.own(noted.threads), pending_op.actor.site.number, chosen)
         if operation.awaited.all() if isinstance(operation, Copy) else not only_reads:
-            del self.flights[id(operation)]
+            del self.pending_ops[id(operation)]
 
-    def _ended(self, product: Operation, flight: Flight, threads: np.ndarray) -> None:
+    def _ended(self, product: Operation, pending_op: PendingOp, threads: np.ndarray) -> None:
         """The threads of a warp have waited for its product: one more has ended."""
         first = int(threads[0])
         column, count = self.clocks.see_product_end(slice(first, first + len(threads)))
-        for noted in flight.reads:
-            noted.settle(column, count, flight.actor.site.number)
-        del self.flights[id(product)]
+        for noted in pending_op.reads:
+            noted.settle(column, count, pending_op.actor.site.number)
+        del self.pending_ops[id(product)]
 
     def landed(self, operation: Operation, barrier: tuple[Any, int], column: int, phase: int) -> None:
         """A copy has brought its bytes to one destination, in a phase of an mbarrier there."""
-        _, flight = self.flights.get(id(operation), (None, None))
-        if flight is None:
+        _, pending_op = self.pending_ops.get(id(operation), (None, None))
+        if pending_op is None:
             return
-        for noted in (*flight.reads, *flight.writes):
+        for noted in (*pending_op.reads, *pending_op.writes):
             if noted.column is not None or noted.memory.space is barrier[0]:
-                noted.settle(column, phase + 1, flight.actor.site.number)
-        flight.writes = [noted for noted in flight.writes if noted.memory.space is not barrier[0]]
-        if not flight.writes:
-            del self.flights[id(operation)]
+                noted.settle(column, phase + 1, pending_op.actor.site.number)
+        pending_op.writes = [noted for noted in pending_op.writes if noted.memory.space is not barrier[0]]
+        if not pending_op.writes:
+            del self.pending_ops[id(operation)]
 
     def signals(self, thread: int, barrier: tuple[int, int]) -> None:
         """A thread has told an mbarrier to wait for its copies so far."""
         mine = [
-            flight
-            for operation, flight in self.flights.values()
-            if operation.kind == "copy" and (flight.actor.threads == thread).any()
+            pending_op
+            for operation, pending_op in self.pending_ops.values()
+            if operation.kind == "copy" and (pending_op.actor.threads == thread).any()
         ]
         self._signals.setdefault((thread, hash(barrier)), []).append(mine)
 
     def signalled(self, thread: int, barrier: tuple[int, int], column: int, phase: int) -> None:
         """Those copies have landed, in a phase of the mbarrier."""
         waiting = self._signals.get((thread, hash(barrier)))
-        for flight in waiting.pop(0) if waiting else ():
-            for noted in flight.writes:
+        for pending_op in waiting.pop(0) if waiting else ():
+            for noted in pending_op.writes:
                 noted.follow()
-                noted.settle(column, phase + 1, flight.actor.site.number, noted.threads == thread)
+                noted.settle(column, phase + 1, pending_op.actor.site.number, noted.threads == thread)
 
     def ended(self, cta: Any, reports: Reports) -> None:
         """A CTA has ended: report copies into its shared memory that nobody has waited for."""
-        for operation, flight in list(self.flights.values()):
-            if operation.kind == "copy" and flight.actor.convoy.cta is cta:
-                del self.flights[id(operation)]
-                if any(noted.open for noted in flight.writes) and reports.wants(
-                    "unfinished", flight.actor.site
+        for operation, pending_op in list(self.pending_ops.values()):
+            if operation.kind == "copy" and pending_op.actor.batch.cta is cta:
+                del self.pending_ops[id(operation)]
+                if any(noted.open for noted in pending_op.writes) and reports.wants(
+                    "unfinished", pending_op.actor.site
                 ):
                     text = "the CTA ends before the copy into its shared memory is waited for"
                     reports.add(
                         "unfinished",
                         text,
-                        flight.actor.site,
-                        flight.actor.convoy,
-                        tuple(flight.actor.convoy.warps),
+                        pending_op.actor.site,
+                        pending_op.actor.batch,
+                        tuple(pending_op.actor.batch.warps),
                     )
 
-    def _begin(self, operation: Operation, actor: Actor) -> Flight:
+    def _begin(self, operation: Operation, actor: Actor) -> PendingOp:
         self._count = (self._count + 1) % PENDING
-        flight = Flight(actor)
-        self.flights[id(operation)] = (operation, flight)
-        return flight
+        pending_op = PendingOp(actor)
+        self.pending_ops[id(operation)] = (operation, pending_op)
+        return pending_op
 
-    def _read_now(self, memory: Memory, extent: Extent, actor: Actor) -> None:
+    def _read_now(self, memory: ShadowedSpace, extent: ByteExtent, actor: Actor) -> None:
         """Reads of global memory count as made when issued."""
         if len(actor.threads) == len(extent.offsets) > 1:
             cells, count = memory.shadow.cells(extent.offsets, extent.size)
@@ -218,7 +218,12 @@ class Flights:
         self.rules.note_read(memory, cells, actor)
 
     def _read(
-        self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor, column: tuple[str, int]
+        self,
+        pending_op: PendingOp,
+        memory: ShadowedSpace,
+        cells: np.ndarray,
+        actor: Actor,
+        column: tuple[str, int],
     ) -> None:
         if not self.rules.is_known_writer(memory, cells, actor):
             self.rules.check_writers(memory, cells, actor, "reads", None)
@@ -226,13 +231,13 @@ class Flights:
         number = memory.shadow.column(*column)
         words = self.rules.words(memory, actor, PENDING + self._count)
         memory.shadow.readers[number, cells] = words
-        flight.reads.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule, number))
+        pending_op.reads.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule, number))
 
-    def _write(self, flight: Flight, memory: Memory, cells: np.ndarray, actor: Actor) -> None:
+    def _write(self, pending_op: PendingOp, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
         self.rules.check_earlier(memory, cells, actor, "writes")
         self.rules.check_writers(memory, cells, actor, "writes", None)
         self.rules.check_readers(memory, cells, actor)
         words = self.rules.words(memory, actor, PENDING + self._count)
         memory.shadow.writers[cells] = words
         memory.shadow.written(cells)
-        flight.writes.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule))
+        pending_op.writes.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule))

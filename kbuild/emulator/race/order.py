@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.race.clocks import FENCED, Clocks, Row, Threads
-from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, Site
+from kbuild.emulator.race.clocks import FENCED, Clocks, Knowledge, Threads
+from kbuild.emulator.race.sites import CLUSTER, CTA, DEVICE, InstructionSite
 
 _KEPT = 4
 """Releases kept apart at one address."""
@@ -18,7 +18,7 @@ _KEPT = 4
 class Release:
     """What threads handed on at an address."""
 
-    row: Row
+    row: Knowledge
     cta: Any
     scope: int
     """The narrowest on the way: of the release, and of the accesses that hand it on."""
@@ -38,20 +38,20 @@ class Order:
         self.clocks = clocks
         self.threads_per_cta = threads_per_cta
         self.releases = releases
-        self._brought: dict[tuple[int, int], Row] = {}
+        self._brought: dict[tuple[int, int], Knowledge] = {}
         """What came to each barrier of a CTA (rank, number)."""
-        self._phases: dict[tuple[int, int], dict[int, Row]] = {}
+        self._phases: dict[tuple[int, int], dict[int, Knowledge]] = {}
         """What arrived at each mbarrier (space, offset) in each of its last phases, as far as its own CTA may
         know it."""
-        self._far: dict[tuple[int, int], dict[int, Row]] = {}
+        self._far: dict[tuple[int, int], dict[int, Knowledge]] = {}
         """What others released there at the scope of the cluster: for those who acquire at that scope."""
         self._makers: dict[tuple[int, int], tuple[int, int]] = {}
         """Who made each mbarrier, at which of its clocks."""
-        self._meeting: Row | None = None
-        self._met: Row | None = None
+        self._meeting: Knowledge | None = None
+        self._met: Knowledge | None = None
         """What came to the barrier of the cluster in this generation, and in the one before."""
         self._meeting_waits: list[np.ndarray] = []
-        self._fences: dict[int, tuple[Row, int]] = {}
+        self._fences: dict[int, tuple[Knowledge, int]] = {}
         """For each thread what its last fence handed on to its later relaxed writes, and the scope of that."""
         self._seen: dict[int, list[Release]] = {}
         """For each thread what its relaxed reads have met, which its next fence acquires."""
@@ -163,7 +163,7 @@ class Order:
         self.clocks.tick(threads)
 
     def strong_access(
-        self, kind: str, site: Site, cta: Any, place: tuple[int, np.ndarray], threads: np.ndarray
+        self, kind: str, site: InstructionSite, cta: Any, place: tuple[int, np.ndarray], threads: np.ndarray
     ) -> None:
         """An atomic operation, or an access with an order, by threads at offsets of a space."""
         if not (site.acquires or site.releases or self.releases or self._fences or self.clocks.sequential):
@@ -191,7 +191,7 @@ class Order:
         if site.releases and kind != "load":
             self.clocks.tick(threads)
 
-    def _meet(self, site: Site, cta: Any, known: list[Release], threads: np.ndarray) -> None:
+    def _meet(self, site: InstructionSite, cta: Any, known: list[Release], threads: np.ndarray) -> None:
         """Threads read what was released somewhere."""
         if site.acquires:
             for release in known:
@@ -209,7 +209,7 @@ class Order:
             self.clocks.learn(threads, release.row)
 
 
-def _hand_on(phases: dict[int, Row], phase: int, row: Row) -> None:
+def _hand_on(phases: dict[int, Knowledge], phase: int, row: Knowledge) -> None:
     """Add a row to what arrived in a phase, of which there is none later, and forget phases that nobody can
     wait for."""
     phases[phase] = row.joined(phases[max(phases)] if phases else None)

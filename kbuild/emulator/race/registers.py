@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops.wgmma import Product
+from kbuild.emulator.async_ops.wgmma import WgmmaOperation
 from kbuild.emulator.engine.program import Program
 from kbuild.emulator.ptx.model import Address, Instruction, Not, Operand, Pair, Register, Vector
 from kbuild.emulator.race.reports import Reports
-from kbuild.emulator.race.sites import Site, Sites
+from kbuild.emulator.race.sites import InstructionSite, Sites
 
 _WITHOUT_RESULT = ("bar", "barrier", "nanosleep", "setmaxnreg", "call", "wgmma", "st", "red", "trap", "brx")
 Check = Callable[[Any], None]
@@ -70,28 +70,28 @@ class ProductRegisters:
         if "product registers" not in program.known:
             program.known["product registers"] = _runs(program, self.registers)
         self._runs: dict[int, list[_Touch]] = program.known["product registers"]
-        self._unfenced: dict[tuple[int, int], dict[str, Site]] = {}
+        self._unfenced: dict[tuple[int, int], dict[str, InstructionSite]] = {}
         """For each warp of a CTA the registers touched since its last fence, and by what."""
-        self._flying: dict[tuple[int, int], list[Product]] = {}
-        self._touched: dict[int, dict[str, Site]] = {}
+        self._flying: dict[tuple[int, int], list[WgmmaOperation]] = {}
+        self._touched: dict[int, dict[str, InstructionSite]] = {}
         """For each run of instructions (by id) the registers that it touches, and what does last."""
 
-    def watch(self, convoy: Any, instruction: Instruction) -> Check | None:
+    def watch(self, batch: Any, instruction: Instruction) -> Check | None:
         """What to check before an instruction."""
         if not self.registers:
             return None
         if instruction.name.startswith("wgmma.fence"):
-            return lambda where: self._fence(convoy, where)
+            return lambda where: self._fence(batch, where)
         if instruction.name.startswith("wgmma.mma_async"):
             own = _own(instruction)
-            return lambda where: self._begin(convoy, where, instruction, own)
+            return lambda where: self._begin(batch, where, instruction, own)
         run = self._runs.get(id(instruction))
-        return None if run is None else lambda where: self._touch(convoy, where, run)
+        return None if run is None else lambda where: self._touch(batch, where, run)
 
-    def issued(self, product: Product, warp: int) -> None:
+    def issued(self, product: WgmmaOperation, warp: int) -> None:
         self._flying.setdefault((id(product.site[0].cta), warp), []).append(product)
 
-    def awaited(self, product: Product, warp: int) -> None:
+    def awaited(self, product: WgmmaOperation, warp: int) -> None:
         self._flying[id(product.site[0].cta), warp].remove(product)
 
     def ended(self, cta: Any) -> None:
@@ -110,27 +110,27 @@ class ProductRegisters:
         for key in [key for key in self._unfenced if key[0] == id(cta)]:
             del self._unfenced[key]
 
-    def _fence(self, convoy: Any, where: Any) -> None:
-        for warp in convoy.warps_in(where):
-            self._unfenced.pop((id(convoy.cta), warp), None)
+    def _fence(self, batch: Any, where: Any) -> None:
+        for warp in batch.warps_in(where):
+            self._unfenced.pop((id(batch.cta), warp), None)
 
-    def _begin(self, convoy: Any, where: Any, instruction: Instruction, own: frozenset[str]) -> None:
-        for warp in convoy.warps_in(where):
-            unfenced = self._unfenced.get((id(convoy.cta), warp), {})
+    def _begin(self, batch: Any, where: Any, instruction: Instruction, own: frozenset[str]) -> None:
+        for warp in batch.warps_in(where):
+            unfenced = self._unfenced.get((id(batch.cta), warp), {})
             for name in own & unfenced.keys():
                 site, other = self.sites.of(instruction), unfenced[name]
                 if self.reports.wants("wgmma-fence", site, other):
                     text = f"warp {warp} uses {name} in a product after another instruction did, with no wgmma.fence between"
-                    self.reports.add("wgmma-fence", text, site, convoy, (warp,), other)
+                    self.reports.add("wgmma-fence", text, site, batch, (warp,), other)
 
-    def _touch(self, convoy: Any, where: Any, run: list[_Touch]) -> None:
+    def _touch(self, batch: Any, where: Any, run: list[_Touch]) -> None:
         touched = self._touched.get(id(run))
         if touched is None:
             touched = self._touched[id(run)] = {
                 name: self.sites.of(each.instruction) for each in run for name in each.names
             }
-        cta = id(convoy.cta)
-        for warp in convoy.warps if where is True else convoy.warps_in(where):
+        cta = id(batch.cta)
+        for warp in batch.warps if where is True else batch.warps_in(where):
             key = (cta, warp)
             unfenced = self._unfenced.get(key)
             if unfenced is None:
@@ -140,9 +140,9 @@ class ProductRegisters:
                 if not touched.keys().isdisjoint(product.names.of_d) or not touched.keys().isdisjoint(
                     product.names.of_a
                 ):
-                    self._check_flying(convoy, warp, product, run)
+                    self._check_flying(batch, warp, product, run)
 
-    def _check_flying(self, convoy: Any, warp: int, product: Product, run: list[_Touch]) -> None:
+    def _check_flying(self, batch: Any, warp: int, product: WgmmaOperation, run: list[_Touch]) -> None:
         """Report what touches registers of a product that is under way."""
         for each in run:
             wrong = (each.reads & product.names.of_d) | (
@@ -154,7 +154,7 @@ class ProductRegisters:
             if self.reports.wants("wgmma-registers", site, other):
                 action = "reads" if name in each.reads else "writes"
                 text = f"warp {warp} {action} {name}, which belongs to a product that has not been waited for"
-                self.reports.add("wgmma-registers", text, site, convoy, (warp,), other)
+                self.reports.add("wgmma-registers", text, site, batch, (warp,), other)
 
 
 @dataclass(frozen=True)
@@ -214,38 +214,38 @@ class Unwritten:
         self._watched = frozenset(name for names in self._doubtful.values() for name in names)
         self._written: dict[tuple[int, str], np.ndarray] = {}
 
-    def watch(self, convoy: Any, instruction: Instruction) -> Check | None:
+    def watch(self, batch: Any, instruction: Instruction) -> Check | None:
         """What to check before an instruction."""
         reads = self._doubtful.get(id(instruction), frozenset())
         writes = _results(instruction) & self._watched if self._watched else frozenset()
         if not reads and not writes:
             return None
-        return lambda where: self._touch(convoy, where, instruction, reads, writes)
+        return lambda where: self._touch(batch, where, instruction, reads, writes)
 
     def ended(self, cta: Any) -> None:
         for key in [key for key in self._written if key[0] == id(cta)]:
             del self._written[key]
 
     def _touch(
-        self, convoy: Any, where: Any, instruction: Instruction, reads: frozenset[str], writes: frozenset[str]
+        self, batch: Any, where: Any, instruction: Instruction, reads: frozenset[str], writes: frozenset[str]
     ) -> None:
-        threads = slice(convoy.first_thread, convoy.first_thread + convoy.size)
+        threads = slice(batch.first_thread, batch.first_thread + batch.size)
         for name in reads:
-            missing = ~self._state(convoy, name)[threads]
+            missing = ~self._state(batch, name)[threads]
             missing = missing if where is True else missing & where
             site = self.sites.of(instruction)
             if missing.any() and self.reports.wants("uninitialised-register", site):
-                thread = convoy.first_thread + int(np.argmax(missing))
+                thread = batch.first_thread + int(np.argmax(missing))
                 text = f"warp {thread >> 5}, lane {thread & 31} reads {name}, which it has not written"
-                self.reports.add("uninitialised-register", text, site, convoy, (thread >> 5,))
+                self.reports.add("uninitialised-register", text, site, batch, (thread >> 5,))
         for name in writes:
-            state = self._state(convoy, name)[threads]
+            state = self._state(batch, name)[threads]
             state |= where
 
-    def _state(self, convoy: Any, name: str) -> np.ndarray:
-        key = (id(convoy.cta), name)
+    def _state(self, batch: Any, name: str) -> np.ndarray:
+        key = (id(batch.cta), name)
         if key not in self._written:
-            self._written[key] = np.zeros(32 * convoy.cta.warp_count, bool)
+            self._written[key] = np.zeros(32 * batch.cta.warp_count, bool)
         return self._written[key]
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from kbuild.emulator.engine.findings import Finding
-from kbuild.emulator.ptx.model import Module
-from kbuild.emulator.race.sites import Site
+from kbuild.emulator.ptx.model import PtxModule
+from kbuild.emulator.race.sites import InstructionSite
 
 KINDS = {
     "race": "two accesses of one byte, one of them a write, that nothing orders",
@@ -35,13 +35,13 @@ LENIENT = ("proxy-fence", "proxy-fence-reuse", "mbarrier-fence", "mbarrier-reuse
 class Reports:
     """Findings of one launch."""
 
-    def __init__(self, module: Module, without: frozenset[str]) -> None:
+    def __init__(self, module: PtxModule, without: frozenset[str]) -> None:
         self.module = module
         self.without = without
         """Kinds to leave out."""
         self._found: dict[tuple[str, int, int], Finding] = {}
 
-    def wants(self, kind: str, site: Site, other: Site | None = None) -> bool:
+    def wants(self, kind: str, site: InstructionSite, other: InstructionSite | None = None) -> bool:
         """Whether a finding is the first of its kind and place; if it is not, it is counted."""
         if kind in self.without:
             return False
@@ -55,10 +55,10 @@ class Reports:
         self,
         kind: str,
         message: str,
-        site: Site,
-        convoy: Any,
+        site: InstructionSite,
+        batch: Any,
         warps: tuple[int, ...],
-        other: Site | None = None,
+        other: InstructionSite | None = None,
     ) -> None:
         """A finding at an instruction, perhaps against an `other` one that came before it."""
         place = self.module.place
@@ -67,7 +67,7 @@ class Reports:
             message,
             site.instruction,
             place(site.instruction),
-            convoy.cta.index,
+            batch.cta.index,
             warps,
             other.instruction if other else None,
             place(other.instruction) if other else None,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import Extent
+from kbuild.emulator.async_ops.operation import ByteExtent
 
 CLOCK_BITS, AGENT_BITS = 20, 28
 PENDING = 1 << (CLOCK_BITS - 1)
@@ -120,7 +120,7 @@ class Shadow:
             cells = (cells[:, None] + np.arange(count)).ravel()
         return cells, count
 
-    def cells_of(self, extent: Extent) -> np.ndarray:
+    def cells_of(self, extent: ByteExtent) -> np.ndarray:
         """The granules of an operation's bytes, each once."""
         if self.granule in extent.known:
             return extent.known[self.granule]

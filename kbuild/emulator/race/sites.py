@@ -18,7 +18,7 @@ _SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": DEVICE, "sys": DEVICE, "gl": D
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class InstructionSite:
     """One instruction."""
 
     number: int
@@ -50,14 +50,14 @@ class Sites:
     """The instructions met so far, by number from 1 on."""
 
     def __init__(self) -> None:
-        self._found: dict[int, Site] = {}
-        self.sites: list[Site | None] = [None]
+        self._found: dict[int, InstructionSite] = {}
+        self.sites: list[InstructionSite | None] = [None]
         self.scopes = np.zeros(64, np.int8)
         """By number: the scope of the instruction's accesses."""
         self.generic = np.ones(64, bool)
         """By number: whether its accesses go through the generic proxy."""
 
-    def of(self, instruction: Instruction) -> Site:
+    def of(self, instruction: Instruction) -> InstructionSite:
         """The site of an instruction."""
         site = self._found.get(id(instruction))
         if site is None:
@@ -69,7 +69,7 @@ class Sites:
             self.scopes[site.number], self.generic[site.number] = site.scope, not site.async_proxy
         return site
 
-    def numbered(self, number: int) -> Site:
+    def numbered(self, number: int) -> InstructionSite:
         site = self.sites[number]
         assert site is not None
         return site
@@ -93,13 +93,13 @@ def is_sequential(instruction: Instruction) -> bool:
     )
 
 
-def _describe(number: int, instruction: Instruction) -> Site:
+def _describe(number: int, instruction: Instruction) -> InstructionSite:
     name, words = instruction.name, instruction.modifiers
     atomic = instruction.opcode in ("atom", "red") or name.startswith("cp.reduce")
     barrier = instruction.opcode == "mbarrier" and words[0] not in ("init", "inval")
     signal = name.startswith("cp.async.mbarrier")
     scope = DEVICE if barrier or signal else scope_of(instruction) if atomic or _any(_STRONG, words) else WEAK
-    return Site(
+    return InstructionSite(
         number,
         instruction,
         scope,

@@ -8,7 +8,7 @@ import zlib
 from hashlib import sha256
 from typing import Any
 
-from kbuild.aot.artifact.archive import Entry
+from kbuild.aot.artifact.archive import ArchiveEntry
 
 HEADER = 40
 """Bytes before the index."""
@@ -22,15 +22,17 @@ def index_of(data: bytes) -> list[dict[str, Any]]:
     return json.loads(index)["entries"]
 
 
-def entries_of(data: bytes) -> list[Entry]:
+def entries_of(data: bytes) -> list[ArchiveEntry]:
     """What went into an archive."""
     (length,) = struct.unpack_from("<I", data, 4)
-    found: list[Entry] = []
+    found: list[ArchiveEntry] = []
     for row in index_of(data):
         stored = data[HEADER + length + row["offset"] :][: row["stored"]]
         blob = zlib.decompress(stored) if row["compression"] == "zlib" else stored
         assert len(blob) == row["size"] and sha256(blob).hexdigest() == row["sha256"]
         found.append(
-            Entry(**{name: row[name] for name in Entry.__dataclass_fields__ if name != "data"}, data=blob)
+            ArchiveEntry(
+                **{name: row[name] for name in ArchiveEntry.__dataclass_fields__ if name != "data"}, data=blob
+            )
         )
     return found

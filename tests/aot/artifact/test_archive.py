@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.artifact.archive import Entry, encode, write_archive
+from kbuild.aot.artifact.archive import ArchiveEntry, encode, write_archive
 from tests.aot.artifact.archives import entries_of, index_of
 
 CUBIN = bytes(range(256)) * 40
 
 
-def entry(key: str, data: bytes = CUBIN) -> Entry:
-    return Entry(key, "cubin", "scale", f"scale/{key}", "sm_90a", "scale_kernel", 1024, 4, 32, data)
+def entry(key: str, data: bytes = CUBIN) -> ArchiveEntry:
+    return ArchiveEntry(key, "cubin", "scale", f"scale/{key}", "sm_90a", "scale_kernel", 1024, 4, 32, data)
 
 
 ENTRIES = [

@@ -20,7 +20,7 @@ import numpy
 import pytest
 
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
+from kbuild.aot.build.project import BuildOptions, build
 from tests.aot.conftest import KERNEL
 from tests.manifests import package_table
 
@@ -114,7 +114,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (project / "kernels/scale.py").write_text(KERNEL)
     (project / "kernels/row_sums.py").write_text(ROW_SUMS)
     (project / "kernels.toml").write_text(MANIFEST)
-    result = build(Options(project=project, environment=dict(os.environ)), Progress())
+    result = build(BuildOptions(project=project, environment=dict(os.environ)), Progress())
     assert not result.failures and result.wheel is not None
     return result.wheel
 

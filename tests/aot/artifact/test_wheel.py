@@ -19,7 +19,7 @@ import pytest
 from kbuild.aot.artifact.wheel import make_wheel, needed_libraries, platform_tag
 from kbuild.aot.build.assemble import Built, driver_of
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, Result, build
+from kbuild.aot.build.project import BuildOptions, BuildResult, build
 from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.errors import ToolError
 from tests.aot.artifact.archives import entries_of
@@ -29,7 +29,7 @@ PACKAGE = Package("demo_kernels", "1.0", ("sm_90",), summary="Demo", license="MI
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Options, Result]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[BuildOptions, BuildResult]:
     """A build of the small project by the fake compiler."""
     from tests.aot.conftest import KERNEL, MANIFEST
 
@@ -38,7 +38,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Options, Result]:
     (project / "kernels/scale.py").write_text(KERNEL)
     (project / "kernels.toml").write_text(MANIFEST.replace('"sm_80"', '"sm_80+ptx"', 1))
     (project / "cache").mkdir(mode=0o700)
-    options = Options(
+    options = BuildOptions(
         project=project,
         environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         cache=project / "cache",
@@ -48,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Options, Result]:
     return options, build(options, Progress())
 
 
-def test_the_wheel_holds_what_was_compiled(built: tuple[Options, Result]) -> None:
+def test_the_wheel_holds_what_was_compiled(built: tuple[BuildOptions, BuildResult]) -> None:
     options, result = built
     assert (
         not result.failures and result.wheel is not None and result.wheel.parent == options.project / "dist"
@@ -66,7 +66,7 @@ def test_the_wheel_holds_what_was_compiled(built: tuple[Options, Result]) -> Non
         assert not [name for name in archive.namelist() if name.endswith((".c", ".pyc", ".json"))]
 
 
-def test_the_wheel_is_well_formed(built: tuple[Options, Result]) -> None:
+def test_the_wheel_is_well_formed(built: tuple[BuildOptions, BuildResult]) -> None:
     wheel = built[1].wheel
     assert wheel is not None
     with zipfile.ZipFile(wheel) as archive:
@@ -86,7 +86,7 @@ def test_the_wheel_is_well_formed(built: tuple[Options, Result]) -> None:
         assert f"Tag: {'-'.join(wheel.stem.split('-')[2:])}\n" in text and "cp310-abi3-" in text
 
 
-def test_the_wheel_says_which_driver_it_needs(built: tuple[Options, Result]) -> None:
+def test_the_wheel_says_which_driver_it_needs(built: tuple[BuildOptions, BuildResult]) -> None:
     """The fake compiler's cubins are of ptxas 13.5."""
     wheel = built[1].wheel
     assert wheel is not None
@@ -102,7 +102,7 @@ def test_the_wheel_says_which_driver_it_needs(built: tuple[Options, Result]) -> 
 
 
 def test_a_driver_that_the_code_does_not_run_on_cannot_be_promised(
-    tmp_path: Path, built: tuple[Options, Result]
+    tmp_path: Path, built: tuple[BuildOptions, BuildResult]
 ) -> None:
     """A cubin may be of another ptxas than the one that was chosen, out of a cache of another day."""
     package = replace(PACKAGE, min_driver=525)
@@ -115,7 +115,9 @@ def test_a_driver_that_the_code_does_not_run_on_cannot_be_promised(
     assert driver_of(Manifest(package, ()), [replace(one, facts={"ptxas_version": "12.9.86"})]) == 525
 
 
-def test_pip_installs_it_and_it_imports_without_a_gpu(built: tuple[Options, Result], tmp_path: Path) -> None:
+def test_pip_installs_it_and_it_imports_without_a_gpu(
+    built: tuple[BuildOptions, BuildResult], tmp_path: Path
+) -> None:
     wheel = built[1].wheel
     pip = [
         sys.executable,
@@ -143,7 +145,7 @@ def test_pip_installs_it_and_it_imports_without_a_gpu(built: tuple[Options, Resu
     assert done.stdout == "0.1.0 scale\n", done.stderr
 
 
-def test_nothing_is_made_anew_without_need(built: tuple[Options, Result]) -> None:
+def test_nothing_is_made_again_without_need(built: tuple[BuildOptions, BuildResult]) -> None:
     options, result = built
     assert result.wheel is not None
     before = result.wheel.stat().st_mtime_ns
@@ -155,7 +157,9 @@ def test_nothing_is_made_anew_without_need(built: tuple[Options, Result]) -> Non
     assert again.compiled == () and again.wheel == result.wheel and result.wheel.read_bytes() == data
 
 
-def test_two_directories_and_days_give_the_same_bytes(built: tuple[Options, Result], tmp_path: Path) -> None:
+def test_two_directories_and_days_give_the_same_bytes(
+    built: tuple[BuildOptions, BuildResult], tmp_path: Path
+) -> None:
     options, result = built
     assert result.wheel is not None
     other = tmp_path / "another place"
@@ -201,7 +205,7 @@ def test_names_that_lead_out_are_refused(name: str) -> None:
         make_wheel({name: b""}, PACKAGE, "linux_x86_64")
 
 
-def test_platform_tags(built: tuple[Options, Result]) -> None:
+def test_platform_tags(built: tuple[BuildOptions, BuildResult]) -> None:
     launcher = (built[0].project / "build/package/demo_kernels/_launcher.abi3.so").read_bytes()
     assert needed_libraries(launcher) <= {b"libc.so.6", b"libdl.so.2", b"libpthread.so.0"}
     tag = platform_tag(launcher)

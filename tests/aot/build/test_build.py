@@ -16,7 +16,7 @@ import pytest
 
 from kbuild.aot import toolchain
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, Result, build
+from kbuild.aot.build.project import BuildOptions, BuildResult, build
 from kbuild.aot.files import templates_directory
 from kbuild.errors import CompileError, KbuildError, ToolError, UsageError
 from kbuild.options import DEFAULTS
@@ -30,7 +30,7 @@ VARIANTS = 3 * 2 + 3 * 4
 
 
 @pytest.fixture
-def options(project: Path) -> Options:
+def options(project: Path) -> BuildOptions:
     """A build of the cubins alone, by the fake compiler, with a cache of its own."""
     second = KERNEL.replace("scale_kernel", "shift_kernel").replace("* SCALE", "+ SCALE")
     (project / "kernels/shift.py").write_text(second)
@@ -38,7 +38,7 @@ def options(project: Path) -> Options:
     (project / "kernels.toml").write_text(MANIFEST + "\n" + table)
     cache = project / "cache"
     cache.mkdir(mode=0o700)
-    return Options(
+    return BuildOptions(
         project=project,
         environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         kernels=("scale", "shift"),
@@ -48,11 +48,11 @@ def options(project: Path) -> Options:
     )
 
 
-def run(options: Options) -> Result:
+def run(options: BuildOptions) -> BuildResult:
     return build(options, Progress())
 
 
-def compiled(options: Options) -> list[str]:
+def compiled(options: BuildOptions) -> list[str]:
     """What the compiler was called for since the last time this was asked."""
     log = options.project / "kernels/compiled.log"
     lines = log.read_text().splitlines() if log.is_file() else []
@@ -60,13 +60,13 @@ def compiled(options: Options) -> list[str]:
     return lines
 
 
-def cubins(options: Options) -> dict[str, bytes]:
+def cubins(options: BuildOptions) -> dict[str, bytes]:
     """The cubins and facts of a build."""
     base = options.project / "build"
     return {str(file.relative_to(base)): file.read_bytes() for file in base.glob("sm_*/*/*")}
 
 
-def test_assertions_are_asked_of_the_compiler_and_named(options: Options) -> None:
+def test_assertions_are_asked_of_the_compiler_and_named(options: BuildOptions) -> None:
     for debug, end in ((False, "w4s3"), (True, "w4s3debug")):
         run(replace(options, archs=("sm_80",), compile=DEFAULTS.changed({"debug": debug})))
         (file,) = (options.project / "build/sm_80/scale").glob(f"fp16.NEGATE=0.n=d16.*.{end}.ptx")
@@ -78,7 +78,7 @@ def test_assertions_are_asked_of_the_compiler_and_named(options: Options) -> Non
     assert len(run(asserting).compiled) == 6 and run(plain).compiled == ()
 
 
-def test_what_changed_is_compiled_and_nothing_else(options: Options) -> None:
+def test_what_changed_is_compiled_and_nothing_else(options: BuildOptions) -> None:
     assert len(run(options).compiled) == 2 * VARIANTS and len(compiled(options)) == 2 * VARIANTS
     first = cubins(options)
     assert len(first) == 3 * 2 * VARIANTS
@@ -103,7 +103,7 @@ def test_what_changed_is_compiled_and_nothing_else(options: Options) -> None:
 
 
 def test_a_kernel_excluded_everywhere_is_left_out_with_a_note(
-    options: Options, capsys: pytest.CaptureFixture[str]
+    options: BuildOptions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = options.project / "kernels.toml"
     text = manifest.read_text().replace('archs = ["sm_80", "sm_90"]', 'archs = ["sm_80"]')
@@ -115,7 +115,7 @@ def test_a_kernel_excluded_everywhere_is_left_out_with_a_note(
     )
 
 
-def test_variants_no_longer_asked_for_go_away(options: Options) -> None:
+def test_variants_no_longer_asked_for_go_away(options: BuildOptions) -> None:
     options = replace(options, kernels=())
     directory = options.project / "build"
     stale = directory / "sm_90/scale/old.w4s3.cubin"
@@ -128,7 +128,7 @@ def test_variants_no_longer_asked_for_go_away(options: Options) -> None:
     assert not stale.exists()
 
 
-def test_lost_and_broken_state_is_mended(options: Options) -> None:
+def test_lost_and_broken_state_is_mended(options: BuildOptions) -> None:
     run(options)
     first = cubins(options)
     state = options.project / "build/.kbuild"
@@ -154,7 +154,7 @@ def test_lost_and_broken_state_is_mended(options: Options) -> None:
         ("broken", ["kbuild broke: ZeroDivisionError", "this is a bug of kbuild's"]),
     ],
 )
-def test_a_failed_variant_costs_that_variant(options: Options, mode: str, says: list[str]) -> None:
+def test_a_failed_variant_costs_that_variant(options: BuildOptions, mode: str, says: list[str]) -> None:
     (options.project / "kernels/scale.py").write_text(f'MODE = "{mode}"\n' + KERNEL)
     result = run(replace(options, keep_going=True))
     assert len(result.failures) == 6 and len(result.facts) == 2 * VARIANTS - 6
@@ -168,7 +168,7 @@ def test_a_failed_variant_costs_that_variant(options: Options, mode: str, says: 
     assert 1 <= len(run(options).failures) < 6  # Without -k the build ends at the first ones.
 
 
-def test_dots_that_ptxas_serializes_are_warnings_and_with_strict_errors(options: Options) -> None:
+def test_dots_that_ptxas_serializes_are_warnings_and_with_strict_errors(options: BuildOptions) -> None:
     (options.project / "kernels/scale.py").write_text(f'MODE = "serialized"\n{KERNEL}')
     first = run(options)
     assert not first.failures
@@ -186,7 +186,7 @@ def test_dots_that_ptxas_serializes_are_warnings_and_with_strict_errors(options:
     assert not run(options).failures, "without strict they are there again"
 
 
-def test_a_launch_that_begins_early_has_to_wait(options: Options) -> None:
+def test_a_launch_that_begins_early_has_to_wait(options: BuildOptions) -> None:
     """A kernel that never waits would read what the launch before it has not written yet."""
     text = (options.project / "kernels.toml").read_text()
     head, _, shift = text.partition('name = "shift"')
@@ -202,14 +202,14 @@ def test_a_launch_that_begins_early_has_to_wait(options: Options) -> None:
     assert run(options).failures == ()
 
 
-def test_a_source_edited_while_it_is_compiled_is_not_kept(options: Options) -> None:
+def test_a_source_edited_while_it_is_compiled_is_not_kept(options: BuildOptions) -> None:
     (options.project / "kernels/scale.py").write_text('MODE = "edit"\n' + KERNEL)
     result = run(replace(options, kernels=("scale",), keep_going=True))
     assert result.failures and "changed while it was being compiled" in str(result.failures[0])
     assert not list((options.project / "cache/entries").rglob("*/*"))
 
 
-def test_a_source_that_cannot_be_read_is_told_before_anything_runs(options: Options) -> None:
+def test_a_source_that_cannot_be_read_is_reported_before_anything_runs(options: BuildOptions) -> None:
     def broken(path: str, *_: object) -> str:
         raise CompileError(f"{Path(path).name} is wrong")
 
@@ -219,7 +219,7 @@ def test_a_source_that_cannot_be_read_is_told_before_anything_runs(options: Opti
     assert [error.message for error in caught.value.errors()] == ["scale.py is wrong", "shift.py is wrong"]
 
 
-def test_names_that_the_manifest_does_not_have(options: Options) -> None:
+def test_names_that_the_manifest_does_not_have(options: BuildOptions) -> None:
     for wrong in (replace(options, archs=("sm_70",)), replace(options, kernels=("sclae",))):
         with pytest.raises(UsageError):
             run(wrong)
@@ -228,10 +228,10 @@ def test_names_that_the_manifest_does_not_have(options: Options) -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from kbuild.aot.build.project import Options, build
+from kbuild.aot.build.project import BuildOptions, build
 from kbuild.aot.build.progress import Progress
 from kbuild.options import DEFAULTS
-options = Options(
+options = BuildOptions(
     project=Path(sys.argv[1]), environment={"PATH": sys.argv[2], "PYTHONPATH": sys.argv[3]}, kernels=sys.argv[4:],
     cache=Path(sys.argv[1], "cache"), compiler="tests.aot.build.fake_compiler:compile",
     source_digest="tests.aot.build.fake_compiler:source_digest",
@@ -240,7 +240,7 @@ sys.exit(1 if build(options, Progress()).failures else 0)
 """
 
 
-def start(options: Options) -> subprocess.Popen[bytes]:
+def start(options: BuildOptions) -> subprocess.Popen[bytes]:
     """The same build in a process of its own."""
     command = [
         sys.executable,
@@ -255,7 +255,7 @@ def start(options: Options) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=interruptible)
 
 
-def test_builds_at_once_in_one_directory(options: Options) -> None:
+def test_builds_at_once_in_one_directory(options: BuildOptions) -> None:
     builds = [start(options) for _ in range(3)]
     assert [one.wait(120) for one in builds] == [0, 0, 0]
     assert len(compiled(options)) == 2 * VARIANTS
@@ -268,7 +268,7 @@ def test_builds_at_once_in_one_directory(options: Options) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(
-    options: Options, number: signal.Signals
+    options: BuildOptions, number: signal.Signals
 ) -> None:
     for delay in (0.05, 0.2, 0.35):
         process = start(options)
@@ -283,7 +283,7 @@ def test_a_build_that_is_cut_off_goes_on_as_if_it_had_not_been(
     assert cubins(options) == cut
 
 
-def test_a_build_waits_for_what_a_killed_one_has_left_at_work(options: Options) -> None:
+def test_a_build_waits_for_what_a_killed_one_has_left_at_work(options: BuildOptions) -> None:
     """Its server takes a moment to end, and a worker of it may still be writing; here it is stopped
     meanwhile."""
     source = options.project / "kernels/scale.py"
@@ -323,7 +323,7 @@ config = [{ BLOCK = 512, NEGATE = false }]
 
 
 @pytest.mark.parametrize("manifest", ["", ONE], ids=["many steps", "one step"])
-def test_a_build_that_is_killed_takes_its_steps_along(options: Options, manifest: str) -> None:
+def test_a_build_that_is_killed_takes_its_steps_along(options: BuildOptions, manifest: str) -> None:
     if manifest:
         (options.project / "kernels.toml").write_text(manifest)
         options = replace(options, kernels=("scale",))
@@ -340,7 +340,7 @@ def test_a_build_that_is_killed_takes_its_steps_along(options: Options, manifest
     assert not list((project / "build").rglob("*.part"))
 
 
-def test_a_ninja_that_is_killed_is_told(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ninja_that_is_killed_is_reported(options: BuildOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     ninja = options.project / "ninja"
     ninja.write_text("#!/bin/sh\nkill -KILL $$\n")
     ninja.chmod(0o755)
@@ -351,7 +351,7 @@ def test_a_ninja_that_is_killed_is_told(options: Options, monkeypatch: pytest.Mo
         run(options)
 
 
-def test_paths_with_odd_characters(options: Options) -> None:
+def test_paths_with_odd_characters(options: BuildOptions) -> None:
     target = options.project.parent / "a b$c'd;e é"
     shutil.copytree(options.project, target)
     odd = replace(options, project=target, cache=None)

@@ -58,7 +58,7 @@ def test_an_entry_under_another_key_is_refused(cache: Cache) -> None:
     assert cache.get(other) is None
 
 
-def test_what_is_no_file_is_refused(cache: Cache, tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_refused(cache: Cache, tmp_path: Path) -> None:
     cache.put(KEY, PARTS)
     good = tmp_path / "good"
     os.replace(entry_of(cache), good)

@@ -15,7 +15,7 @@ import pytest
 from kbuild.aot import files
 from kbuild.aot.build import service
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
+from kbuild.aot.build.project import BuildOptions, build
 from kbuild.errors import ToolError
 from tests.aot.conftest import KERNEL
 from tests.manifests import package_table
@@ -41,13 +41,13 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> BuildOptions:
     """A project of one kernel and two variants, built with its wheel, by the fake compiler."""
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels/scale.py").write_text(KERNEL)
     (tmp_path / "kernels.toml").write_text(MANIFEST)
     (tmp_path / "cache").mkdir(mode=0o700)
-    options = Options(
+    options = BuildOptions(
         project=tmp_path,
         environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         cache=tmp_path / "cache",
@@ -58,20 +58,20 @@ def options(tmp_path: Path) -> Options:
     return options
 
 
-def made(options: Options) -> dict[str, bytes]:
+def made(options: BuildOptions) -> dict[str, bytes]:
     """All that a build makes for people: cubins, PTX and facts, the package, and the wheel in both places."""
     paths = [*(options.project / "build").glob("[!.]*/**/*"), *(options.project / "dist").iterdir()]
     return {str(path.relative_to(options.project)): path.read_bytes() for path in paths if path.is_file()}
 
 
-def damageable(options: Options) -> Iterator[Path]:
+def damageable(options: BuildOptions) -> Iterator[Path]:
     """Every file that a build leaves."""
     for folder in ("build", "dist"):
         yield from sorted(path for path in (options.project / folder).rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_everything_damaged_at_once_is_made_again(options: Options, damage: str) -> None:
+def test_everything_damaged_at_once_is_made_again(options: BuildOptions, damage: str) -> None:
     good = made(options)
     for path in damageable(options):
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
@@ -79,7 +79,7 @@ def test_everything_damaged_at_once_is_made_again(options: Options, damage: str)
     assert not result.failures and made(options) == good
 
 
-def test_each_file_damaged_by_itself_is_made_again(options: Options) -> None:
+def test_each_file_damaged_by_itself_is_made_again(options: BuildOptions) -> None:
     """Of the package's sources, which are made together, and never read again, one stands for all."""
     good, chance = made(options), random.Random(1)
     for path in damageable(options):
@@ -90,7 +90,7 @@ def test_each_file_damaged_by_itself_is_made_again(options: Options) -> None:
         assert not build(options, Progress()).failures and made(options) == good, f"{path} {how}"
 
 
-def test_files_made_from_something_else_are_made_again(options: Options) -> None:
+def test_files_made_from_something_else_are_made_again(options: BuildOptions) -> None:
     """As after a copy of another checkout's build directory: whole, but of other sources."""
     old = made(options)
     state = shutil.copytree(options.project / "build", options.project / "old")
@@ -108,7 +108,7 @@ def test_files_made_from_something_else_are_made_again(options: Options) -> None
 
 
 def test_a_client_that_does_nothing_makes_no_wheel_of_old_code(
-    options: Options, monkeypatch: pytest.MonkeyPatch
+    options: BuildOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An empty program is one that ends well; the steps are done without it then."""
     (options.project / "kernels/scale.py").write_text(KERNEL.replace("* SCALE", "/ SCALE"))
@@ -134,7 +134,7 @@ def test_a_client_that_does_nothing_makes_no_wheel_of_old_code(
         build(options, Progress())
 
 
-def replace_project(options: Options) -> Options:
+def replace_project(options: BuildOptions) -> BuildOptions:
     """The same project, built elsewhere from nothing."""
     other = options.project / "elsewhere"
     shutil.copytree(options.project / "kernels", other / "kernels")

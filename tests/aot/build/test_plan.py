@@ -122,7 +122,7 @@ def test_identity_depends_on_every_field_of_a_variant(project: Path) -> None:
     assert {*identities(planned(project, expansion=Expansion(tuple(dispatched), ())))} <= found
 
 
-def test_a_package_is_made_anew_for_all_that_goes_into_it(project: Path) -> None:
+def test_a_package_is_made_again_for_all_that_goes_into_it(project: Path) -> None:
     package: dict[str, object] = {
         "archs": ["sm_80"],
         "launcher": ["cc"],

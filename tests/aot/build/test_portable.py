@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, Result, build
+from kbuild.aot.build.project import BuildOptions, BuildResult, build
 from tests.aot.build.test_build import compiled
 from tests.aot.conftest import KERNEL
 
@@ -19,13 +19,13 @@ VARIANTS = 3 * 4
 
 
 @pytest.fixture
-def options(project: Path) -> Options:
+def options(project: Path) -> BuildOptions:
     """A build of `scale` for sm_90, with PTX, by the fake compiler."""
     write(project, "accelerated")
     text = (project / "kernels.toml").read_text()
     (project / "kernels.toml").write_text(text.replace('["sm_80", "sm_90"]', '["sm_90+ptx"]'))
     (project / "cache").mkdir(mode=0o700)
-    return Options(
+    return BuildOptions(
         project=project,
         environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         cache=project / "cache",
@@ -38,7 +38,7 @@ def write(project: Path, mode: str) -> None:
     (project / "kernels/scale.py").write_text(f'MODE = "{mode}"\n{KERNEL}')
 
 
-def run(options: Options) -> Result:
+def run(options: BuildOptions) -> BuildResult:
     result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     return result
@@ -54,7 +54,7 @@ def targets(project: Path) -> str:
     return text[text.index("TARGETS") :].split("\n\n")[0]
 
 
-def test_it_is_compiled_beside_the_cubin_and_shipped(options: Options) -> None:
+def test_it_is_compiled_beside_the_cubin_and_shipped(options: BuildOptions) -> None:
     result = run(options)
     assert len(compiled(options)) == 2 * VARIANTS and len(portable(options.project)) == VARIANTS
     assert all("('portable', True)" in file.read_text() for file in portable(options.project))
@@ -65,7 +65,7 @@ def test_it_is_compiled_beside_the_cubin_and_shipped(options: Options) -> None:
     assert "sm_90a" in shown and "sm_90+ptx" in shown and "sm_90a+ptx" not in shown
 
 
-def test_it_is_made_again_where_it_is_lost_and_kept_where_it_is_not(options: Options) -> None:
+def test_it_is_made_again_where_it_is_lost_and_kept_where_it_is_not(options: BuildOptions) -> None:
     run(options)
     before = [file.read_bytes() for file in portable(options.project)]
     compiled(options)
@@ -77,7 +77,7 @@ def test_it_is_made_again_where_it_is_lost_and_kept_where_it_is_not(options: Opt
     assert [file.read_bytes() for file in portable(options.project)] == before
 
 
-def test_cubins_are_not_compiled_again_for_it(options: Options) -> None:
+def test_cubins_are_not_compiled_again_for_it(options: BuildOptions) -> None:
     text = (options.project / "kernels.toml").read_text()
     (options.project / "kernels.toml").write_text(text.replace("sm_90+ptx", "sm_90"))
     run(options)
@@ -88,7 +88,7 @@ def test_cubins_are_not_compiled_again_for_it(options: Options) -> None:
     assert len(compiled(options)) == VARIANTS == len(portable(options.project))
 
 
-def test_code_that_newer_gpus_run_anyway_is_compiled_once(options: Options) -> None:
+def test_code_that_newer_gpus_run_anyway_is_compiled_once(options: BuildOptions) -> None:
     write(options.project, "plain")
     result = run(options)
     assert len(compiled(options)) == VARIANTS and not portable(options.project)
@@ -96,7 +96,7 @@ def test_code_that_newer_gpus_run_anyway_is_compiled_once(options: Options) -> N
     assert "sm_90+ptx" in targets(options.project)
 
 
-def test_where_there_is_none_the_build_says_so(options: Options) -> None:
+def test_where_there_is_none_the_build_says_so(options: BuildOptions) -> None:
     write(options.project, "unportable")
     result = run(options)
     warned = [fact for fact in result.facts if fact["warnings"]]

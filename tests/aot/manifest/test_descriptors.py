@@ -132,7 +132,7 @@ def test_its_launches_are_guessed(product: Path, capsys: pytest.CaptureFixture[s
         ("tensordesc<{dtype}[TILE, 32]>", "tensordesc<{dtype}>", "is not a type; write it as"),
     ],
 )
-def test_mistakes_are_told(product: Path, before: str, after: str, message: str) -> None:
+def test_mistakes_are_reported(product: Path, before: str, after: str, message: str) -> None:
     file = product / "kernels.toml"
     file.write_text(file.read_text().replace(before, after))
     assert message in " ".join(mistakes(product))

@@ -159,7 +159,7 @@ def test_text_keeps_the_types_of_values() -> None:
 @pytest.mark.parametrize(
     "text", ["", "a/b", "k/sm_90//n=i32//w4/", "k/sm_90//n//w4s3/", "k/sm_90//n=i32//w4s3/n~3"]
 )
-def test_what_is_no_variant_is_refused(text: str) -> None:
+def test_what_is_not_a_variant_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Variant.parse(text)
 

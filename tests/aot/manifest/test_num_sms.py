@@ -35,7 +35,7 @@ def test_a_fact_about_the_multiprocessors(project: Path, text: str, value: str, 
 
 
 @pytest.mark.parametrize("text", ["% num_sms", "<= num_sms // 0", "<= num_sms + 1", "<= sms", "<= 2 num_sms"])
-def test_what_is_no_fact_about_the_multiprocessors(project: Path, text: str) -> None:
+def test_what_is_not_a_fact_about_the_multiprocessors(project: Path, text: str) -> None:
     manifest = project / "kernels.toml"
     manifest.write_text(manifest.read_text().replace('n = "<= 1024" }', f'n = "{text}" }}'))
     (found,) = mistakes(project)

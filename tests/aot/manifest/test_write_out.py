@@ -138,7 +138,7 @@ def test_a_mistake_in_a_default_points_there(project: Path) -> None:
     assert found.startswith(f'{LINE}: {K}defaults.BLOCK: unknown name "m"')
 
 
-def test_a_configuration_behind_one_that_was_written_out_is_told_by_its_own_number(project: Path) -> None:
+def test_a_configuration_behind_one_that_was_written_out_is_reported_by_its_own_number(project: Path) -> None:
     text = 'config = [\n  { BLOCK = 8, when = { n = ["<= 8", "<= 9"] } },\n  { BLOCK = "WIDTH + 0" },\n  { BLOCK = 4 },\n]\n'
     (project / "kernels.toml").write_text(HEAD + text)
     assert mistakes(project) == [
@@ -174,7 +174,9 @@ def test_a_kernel_like_another(project: Path) -> None:
     assert third.matrix == second.matrix and third.configs[0].guards == (Guard("n", "<=", 4),)
 
 
-def test_a_mistake_in_what_is_taken_from_another_kernel_is_told_where_it_is_written(project: Path) -> None:
+def test_a_mistake_in_what_is_taken_from_another_kernel_is_reported_where_it_is_written(
+    project: Path,
+) -> None:
     (project / "kernels.toml").write_text(HEAD + LIKE.replace("WIDTH = [64]", "OTHER = [64]"))
     found = mistakes(project)
     assert any('kernel "negated": matrix.OTHER' in entry for entry in found)

@@ -59,7 +59,7 @@ class Device:
 def test_everyone_runs_once_in_each_round_and_after_everyone_else() -> None:
     device = Device()
     calls = {name: device.call(name, us, spread=1.0) for name, us in (("a", 10.0), ("b", 20.0), ("c", 50.0))}
-    assert interleaved.in_turns(calls, device, rounds=300) == pytest.approx(
+    assert interleaved.interleave(calls, device, rounds=300) == pytest.approx(
         {"a": 10.0, "b": 20.0, "c": 50.0}
     ), "medians"
     launched = device.launched[3:]
@@ -68,7 +68,7 @@ def test_everyone_runs_once_in_each_round_and_after_everyone_else() -> None:
     orders = collections.Counter(rounds)
     assert len(orders) == 6 and min(orders.values()) > 25, "all six orders, about as often"
     again = Device()
-    interleaved.in_turns({name: again.call(name, 10.0) for name in "abc"}, again, rounds=300)
+    interleaved.interleave({name: again.call(name, 10.0) for name in "abc"}, again, rounds=300)
     assert again.launched == device.launched, "the same orders in every run"
 
 
@@ -79,14 +79,14 @@ def test_nobody_gains_by_who_ran_before() -> None:
         "theirs": device.call("theirs", 50.0),
         "slow": device.call("slow", 200.0),
     }
-    found = interleaved.in_turns(calls, device, rounds=400)
+    found = interleaved.interleave(calls, device, rounds=400)
     assert found["ours"] == found["theirs"]
 
 
 def test_rounds_fit_the_time() -> None:
     for us, least, most in ((10.0, 1000, 1000), (4000.0, 55, 65), (90000.0, 16, 16)):
         device = Device()
-        interleaved.in_turns({"a": device.call("a", us), "b": device.call("b", us)}, device, seconds=0.5)
+        interleaved.interleave({"a": device.call("a", us), "b": device.call("b", us)}, device, seconds=0.5)
         rounds = (len(device.launched) - 2) // 2 - 3
         assert least <= rounds <= most, us
 
@@ -94,10 +94,12 @@ def test_rounds_fit_the_time() -> None:
 def test_a_slow_process_starts_further_ahead_or_gives_up() -> None:
     # Flush, mark, launch and mark cost the process 100 us, and the device 61.
     device = Device(host=25.0)
-    assert interleaved.in_turns({"a": device.call("a", 1.0)}, device, rounds=192) == {"a": pytest.approx(1.0)}
+    assert interleaved.interleave({"a": device.call("a", 1.0)}, device, rounds=192) == {
+        "a": pytest.approx(1.0)
+    }
     device = Device(host=1000.0)
     with pytest.raises(ToolError, match="launches of a take longer to ask for than to run"):
-        interleaved.in_turns({"a": device.call("a", 1.0)}, device, rounds=192)
+        interleaved.interleave({"a": device.call("a", 1.0)}, device, rounds=192)
 
 
 def test_what_may_be_the_fastest() -> None:

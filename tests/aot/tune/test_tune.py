@@ -13,18 +13,18 @@ from kbuild.aot.build import project as builder
 from kbuild.aot.manifest import tuned
 from kbuild.aot.manifest.expand import Variant, expand
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.tuned import Entry
+from kbuild.aot.manifest.tuned import TunedEntry
 from kbuild.aot.tune.tune import (
     SECONDS,
-    Device,
-    Program,
+    DeviceFacts,
+    TimedProgram,
     obstacle,
     programs_at_once,
     short,
     tasks,
     variants_of,
 )
-from kbuild.aot.verify.cases import Case
+from kbuild.aot.verify.cases import LaunchCase
 from kbuild.cli import main
 from kbuild.cli.verbs import tune as verb
 from kbuild.errors import ManifestError, ToolError
@@ -42,14 +42,14 @@ candidates = { num_warps = [2] }
 when = { dtype = "fp16" }
 values = { n = 1048576 }
 """
-H200 = Device("NVIDIA H200", 90, 232448, 132)
+H200 = DeviceFacts("NVIDIA H200", 90, 232448, 132)
 
 
 class Machine:
     """Launches of 4096 elements are the fastest, and by four warps they are wrong; `broken` ones bring the
     device down, and `hanging` ones the run."""
 
-    def __init__(self, device: Device = H200) -> None:
+    def __init__(self, device: DeviceFacts = H200) -> None:
         self.device = device
         self.hanging = self.broken = 0
         self.lost = False
@@ -57,10 +57,10 @@ class Machine:
         self.checked: list[str] = []
         self.placed: list[dict[str, int]] = []
 
-    def place(self, variant: Variant, case: Case) -> None:
+    def place(self, variant: Variant, case: LaunchCase) -> None:
         self.placed.append(dict(case.sizes or ()))
 
-    def results(self, program: Program) -> dict[str, Any]:
+    def results(self, program: TimedProgram) -> dict[str, Any]:
         block = int(program.variant.values["BLOCK"] or 0)
         assert program.case.grid == (-(-dict(program.case.scalars)["n"] // block),)
         self.checked.append(f"{block}w{program.variant.options.num_warps}")
@@ -69,7 +69,7 @@ class Machine:
     def difference(self, variant: Variant, expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         return "" if expected == found else "wrong: y: all elements differ"
 
-    def times(self, programs: Sequence[Program], seconds: float = SECONDS) -> list[float]:
+    def times(self, programs: Sequence[TimedProgram], seconds: float = SECONDS) -> list[float]:
         blocks = [int(program.variant.values["BLOCK"] or 0) for program in programs]
         self.timed += [
             f"{block}w{program.variant.options.num_warps}" for block, program in zip(blocks, programs)
@@ -187,7 +187,7 @@ def test_tables_of_several_machines_merge(tuning: Machine, capsys: pytest.Captur
     assert main(["tune", "-q"]) == 0
     here = tuned.read(Path("kernels.tune.toml"))
     other = [
-        Entry(
+        TunedEntry(
             **{
                 **vars(entry),
                 "device": "NVIDIA H100",
@@ -266,7 +266,7 @@ def test_tables_that_are_none(tmp_path: Path, text: str, says: str) -> None:
         ),
     ],
 )
-def test_mistakes_in_the_table_are_told(project: Path, before: str, after: str, says: str) -> None:
+def test_mistakes_in_the_table_are_reported(project: Path, before: str, after: str, says: str) -> None:
     file = project / "kernels.toml"
     assert before in TABLE
     file.write_text(file.read_text() + TABLE.replace(before, after))

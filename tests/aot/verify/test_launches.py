@@ -7,7 +7,7 @@ from pathlib import Path
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.verify.cases import cases
-from kbuild.aot.verify.verdict import ADVERSE, Run, Wanted, runs_of
+from kbuild.aot.verify.verdict import ADVERSE, LaunchRun, Wanted, runs_of
 from kbuild.cli import main
 from tests.aot.manifest.mistakes import mistakes
 from tests.aot.verify.conftest import TABLE
@@ -89,8 +89,10 @@ def test_each_launch_runs_adversely_and_the_first_in_lockstep() -> None:
         (1, "real", "lockstep"),
         (1, "special", "lockstep"),
     ]
-    assert Wanted(case=1, data="real").of(planned) == [Run(1, "real", "lockstep", "early")]
-    assert Wanted(case=2, data="special", schedule="reverse").of(planned) == [Run(2, "special", "reverse")]
+    assert Wanted(case=1, data="real").of(planned) == [LaunchRun(1, "real", "lockstep", "early")]
+    assert Wanted(case=2, data="special", schedule="reverse").of(planned) == [
+        LaunchRun(2, "special", "reverse")
+    ]
 
 
 def test_counters_begin_at_zero(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_counters_begin_at_zero(tmp_path: Path) -> None:
     assert any("zeros[1]: expected an argument that is a pointer, found" in one for one in mistakes(tmp_path))
 
 
-def test_mistakes_in_the_table_are_told(project: Path) -> None:
+def test_mistakes_in_the_table_are_reported(project: Path) -> None:
     file = project / "kernels.toml"
     text = file.read_text()
     line = text.count("\n") + 3

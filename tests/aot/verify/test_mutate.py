@@ -78,7 +78,7 @@ def test_marks_have_to_fit(described: Path, capsys: pytest.CaptureFixture[str]) 
     assert "cannot read" in capsys.readouterr().err
 
 
-def test_an_unknown_variant_is_told(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_variant_is_reported(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(described, "--variant", "scale.sm_80.other")) == UsageError.exit_code
     assert "no variant scale.sm_80.other" in capsys.readouterr().err
     assert main(command(described, "--dry-run", "--sample", "2")) == 0

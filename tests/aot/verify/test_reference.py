@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.aot.verify.cases import Case
+from kbuild.aot.verify.cases import LaunchCase
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.data import numbers
 from kbuild.aot.verify.reference import reference
@@ -22,7 +22,7 @@ tt.func @f(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>) attributes {num_warps = 1} {
 
 
 def test_what_the_kernel_does_not_read_is_poisoned() -> None:
-    right = reference(module_of(TEXT), Case((), (("x", 5), ("y", 5)), (1,)), "whole", 0)
+    right = reference(module_of(TEXT), LaunchCase((), (("x", 5), ("y", 5)), (1,)), "whole", 0)
     assert (
         right.exact and right.arguments["x"][0] in range(-3, 4) and np.isnan(right.arguments["x"][1:]).all()
     )

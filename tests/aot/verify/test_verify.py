@@ -216,7 +216,7 @@ def test_wrong_code_is_caught(
     assert "failed" in output.err and message in output.err
 
 
-def test_no_cache_runs_everything_anew(
+def test_no_cache_runs_everything_again(
     verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where the compiler goes wrong after a first run, only a run without the cache sees that."""

@@ -14,7 +14,7 @@ import pytest
 
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load import load
-from kbuild.aot.verify.session import Options, verify
+from kbuild.aot.verify.session import VerifyOptions, verify
 from kbuild.aot.verify.verdict import Verdict, Wanted
 from kbuild.cli import main
 from kbuild.compiler import driver
@@ -122,7 +122,7 @@ def test_a_kernel_that_does_not_end(
 ) -> None:
     file = total / "kernels/total.py"
     file.write_text(file.read_text().replace("rest -= BLOCK", "rest += 0"))
-    monkeypatch.setattr(machine, "MOST_ROUNDS", 1000)
+    monkeypatch.setattr(machine, "MAX_ROUNDS", 1000)
     assert main(["verify", "-C", str(total), "--no-cache", "--json"]) == 1
     (verdict,) = json.loads(capsys.readouterr().out)
     problem = verdict["checks"][0]["problems"][0]
@@ -185,7 +185,7 @@ def test_shipped_kernels_are_right() -> None:
     """One variant of each kernel and architecture, with its first launch; `kbuild verify` does them all."""
     manifest = load(ROOT / "kernels.toml")
     first = {(variant.kernel, variant.arch): variant for variant in reversed(expand(manifest).variants)}
-    options = Options(jobs=2, wanted=Wanted(case=1, data="whole"))
+    options = VerifyOptions(jobs=2, wanted=Wanted(case=1, data="whole"))
     verdicts: list[Verdict] = list(verify(ROOT, manifest, list(first.values()), options))
     assert {verdict.kernel for verdict in verdicts} == {kernel.name for kernel in manifest.kernels}
     assert [verdict.variant for verdict in verdicts if verdict.state != "ok"] == []

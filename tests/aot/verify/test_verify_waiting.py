@@ -89,7 +89,7 @@ def test_a_flag_read_too_early_is_a_race(project: Project, capsys: pytest.Captur
     assert "race: " in (told := capsys.readouterr().err) and " reads sums[" in told
 
 
-def test_a_deadlock_is_told_with_its_loop_and_what_it_looks_at(
+def test_a_deadlock_is_reported_with_its_loop_and_what_it_looks_at(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = '[kernel.verify]\nsizes = { flags = "4", out = "1" }\nvalues = [{}]\nzeros = ["flags"]\n'

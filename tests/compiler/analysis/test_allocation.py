@@ -51,7 +51,7 @@ def test_small_ones_share_nothing_so_that_none_waits_for_another() -> None:
     assert place([Demand(Barrier(), 64, 128, Interval(time, time)) for time in range(9)])[1] == 64
 
 
-def test_too_much_is_told_with_what_takes_it() -> None:
+def test_too_much_is_reported_with_what_takes_it() -> None:
     text = """#s = swizzled{vector=8, perPhase=1, maxPhase=8, order=[1,0]}
 tt.func @attention(%i: i32) attributes {num_warps = 4} {
   %a: !ttg.memdesc<4 x 128x128xf16, #s> = ttg.local_alloc loc("kernel.py":7:9)

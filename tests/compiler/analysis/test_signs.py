@@ -50,10 +50,10 @@ def values() -> dict[str, Value]:
 
 @pytest.mark.parametrize("name", sorted(values()))
 def test_what_is_not_negative(name: str) -> None:
-    assert Signs(Polynomials()).is_natural_value(values()[name]) == (name in NATURAL)
+    assert Signs(Polynomials()).is_non_negative_value(values()[name]) == (name in NATURAL)
 
 
 def test_arguments_that_are_known_not_to_be() -> None:
     named = values()
     signs = Signs(Polynomials(), [named["n"]])
-    assert signs.is_natural_value(named["n"]) and not signs.is_natural_value(named["m"])
+    assert signs.is_non_negative_value(named["n"]) and not signs.is_non_negative_value(named["m"])

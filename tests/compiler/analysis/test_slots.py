@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.compiler.analysis.slots import Slot, SlotNumbers
+from kbuild.compiler.analysis.slots import BufferSlot, SlotNumbers
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.parser import parse_module
@@ -50,17 +50,19 @@ def test_a_counter_may_be_compared_in_any_way(test: str, increment: str) -> None
     chosen = "%next, %zero" if test in ("slt", "ult", "ne") else "%zero, %next"
     slots, loop, values = counted(test, chosen, increment=increment)
     now, later = slots.of(values["slot"]), slots.of(values["after"])
-    assert now is not None and now == Slot(0, loop, 3)
-    assert later is not None and later == Slot(1, loop, 3)
+    assert now is not None and now == BufferSlot(0, loop, 3)
+    assert later is not None and later == BufferSlot(1, loop, 3)
     assert not now.may_equal(later)
 
 
 def test_a_counter_may_start_anywhere_in_the_ring() -> None:
     slots, loop, values = counted(start="%one")
-    assert slots.of(values["slot"]) == Slot(1, loop, 3) and slots.of(values["after"]) == Slot(2, loop, 3)
+    assert slots.of(values["slot"]) == BufferSlot(1, loop, 3) and slots.of(values["after"]) == BufferSlot(
+        2, loop, 3
+    )
     slots, loop, values = counted(start="%n")
-    assert slots.of(values["slot"]) == Slot(0, loop, 3, values["n"])
-    assert slots.of(values["three"]) == Slot(3)
+    assert slots.of(values["slot"]) == BufferSlot(0, loop, 3, values["n"])
+    assert slots.of(values["three"]) == BufferSlot(3)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_a_counter_may_start_anywhere_in_the_ring() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_counter_of_a_ring(wrong: dict[str, str]) -> None:
+def test_what_is_not_a_counter_of_a_ring(wrong: dict[str, str]) -> None:
     slots, _, values = counted(**wrong)
     assert slots.of(values["slot"]) is None and slots.of(values["after"]) is None
     assert slots.of(values["i"]) is None and slots.of(values["n"]) is None
@@ -91,12 +93,16 @@ def test_the_counters_that_passes_write_are_known() -> None:
     end = Builder.before(loop.body.terminator)
     made = following_slot(end, values["slot"], values["zero"], values["one"], values["five"])
     loop.body.terminator.set_operand(0, made.slot)
-    assert slots.of(values["slot"]) == Slot(0, loop, 5) and slots.of(made.slot) == Slot(1, loop, 5)
+    assert slots.of(values["slot"]) == BufferSlot(0, loop, 5) and slots.of(made.slot) == BufferSlot(
+        1, loop, 5
+    )
 
 
 def test_the_next_iteration_numbers_a_buffer_one_lower() -> None:
     loop, other = counted()[1], counted()[1]
-    assert Slot(1, loop, 3).around(loop) == Slot(0, loop, 3) and Slot(0, loop, 3).around(loop) == Slot(
-        2, loop, 3
-    )
-    assert Slot(1, loop, 3).around(other) == Slot(1, loop, 3) and Slot(2).around(loop) == Slot(2)
+    assert BufferSlot(1, loop, 3).around(loop) == BufferSlot(0, loop, 3) and BufferSlot(0, loop, 3).around(
+        loop
+    ) == BufferSlot(2, loop, 3)
+    assert BufferSlot(1, loop, 3).around(other) == BufferSlot(1, loop, 3) and BufferSlot(2).around(
+        loop
+    ) == BufferSlot(2)

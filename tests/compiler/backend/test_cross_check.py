@@ -170,7 +170,7 @@ def test_operations_have_the_numbers_that_nvdisasm_knows(arch: str, tmp_path: Pa
     assert sum(name in OPERATIONS for name, _, _ in found) == sum(in_code(code_of(cubin)).values())
 
 
-def test_columns_of_products_are_told_apart() -> None:
+def test_columns_of_products_are_distinguished() -> None:
     body = wgmmas(0, 1, columns=16) + wgmmas(2, columns=8) + wgmmas(3, columns=256)
     assert {
         str(product): count for product, count in in_code(code_of(cubin_of(kernel(body), "sm_90a"))).items()
@@ -296,7 +296,7 @@ MORE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r4}, {%r5}, {
         ("list: .branchtargets L1; bra L2; L1: st.global.b32 [%p], %r0; ret; L2: {0} brx.idx %r1, list;", 0),
     ],
 )
-def test_a_register_is_used_until_it_is_written_anew(around: str, number: int) -> None:
+def test_a_register_is_used_until_it_is_written_again(around: str, number: int) -> None:
     """ptxas leaves out a sum of a loop which nothing reads, though its register holds, before it, a zero that
     others read."""
     assert len(unused(around.replace("{0}", MORE))) == number
@@ -379,7 +379,7 @@ for last; do :; done; cat {tmp_path}/other.cubin > "$last"
     assert message in str(caught.value)
 
 
-def test_comments_and_other_instructions_are_no_products() -> None:
+def test_comments_and_other_instructions_are_not_mmas() -> None:
     assert (
         in_ptx("// mma.sync.m16n8k16 x\n; // ; mma.sync.m16n8k16 x\n\twgmma.fence.sync.aligned;\n%mma.x y")
         == []

@@ -37,12 +37,12 @@ def test_the_same_text_gives_the_same_bytes():
     assert assemble(PTX, "sm_80")[0] == assemble(PTX, "sm_80")[0]
 
 
-def test_what_ptxas_complains_of_is_told():
+def test_what_ptxas_complains_of_is_reported():
     with pytest.raises(ToolError, match=r"(?s)exit code.*nonsense"):
         assemble(PTX.replace("ret;", "nonsense;"), "sm_80")
 
 
-def test_a_missing_ptxas_is_told_with_advice():
+def test_a_missing_ptxas_is_reported_with_advice():
     with pytest.raises(ToolError, match="KBUILD_PTXAS"):
         assemble(PTX, "sm_80", "/nowhere/ptxas")
 
@@ -62,7 +62,7 @@ def test_line_information_is_the_same_in_every_directory(tmp_path, monkeypatch):
     assert str(tmp_path).encode() not in made[0]["cubin"]
 
 
-def test_words_of_no_encoding_are_told_as_well(tmp_path):
+def test_words_of_no_encoding_are_reported_as_well(tmp_path):
     tool = tmp_path / "ptxas"
     tool.write_bytes(b"#!/bin/sh\nprintf 'fehlgeschl\\344gen' >&2; exit 3\n")
     tool.chmod(0o755)

@@ -104,12 +104,12 @@ def test_dozens_of_addresses_do_not_wait_for_each_other_and_few_or_hundreds_are_
         assert list(pool.map(lambda text: to_ptx(text, target), texts * 2)) == made * 2
 
 
-def test_wrong_text_is_told_with_its_line():
+def test_wrong_text_is_reported_with_its_line():
     with pytest.raises(InternalError, match="%q = fmul"):
         to_ptx(FMA.replace("%p = fmul float %a", "%q = fmul i32 %a"), find_target("sm_80"))
 
 
-def test_an_unknown_intrinsic_is_told_by_name():
+def test_an_unknown_intrinsic_is_reported_by_name():
     text = FMA.replace("%s = fadd float %p, 1.0", "%s = call float @llvm.nvvm.nonsense.f(float %p)")
     with pytest.raises(InternalError, match=r"llvm\.nvvm\.nonsense\.f"):
         to_ptx(text + "\ndeclare float @llvm.nvvm.nonsense.f(float)\n", find_target("sm_80"))

@@ -58,7 +58,7 @@ def test_a_ptxas_that_no_wheel_knows_is_asked(tmp_path: Path) -> None:
     assert installed(ptxas_version, [str(tmp_path)]) == [Installed((13, 0, 88), str(path))]
 
 
-def test_what_is_no_program_is_not_found(tmp_path: Path) -> None:
+def test_what_is_not_a_program_is_not_found(tmp_path: Path) -> None:
     wheel(tmp_path, "13.0.88").chmod(0o644)
     assert installed(never, [str(tmp_path), str(tmp_path / "nowhere")]) == []
 

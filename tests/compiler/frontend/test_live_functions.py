@@ -111,6 +111,6 @@ def test_the_lines_of_a_function_that_lies_in_no_file():
         (lambda: typed("k = lambda out: None\n"), "is not written with def"),
     ],
 )
-def test_what_is_no_function_with_a_source(kernel, message):
+def test_what_is_not_a_function_with_a_source(kernel, message):
     with pytest.raises(KbuildError, match=message):
         build_module(kernel(), {"out": "*fp32"}, {})

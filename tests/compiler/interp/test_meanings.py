@@ -62,7 +62,7 @@ def test_vector_addition_over_a_grid() -> None:
     np.testing.assert_array_equal(out, x + 1)
 
 
-def test_an_access_out_of_bounds_is_told_with_its_line() -> None:
+def test_an_access_out_of_bounds_is_reported_with_its_line() -> None:
     arrays = [np.zeros(100, np.float32) for _ in range(3)]
     text = ADD.replace("tt.load %3, mask=%mask", 'tt.load %3 loc("add.py":5:9)')
     with pytest.raises(InterpretError) as caught:

@@ -46,7 +46,7 @@ def test_all_programs_meet() -> None:
 
 
 def test_more_programs_than_may_wait_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "MOST_WAITING", 2)
+    monkeypatch.setattr(programs, "MAX_WAITING", 2)
     x, out = np.arange(100, dtype=np.int32), ints(1)
     run("stream_k_kernel", 7, {"x": x, "parts": ints(7), "locks": ints(7), "out": out, "n": 100}, BLOCK=16)
     assert out[0] == x.sum()
@@ -101,7 +101,7 @@ def test_a_program_that_fails_ends_those_that_wait() -> None:
 
 
 def test_a_loop_that_looks_at_no_memory_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "MOST_ROUNDS", 100)
+    monkeypatch.setattr(machine, "MAX_ROUNDS", 100)
     with pytest.raises(InterpretError, match="a loop has no end after 100 rounds"):
         run("patient_kernel", 1, {"flag": ints(1), "out": ints(1), "tries": 1000})
 

@@ -145,7 +145,7 @@ def test_a_failing_pass_says_how_to_repeat_it(tmp_path) -> None:
         ("tt.func @f() \n  tt.return\n", "expected"),
     ],
 )
-def test_what_is_no_function(text: str, message: str) -> None:
+def test_what_is_not_a_function(text: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):
         parse_module(text)
 

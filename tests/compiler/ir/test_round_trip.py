@@ -237,7 +237,7 @@ tt.func @f(%x: i32) { loc("k.py":1:1)
     assert print_module(module, locations=True) == text
 
 
-def test_equal_source_names_are_told_apart() -> None:
+def test_equal_source_names_are_distinguished() -> None:
     text = "tt.func @f(%x: i32) {\n  %y: i32 = arith.addi %x, %x\n  %y_1: i32 = arith.addi %y, %y\n  tt.return\n}\n"
     module = parse_module(text)
     for op in module.kernel.body:

@@ -112,7 +112,7 @@ def test_a_reduction_over_warps_has_brought_the_threads_together() -> None:
     assert re.search(r"ld.shared[^@]*bar.sync[^@]*atom.acq_rel.gpu.global.max", made) is None
 
 
-def test_an_eight_bit_atomic_is_told_with_its_type():
+def test_an_eight_bit_atomic_is_reported_with_its_type():
     with pytest.raises(CompileError, match="no atomic add of i8"):
         llir(
             '  %a: i8 = arith.constant {value = 1}\n  %o: i8 = tt.atomic_rmw %x, %a {kind = "add"}\n',

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
-from kbuild.emulator.driver import StandIn
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.emulator.driver import FakeDriver
 from tests.manifests import package_table
 from tests.zoo.case import KERNELS
 
@@ -172,7 +172,7 @@ class World:
     """A freshly imported package over a fresh driver."""
 
     package: types.ModuleType
-    driver: StandIn
+    driver: FakeDriver
 
 
 @pytest.fixture(scope="session")
@@ -184,7 +184,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         shutil.copy(source, project / "kernels")
     (project / "kernels/vectors.py").write_text(VECTORS)
     (project / "kernels.toml").write_text(MANIFEST)
-    options = Options(
+    options = BuildOptions(
         project=project, environment=dict(os.environ), compiler="tests.emulator.driver.older_compiler:compile"
     )
     result = build(options, Progress())
@@ -209,11 +209,11 @@ def world(
 ) -> Iterator[Callable[..., World]]:
     """Makes a world with these devices and settings; one for each test."""
     name = f"chain_{next(_numbers)}"
-    drivers: list[StandIn] = []
+    drivers: list[FakeDriver] = []
 
     def make(*devices: str, **settings: object) -> World:
         settings = {"builds": [built.builds], "folder": libraries} | settings
-        drivers.append(StandIn(devices or ("sm_90", "sm_80"), **settings).__enter__())  # type: ignore[arg-type]
+        drivers.append(FakeDriver(devices or ("sm_90", "sm_80"), **settings).__enter__())  # type: ignore[arg-type]
         shutil.copytree(built.package, tmp_path / name)
         monkeypatch.setenv("KBUILD_LIBCUDA", str(drivers[-1].path))
         monkeypatch.syspath_prepend(str(tmp_path))

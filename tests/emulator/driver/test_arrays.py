@@ -129,7 +129,7 @@ MALFORMED = "the __cuda_array_interface__ of x is malformed"
         (lambda x: Interface(x, stream="main"), TypeError, MALFORMED),
     ],
 )
-def test_arrays_that_are_wrong_are_told_by_name(
+def test_arrays_that_are_wrong_are_reported_by_name(
     world: Make, make: Callable[[Array], Any], error: type, text: str
 ) -> None:
     here = world("sm_90")

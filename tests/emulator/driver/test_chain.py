@@ -57,7 +57,7 @@ def test_softmax(world: Make) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_products_by_the_copy_engine_and_without(world: Make, arch: str) -> None:
+def test_products_by_the_tma_and_without(world: Make, arch: str) -> None:
     """On Hopper the tiles come by tensor maps, which the launcher has the driver encode."""
     here = world(arch, checks="lenient", schedule="random(1)")
     random = numpy.random.default_rng(2)

@@ -52,7 +52,7 @@ def test_each_device_takes_its_own_code(world: Make, names: dict[str, str]) -> N
     assert taken == ["sm_80", "sm_80", "sm_90", "sm_80+ptx", "sm_80+ptx"]
 
 
-def test_a_device_without_code_is_told_what_there_is(world: Make) -> None:
+def test_a_device_without_code_is_reported_what_there_is(world: Make) -> None:
     here = world("sm_75")
     with pytest.raises(here.package.NoVariantError) as caught:
         here.package.vector_add(*vectors(here), 64)
@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_call_is_told_and_the_next_one_works(world: Make, case: str) -> None:
+def test_a_wrong_call_is_reported_and_the_next_one_works(world: Make, case: str) -> None:
     here = world("sm_90")
     call, text = WRONG[case]
     x, y, out = vectors(here)

@@ -11,19 +11,19 @@ import numpy
 import pytest
 
 from kbuild.emulator.async_ops.tensor_map import TensorMap
-from kbuild.emulator.driver import Result, StandIn
+from kbuild.emulator.driver import DriverResult, FakeDriver
 from kbuild.emulator.driver.table import FUNCTIONS
 from kbuild.errors import KbuildError, ToolError, UsageError
 from tests.emulator.driver.cuda import ADD_ONE, Cuda, Refusal
 
 
 @pytest.fixture
-def driver(libraries: Path) -> Iterator[StandIn]:
-    with StandIn(["sm_90", "sm_80"], folder=libraries) as driver:
+def driver(libraries: Path) -> Iterator[FakeDriver]:
+    with FakeDriver(["sm_90", "sm_80"], folder=libraries) as driver:
         yield driver
 
 
-def test_a_kernel_from_its_text_to_its_result(driver: StandIn) -> None:
+def test_a_kernel_from_its_text_to_its_result(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path)
     x, n = cuda.allocate(40), ctypes.c_uint(9)
     cuda.write(x, list(range(10)))
@@ -34,7 +34,7 @@ def test_a_kernel_from_its_text_to_its_result(driver: StandIn) -> None:
     assert [text.split()[0] for text in driver.leftovers] == ["Module", "calls"]
 
 
-def test_devices_are_what_was_asked_for(driver: StandIn) -> None:
+def test_devices_are_what_was_asked_for(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path, None)
     assert cuda.get("cuDeviceGetCount", kind=ctypes.c_int).value == 2
     major, minor = (
@@ -46,25 +46,25 @@ def test_devices_are_what_was_asked_for(driver: StandIn) -> None:
     assert name.value == b"kbuild stand-in for sm_90"
     with pytest.raises(Refusal, match="no device 2; there are 2") as caught:
         cuda.get("cuDeviceGet", 2, kind=ctypes.c_int)
-    assert caught.value.code == Result.CUDA_ERROR_INVALID_DEVICE
+    assert caught.value.code == DriverResult.CUDA_ERROR_INVALID_DEVICE
     for wrong in (["sm_91"], ["hopper"]):
         with pytest.raises(UsageError, match="no device of architecture"):
-            StandIn(wrong)
+            FakeDriver(wrong)
 
 
-def test_nothing_works_before_cuinit_and_without_a_context(driver: StandIn, libraries: Path) -> None:
+def test_nothing_works_before_cuinit_and_without_a_context(driver: FakeDriver, libraries: Path) -> None:
     library = ctypes.CDLL(str(driver.path))
-    assert library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == Result.CUDA_ERROR_NOT_INITIALIZED
+    assert library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == DriverResult.CUDA_ERROR_NOT_INITIALIZED
     cuda = Cuda(driver.path, None)
     with pytest.raises(Refusal, match="no context is current"):
         cuda.allocate(16)
     driver.close()
-    assert library.cuInit(0) == Result.CUDA_ERROR_DEINITIALIZED
-    with StandIn([], folder=libraries) as none, pytest.raises(Refusal, match="no device"):
+    assert library.cuInit(0) == DriverResult.CUDA_ERROR_DEINITIALIZED
+    with FakeDriver([], folder=libraries) as none, pytest.raises(Refusal, match="no device"):
         Cuda(none.path)
 
 
-def test_memory_is_the_device_s_and_every_byte_is_watched(driver: StandIn) -> None:
+def test_memory_is_the_device_s_and_every_byte_is_watched(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path, 1)
     x = cuda.allocate(16)
     assert cuda.get("cuPointerGetAttribute", 9, x, kind=ctypes.c_int).value == 1
@@ -82,11 +82,11 @@ def test_memory_is_the_device_s_and_every_byte_is_watched(driver: StandIn) -> No
     assert free.value == total.value == 1 << 30
     with pytest.raises(Refusal) as caught:
         cuda.allocate((1 << 30) + 1)
-    assert caught.value.code == Result.CUDA_ERROR_OUT_OF_MEMORY
+    assert caught.value.code == DriverResult.CUDA_ERROR_OUT_OF_MEMORY
 
 
 def test_memory_is_used_again_but_not_at_once(libraries: Path) -> None:
-    with StandIn(folder=libraries, memory=40 << 10) as driver:
+    with FakeDriver(folder=libraries, memory=40 << 10) as driver:
         places = set()
         for _ in range(40):
             made = driver.empty(1 << 10, "u1")
@@ -100,14 +100,14 @@ def test_memory_is_used_again_but_not_at_once(libraries: Path) -> None:
         assert driver.empty(1, "u1").copy_to_host().tolist() == [255]
 
 
-def test_an_access_out_of_bounds_is_told_with_its_array(driver: StandIn) -> None:
+def test_an_access_out_of_bounds_is_reported_with_its_array(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path)
     x = driver.array(numpy.arange(8, dtype=numpy.int32), name="x")
     with pytest.raises(
         Refusal, match=r"(?s)add_one: out-of-bounds.*after the end of x.*at PTX line 17: ld\.global"
     ) as caught:
         cuda.launch(cuda.kernel(), ctypes.c_uint64(x.pointer), ctypes.c_uint(9))
-    assert caught.value.code == Result.CUDA_ERROR_ILLEGAL_ADDRESS
+    assert caught.value.code == DriverResult.CUDA_ERROR_ILLEGAL_ADDRESS
     assert [finding.kind for finding in driver.findings] == ["out-of-bounds"]
     other = driver.array(numpy.arange(8, dtype=numpy.int32), 1)
     with pytest.raises(Refusal, match="out-of-bounds"):
@@ -116,7 +116,7 @@ def test_an_access_out_of_bounds_is_told_with_its_array(driver: StandIn) -> None
     assert x.copy_to_host().tolist() == list(range(1, 9)), "a fault does not end the context"
 
 
-def test_launches_that_a_device_cannot_do(driver: StandIn) -> None:
+def test_launches_that_a_device_cannot_do(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path)
     function, x = cuda.kernel(), cuda.allocate(128)
     count = ctypes.c_uint(32)
@@ -142,7 +142,7 @@ def test_launches_that_a_device_cannot_do(driver: StandIn) -> None:
         launch((1, 1, 1), 32, 0)
 
 
-def test_images_that_are_not_loaded_say_why(driver: StandIn) -> None:
+def test_images_that_are_not_loaded_say_why(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path, 1)
     elf = b"\x7fELF\x02\x01" + bytes(26) + (64).to_bytes(8, "little") + bytes(100)
 
@@ -206,7 +206,7 @@ def encode(cuda: Cuda, rank: int, address: int, skew: int = 0, **changed: Any) -
     return ctypes.string_at(target, 128)
 
 
-def test_tensor_maps(driver: StandIn) -> None:
+def test_tensor_maps(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path)
     for rank in range(1, 6):
         made = TensorMap.decode(encode(cuda, rank, 1 << 40))
@@ -233,10 +233,10 @@ def test_tensor_maps(driver: StandIn) -> None:
     ):
         with pytest.raises(Refusal, match=text) as caught:
             encode(cuda, **({"rank": 2, "address": 1 << 40} | changed))  # type: ignore[arg-type]
-        assert caught.value.code == Result.CUDA_ERROR_INVALID_VALUE
+        assert caught.value.code == DriverResult.CUDA_ERROR_INVALID_VALUE
 
 
-def test_functions_by_name_and_version(driver: StandIn) -> None:
+def test_functions_by_name_and_version(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path)
     address, status = ctypes.c_void_p(), ctypes.c_int()
 
@@ -260,14 +260,14 @@ def test_functions_by_name_and_version(driver: StandIn) -> None:
 
 def test_the_library_has_what_a_driver_of_its_version_has(libraries: Path) -> None:
     for version, has_maps in (("11.8", False), ("12.0", True)):
-        library = ctypes.CDLL(str(StandIn(version=version, folder=libraries).path))
+        library = ctypes.CDLL(str(FakeDriver(version=version, folder=libraries).path))
         assert hasattr(library, "cuTensorMapEncodeTiled") == has_maps
-    lacking = ctypes.CDLL(str(StandIn(without=["cuModuleUnload"], folder=libraries).path))
+    lacking = ctypes.CDLL(str(FakeDriver(without=["cuModuleUnload"], folder=libraries).path))
     assert {name for name in FUNCTIONS if not hasattr(lacking, name)} == {"cuModuleUnload"}
     with pytest.raises(UsageError, match="no function cuNothing"):
-        _ = StandIn(without=["cuNothing"], folder=libraries).path
+        _ = FakeDriver(without=["cuNothing"], folder=libraries).path
     with pytest.raises(UsageError, match="version is 'twelve'"):
-        StandIn(version="twelve")
+        FakeDriver(version="twelve")
 
 
 def test_a_library_that_cannot_be_built_says_why(libraries: Path, tmp_path: Path) -> None:
@@ -278,14 +278,14 @@ def test_a_library_that_cannot_be_built_says_why(libraries: Path, tmp_path: Path
         ({"folder": tmp_path / "file"}, "name another folder for the stand-in's library"),
     ):
         with pytest.raises(ToolError, match=text):
-            _ = StandIn(**({"folder": libraries} | settings)).path  # type: ignore[arg-type]
+            _ = FakeDriver(**({"folder": libraries} | settings)).path  # type: ignore[arg-type]
     assert not [path for path in libraries.iterdir() if path.name.startswith(".")]
 
 
-def test_injected_failures_come_once_and_in_any_form(driver: StandIn) -> None:
+def test_injected_failures_come_once_and_in_any_form(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path)
     driver.fail_next("cuModuleLoadDataEx", 209)
-    driver.fail_next("cuMemAlloc", Result.CUDA_ERROR_OUT_OF_MEMORY, times=2)
+    driver.fail_next("cuMemAlloc", DriverResult.CUDA_ERROR_OUT_OF_MEMORY, times=2)
     for name, call in (("cuModuleLoadData", cuda.kernel), *[("cuMemAlloc_v2", lambda: cuda.allocate(4))] * 2):
         with pytest.raises(Refusal, match=f"{name} fails because a test wants it to"):
             call()
@@ -294,10 +294,10 @@ def test_injected_failures_come_once_and_in_any_form(driver: StandIn) -> None:
     with pytest.raises(UsageError, match="the driver has no function cuMelt"):
         driver.fail_next("cuMelt", 1)
     with pytest.raises(UsageError, match="another stand-in for the driver is active"):
-        StandIn(folder=driver.path.parents[1]).__enter__()
+        FakeDriver(folder=driver.path.parents[1]).__enter__()
 
 
-def test_a_kernel_that_is_for_clusters(driver: StandIn) -> None:
+def test_a_kernel_that_is_for_clusters(driver: FakeDriver) -> None:
     """Its code says so, and a launch without attributes is of such clusters; others are refused, and so are
     halves of them."""
     cuda, x = Cuda(driver.path), driver.array(numpy.zeros(4, numpy.int32))
@@ -321,7 +321,7 @@ def test_a_kernel_that_is_for_clusters(driver: StandIn) -> None:
         cuda("cuLaunchKernelEx", config, function, None, extra)
 
 
-def test_parameters_in_one_buffer_and_a_cluster_by_its_attribute(driver: StandIn) -> None:
+def test_parameters_in_one_buffer_and_a_cluster_by_its_attribute(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path)
     function, x = cuda.kernel(), driver.array(numpy.zeros(4, numpy.int32))
     buffer = ctypes.create_string_buffer(x.pointer.to_bytes(8, "little") + (4).to_bytes(4, "little"), 12)
@@ -358,7 +358,7 @@ RACE = """\
 
 @pytest.mark.parametrize("checks", ["", "lenient"])
 def test_a_race_is_a_fault_where_that_is_asked_for(libraries: Path, checks: str) -> None:
-    with StandIn(folder=libraries, checks=checks) as driver:
+    with FakeDriver(folder=libraries, checks=checks) as driver:
         cuda = Cuda(driver.path)
         function = cuda.kernel(RACE, "race")
         if not checks:
@@ -366,10 +366,10 @@ def test_a_race_is_a_fault_where_that_is_asked_for(libraries: Path, checks: str)
             return
         with pytest.raises(Refusal, match="race: race") as caught:
             cuda.launch(function, threads=64)
-        assert caught.value.code == Result.CUDA_ERROR_LAUNCH_FAILED
+        assert caught.value.code == DriverResult.CUDA_ERROR_LAUNCH_FAILED
 
 
 @pytest.mark.parametrize("setting", ["streams", "schedule", "timing", "checks"])
-def test_settings_that_there_are_not_are_told_at_once(setting: str) -> None:
+def test_settings_that_there_are_not_are_reported_at_once(setting: str) -> None:
     with pytest.raises(KbuildError, match="sometimes"):
-        StandIn(**{setting: "sometimes"})  # type: ignore[arg-type]
+        FakeDriver(**{setting: "sometimes"})  # type: ignore[arg-type]

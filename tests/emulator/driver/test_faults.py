@@ -10,12 +10,12 @@ from typing import Any
 import numpy
 import pytest
 
-from kbuild.emulator.driver import Result
+from kbuild.emulator.driver import DriverResult
 from tests.emulator.driver.conftest import World
 from tests.emulator.driver.cuda import Cuda
 
 Make = Callable[..., World]
-OUT_OF_MEMORY = Result.CUDA_ERROR_OUT_OF_MEMORY
+OUT_OF_MEMORY = DriverResult.CUDA_ERROR_OUT_OF_MEMORY
 
 
 def add(here: World, stream: int | None = None) -> list[float]:
@@ -76,7 +76,7 @@ def test_these_are_all_the_functions_that_launches_call(world: Make) -> None:
 
 @pytest.mark.parametrize("launch", [add, product], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("name", TOLD)
-def test_a_failure_is_told_and_leaves_nothing(
+def test_a_failure_is_reported_and_leaves_nothing(
     world: Make, name: str, launch: Callable[[World], list[float]]
 ) -> None:
     here = world("sm_90", "sm_80")
@@ -107,7 +107,7 @@ def test_a_failure_is_told_and_leaves_nothing(
 @pytest.mark.parametrize("name", ENDURED)
 def test_a_failure_that_does_not_matter_is_endured(world: Make, name: str) -> None:
     here = world("sm_80", "sm_80")
-    here.driver.fail_next(name, Result.CUDA_ERROR_INVALID_VALUE)
+    here.driver.fail_next(name, DriverResult.CUDA_ERROR_INVALID_VALUE)
     assert add(here) == [2.0] * 64
 
 
@@ -179,7 +179,7 @@ def test_another_stream_than_the_captured_one_cannot_load_either(world: Make) ->
         with pytest.raises(here.package.LaunchError, match=r"preload\(0?\) before the capture"):
             here.package.vector_add(x, x, out, 64, stream=stream)
         code = cuda.library.cuStreamEndCapture(captured, ctypes.byref(ctypes.c_void_p()))
-        assert code in (0, Result.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+        assert code in (0, DriverResult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
     here.package.vector_add(x, x, out, 64)
     assert out.copy_to_host().tolist() == [2.0] * 64
 

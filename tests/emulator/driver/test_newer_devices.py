@@ -14,8 +14,8 @@ import numpy
 import pytest
 
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
-from kbuild.emulator.driver import StandIn
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.emulator.driver import FakeDriver
 from tests.manifests import package_table
 from tests.zoo.case import KERNELS
 
@@ -65,7 +65,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (project / "kernels/copies.py").write_text(COPY)
     (project / "kernels.toml").write_text(MANIFEST)
     compiler = "tests.emulator.driver.older_compiler:compile"
-    result = build(Options(project=project, environment=dict(os.environ), compiler=compiler), Progress())
+    result = build(BuildOptions(project=project, environment=dict(os.environ), compiler=compiler), Progress())
     assert not result.failures and result.wheel is not None
     assert not any(fact["warnings"] for fact in result.facts)
     with zipfile.ZipFile(result.wheel) as archive:
@@ -74,8 +74,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def driver(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with StandIn(DEVICES, builds=[project / "build"], folder=project) as driver:
+def driver(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    with FakeDriver(DEVICES, builds=[project / "build"], folder=project) as driver:
         monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
         monkeypatch.syspath_prepend(str(project / "site"))
         yield driver
@@ -83,7 +83,7 @@ def driver(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         del sys.modules[module]
 
 
-def test_each_device_computes_the_same(driver: StandIn) -> None:
+def test_each_device_computes_the_same(driver: FakeDriver) -> None:
     package = importlib.import_module("newer")
     random = numpy.random.default_rng(0)
     left, right = (random.integers(-3, 4, (80, 80)).astype("f2") for _ in "ab")
@@ -98,7 +98,7 @@ def test_each_device_computes_the_same(driver: StandIn) -> None:
 
 
 def test_code_for_hopper_alone_is_taken_where_it_runs(
-    driver: StandIn, capsys: pytest.CaptureFixture[str]
+    driver: FakeDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The PTX is a row of its own: it knows no clusters."""
     package = importlib.import_module("newer")

@@ -17,8 +17,8 @@ import numpy
 import pytest
 
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
-from kbuild.emulator.driver import Result, StandIn
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.emulator.driver import DriverResult, FakeDriver
 from tests.emulator.driver.conftest import VECTORS
 from tests.manifests import package_table
 
@@ -46,7 +46,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         (folder / "kernels").mkdir()
         (folder / "kernels/vectors.py").write_text(VECTORS)
         (folder / "kernels.toml").write_text(package_table("late", "sm_90") + KERNEL)
-        options = Options(
+        options = BuildOptions(
             project=folder,
             environment=dict(os.environ),
             compiler=f"tests.emulator.driver.noop_compiler:{compiler}",
@@ -64,15 +64,15 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture
 def machine(
     builds: Callable[[str], Path], libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str, str], tuple[types.ModuleType, StandIn]]]:
+) -> Iterator[Callable[[str, str], tuple[types.ModuleType, FakeDriver]]]:
     """Makes a fresh import of a package, by one of the compilers, over a driver for a version of CUDA."""
-    drivers: list[StandIn] = []
+    drivers: list[FakeDriver] = []
     name = f"late_{next(_numbers)}"
 
-    def make(compiler: str, version: str) -> tuple[types.ModuleType, StandIn]:
+    def make(compiler: str, version: str) -> tuple[types.ModuleType, FakeDriver]:
         folder = builds(compiler)
         drivers.append(
-            StandIn(["sm_90"], builds=[folder / "build"], folder=libraries, version=version).__enter__()
+            FakeDriver(["sm_90"], builds=[folder / "build"], folder=libraries, version=version).__enter__()
         )
         shutil.copytree(folder / "site/late", tmp_path / name)
         monkeypatch.setenv("KBUILD_LIBCUDA", str(drivers[-1].path))
@@ -86,15 +86,15 @@ def machine(
         del sys.modules[module]
 
 
-def launch(package: types.ModuleType, driver: StandIn) -> None:
+def launch(package: types.ModuleType, driver: FakeDriver) -> None:
     x = driver.array(numpy.ones(256, "f4"))
     package.vector_add(x, x, x, 256)
 
 
-Machine = Callable[[str, str], tuple[types.ModuleType, StandIn]]
+Machine = Callable[[str, str], tuple[types.ModuleType, FakeDriver]]
 
 
-def test_an_older_driver_is_told_with_what_the_package_needs(machine: Machine) -> None:
+def test_an_older_driver_is_reported_with_what_the_package_needs(machine: Machine) -> None:
     late, driver = machine("compile_by_ptxas_13", "12.2")
     assert late.MIN_DRIVER == 580
     with pytest.raises(late.DriverError) as caught:
@@ -123,7 +123,7 @@ def test_a_driver_that_is_new_enough(machine: Machine, compiler: str, version: s
 
 def test_other_errors_of_old_drivers_are_not_taken_for_this_one(machine: Machine) -> None:
     late, driver = machine("compile_by_ptxas_13", "12.2")
-    driver.fail_next("cuModuleLoadDataEx", Result.CUDA_ERROR_OUT_OF_MEMORY)
+    driver.fail_next("cuModuleLoadDataEx", DriverResult.CUDA_ERROR_OUT_OF_MEMORY)
     with pytest.raises(late.DriverError) as caught:
         launch(late, driver)
     assert "OUT_OF_MEMORY" in str(caught.value) and "580" not in str(caught.value)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
+from kbuild.aot.build.project import BuildOptions, build
 from kbuild.cli import main
-from kbuild.emulator.driver import StandIn
+from kbuild.emulator.driver import FakeDriver
 from tests.emulator.driver.conftest import ROOT
 from tests.manifests import package_table
 
@@ -69,7 +69,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "scale.py").write_text(KERNEL)
     for code, name in EXAMPLES:
         (folder / name).write_text(code)
-    result = build(Options(project=folder, environment=dict(os.environ)), Progress())
+    result = build(BuildOptions(project=folder, environment=dict(os.environ)), Progress())
     assert result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(folder)
@@ -120,9 +120,9 @@ def test_the_second_way_of_the_page(
 
 NARROW = """
 import ml_dtypes, my_kernels, numpy
-from kbuild.emulator.driver import StandIn
+from kbuild.emulator.driver import FakeDriver
 
-with StandIn(["sm_90"], builds=["build"]) as driver:
+with FakeDriver(["sm_90"], builds=["build"]) as driver:
     import os
     os.environ["KBUILD_LIBCUDA"] = str(driver.path)
     for name, dtype in ("bf16", "bfloat16"), ("fp8e5", "float8_e5m2"), ("fp8e4nv", "float8_e4m3fn"):
@@ -141,7 +141,7 @@ def test_arrays_of_types_that_numpy_lacks(built: Path) -> None:
 
 
 def test_the_stand_in_is_there_before_the_first_launch_and_after_it(tmp_path: Path, libraries: Path) -> None:
-    path = StandIn(["sm_80"], folder=libraries).path
+    path = FakeDriver(["sm_80"], folder=libraries).path
     (tmp_path / "a.py").write_text(
         "from kbuild.emulator.driver import active; print(active().path, active() is active())"
     )
@@ -156,6 +156,6 @@ def test_the_stand_in_is_there_before_the_first_launch_and_after_it(tmp_path: Pa
     assert "KBUILD_LIBCUDA names none" in done.stderr
 
 
-def test_a_project_without_a_build_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_project_without_a_build_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stand-in", "-C", str(tmp_path)]) == 2
     assert "nothing is built in" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 import pytest
 
-from kbuild.emulator.driver import Result, StandIn
+from kbuild.emulator.driver import DriverResult, FakeDriver
 from tests.emulator.driver.conftest import ROOT, Built, World
 from tests.emulator.driver.cuda import Cuda
 
@@ -50,7 +50,7 @@ def run(built: Built, code: str = USE, **environment: str) -> subprocess.Complet
 @pytest.mark.parametrize("way", ["KBUILD_LIBCUDA", "LD_LIBRARY_PATH"])
 def test_a_process_needs_nothing_but_the_library(built: Built, libraries: Path, way: str) -> None:
     """The library makes the stand-in that is described beside it, by what it finds in the process."""
-    path = StandIn(["sm_90", "sm_80"], builds=[built.builds], folder=libraries).path
+    path = FakeDriver(["sm_90", "sm_80"], builds=[built.builds], folder=libraries).path
     done = run(built, **{way: str(path if way == "KBUILD_LIBCUDA" else path.parent)})
     assert (done.stdout, done.stderr) == ("128.0 {0: 18, 1: 1}\n", "")
 
@@ -58,7 +58,7 @@ def test_a_process_needs_nothing_but_the_library(built: Built, libraries: Path, 
 def test_a_library_whose_builds_are_gone_says_so(built: Built, libraries: Path, tmp_path: Path) -> None:
     (tmp_path / "a.cubin").write_bytes(next(built.builds.rglob("*.cubin")).read_bytes())
     (tmp_path / "a.ptx").write_text("")
-    path = StandIn(builds=[tmp_path], folder=libraries).path
+    path = FakeDriver(builds=[tmp_path], folder=libraries).path
     (tmp_path / "a.ptx").unlink()
     done = run(built, KBUILD_LIBCUDA=str(path))
     assert done.returncode == 3
@@ -68,8 +68,8 @@ def test_a_library_whose_builds_are_gone_says_so(built: Built, libraries: Path, 
     assert "cuInit failed" in done.stdout
 
 
-def test_a_program_without_python_is_told(libraries: Path, tmp_path: Path) -> None:
-    path = StandIn(folder=libraries).path
+def test_a_program_without_python_is_reported(libraries: Path, tmp_path: Path) -> None:
+    path = FakeDriver(folder=libraries).path
     (tmp_path / "main.c").write_text(
         "int cuInit(unsigned); int main(void) { return cuInit(0) == 303 ? 0 : 1; }"
     )
@@ -91,8 +91,12 @@ def test_the_process_ends_as_it_should(built: Built, libraries: Path) -> None:
         "chain.preload(0, kernels=['softmax'])\n"
         "library = ctypes.CDLL(os.environ['KBUILD_LIBCUDA'])\n"
     )
-    done = run(built, code, KBUILD_LIBCUDA=str(StandIn(builds=[built.builds], folder=libraries).path))
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{Result.CUDA_ERROR_DEINITIALIZED}\n", "")
+    done = run(built, code, KBUILD_LIBCUDA=str(FakeDriver(builds=[built.builds], folder=libraries).path))
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        f"{DriverResult.CUDA_ERROR_DEINITIALIZED}\n",
+        "",
+    )
 
 
 def _in_child(call: Callable[[], Any], connection: Any) -> None:
@@ -125,7 +129,7 @@ def test_forks(world: Make) -> None:
     assert launch() == [2.0] * 64
     assert "this process was forked after CUDA had been initialised in its parent" in fork(launch)
     library = ctypes.CDLL(str(here.driver.path))
-    assert fork(lambda: library.cuInit(0)) == Result.CUDA_ERROR_NOT_INITIALIZED
+    assert fork(lambda: library.cuInit(0)) == DriverResult.CUDA_ERROR_NOT_INITIALIZED
     assert launch() == [2.0] * 64
 
 
@@ -144,7 +148,7 @@ def test_a_missing_driver(world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_driver_without_devices(world: Make, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = world("sm_90")
     here.driver.close()
-    with StandIn([], folder=libraries) as none:
+    with FakeDriver([], folder=libraries) as none:
         monkeypatch.setenv("KBUILD_LIBCUDA", str(none.path))
         text = refusal(here)
     assert "cuInit failed with CUDA_ERROR_NO_DEVICE (100)" in text
@@ -163,7 +167,7 @@ def test_a_driver_that_lacks_functions(world: Make, settings: dict[str, Any], te
     assert text in refusal(world("sm_90", **settings))
 
 
-def test_a_driver_too_old_for_the_copy_engine_runs_all_else(world: Make) -> None:
+def test_a_driver_too_old_for_the_tma_runs_all_else(world: Make) -> None:
     here = world("sm_90", version="11.8")
     half = here.driver.array(numpy.ones((16, 16), "f2"))
     with pytest.raises(here.package.LaunchError, match="too old for tensor maps; it has to be of CUDA 12"):

@@ -23,11 +23,11 @@ import pytest
 
 from kbuild.aot.artifact import selection
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import Options, build
+from kbuild.aot.build.project import BuildOptions, build
 from kbuild.aot.manifest.expand import Variant, expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Guard
-from kbuild.emulator.driver import StandIn
+from kbuild.emulator.driver import FakeDriver
 from kbuild.targets import find_target
 from tests.emulator.driver.conftest import ROOT
 from tests.emulator.driver.cuda import Cuda
@@ -45,7 +45,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shipped")
     shutil.copytree(ROOT / "kernels", folder / "kernels")
     shutil.copy(ROOT / "kernels.toml", folder)
-    options = Options(
+    options = BuildOptions(
         project=folder,
         environment=dict(os.environ),
         compiler="tests.emulator.driver.noop_compiler:compile",
@@ -59,13 +59,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def driver(project: Path, libraries: Path) -> Iterator[StandIn]:
-    with StandIn(ARCHS, builds=[project / "build"], folder=libraries) as driver:
+def driver(project: Path, libraries: Path) -> Iterator[FakeDriver]:
+    with FakeDriver(ARCHS, builds=[project / "build"], folder=libraries) as driver:
         yield driver
 
 
 @pytest.fixture(scope="module")
-def package(project: Path, driver: StandIn) -> Iterator[types.ModuleType]:
+def package(project: Path, driver: FakeDriver) -> Iterator[types.ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KBUILD_LIBCUDA", str(driver.path))
         patch.syspath_prepend(str(project / "site"))
@@ -142,7 +142,7 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 
-def word(parameter: selection.Parameter, value: int | float) -> int:
+def word(parameter: selection.LaunchParameter, value: int | float) -> int:
     """The fact of one argument, by what `selection.py` says of facts."""
     if parameter.kind == "float":
         return selection.TYPE_MASK & parameter.mask
@@ -186,7 +186,7 @@ def bytes_of(variant: Variant, values: dict[str, int | float]) -> tuple[bytes, .
 
 
 def test_every_variant_is_taken_by_some_call(
-    package: types.ModuleType, driver: StandIn, digests: dict[str, str], capsys: pytest.CaptureFixture[str]
+    package: types.ModuleType, driver: FakeDriver, digests: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = {table.name: table for table in importlib.import_module("kbuild_kernels._table").KERNELS}
     targets = importlib.import_module("kbuild_kernels._table").TARGETS
@@ -219,7 +219,7 @@ def test_every_variant_is_taken_by_some_call(
 
 
 def test_calls_at_random_agree_with_dispatch_in_python(
-    package: types.ModuleType, driver: StandIn, digests: dict[str, str]
+    package: types.ModuleType, driver: FakeDriver, digests: dict[str, str]
 ) -> None:
     """Values of one variant with a few of another's, so that most calls fit neither."""
     launcher = importlib.import_module("kbuild_kernels._launcher")

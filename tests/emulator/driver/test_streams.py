@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.emulator.driver import Result, StandIn
+from kbuild.emulator.driver import DriverResult, FakeDriver
 from tests.emulator.driver.cuda import ADD_ONE, Cuda, Refusal
 
 N = ctypes.c_uint(4)
@@ -18,7 +18,7 @@ GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 @pytest.fixture
 def late(libraries: Path) -> Iterator[Cuda]:
     """A driver that does nothing before somebody waits for it."""
-    with StandIn(folder=libraries, streams="late") as driver:
+    with FakeDriver(folder=libraries, streams="late") as driver:
         yield Cuda(driver.path)
 
 
@@ -40,7 +40,7 @@ def test_work_waits_until_somebody_waits_for_it(late: Cuda) -> None:
     with pytest.raises(Refusal) as caught:
         late.launch(function, x, N, stream=stream)
         late("cuStreamQuery", stream)
-    assert caught.value.code == Result.CUDA_ERROR_NOT_READY
+    assert caught.value.code == DriverResult.CUDA_ERROR_NOT_READY
     late("cuStreamQuery", stream)
 
 
@@ -114,7 +114,7 @@ def test_the_default_stream_waits_for_blocking_streams_and_they_for_it(late: Cud
         late("cuStreamSynchronize", stream)
 
 
-def test_an_error_of_late_work_is_told_by_the_call_that_waits(late: Cuda) -> None:
+def test_an_error_of_late_work_is_reported_by_the_call_that_waits(late: Cuda) -> None:
     x, function = late.allocate(16), late.kernel()
     late.launch(function, x, ctypes.c_uint(5))
     with pytest.raises(Refusal, match="cuCtxSynchronize: 700: add_one: out-of-bounds"):
@@ -129,7 +129,7 @@ def test_events_tell_time_in_instructions(late: Cuda) -> None:
     late("cuEventRecord", last, None)
     with pytest.raises(Refusal) as caught:
         late.get("cuEventElapsedTime", first, last, kind=ctypes.c_float)
-    assert caught.value.code == Result.CUDA_ERROR_NOT_READY
+    assert caught.value.code == DriverResult.CUDA_ERROR_NOT_READY
     late("cuEventSynchronize", last)
     assert 0 < late.get("cuEventElapsedTime", first, last, kind=ctypes.c_float).value < 1e-3
 
@@ -155,7 +155,7 @@ def is_capturing(cuda: Cuda, stream: ctypes.c_void_p) -> int:
 
 
 def test_captured_work_is_done_when_its_graph_is_launched(libraries: Path) -> None:
-    with StandIn(folder=libraries) as driver:
+    with FakeDriver(folder=libraries) as driver:
         cuda = Cuda(driver.path)
         x, function, side, event, join = (
             cuda.allocate(16),
@@ -187,12 +187,13 @@ def test_captured_work_is_done_when_its_graph_is_launched(libraries: Path) -> No
 
 
 def test_what_a_capture_refuses_ends_it(libraries: Path) -> None:
-    with StandIn(folder=libraries) as driver:
+    with FakeDriver(folder=libraries) as driver:
         cuda = Cuda(driver.path)
         x, function, stray = cuda.allocate(16), cuda.kernel(), cuda.event()
         cuda("cuEventRecord", stray, None)
         unsupported, isolation, implicit = (
-            Result[f"CUDA_ERROR_STREAM_CAPTURE_{name}"] for name in ("UNSUPPORTED", "ISOLATION", "IMPLICIT")
+            DriverResult[f"CUDA_ERROR_STREAM_CAPTURE_{name}"]
+            for name in ("UNSUPPORTED", "ISOLATION", "IMPLICIT")
         )
         for code, call in (
             (unsupported, lambda stream: cuda.allocate(4)),
@@ -210,7 +211,7 @@ def test_what_a_capture_refuses_ends_it(libraries: Path) -> None:
             assert caught.value.code == code
             with pytest.raises(Refusal) as caught:
                 end(cuda, stream)
-            assert caught.value.code == Result.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+            assert caught.value.code == DriverResult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
         stream = begin(cuda, RELAXED)
         cuda("cuMemFree_v2", cuda.allocate(4))
         end(cuda, stream)
@@ -221,8 +222,8 @@ def test_what_a_capture_refuses_ends_it(libraries: Path) -> None:
 
 
 def test_older_drivers_load_nothing_while_a_stream_is_captured(libraries: Path) -> None:
-    for version, code in (("12.9", Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED), ("13.0", 0)):
-        with StandIn(folder=libraries, version=version) as driver:
+    for version, code in (("12.9", DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED), ("13.0", 0)):
+        with FakeDriver(folder=libraries, version=version) as driver:
             cuda = Cuda(driver.path)
             begin(cuda)
             module = ctypes.c_void_p()
@@ -230,7 +231,7 @@ def test_older_drivers_load_nothing_while_a_stream_is_captured(libraries: Path) 
 
 
 def test_side_streams_have_to_be_joined(libraries: Path) -> None:
-    with StandIn(folder=libraries) as driver:
+    with FakeDriver(folder=libraries) as driver:
         cuda = Cuda(driver.path)
         x, function, side, event = cuda.allocate(16), cuda.kernel(), cuda.stream(), cuda.event()
         stream = begin(cuda)

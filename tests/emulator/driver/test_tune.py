@@ -71,17 +71,17 @@ import sys
 from kbuild.aot.tune import gpu
 from kbuild.aot.tune import interleaved
 from kbuild.cli import main
-from kbuild.emulator.driver import StandIn
-gpu._CACHE_BYTES, interleaved.MOST_ROUNDS, interleaved.LEAST_ROUNDS = 4096, 3, 1
+from kbuild.emulator.driver import FakeDriver
+gpu._CACHE_BYTES, interleaved.MAX_ROUNDS, interleaved.MIN_ROUNDS = 4096, 3, 1
 assert main(["tune", "--dry-run", "-q"]) == 0  # The stand-in has to find the PTX of all cubins.
 # Late streams, as a GPU's: what is done before all of a batch is asked for cannot be timed.
-with StandIn(["sm_90"], builds=["build/tune"], streams="late") as driver:
+with FakeDriver(["sm_90"], builds=["build/tune"], streams="late") as driver:
     os.environ["KBUILD_LIBCUDA"] = str(driver.path)
     sys.exit(main(sys.argv[1:]))
 """
 
 
-def tune(folder: Path, name: str, grid: str, rest: str) -> tuple[str, tuple[tuned.Entry, ...]]:
+def tune(folder: Path, name: str, grid: str, rest: str) -> tuple[str, tuple[tuned.TunedEntry, ...]]:
     """What `kbuild tune` says of a project of one kernel, and its table."""
     shutil.copy(ROOT / "kernels" / f"{name}.py", folder)
     text = MANIFEST.replace("{name}", name).replace("{grid}", grid).replace("{rest}", rest)

@@ -51,6 +51,6 @@ def test_maps_that_the_driver_refuses(changed: dict[str, object], message: str) 
         place(Heap(), [MATRIX, replace(good, **changed)])
 
 
-def test_a_missing_value_is_told() -> None:
+def test_a_missing_value_is_reported() -> None:
     with pytest.raises(EmulationError, match="no value for the parameter lda"):
         arguments_of(PARAMETERS, {"a": MATRIX, "M": 100, "K": 72})

@@ -55,7 +55,7 @@ def test_accesses_outside_are_found(body: str, what: str) -> None:
         ),
     ],
 )
-def test_arrays_with_names_are_told_by_their_elements(body: str, what: str) -> None:
+def test_arrays_with_names_are_reported_by_their_elements(body: str, what: str) -> None:
     report = launch(body, {"out": np.zeros(31, np.uint32)}, names=["out"])
     assert what in str(report.findings[0])
 

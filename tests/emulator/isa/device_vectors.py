@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from kbuild.emulator.isa.instruction_spec import TYPES
-from kbuild.emulator.isa.table import TABLE, Form, Row, form_of
+from kbuild.emulator.isa.table import TABLE, Form, InstructionSpec, form_of
 from kbuild.emulator.ptx.model import Instruction
 from tests.emulator.emulated import HEADER, REGISTERS, at
 
@@ -268,7 +268,7 @@ def _spread(names: list[str], count: int) -> list[str]:
     return names if len(names) <= count else [names[index * len(names) // count] for index in range(count)]
 
 
-def candidates(row: Row) -> Iterator[Asked]:
+def candidates(row: InstructionSpec) -> Iterator[Asked]:
     """The forms of a lane-wise row that are asked; some of them may be no PTX."""
     for name in row.forms():
         opcode, *modifiers = name.split(".")

@@ -19,7 +19,7 @@ def swizzled(address: int, width: int) -> int:
     return address ^ ((address >> 7 & mask) << 4)
 
 
-def write_k_major(matrix: np.ndarray, width: int) -> tuple[np.ndarray, tensor.Descriptor]:
+def write_k_major(matrix: np.ndarray, width: int) -> tuple[np.ndarray, tensor.MatrixDescriptor]:
     """Memory with a tile [rows, k] in rows of `width` bytes, and the descriptor of its first step along k."""
     memory = np.full(65536, 0xEE, np.uint8)
     rows = len(matrix)
@@ -32,11 +32,11 @@ def write_k_major(matrix: np.ndarray, width: int) -> tuple[np.ndarray, tensor.De
                 address = swizzled(BASE + byte // width * (rows * width) + row * width + byte % width, width)
             memory[address] = data[row, byte]
     if width == 16:
-        return memory, tensor.Descriptor(BASE, leading=rows * 16, stride=128)
-    return memory, tensor.Descriptor(BASE, leading=16, stride=8 * width, width=width)
+        return memory, tensor.MatrixDescriptor(BASE, leading=rows * 16, stride=128)
+    return memory, tensor.MatrixDescriptor(BASE, leading=16, stride=8 * width, width=width)
 
 
-def write_mn_major(matrix: np.ndarray, width: int) -> tuple[np.ndarray, tensor.Descriptor]:
+def write_mn_major(matrix: np.ndarray, width: int) -> tuple[np.ndarray, tensor.MatrixDescriptor]:
     """Memory with a tile [mn, k] of 16-bit elements stored with mn contiguous, in panels of `width` bytes."""
     memory = np.full(65536, 0xEE, np.uint8)
     extent, depth = matrix.shape
@@ -48,8 +48,8 @@ def write_mn_major(matrix: np.ndarray, width: int) -> tuple[np.ndarray, tensor.D
             ]
     panel, group = depth * width, 8 * width
     if width == 16:
-        return memory, tensor.Descriptor(BASE, leading=group, stride=panel)
-    return memory, tensor.Descriptor(BASE, leading=panel, stride=group, width=width)
+        return memory, tensor.MatrixDescriptor(BASE, leading=group, stride=panel)
+    return memory, tensor.MatrixDescriptor(BASE, leading=panel, stride=group, width=width)
 
 
 def read(memory: np.ndarray, addresses: np.ndarray, size: int) -> np.ndarray:
@@ -66,8 +66,8 @@ def test_k_major_operands(width: int, kind: str) -> None:
     memory, first = write_k_major(matrix, width)
     for step in range(depth * size // 32):
         start = first.start + (2 * first.leading if width == 16 else 32) * step
-        descriptor = tensor.Descriptor.decode(
-            tensor.Descriptor(start, first.leading, first.stride, first.width).encode()
+        descriptor = tensor.MatrixDescriptor.decode(
+            tensor.MatrixDescriptor(start, first.leading, first.stride, first.width).encode()
         )
         addresses = tensor.operand_addresses(descriptor, 64, 32, size, False)
         assert (read(memory, addresses, size) == matrix[:, step * 32 // size :][:, : 32 // size]).all()
@@ -79,7 +79,7 @@ def test_mn_major_operands(width: int, extent: int) -> None:
     matrix = np.random.default_rng(2).integers(0, 65536, (extent, 64)).astype(np.uint16)
     memory, first = write_mn_major(matrix, width)
     for step in range(4):
-        descriptor = tensor.Descriptor(
+        descriptor = tensor.MatrixDescriptor(
             first.start + step * 2 * 8 * width, first.leading, first.stride, first.width
         )
         addresses = tensor.operand_addresses(descriptor, extent, 32, 2, True)
@@ -87,14 +87,14 @@ def test_mn_major_operands(width: int, extent: int) -> None:
 
 
 def test_the_descriptor_of_a_common_tile_has_the_bits_that_compilers_emit() -> None:
-    descriptor = tensor.Descriptor.decode(0x4000004000000000 | 0x2400 >> 4)
-    assert descriptor == tensor.Descriptor(0x2400, 0, 1024, 128, 0)
-    assert [tensor.Descriptor.decode(mode << 62).width for mode in range(4)] == [16, 128, 64, 32]
-    fields = tensor.Descriptor.decode(0x4002_0020_0100_0040)
-    assert fields == tensor.Descriptor(0x400, leading=0x1000, stride=0x200, width=128, base_offset=1)
+    descriptor = tensor.MatrixDescriptor.decode(0x4000004000000000 | 0x2400 >> 4)
+    assert descriptor == tensor.MatrixDescriptor(0x2400, 0, 1024, 128, 0)
+    assert [tensor.MatrixDescriptor.decode(mode << 62).width for mode in range(4)] == [16, 128, 64, 32]
+    fields = tensor.MatrixDescriptor.decode(0x4002_0020_0100_0040)
+    assert fields == tensor.MatrixDescriptor(0x400, leading=0x1000, stride=0x200, width=128, base_offset=1)
     for bits, message in ((1 << 30, "belong to no field"), (1 << 50, "not aligned to its swizzle pattern")):
         with pytest.raises(DescriptorError, match=message):
-            tensor.operand_addresses(tensor.Descriptor.decode(bits | 1 << 62), 64, 32, 2, False)
+            tensor.operand_addresses(tensor.MatrixDescriptor.decode(bits | 1 << 62), 64, 32, 2, False)
     with pytest.raises(DescriptorError, match="only 16-bit operands"):
         tensor.operand_addresses(descriptor, 64, 32, 1, True)
 

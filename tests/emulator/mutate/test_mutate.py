@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 from kbuild.emulator import EmulationError, load
-from kbuild.emulator.mutate import Case, Mark, Subject, campaign, clean, read_marks, share, table, wrong_marks
-from kbuild.emulator.mutate.campaign import OPERATORS, Result
+from kbuild.emulator.mutate import (
+    Mark,
+    Subject,
+    TrialCase,
+    campaign,
+    clean,
+    read_marks,
+    share,
+    table,
+    wrong_marks,
+)
+from kbuild.emulator.mutate.campaign import OPERATORS, MutantResult
 from kbuild.emulator.mutate.coordinates import fixed_registers
 from kbuild.emulator.mutate.mutant import mutants, spread
 from tests.emulator.emulated import at, kernel
@@ -37,13 +47,13 @@ def judged(expected: np.ndarray):
 def subject(body: str, expected: np.ndarray, shared: int = 256, **options: object) -> Subject:
     """A kernel of 64 threads with one case: `VALUES` in, `expected` out."""
     program = load(kernel(body, ("x", "out"), threads=64))
-    case = Case("values", (VALUES, np.zeros(len(expected), np.uint32)), (1,), judged(expected))
+    case = TrialCase("values", (VALUES, np.zeros(len(expected), np.uint32)), (1,), judged(expected))
     return Subject("exchange", program, 2, shared, (case,), **options)  # type: ignore[arg-type]
 
 
-def results(tried: Subject) -> dict[str, Result]:
+def results(tried: Subject) -> dict[str, MutantResult]:
     """Those of the kinds of mutants that there is one of, by kind; others by kind and number."""
-    found: dict[str, Result] = {}
+    found: dict[str, MutantResult] = {}
     for result in campaign(tried):
         number = sum(key.split(" #")[0] == result.mutant.kind for key in found)
         found[result.mutant.kind + (f" #{number}" if number else "")] = result
@@ -181,7 +191,7 @@ def test_what_nobody_shares_needs_no_order() -> None:
     one_warp = replace(
         subject(shared, VALUES), program=load(kernel(shared, ("x", "out"), threads=32)), num_warps=1
     )
-    case = Case("values", (VALUES[:32], np.zeros(32, np.uint32)), (1,), judged(VALUES[31::-1]))
+    case = TrialCase("values", (VALUES[:32], np.zeros(32, np.uint32)), (1,), judged(VALUES[31::-1]))
     assert results(replace(one_warp, cases=(case,)))["drop bar.warp.sync"].state == "caught"
 
 
@@ -201,9 +211,9 @@ def test_the_edge_of_a_comparison_is_looked_for() -> None:
     """With 100 for a bound the two comparisons are the same; the numbers compared show which launch tells
     them apart."""
 
-    def case(bound: int) -> Case:
+    def case(bound: int) -> TrialCase:
         x, tid = np.full(64, bound, np.uint32), np.arange(64, dtype=np.uint32)
-        return Case(
+        return TrialCase(
             f"bound {bound}", (x, np.zeros(64, np.uint32)), (1,), judged(np.where(tid < bound, tid + 1, 0))
         )
 
@@ -235,10 +245,10 @@ def test_marks_are_read_and_checked() -> None:
         read_marks("exchange | drop bar.sync", "marks")
 
 
-def test_a_mark_excuses_and_a_stale_one_is_told() -> None:
+def test_a_mark_excuses_and_a_stale_one_is_reported() -> None:
     body = ".loc 1 3 0\n".join(["", BOUNDED.replace("    setp", "    .loc 1 3 0\n    setp")])
     text = kernel(body, ("x", "out"), threads=64) + '.file 1 "some/kernel.py"\n'
-    case = Case(
+    case = TrialCase(
         "values",
         (np.full(64, 100, np.uint32), np.zeros(64, np.uint32)),
         (1,),

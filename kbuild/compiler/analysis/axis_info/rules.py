@@ -156,7 +156,7 @@ def same_numbers(op: Op, known: AxisInfo) -> Info:
         narrow = min(bit_width(src.type), bit_width(op.type))
         changed = unsigned(info.constant, narrow) if isinstance(op, ExtUI) else wrap(info.constant, narrow)
         info = info._replace(constant=int(changed))
-    if isinstance(op, ExtUI) and not known.signs.is_natural_value(src):
+    if isinstance(op, ExtUI) and not known.signs.is_non_negative_value(src):
         info = aligned(info)
     if unit_of(src.type) == unit_of(result.type):
         return info
@@ -296,7 +296,7 @@ def _rounded_down(op: Binary, known: AxisInfo) -> Info:
     """The facts of a dividend, without its runs where they may lie below zero: there quotients are rounded
     up."""
     a = known.get(op.lhs)
-    if isinstance(op, DivUI | RemUI) or max(a.contiguity) == 1 or known.signs.is_natural_value(op.lhs):
+    if isinstance(op, DivUI | RemUI) or max(a.contiguity) == 1 or known.signs.is_non_negative_value(op.lhs):
         return a
     axes = range(len(a.contiguity))
     return a._replace(contiguity=(1,) * len(axes), divisibility=tuple(_everywhere(a, axis) for axis in axes))

@@ -9,13 +9,13 @@ from typing import Any
 
 from kbuild.compiler.frontend.sources.files import (
     NamedTupleClass,
-    Package,
+    NamespacePackage,
     SourceModule,
     attribute,
     find_function,
 )
-from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved
-from kbuild.compiler.frontend.sources.modules import Module
+from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
+from kbuild.compiler.frontend.sources.modules import PythonModule
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.errors import CompileError
 
@@ -27,7 +27,7 @@ def source_digest(path: str, function: str, places: bool = False) -> str:
     return digest_of(find_function(path, function), places)
 
 
-def digest_of(function: Function, places: bool = False) -> str:
+def digest_of(function: SourceFunction, places: bool = False) -> str:
     """The digest of a function that has been found."""
     texts: dict[tuple[str, int], str] = {}
     try:
@@ -43,7 +43,7 @@ def digest_of(function: Function, places: bool = False) -> str:
     return hasher.hexdigest()
 
 
-def _collect(function: Function, texts: dict[tuple[str, int], str], places: bool) -> None:
+def _collect(function: SourceFunction, texts: dict[tuple[str, int], str], places: bool) -> None:
     key = (function.file, function.node.lineno)
     if key in texts:
         return
@@ -51,7 +51,7 @@ def _collect(function: Function, texts: dict[tuple[str, int], str], places: bool
     found: list[str] = [function.kind, str(function.noinline), _syntax(function.node, places)]
     found += ["debug"] * function.debug
     for name, value in sorted(_reached(function).items()):
-        if isinstance(value, Function) and not value.library:
+        if isinstance(value, SourceFunction) and not value.library:
             _collect(value, texts, places)
             found.append(f"{name}=function {value.name}")
         else:
@@ -69,7 +69,7 @@ def _syntax(node: ast.FunctionDef, places: bool) -> str:
     return "\n".join(parts)
 
 
-def _reached(function: Function) -> dict[str, Any]:
+def _reached(function: SourceFunction) -> dict[str, Any]:
     """The names that a function takes from its module, and members of modules, with what they stand for.
     Decorators are left out: tuners and registries do not change the kernel."""
     found: dict[str, Any] = {}
@@ -101,38 +101,40 @@ def _named(function: ast.FunctionDef) -> tuple[tuple[str, tuple[str, ...]], ...]
     return tuple(found)
 
 
-def _reach(function: Function, name: str, found: dict[str, Any]) -> None:
+def _reach(function: SourceFunction, name: str, found: dict[str, Any]) -> None:
     try:
         value = function.namespace.resolve(name)
     except KeyError:
         return
     except Unresolved:
         value = "unresolved"  # why would name places on this machine
-    if not isinstance(value, SourceModule | Package):
+    if not isinstance(value, SourceModule | NamespacePackage):
         found[name] = value
 
 
-def _reach_member(function: Function, name: str, members: tuple[str, ...], found: dict[str, Any]) -> None:
+def _reach_member(
+    function: SourceFunction, name: str, members: tuple[str, ...], found: dict[str, Any]
+) -> None:
     """`module.name` and `package.module.name`."""
     try:
         value = function.namespace.resolve(name)
         for member in members:
-            if not isinstance(value, SourceModule | Package | Module):
+            if not isinstance(value, SourceModule | NamespacePackage | PythonModule):
                 return
             value = attribute(value, member)
     except (KeyError, Unresolved):
         return
-    if not isinstance(value, SourceModule | Package):
+    if not isinstance(value, SourceModule | NamespacePackage):
         found[".".join([name, *members])] = value
 
 
 def _text(value: Any) -> str:
     if isinstance(value, Plain):
         return _text(value.value)
-    if isinstance(value, Builtin | Function):
+    if isinstance(value, Builtin | SourceFunction):
         return f"builtin {value.name}"
     if isinstance(value, NamedTupleClass):
         return f"fields {value.fields}"
     if isinstance(value, tuple):
         return f"({', '.join(_text(item) for item in value)})"
-    return str(value) if isinstance(value, Module) else repr(value)
+    return str(value) if isinstance(value, PythonModule) else repr(value)

@@ -15,13 +15,13 @@ from typing import Any
 from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
 from kbuild.compiler.frontend.sources.functions import (
-    Function,
     Plain,
+    SourceFunction,
     Unresolved,
     is_constexpr_annotation,
     make_function,
 )
-from kbuild.compiler.frontend.sources.modules import Module
+from kbuild.compiler.frontend.sources.modules import PythonModule
 from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import CompileError, Loc, UsageError, nearest, shown_path
 
@@ -177,7 +177,7 @@ class SourceModule:
             and isinstance(call.args[0], ast.Name | ast.Attribute)
         ):
             inner = self.evaluator.named(call.args[0])
-            if isinstance(inner, Function):
+            if isinstance(inner, SourceFunction):
                 kind = "jit" if last == "jit" else "constexpr"
                 return make_function(inner.node, inner.file, inner.namespace, kind=kind)
             return inner
@@ -201,14 +201,14 @@ class SourceModule:
     def module(self, name: str) -> Any:
         """A module by its full name: a known one, or one found beside or above this file."""
         if modules.is_known(name):
-            return Module(name)
+            return PythonModule(name)
         place = lookup.absolute(os.path.dirname(self.path), name)
         if place is None:
             raise Unresolved(f"module {name} is not among the project's files")
         return _on_disk(place, name)
 
 
-class Package:
+class NamespacePackage:
     """A directory of modules without `__init__.py`."""
 
     def __init__(self, path: str) -> None:
@@ -220,16 +220,16 @@ def _on_disk(place: str, name: str) -> Any:
     if path:
         return load_module(os.path.abspath(path))
     if os.path.isdir(place):
-        return Package(place)
+        return NamespacePackage(place)
     raise Unresolved(f"module {name} is not among the project's files")
 
 
 def attribute(owner: Any, name: str) -> Any:
     """A member: of a module a name of its own, or a module inside the package; of a constant, Python's
     attribute."""
-    if isinstance(owner, Module):
+    if isinstance(owner, PythonModule):
         full = f"{owner.name}.{name}"
-        return Module(full) if modules.is_known(full) else modules.member(owner.name, name)
+        return PythonModule(full) if modules.is_known(full) else modules.member(owner.name, name)
     if isinstance(owner, SourceModule):
         try:
             return owner.resolve(name)
@@ -237,7 +237,7 @@ def attribute(owner: Any, name: str) -> Any:
             if os.path.basename(owner.path) != "__init__.py":
                 raise Unresolved(f"{owner.path} has no {name}") from None
             return _on_disk(os.path.join(os.path.dirname(owner.path), name), name)
-    if isinstance(owner, Package):
+    if isinstance(owner, NamespacePackage):
         return _on_disk(os.path.join(owner.path, name), name)
     try:
         return getattr(owner, name)
@@ -296,7 +296,7 @@ def _load(path: str, changed: int, size: int) -> SourceModule:
         raise UsageError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None
 
 
-def find_function(path: str, name: str) -> Function:
+def find_function(path: str, name: str) -> SourceFunction:
     """The function of a file."""
     if not os.path.isfile(path):
         raise UsageError(f"no file {path}")
@@ -314,6 +314,6 @@ def find_function(path: str, name: str) -> Function:
         raise UsageError(f"{path} has no function {name}", hint=advice) from None
     except Unresolved as error:
         raise CompileError(f"{name} of {path} cannot be read: {error}", Loc(path, 1)) from None
-    if not isinstance(found, Function):
+    if not isinstance(found, SourceFunction):
         raise UsageError(f"{name} of {path} is no function", Loc(path, 1))
     return found

@@ -34,7 +34,7 @@ class Namespace(Protocol):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class SourceParameter:
     """A parameter of a function."""
 
     name: str
@@ -46,7 +46,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class SourceFunction:
     """A function that a kernel is or calls."""
 
     name: str
@@ -60,7 +60,7 @@ class Function:
     """Whether it asks for assertions, as a kernel, whatever else is asked for."""
     library: bool = False
     """Whether it belongs to kbuild: messages then point at its caller."""
-    parameters: tuple[Parameter, ...] = field(default=())
+    parameters: tuple[SourceParameter, ...] = field(default=())
 
     @property
     def variadic(self) -> str | None:
@@ -73,7 +73,7 @@ class Function:
 
 def make_function(
     node: ast.FunctionDef, file: str, namespace: Namespace, library: bool = False, kind: str = ""
-) -> Function:
+) -> SourceFunction:
     """A function from its definition; its decorators say what it is unless `kind` does."""
     found, options = _decorated(node)
     arguments = node.args
@@ -82,15 +82,15 @@ def make_function(
         arguments.defaults
     )
     parameters = [
-        Parameter(arg.arg, arg, default, False, is_constexpr_annotation(arg.annotation))
+        SourceParameter(arg.arg, arg, default, False, is_constexpr_annotation(arg.annotation))
         for arg, default in zip(positional, defaults)
     ]
     parameters += [
-        Parameter(arg.arg, arg, default, True, is_constexpr_annotation(arg.annotation))
+        SourceParameter(arg.arg, arg, default, True, is_constexpr_annotation(arg.annotation))
         for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
     ]
     noinline, debug = "noinline" in options, "debug" in options
-    return Function(
+    return SourceFunction(
         node.name, node, file, namespace, kind or found, noinline, debug, library, tuple(parameters)
     )
 

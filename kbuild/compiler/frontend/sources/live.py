@@ -12,8 +12,8 @@ from typing import Any
 from kbuild.compiler.frontend.constexpr import is_text
 from kbuild.compiler.frontend.sources import modules
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, load_module, parse
-from kbuild.compiler.frontend.sources.functions import Function, Plain, Unresolved, make_function
-from kbuild.compiler.frontend.sources.modules import Module
+from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved, make_function
+from kbuild.compiler.frontend.sources.modules import PythonModule
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
 from kbuild.errors import UsageError
 
@@ -50,8 +50,8 @@ class LiveNamespace:
 def convert(value: Any, name: str) -> Any:
     """A live object as the frontend knows it."""
     if isinstance(value, types.ModuleType):
-        return Module(value.__name__) if modules.is_known(value.__name__) else LiveModule(value)
-    if isinstance(value, TypeBase | Module):
+        return PythonModule(value.__name__) if modules.is_known(value.__name__) else LiveModule(value)
+    if isinstance(value, TypeBase | PythonModule):
         return value
     home = getattr(type(value), "__module__", "") or ""
     if home.startswith(("triton.", "kbuild.")):
@@ -104,7 +104,7 @@ def member(module: LiveModule, name: str) -> Any:
         raise Unresolved(f"{module.name} has no {name}") from None
 
 
-def live_function(value: Any) -> Function:
+def live_function(value: Any) -> SourceFunction:
     """The function behind an object: itself, or what its `.fn` leads to."""
     kind = "plain"
     while not isinstance(value, types.FunctionType):

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.compiler import library
-from kbuild.compiler.frontend.sources.functions import Function, Unresolved, make_function
+from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved, make_function
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_TL_NAME
 from kbuild.compiler.semantic.values import ClassMarker
 
 
 @dataclass(frozen=True)
-class Module:
+class PythonModule:
     """A module by its full name."""
 
     name: str
@@ -103,14 +103,14 @@ def member(module: str, name: str) -> Any:
     if module in _EXTRA:
         return _first(
             TABLES["cuda"].get(name),
-            Module(f"{module}.{name}") if name in ("cuda", "libdevice") else None,
+            PythonModule(f"{module}.{name}") if name in ("cuda", "libdevice") else None,
             module=module,
             name=name,
         )
     if module in _CUDA:
         return _first(
             TABLES["cuda"].get(name),
-            Module(f"{module}.{name}") if name in ("libdevice", "utils") else None,
+            PythonModule(f"{module}.{name}") if name in ("libdevice", "utils") else None,
             module=module,
             name=name,
         )
@@ -137,9 +137,9 @@ def _language(module: str, name: str) -> Any:
     if name in library.index():
         return library_function(name)
     if name in ("core", "math", "standard", "random", "extra"):
-        return Module(f"{module.split('.language')[0]}.language.{name}")
+        return PythonModule(f"{module.split('.language')[0]}.language.{name}")
     if name == "libdevice":
-        return Module("triton.language.extra.libdevice")
+        return PythonModule("triton.language.extra.libdevice")
     if name == "PropagateNan":
         return PropagateNan()
     # tl.math once held what libdevice holds.
@@ -152,7 +152,7 @@ def _language(module: str, name: str) -> Any:
 
 def _package(module: str, name: str) -> Any:
     if name == "language":
-        return Module(f"{module}.language")
+        return PythonModule(f"{module}.language")
     if name == "__version__":
         return "3.6.0"
     if name in TABLES["triton"]:
@@ -172,7 +172,7 @@ class _LibraryNamespace:
         if name in library.index():
             return library_function(name)
         if name in ("tl", "kbuild"):
-            return Module("kbuild.language" if name == "tl" else "kbuild")
+            return PythonModule("kbuild.language" if name == "tl" else "kbuild")
         raise KeyError(name)
 
     def names(self) -> list[str]:
@@ -180,10 +180,10 @@ class _LibraryNamespace:
 
 
 _LIBRARY = _LibraryNamespace()
-_LIBRARY_FUNCTIONS: dict[str, Function] = {}
+_LIBRARY_FUNCTIONS: dict[str, SourceFunction] = {}
 
 
-def library_function(name: str) -> Function:
+def library_function(name: str) -> SourceFunction:
     """A function of the library, parsed when first asked for."""
     known = _LIBRARY_FUNCTIONS.get(name)
     if known is None:

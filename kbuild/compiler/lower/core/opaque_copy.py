@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.words import from_words, to_word
-from kbuild.compiler.ops.gpu import Again
+from kbuild.compiler.ops.gpu import OpaqueCopy
 
 GRID_BITS = 16
 """A grid has fewer than 2^16 programs along its second axis, so the upper bits of their numbers are zero."""
 
 
-@lower(Again)
-def lower_again(emit: Emitter, op: Again) -> Sequence[str]:
+@lower(OpaqueCopy)
+def lower_again(emit: Emitter, op: OpaqueCopy) -> Sequence[str]:
     """Two elements in a word, and a zero that only the hardware knows: the number of the program, shifted
     right by more bits than it has, and for each number of the operation by other ones."""
     registers = emit.registers(op.src)

@@ -62,7 +62,7 @@ def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
     In a cluster there is a lane for each program, and it releases nothing to the others: an arrival at
     another program's barrier without a scope is ordered within this one alone."""
     pointer, _ = descriptor(emit, op.barrier)
-    if not op.by_products:
+    if not op.by_dots:
         emit.warp_barrier()
     lane = emit.lane_id()
     if op.programs > 1:

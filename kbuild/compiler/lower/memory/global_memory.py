@@ -29,7 +29,7 @@ from kbuild.compiler.ops.tensor import Load, Store
 from kbuild.errors import InternalError
 
 
-class Access(NamedTuple):
+class VectorAccess(NamedTuple):
     """The form of one vector access."""
 
     words: int
@@ -56,13 +56,13 @@ class Access(NamedTuple):
         return f"{{{names}}}" if self.words > 1 else names
 
 
-def access_of(element: Type, count: int) -> Access:
+def access_of(element: Type, count: int) -> VectorAccess:
     """The access of `count` neighbouring elements."""
     bits = memory_bits(element)
     if bits == 64:
-        return Access(count, 64)
+        return VectorAccess(count, 64)
     total = bits * count
-    return Access(max(1, total // 32), min(32, total))
+    return VectorAccess(max(1, total // 32), min(32, total))
 
 
 def pointee_of(pointer: Value) -> Type:
@@ -179,7 +179,7 @@ def _load_vector(
     return found
 
 
-def _plain_load(emit: Emitter, access: Access, base: str, offset: int) -> list[str]:
+def _plain_load(emit: Emitter, access: VectorAccess, base: str, offset: int) -> list[str]:
     pointer = emit.offset_pointer(base, offset, GLOBAL_POINTER)
     kind = f"i{access.word_bits}"
     if access.words > 1:
@@ -196,7 +196,7 @@ def _plain_load(emit: Emitter, access: Access, base: str, offset: int) -> list[s
 
 def _asm_load(
     emit: Emitter,
-    access: Access,
+    access: VectorAccess,
     modifiers: tuple[str, str],
     base: str,
     offset: int,
@@ -291,7 +291,7 @@ def writers(emit: Emitter, type_: Type) -> tuple[str, frozenset[int] | range]:
 
 
 def _store_vector(
-    emit: Emitter, op: Store, access: Access, base: str, offset: int, mask: str, words: Sequence[str]
+    emit: Emitter, op: Store, access: VectorAccess, base: str, offset: int, mask: str, words: Sequence[str]
 ) -> None:
     cache, policy = _dotted(op.cache), l2_policy(emit, op.eviction)
     if mask == "true" and not cache and not policy:
@@ -314,7 +314,7 @@ def _store_vector(
     emit.asm(template, ",".join(constraints), operands, [], effect=True)
 
 
-def _plain_store(emit: Emitter, access: Access, base: str, offset: int, words: Sequence[str]) -> None:
+def _plain_store(emit: Emitter, access: VectorAccess, base: str, offset: int, words: Sequence[str]) -> None:
     pointer = emit.offset_pointer(base, offset, GLOBAL_POINTER)
     kind, value = f"i{access.word_bits}", words[0]
     if access.words > 1:

@@ -49,7 +49,7 @@ def lower_local_dot(emit: Emitter, op: LocalDot) -> Sequence[str]:
     assert isinstance(op.a.type, MemDescType)
     depth, kind = op.a.type.shape[-1], llvm_type(type_)
     step = min(depth, max(_VECTOR_BYTES * 8 // bit_width(type_), _ROUND // len(groups[0])))
-    a, b = (_Operand(emit, value, result, index, step) for index, value in enumerate((op.a, op.b)))
+    a, b = (_SlicedOperand(emit, value, result, index, step) for index, value in enumerate((op.a, op.b)))
     sums = list(emit.registers(op.c))
 
     def products(tile: list[Coordinates], k: str, totals: Sequence[str]) -> list[str]:
@@ -106,7 +106,7 @@ def tiles(elements: Sequence[Coordinates], most: int) -> list[list[Coordinates]]
     return list(found.values())
 
 
-class _Operand:
+class _SlicedOperand:
     """A (index 0) or B (index 1) in shared memory, read in slices along k."""
 
     def __init__(self, emit: Emitter, value: Value, result: LinearLayout, index: int, step: int) -> None:

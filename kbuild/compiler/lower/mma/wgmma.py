@@ -38,7 +38,7 @@ from kbuild.compiler.lower.memory.shared_memory import descriptor
 from kbuild.compiler.lower.mma.dot import places
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.errors import InternalError
-from kbuild.targets.wgmma import GROUP_ROWS, GROUP_WARPS, Descriptor, WgmmaAtom
+from kbuild.targets.wgmma import GROUP_ROWS, GROUP_WARPS, WgmmaAtom, WgmmaDescriptor
 
 DOT_MARK = "// dot "
 """In the PTX, on the line where a dot begins; the dot's number in program order follows."""
@@ -149,7 +149,7 @@ class _SharedOperand:
         swizzle_bytes, first_axis_contiguous = mode
         transposed = first_axis_contiguous == (index == 0)
         panel_rows = type_.tile_shape[depth if transposed else outer]
-        self.tile = Descriptor(swizzle_bytes, panel_rows, transposed)
+        self.tile = WgmmaDescriptor(swizzle_bytes, panel_rows, transposed)
         self.transposed, self.element_bytes, self.k = transposed, bit_width(type_) // 8, atom.k
         self.depth = type_.tile_shape[depth]
         # Lane 0 of each group's first warp holds D's element at the origin of what the group computes.

@@ -40,7 +40,7 @@ def rewrite_tensor_pointer(module: Module, target: Target) -> None:
             erase_dead(function.body)
 
 
-class BlockPointer(NamedTuple):
+class BlockPointerParts(NamedTuple):
     """The parts of a block pointer: base; shape and strides in i64; offsets in i32 or i64."""
 
     base: Value
@@ -53,9 +53,11 @@ class BlockPointer(NamedTuple):
         return (self.base, *self.shape, *self.strides, *self.offsets)
 
     @staticmethod
-    def of(parts: Sequence[Value]) -> BlockPointer:
+    def of(parts: Sequence[Value]) -> BlockPointerParts:
         rank = (len(parts) - 1) // 3
-        return BlockPointer(parts[0], *(tuple(parts[1 + rank * i : 1 + rank * (i + 1)]) for i in range(3)))
+        return BlockPointerParts(
+            parts[0], *(tuple(parts[1 + rank * i : 1 + rank * (i + 1)]) for i in range(3))
+        )
 
 
 def tile_of(type_: Type) -> TensorType | None:
@@ -77,13 +79,13 @@ class _BlockPointers(Splitting):
         match op:
             case MakeTensorPtr():
                 shape, strides = ([extended(build, v) for v in values] for values in (op.shape, op.strides))
-                self.parts[op.results[0]] = BlockPointer(
+                self.parts[op.results[0]] = BlockPointerParts(
                     op.base, tuple(shape), tuple(strides), op.offsets
                 ).parts
             case Advance():
-                pointer = BlockPointer.of(self.parts[op.ptr])
+                pointer = BlockPointerParts.of(self.parts[op.ptr])
                 moved = [build.add(AddI(at, by)).result for at, by in zip(pointer.offsets, op.offsets)]
-                self.parts[op.results[0]] = BlockPointer(
+                self.parts[op.results[0]] = BlockPointerParts(
                     pointer.base, pointer.shape, pointer.strides, tuple(moved)
                 ).parts
             case Select() if op.true_value in self.parts:
@@ -110,13 +112,13 @@ class _BlockPointers(Splitting):
         """The pointers of a tile's elements, and which of them lie inside the tensor."""
         tile = tile_of(op.ptr.type)
         assert tile is not None
-        pointer = BlockPointer.of(self.parts[op.ptr])
+        pointer = BlockPointerParts.of(self.parts[op.ptr])
         indices = _indices(build, tile, pointer)
         mask = _mask(build, tile, pointer, indices, op.boundary_check)
         return addresses(build, tile, pointer.base, pointer.strides, indices), mask
 
 
-def _indices(build: Builder, tile: TensorType, pointer: BlockPointer) -> list[Value]:
+def _indices(build: Builder, tile: TensorType, pointer: BlockPointerParts) -> list[Value]:
     """The tile's coordinates in the tensor along each axis, in i64."""
     return [
         coordinates(build, tile, axis, extended(build, offset)) for axis, offset in enumerate(pointer.offsets)
@@ -124,7 +126,11 @@ def _indices(build: Builder, tile: TensorType, pointer: BlockPointer) -> list[Va
 
 
 def _mask(
-    build: Builder, tile: TensorType, pointer: BlockPointer, indices: Sequence[Value], axes: Sequence[int]
+    build: Builder,
+    tile: TensorType,
+    pointer: BlockPointerParts,
+    indices: Sequence[Value],
+    axes: Sequence[int],
 ) -> Value | None:
     """Which elements lie inside the tensor along `axes`; None when no axis is checked."""
     total: Value | None = None

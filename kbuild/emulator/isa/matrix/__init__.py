@@ -5,7 +5,7 @@ warps that execute the same instruction.  `g` is a lane's group, `lane // 4`, an
 `lane % 4`, as in the PTX manual's figures.
 """
 
-from kbuild.emulator.isa.matrix.descriptor import Descriptor, operand_addresses
+from kbuild.emulator.isa.matrix.descriptor import MatrixDescriptor, operand_addresses
 from kbuild.emulator.isa.matrix.elements import ELEMENT_BITS, elements, finish
 from kbuild.emulator.isa.matrix.matrices import collect_matrix, distribute_matrix, transpose_matrix
 from kbuild.emulator.isa.matrix.mma import mma_sync
@@ -20,7 +20,7 @@ from kbuild.emulator.isa.matrix.wgmma import (
 
 __all__ = [
     "ELEMENT_BITS",
-    "Descriptor",
+    "MatrixDescriptor",
     "accumulator",
     "accumulator_registers",
     "collect_matrix",

@@ -17,7 +17,7 @@ class DescriptorError(ValueError):
 
 
 @dataclass(frozen=True)
-class Descriptor:
+class MatrixDescriptor:
     """The 64 bits of a descriptor, taken apart.  All distances are in bytes."""
 
     start: int
@@ -30,7 +30,7 @@ class Descriptor:
     base_offset: int = 0
 
     @classmethod
-    def decode(cls, bits: int) -> Descriptor:
+    def decode(cls, bits: int) -> MatrixDescriptor:
         """The descriptor in a 64-bit register.  Raises DescriptorError where bits that must be zero are not."""
         if bits & ~0xC00E_3FFF_3FFF_3FFF:
             raise DescriptorError(f"the matrix descriptor {bits:#018x} has bits set that belong to no field")
@@ -50,7 +50,7 @@ class Descriptor:
 
 
 def operand_addresses(
-    descriptor: Descriptor, extent: int, depth_bytes: int, element_bytes: int, transposed: bool
+    descriptor: MatrixDescriptor, extent: int, depth_bytes: int, element_bytes: int, transposed: bool
 ) -> np.ndarray:
     """The shared-memory address of each element, int64 [extent, elements of the k axis].
 
@@ -79,7 +79,7 @@ def operand_addresses(
     return swizzle(descriptor.start + offsets, descriptor.width)
 
 
-def _k_major(descriptor: Descriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
+def _k_major(descriptor: MatrixDescriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
     """Eight rows of the swizzle width, then the next eight a stride on; unswizzled, chunks of 16 bytes a
     leading offset apart."""
     byte = k * size
@@ -87,7 +87,7 @@ def _k_major(descriptor: Descriptor, row: np.ndarray, k: np.ndarray, size: int) 
     return row // 8 * descriptor.stride + row % 8 * descriptor.width + along
 
 
-def _mn_major(descriptor: Descriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
+def _mn_major(descriptor: MatrixDescriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
     """Panels of the swizzle width along M or N, eight k's each; without a swizzle the two distances change
     their roles."""
     panel, group = descriptor.leading, descriptor.stride

@@ -12,7 +12,7 @@ from kbuild.emulator.engine.register_block import RegisterBlock
 from kbuild.emulator.isa import matrix as tensor
 from kbuild.emulator.isa.access import address_of, offset_by
 from kbuild.emulator.isa.collectives import whole_warps
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Fragment, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Fragment, InstructionSpec, View
 from kbuild.emulator.ptx.model import Instruction, Operand, PtxError, Vector
 
 ELEMENT = re.compile(r"(f16|bf16|tf32|f32|f64|e4m3|e5m2|[su](4|8|32)|b1)$")
@@ -89,11 +89,11 @@ def _load(form: Form, instruction: Instruction) -> Bound:
     if len(targets) != count:
         raise PtxError(f"{form.name} with {len(targets)} registers")
 
-    def function(convoy: Any, start: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
+    def function(batch: Any, start: np.ndarray, *out: np.ndarray, where: Any = True) -> None:
         warps = whole_warps(len(start), where)
         lanes = _row_lanes(warps, count)
-        site = (convoy, instruction, lanes.ravel())
-        rows = convoy.memory.load("shared", offset_by(start, offset)[lanes.ravel()], 16, True, site)
+        site = (batch, instruction, lanes.ravel())
+        rows = batch.memory.load("shared", offset_by(start, offset)[lanes.ravel()], 16, True, site)
         rows = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, count, 8, 16).swapaxes(0, 1)
         registers = tensor.distribute_matrix(rows, transposed)
         for target, values in zip(out, registers):
@@ -113,7 +113,7 @@ def _store(form: Form, instruction: Instruction) -> Bound:
     if len(sources) != count:
         raise PtxError(f"{form.name} with {len(sources)} registers")
 
-    def function(convoy: Any, start: np.ndarray, *values: np.ndarray, where: Any = True) -> None:
+    def function(batch: Any, start: np.ndarray, *values: np.ndarray, where: Any = True) -> None:
         warps = whole_warps(len(start), where)
         lanes = _row_lanes(warps, count).ravel()
         registers = np.stack(values).reshape(count, -1, 32)[:, warps]
@@ -122,8 +122,8 @@ def _store(form: Form, instruction: Instruction) -> Bound:
             .view(np.uint64)
             .reshape(-1, 2)
         )
-        convoy.memory.store(
-            "shared", offset_by(start, offset)[lanes], rows, 16, True, (convoy, instruction, lanes)
+        batch.memory.store(
+            "shared", offset_by(start, offset)[lanes], rows, 16, True, (batch, instruction, lanes)
         )
 
     return Bound(function, (base, *(View(item, "b32") for item in sources)))
@@ -140,8 +140,8 @@ def _transpose(form: Form, instruction: Instruction) -> Bound:
     return Bound(function, (View(source, "b32"), View(target, "b32")), wants_warps=False)
 
 
-def _mma(forms: str, summary: str) -> Row:
-    return Row("mma.sync.aligned" + forms, "", summary, handler=_product, effects=_WARP)
+def _mma(forms: str, summary: str) -> InstructionSpec:
+    return InstructionSpec("mma.sync.aligned" + forms, "", summary, handler=_product, effects=_WARP)
 
 
 _BYTES = "{e4m3|e5m2}{e4m3|e5m2}"
@@ -158,9 +158,13 @@ ROWS = [
     _mma("{m8n8k32|m16n8k32|m16n8k64}.row.col[satfinite].s32{s4|u4}{s4|u4}.s32", "product of half bytes"),
     _mma("{m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.f64.f64.f64.f64", "product of doubles"),
     _mma("{m8n8k128|m16n8k128|m16n8k256}.row.col.s32.b1.b1.s32{and|xor}.popc", "product of bits"),
-    Row("ldmatrix.sync.aligned.m8n8" + _MATRICES, "", "load 8 by 8 matrices", handler=_load, effects=_READS),
-    Row(
+    InstructionSpec(
+        "ldmatrix.sync.aligned.m8n8" + _MATRICES, "", "load 8 by 8 matrices", handler=_load, effects=_READS
+    ),
+    InstructionSpec(
         "stmatrix.sync.aligned.m8n8" + _MATRICES, "", "store 8 by 8 matrices", handler=_store, effects=_WRITES
     ),
-    Row("movmatrix.sync.aligned.m8n8.trans.b16", "", "transpose a matrix", handler=_transpose, effects=_WARP),
+    InstructionSpec(
+        "movmatrix.sync.aligned.m8n8.trans.b16", "", "transpose a matrix", handler=_transpose, effects=_WARP
+    ),
 ]

@@ -11,7 +11,7 @@ from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa import matrix as tensor
 from kbuild.emulator.isa.access import items_of
 from kbuild.emulator.isa.collectives import whole_warps
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.matrix.mma_rows import ELEMENT
 from kbuild.emulator.isa.places import number
 from kbuild.emulator.ptx.model import Instruction, PtxError
@@ -61,8 +61,8 @@ def _product(form: Form, instruction: Instruction) -> Bound:
     return Bound(function, (View(instruction.operands[4], "b32"), *views), wants_warps=False)
 
 
-def _rows(forms: str, summary: str) -> Row:
-    return Row(
+def _rows(forms: str, summary: str) -> InstructionSpec:
+    return InstructionSpec(
         "mma{sp|sp::ordered_metadata}.sync.aligned" + forms, "", summary, handler=_product, effects=_WARP
     )
 

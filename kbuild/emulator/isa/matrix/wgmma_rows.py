@@ -12,7 +12,7 @@ from kbuild.emulator.async_ops.wgmma import Products, Registers, Shape
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.engine.register_block import RegisterBlock
 from kbuild.emulator.isa.collectives import whole_warps
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Fragment, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Fragment, InstructionSpec, View
 from kbuild.emulator.isa.matrix import ELEMENT_BITS
 from kbuild.emulator.isa.matrix.mma import shape_of
 from kbuild.emulator.isa.places import number
@@ -78,7 +78,7 @@ def _fragment(registers: Vector) -> Fragment:
 
 
 def _segments(warps: Any, where: Any) -> list[tuple[int, int]]:
-    """Runs of whole warps (first, behind the last; counted in the convoy) that take part, none of two
+    """Runs of whole warps (first, behind the last; counted in the batch) that take part, none of two
     warpgroups."""
     if where is True and warps.count == 1:
         return [(0, 1)]
@@ -132,7 +132,7 @@ _HEAD = "wgmma.mma_async.sync.aligned"
 
 ROWS = [
     *(
-        Row(_HEAD + forms, "", "product of a warpgroup", handler=_multiply, effects=_PRODUCT)
+        InstructionSpec(_HEAD + forms, "", "product of a warpgroup", handler=_multiply, effects=_PRODUCT)
         for forms in (
             f"{{{_names(16, _COLUMNS)}}}{{f32|f16}}.f16.f16",
             f"{{{_names(16, _COLUMNS)}}}.f32.bf16.bf16",
@@ -141,21 +141,21 @@ ROWS = [
             f"{{{_names(32, _COLUMNS)}}}.s32[satfinite]{{s8|u8}}{{s8|u8}}",
         )
     ),
-    Row(
+    InstructionSpec(
         "wgmma.fence.sync.aligned",
         "",
         "orders registers before products",
         handler=_for_warps(Products.fence),
         effects=_WARP,
     ),
-    Row(
+    InstructionSpec(
         "wgmma.commit_group.sync.aligned",
         "",
         "end a group of products",
         handler=_for_warps(Products.commit),
         effects=_WARP,
     ),
-    Row(
+    InstructionSpec(
         "wgmma.wait_group.sync.aligned",
         "",
         "wait for all groups of products but the last few",

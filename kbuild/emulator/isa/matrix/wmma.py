@@ -20,7 +20,7 @@ _LANES = np.arange(32)
 
 
 @dataclass(frozen=True)
-class Fragment:
+class WmmaFragment:
     """Where the elements of one matrix are."""
 
     role: str
@@ -85,8 +85,8 @@ class Fragment:
 
 
 def multiply_fragments(
-    d: Fragment,
-    factors: tuple[Fragment, Fragment, Fragment],
+    d: WmmaFragment,
+    factors: tuple[WmmaFragment, WmmaFragment, WmmaFragment],
     registers: list[np.ndarray],
     saturate: bool = False,
     operation: str = "",

@@ -10,9 +10,9 @@ import numpy as np
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.access import address_of, items_of, space_of
 from kbuild.emulator.isa.collectives import whole_warps
-from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, Row, View
+from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, InstructionSpec, View
 from kbuild.emulator.isa.matrix.mma_rows import ELEMENT
-from kbuild.emulator.isa.matrix.wmma import Fragment, multiply_fragments
+from kbuild.emulator.isa.matrix.wmma import WmmaFragment, multiply_fragments
 from kbuild.emulator.ptx.model import Instruction, Operand, PtxError
 
 _WARP = Effects(collective="warp", aligned=True)
@@ -20,7 +20,7 @@ _READS = Effects(reads=("generic",), collective="warp", aligned=True)
 _WRITES = Effects(writes=("generic",), collective="warp", aligned=True)
 
 
-class _Tile:
+class _WmmaTile:
     """A matrix in memory, as a load or a store sees it: `[address]{, stride}`, the same for all threads of a
     warp."""
 
@@ -31,7 +31,7 @@ class _Tile:
         shape = next(
             modifier for modifier in form.modifiers if modifier[0] == "m" and modifier[1:2].isdigit()
         )
-        self.fragment = Fragment(role, shape, form.modifiers[-1])
+        self.fragment = WmmaFragment(role, shape, form.modifiers[-1])
         self.by_rows = form.has("row")
         self.base, self.offset = address_of(operands[0])
         self.strides = tuple(View(operand, "u32") for operand in operands[1:2])
@@ -82,14 +82,14 @@ def _lanes(count: int, where: Any) -> np.ndarray:
 
 def _load(form: Form, instruction: Instruction) -> Bound:
     """`{registers}, [address]{, stride}`."""
-    tile = _Tile(form, instruction, form.choose("a", "b", "c"), instruction.operands[1:])
+    tile = _WmmaTile(form, instruction, form.choose("a", "b", "c"), instruction.operands[1:])
     count = len(tile.strides)
 
-    def function(convoy: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
+    def function(batch: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
         lanes = _lanes(len(start), where)
         addresses, size = tile.addresses(lanes, start, views[:count])
-        site = (convoy, instruction, lanes)
-        loaded = [convoy.memory.load(tile.space, column, size, True, site) for column in addresses.T]
+        site = (batch, instruction, lanes)
+        loaded = [batch.memory.load(tile.space, column, size, True, site) for column in addresses.T]
         values = np.stack(loaded, -1).reshape(-1, 32, len(loaded))
         registers = values.transpose(2, 0, 1) if tile.fragment.bits < 8 else tile.fragment.packed(values)
         for view, register in zip(views[count:], registers):
@@ -100,18 +100,18 @@ def _load(form: Form, instruction: Instruction) -> Bound:
 
 def _store(form: Form, instruction: Instruction) -> Bound:
     """`[address], {registers}{, stride}`."""
-    tile = _Tile(form, instruction, "d", (instruction.operands[0], *instruction.operands[2:]))
+    tile = _WmmaTile(form, instruction, "d", (instruction.operands[0], *instruction.operands[2:]))
     count = len(tile.strides)
 
-    def function(convoy: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
+    def function(batch: Any, start: np.ndarray, *views: np.ndarray, where: Any = True) -> None:
         lanes = _lanes(len(start), where)
         addresses, size = tile.addresses(lanes, start, views[:count])
         values = tile.fragment.unpacked(
             np.stack([view[lanes] for view in views[count:]]).reshape(len(views) - count, -1, 32)
         )
         for column, data in zip(addresses.T, values.reshape(len(lanes), -1).T):
-            convoy.memory.store(
-                tile.space, column, np.ascontiguousarray(data), size, True, (convoy, instruction, lanes)
+            batch.memory.store(
+                tile.space, column, np.ascontiguousarray(data), size, True, (batch, instruction, lanes)
             )
 
     return Bound(function, tile.views(instruction.operands[1]))
@@ -122,8 +122,8 @@ def _product(form: Form, instruction: Instruction) -> Bound:
     shape = next(modifier for modifier in form.modifiers if modifier[0] == "m" and modifier[1:2].isdigit())
     kinds = [modifier for modifier in form.modifiers if ELEMENT.match(modifier)]
     d, a, b, c = (kinds[0], "f16", "f16", kinds[1]) if len(kinds) == 2 else kinds
-    target = Fragment("d", shape, d)
-    factors = (Fragment("a", shape, a), Fragment("b", shape, b), Fragment("c", shape, c))
+    target = WmmaFragment("d", shape, d)
+    factors = (WmmaFragment("a", shape, a), WmmaFragment("b", shape, b), WmmaFragment("c", shape, c))
     lists = [items_of(operand) for operand in (*instruction.operands[1:], instruction.operands[0])]
     needed = [fragment.registers for fragment in (*factors, target)]
     if [len(items) for items in lists] != needed:
@@ -161,14 +161,14 @@ _TYPES = (
 _SUMS = ((_SHAPES, "f16|f32|s32"), (".m16n16k8", "f32"), (".m8n8k4", "f64"), ("{m8n8k32|m8n8k128}", "s32"))
 
 
-def _loads(role: str, shapes: str, kinds: str, layout: str = _LAYOUT) -> Row:
+def _loads(role: str, shapes: str, kinds: str, layout: str = _LAYOUT) -> InstructionSpec:
     what = "sum" if role == ".c" else "factor"
     pattern = f"wmma.load{role}.sync.aligned{layout}{shapes}{_SPACES}{{{kinds}}}"
-    return Row(pattern, "", f"load a {what} of a product", handler=_load, effects=_READS)
+    return InstructionSpec(pattern, "", f"load a {what} of a product", handler=_load, effects=_READS)
 
 
-def _mma(forms: str, summary: str, head: str = "wmma.mma.sync.aligned{row|col}{row|col}") -> Row:
-    return Row(head + forms, "", summary, handler=_product, effects=_WARP)
+def _mma(forms: str, summary: str, head: str = "wmma.mma.sync.aligned{row|col}{row|col}") -> InstructionSpec:
+    return InstructionSpec(head + forms, "", summary, handler=_product, effects=_WARP)
 
 
 ROWS = [
@@ -180,7 +180,7 @@ ROWS = [
     ),
     *(_loads(".c", shapes, kinds) for shapes, kinds in _SUMS),
     *(
-        Row(
+        InstructionSpec(
             f"wmma.store.d.sync.aligned{_LAYOUT}{shapes}{_SPACES}{{{kinds}}}",
             "",
             "store a product",

@@ -40,7 +40,7 @@ def compiled(form: str, **changed: str) -> kbuild.compiler.driver.Metadata:
         ("sums", MAPS["a_map"]),
     ],
 )
-def test_forms_that_the_copy_engine_can_do(form: str, left: str) -> None:
+def test_forms_that_the_tma_can_do(form: str, left: str) -> None:
     metadata = compiled(form)
     assert set(metadata.tma) >= set(BOTH)
     assert set(metadata.params) >= {("a_map", left), ("b_map", MAPS["b_map"])}

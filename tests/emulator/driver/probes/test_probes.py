@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kbuild.emulator.driver import StandIn
+from kbuild.emulator.driver import FakeDriver
 from tests.emulator.driver.cuda import ADD_ONE
 from tests.emulator.driver.probes.probes import ask
 from tests.emulator.driver.probes.table import FATAL, PROBES
@@ -25,8 +25,8 @@ OTHERWISE = {
 """Where the stand-in answers otherwise, and why."""
 
 
-def opened(libraries: Path) -> StandIn:
-    driver = StandIn(["sm_90"], folder=libraries)
+def opened(libraries: Path) -> FakeDriver:
+    driver = FakeDriver(["sm_90"], folder=libraries)
     for arch, image in IMAGES.items():
         driver.register(image, ADD_ONE.replace("sm_80", arch))
     return driver

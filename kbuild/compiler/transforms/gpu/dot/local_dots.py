@@ -30,7 +30,7 @@ from kbuild.compiler.transforms.gpu.dot.optimize_dot_operands import shared_layo
 from kbuild.compiler.transforms.gpu.memory.reorder import may_move
 from kbuild.targets import Target
 
-_MOST_UNROLLED = 512
+_MAX_UNROLLED = 512
 """Multiply-adds of a thread that are written out."""
 
 
@@ -50,7 +50,7 @@ def _is_long(dot: Dot) -> bool:
     """Whether a dot is by scalar fma, and of too many."""
     if dot.atom or element_of(dot.a.type) != element_of(dot.c.type):
         return False
-    return len(held_layout(dot.c).unique_registers()) * tensor_type(dot.a).shape[-1] > _MOST_UNROLLED
+    return len(held_layout(dot.c).unique_registers()) * tensor_type(dot.a).shape[-1] > _MAX_UNROLLED
 
 
 def _rewrite(dot: Dot, func: Func, target: Target) -> None:

@@ -82,11 +82,11 @@ class _Sharing:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
 
-    def tile(self, source: Value, readers: list[LinearLayout], by_copy_engine: bool) -> Value:
+    def tile(self, source: Value, readers: list[LinearLayout], by_tma: bool) -> Value:
         if source not in self.tiles:
             type_ = tensor_type(source)
             layout = shared_layout(held_layout(source), bit_width(type_), readers)
-            if by_copy_engine:
+            if by_tma:
                 layout = _copied_layout(held_layout(source), bit_width(type_)) or layout
             after = (
                 Builder.after(source.op)

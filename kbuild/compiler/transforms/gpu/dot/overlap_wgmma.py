@@ -29,7 +29,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
-from kbuild.compiler.analysis.slots import Slot, SlotNumbers
+from kbuild.compiler.analysis.slots import BufferSlot, SlotNumbers
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.nesting import is_within
@@ -71,7 +71,7 @@ class _Place:
     """Shared memory that a product reads."""
 
     allocation: Value
-    slot: Slot | None
+    slot: BufferSlot | None
     """The buffer, as the present iteration numbers them; None when unknown, or when there is one only."""
 
     def may_be(self, other: _Place) -> bool:
@@ -82,7 +82,7 @@ class _Place:
 
 
 @dataclass
-class _Flight:
+class _PendingOp:
     """A product that may not have ended."""
 
     dot: WarpGroupDot
@@ -101,7 +101,7 @@ class _Waits:
         self.makers = makers
         """Operations whose results may take the place of operands that are still read."""
 
-    def block(self, block: Block, flights: list[_Flight]) -> list[_Flight]:
+    def block(self, block: Block, flights: list[_PendingOp]) -> list[_PendingOp]:
         """Walk a block; what is in flight at its end."""
         for op in block:
             if op.regions:
@@ -115,10 +115,10 @@ class _Waits:
                 for flight in flights:
                     if flight.value is op.c:
                         flight.value = None
-                flights = [*flights, _Flight(op, op.result, [self.place(tile) for tile in _tiles(op)])]
+                flights = [*flights, _PendingOp(op, op.result, [self.place(tile) for tile in _tiles(op)])]
         return flights
 
-    def structured(self, op: Op, flights: list[_Flight]) -> list[_Flight]:
+    def structured(self, op: Op, flights: list[_PendingOp]) -> list[_PendingOp]:
         """Walk a loop or branch, before which all has ended that something inside needs, or that might be
         counted there."""
         inner = list(op.walk())
@@ -133,11 +133,11 @@ class _Waits:
             self.wait(region.terminator, left, left)
         return flights
 
-    def loop(self, loop: For) -> list[_Flight]:
+    def loop(self, loop: For) -> list[_PendingOp]:
         """Walk a loop; what is in flight after it."""
         handed = [op for op in loop.body if isinstance(op, WarpGroupDot) and self.may_stay(op, loop)]
         entering = [
-            _Flight(
+            _PendingOp(
                 dot,
                 loop.carried[_position(dot, loop)],
                 [_turned(self.place(tile), loop) for tile in _tiles(dot)],
@@ -149,7 +149,7 @@ class _Waits:
         ending = [flight for flight in left if flight.earlier or flight.dot not in handed]
         left = self.wait(loop.body.terminator, left, ending)
         return [
-            _Flight(
+            _PendingOp(
                 flight.dot,
                 loop.results[_position(flight.dot, loop)],
                 [_Place(p.allocation, None) for p in flight.places],
@@ -162,7 +162,7 @@ class _Waits:
         homes = (self.place(tile).allocation.block for tile in _tiles(dot))
         return is_handed_on(dot, loop) and not any(is_within(home, loop.body) for home in homes)
 
-    def needs(self, op: Op, flight: _Flight) -> bool:
+    def needs(self, op: Op, flight: _PendingOp) -> bool:
         """Whether an operation wants a product to have ended.  Operands in registers are in the same ones
         each time."""
         if op is flight.dot and len(_tiles(flight.dot)) < 2:
@@ -179,7 +179,7 @@ class _Waits:
                 return True
         return any(self.place(written).may_be(place) for written in _written(op) for place in flight.places)
 
-    def wait(self, op: Op, flights: list[_Flight], needed: Sequence[_Flight]) -> list[_Flight]:
+    def wait(self, op: Op, flights: list[_PendingOp], needed: Sequence[_PendingOp]) -> list[_PendingOp]:
         """Wait before `op` for some products, and so for all older ones; what is still in flight after that."""
         if not needed:
             return flights
@@ -204,7 +204,7 @@ class _Waits:
         return _Place(tile, slot)
 
 
-def _start_early(dot: WarpGroupDot, flights: Sequence[_Flight]) -> None:
+def _start_early(dot: WarpGroupDot, flights: Sequence[_PendingOp]) -> None:
     """Move what computes the value that a product starts from before those of its block that are in flight,
     if nothing is in the way."""
     first = next(
@@ -235,7 +235,7 @@ def _start_early(dot: WarpGroupDot, flights: Sequence[_Flight]) -> None:
         op.move_before(first)
 
 
-def is_handed_on_by(terminator: Op, flight: _Flight) -> bool:
+def is_handed_on_by(terminator: Op, flight: _PendingOp) -> bool:
     """Whether a loop's end is the only user of a product's result."""
     loop = terminator.parent_op
     return isinstance(loop, For) and flight.value is flight.dot.result and is_handed_on(flight.dot, loop)

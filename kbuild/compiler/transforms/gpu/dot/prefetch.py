@@ -57,7 +57,7 @@ def _split_dot(dot: Dot, step: int) -> None:
     assert isinstance(type_, TensorType)
     if type_.rank != 2 or type_.shape[1] <= step:
         return
-    operands = [_Operand(dot, value, axis, step) for value, axis in ((dot.a, 1), (dot.b, 0))]
+    operands = [_SteppedOperand(dot, value, axis, step) for value, axis in ((dot.a, 1), (dot.b, 0))]
     if not all(operand.divides for operand in operands) or not any(operand.load for operand in operands):
         return
     builder = Builder.before(dot)
@@ -75,7 +75,7 @@ def _split_dot(dot: Dot, step: int) -> None:
             operand.load.erase()
 
 
-class _Operand:
+class _SteppedOperand:
     """One operand of a dot, taken step by step."""
 
     def __init__(self, dot: Dot, value: Value, axis: int, step: int) -> None:

@@ -46,7 +46,7 @@ MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
 
-class Access(NamedTuple):
+class PointerAccess(NamedTuple):
     """A load, store or atomic on a tensor of pointers, and what its pointers allow."""
 
     op: Op
@@ -80,7 +80,7 @@ def coalesce(module: Module, target: object) -> None:
                 )
 
 
-def find_accesses(func: Func) -> list[Access]:
+def find_accesses(func: Func) -> list[PointerAccess]:
     """The accesses of a function to tensors of pointers."""
     accesses = []
     info = AxisInfo(func)
@@ -101,11 +101,11 @@ def find_accesses(func: Func) -> list[Access]:
             facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic
         )
         vector = min(vector, type_.shape[order[0]], max(1, ATOMIC_BITS // bits) if atomic else vector)
-        accesses.append(Access(op, type_.shape, order, bits, vector))
+        accesses.append(PointerAccess(op, type_.shape, order, bits, vector))
     return accesses
 
 
-def choose_vectors(group: list[Access], num_warps: int) -> list[tuple[Access, int]]:
+def choose_vectors(group: list[PointerAccess], num_warps: int) -> list[tuple[PointerAccess, int]]:
     """The elements per thread of connected accesses of one shape and order.
 
     All follow the widest: a load of more than 16 bytes per thread takes several instructions, whose gaps the
@@ -120,7 +120,7 @@ def choose_vectors(group: list[Access], num_warps: int) -> list[tuple[Access, in
     return [(access, min(share, access.vector if access.writes else common, common)) for access in group]
 
 
-def _connected(func: Func, accesses: list[Access]) -> list[list[Access]]:
+def _connected(func: Func, accesses: list[PointerAccess]) -> list[list[PointerAccess]]:
     """Accesses of one shape and order between which only operations without a layout of their own stand."""
     parents: dict[Value, Value] = {}
 
@@ -139,7 +139,7 @@ def _connected(func: Func, accesses: list[Access]) -> list[list[Access]]:
         for group in carried_groups(op):
             if isinstance(group.targets[0].type, TensorType):
                 join([*group.targets, *group.sources()])
-    groups: dict[tuple[object, ...], list[Access]] = {}
+    groups: dict[tuple[object, ...], list[PointerAccess]] = {}
     for access in accesses:
         groups.setdefault((root(access.op.operands[0]), access.shape, access.order), []).append(access)
     return list(groups.values())

@@ -46,7 +46,7 @@ from kbuild.compiler.ops.tensor import Reduce
 from kbuild.compiler.transforms._support.layout_flow import held_layout, tensor_type
 from kbuild.compiler.transforms.gpu.layout.scaled_sums import keep_scaled_sum
 
-MOST_REGISTERS = 32
+MAX_REGISTERS = 32
 """Registers per thread that a running sum may take."""
 
 
@@ -96,7 +96,7 @@ def _accumulation(loop: For, index: int) -> tuple[Binary, Reduce] | None:
         return None
     source = reduce.srcs[0]
     local = (
-        held_layout(source).size("register") <= MOST_REGISTERS
+        held_layout(source).size("register") <= MAX_REGISTERS
         and neutral(step, tensor_type(source).element) is not None
     )
     return (step, reduce) if local and set(combine[0].operands) == set(reduce.combine.arguments) else None

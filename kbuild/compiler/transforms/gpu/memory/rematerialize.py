@@ -26,7 +26,7 @@ from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import F32, TensorType, bit_width
 from kbuild.compiler.ops.elementwise import AddF, Constant, ExtF, MulF, NegF, Select, SubF
-from kbuild.compiler.ops.gpu import Again
+from kbuild.compiler.ops.gpu import OpaqueCopy
 from kbuild.compiler.ops.tensor import Load, Reduce, Splat
 from kbuild.targets import Target
 
@@ -89,7 +89,7 @@ class _Segments:
             return value
         if value not in made:
             if isinstance(op, ExtF):
-                same = builder.add(Again(_source(op), segment)).result
+                same = builder.add(OpaqueCopy(_source(op), segment)).result
                 made[value] = builder.add(ExtF(same, op.type), value.hint).result
             else:
                 mapping = {operand: self._again(operand, segment, builder, made) for operand in op.operands}
@@ -104,7 +104,7 @@ def _is_float(value: Value) -> bool:
 def _source(op: ExtF) -> Value:
     """The loaded elements that a conversion widens."""
     value = op.src
-    while isinstance(value.op, Again):
+    while isinstance(value.op, OpaqueCopy):
         value = value.op.src
     return value
 

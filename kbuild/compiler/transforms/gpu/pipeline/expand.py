@@ -38,7 +38,7 @@ from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms._support.slots import following_slot
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses
 from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor
-from kbuild.compiler.transforms.gpu.pipeline.schedule import Schedule, Stage
+from kbuild.compiler.transforms.gpu.pipeline.schedule import LoopSchedule, Stage
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
 
 
@@ -53,7 +53,9 @@ class _Progress:
     """Values loaded and not used yet, oldest first."""
 
 
-def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]) -> None:
+def expand(
+    loop: For, schedule: LoopSchedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]
+) -> None:
     """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied,
     `maps` by what tensor maps where the copy engine does it: for all of them, or for none."""
     expansion = _Expansion(loop, schedule, tiles, maps)
@@ -64,7 +66,7 @@ def expand(loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: 
 
 class _Expansion:
     def __init__(
-        self, loop: For, schedule: Schedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]
+        self, loop: For, schedule: LoopSchedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]
     ) -> None:
         self.loop, self.schedule, self.maps = loop, schedule, maps
         self.builder = Builder.before(loop)

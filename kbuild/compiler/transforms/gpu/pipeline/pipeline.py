@@ -40,7 +40,7 @@ from kbuild.compiler.transforms.gpu.pipeline.loads import (
 )
 from kbuild.compiler.transforms.gpu.pipeline.schedule import (
     MIN_STAGES,
-    Schedule,
+    LoopSchedule,
     fitting_stages,
     make_schedule,
     ring_bytes,
@@ -90,7 +90,7 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
 class _Plan(NamedTuple):
     """How to pipeline a loop."""
 
-    schedule: Schedule
+    schedule: LoopSchedule
     tiles: dict[Load, MemDescType]
     """Into what the loads are copied."""
     maps: dict[Load, Value]

@@ -42,7 +42,7 @@ class Stage(NamedTuple):
     asynchronous: bool
 
 
-class Schedule(NamedTuple):
+class LoopSchedule(NamedTuple):
     """The stages of a loop, those issued earliest first."""
 
     stages: tuple[Stage, ...]
@@ -91,7 +91,7 @@ def make_schedule(
     num_stages: int,
     lagging: Collection[Load] = (),
     by_tma: bool = False,
-) -> Schedule:
+) -> LoopSchedule:
     """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in
     registers. Copies `by_tma` have indices for addresses.
 
@@ -117,7 +117,9 @@ def make_schedule(
     ]  # A table of addresses is loaded again for its own iteration.
     if held:
         stages.append(_register_stage(loop, held, 1, 0))
-    return Schedule(tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, frozenset(lagging))
+    return LoopSchedule(
+        tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, frozenset(lagging)
+    )
 
 
 def _register_stage(loop: For, loads: Sequence[Load], lookahead: int, use: int) -> Stage:

@@ -131,7 +131,7 @@ class Ring:
             builder.add(FenceAsyncShared())
         tiles = tuple(_element(builder, buffer, slot) for buffer in self.buffers)
         barrier = _element(builder, self.empty, slot)
-        builder.add(ArriveBarrier(barrier, predicate, tiles, by_products=not fenced, programs=self.programs))
+        builder.add(ArriveBarrier(barrier, predicate, tiles, by_dots=not fenced, programs=self.programs))
 
     # Around the ring
 

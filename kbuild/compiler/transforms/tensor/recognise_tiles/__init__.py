@@ -30,11 +30,11 @@ from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import AddI, CmpI, Constant, ExtSI, MulI, Select
 from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
 from kbuild.compiler.transforms.tensor.recognise_tiles.tiles import (
-    Axis,
+    MatchFailure,
     Number,
     Numbering,
-    Refusal,
     Tile,
+    TileAxis,
     find_tile,
     trips_replaced,
 )
@@ -81,9 +81,9 @@ def _recognise(
         tile = find_tile(load, func, forms, numbering)
         _check_hardware(tile, load, func)
         if written is None or tile.base in written:
-            raise Refusal("the kernel may write to where it reads")
+            raise MatchFailure("the kernel may write to where it reads")
         starts = [trips_replaced(axis.start, forms) for axis in tile.axes]
-    except Refusal as reason:
+    except MatchFailure as reason:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), f"{load.result.hint or 'a load'}: {reason}")
         return
     type_ = load.result.type
@@ -109,13 +109,15 @@ def _check_hardware(tile: Tile, load: Load, func: Func) -> None:
     type_, last = load.result.type, tile.axes[-1].along
     assert isinstance(type_, TensorType) and last is not None
     if not size or type_.shape[last] * size < MIN_ROW_BYTES:
-        raise Refusal(f"a row of the block has less than {MIN_ROW_BYTES} bytes")
+        raise MatchFailure(f"a row of the block has less than {MIN_ROW_BYTES} bytes")
     if _divisor(tile.base, func) % ALIGNMENT:
-        raise Refusal(f"{tile.base.hint or 'its base'} is not known to be divisible by {ALIGNMENT} bytes")
+        raise MatchFailure(
+            f"{tile.base.hint or 'its base'} is not known to be divisible by {ALIGNMENT} bytes"
+        )
     for axis in tile.axes[:-1]:
         if _divisor(axis.stride, func) * size % ALIGNMENT:
             name = axis.stride.hint if isinstance(axis.stride, Value) else axis.stride
-            raise Refusal(f"the stride {name} is not known to be divisible by {ALIGNMENT} bytes")
+            raise MatchFailure(f"the stride {name} is not known to be divisible by {ALIGNMENT} bytes")
 
 
 def _divisor(number: Number, func: Func) -> int:
@@ -131,7 +133,7 @@ def _argument(build: Builder, number: Number, bits: int) -> Value:
     return number if bit_width(number.type) >= bits else build.add(ExtSI(number, I64)).result
 
 
-def _beyond_empty(build: Builder, index: Value, axis: Axis) -> Value:
+def _beyond_empty(build: Builder, index: Value, axis: TileAxis) -> Value:
     """An index, made too large where the axis has no elements: maps have one then."""
     assert isinstance(axis.size, Value)
     zero = build.add(Constant.of(0, axis.size.type)).result

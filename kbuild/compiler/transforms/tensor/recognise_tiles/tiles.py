@@ -35,12 +35,12 @@ Number = Value | int
 """An argument of the kernel, or a constant."""
 
 
-class Refusal(Exception):
+class MatchFailure(Exception):
     """Why a load is no block of a tensor."""
 
 
 @dataclass
-class Axis:
+class TileAxis:
     """One axis of the tensor."""
 
     stride: Number
@@ -59,7 +59,7 @@ class Tile:
     """A block of a tensor: its base, and its axes, those that are one thick first, the contiguous one last."""
 
     base: Value
-    axes: list[Axis]
+    axes: list[TileAxis]
 
 
 class Numbering:
@@ -82,19 +82,19 @@ class Numbering:
 
 
 def find_tile(load: Load, func: Func, forms: Polynomials, numbering: Numbering) -> Tile:
-    """The block that a load reads.  Raises `Refusal`, with the reason."""
+    """The block that a load reads.  Raises `MatchFailure`, with the reason."""
     type_ = load.result.type
     assert isinstance(type_, TensorType)
     address = forms.of(load.ptr)
     if address is None:
-        raise Refusal("its addresses are no sum of indices times strides")
+        raise MatchFailure("its addresses are no sum of indices times strides")
     base, offset = _base(address, func)
     finder = _Finder(load, type_, func, forms)
     finder.place(offset, numbering)
     finder.bound()
     axes = finder.thin + finder.own
     if len(axes) > MAX_RANK:
-        raise Refusal(f"its tensor has more than {MAX_RANK} axes")
+        raise MatchFailure(f"its tensor has more than {MAX_RANK} axes")
     finder.check_starts(axes)
     return Tile(base, axes)
 
@@ -107,11 +107,11 @@ def _base(address: Polynomial, func: Func) -> tuple[Value, Polynomial]:
         if isinstance(symbol, Value) and isinstance(symbol.type, PointerType)
     ]
     if len(bases) != 1 or not _is_argument(bases[0], func):
-        raise Refusal("its addresses start from no argument")
+        raise MatchFailure("its addresses start from no argument")
     base = Polynomial.symbol(bases[0])
     offset = address - base
     if bases[0] in offset.symbols:
-        raise Refusal("its addresses start from no argument")
+        raise MatchFailure("its addresses start from no argument")
     return bases[0], offset
 
 
@@ -125,9 +125,9 @@ class _Finder:
         self.wrapped: dict[int, Wrapped] = {}
         self.checked: set[int] = set()
         """The block's axes along which the mask stops negative indices."""
-        self.own: list[Axis] = []
+        self.own: list[TileAxis] = []
         """The block's axes."""
-        self.thin: list[Axis] = []
+        self.thin: list[TileAxis] = []
         """Axes along which the block is one thick."""
 
     # Axes: what each index of the block, and each part of the offset that is the same for all, is multiplied
@@ -138,32 +138,32 @@ class _Finder:
         own = [self._own_axis(offset, axis) for axis in range(self.type.rank)]
         self.own = sorted(own, key=lambda axis: axis.stride == 1)
         if self.own[-1].stride != 1 or (len(own) > 1 and self.own[-2].stride == 1):
-            raise Refusal("no axis, or more than one, of the block is contiguous")
+            raise MatchFailure("no axis, or more than one, of the block is contiguous")
         for monomial, factor in sorted(offset.terms, key=lambda term: numbering.of_monomial(term[0])):
             if not any(isinstance(symbol, Along | Wrapped) for symbol, _ in monomial):
                 self._place(monomial, factor)
 
-    def _own_axis(self, offset: Polynomial, axis: int) -> Axis:
+    def _own_axis(self, offset: Polynomial, axis: int) -> TileAxis:
         found = [
             (m, f)
             for m, f in offset.terms
             if any(isinstance(s, Along | Wrapped) and _varies(s, axis) for s, _ in m)
         ]
         if len(found) != 1:
-            raise Refusal(f"its addresses along axis {axis} are no index times a stride")
+            raise MatchFailure(f"its addresses along axis {axis} are no index times a stride")
         monomial, factor = found[0]
         symbol = next(s for s, _ in monomial if isinstance(s, Along | Wrapped) and _varies(s, axis))
         rest = divided(monomial, frozenset({(symbol, 1)}))
         stride = self._stride(rest, factor) if rest is not None else None
         if stride is None:
-            raise Refusal(f"the stride along axis {axis} is no argument, nor a constant")
+            raise MatchFailure(f"the stride along axis {axis} is no argument, nor a constant")
         start = Polynomial.constant(0)
         if isinstance(symbol, Wrapped):
             if symbol.inner.axes != {axis} or (Polynomial.symbol(Along(axis)) - symbol.inner).axes:
-                raise Refusal(f"its indices along axis {axis} are no consecutive numbers")
+                raise MatchFailure(f"its indices along axis {axis} are no consecutive numbers")
             self.wrapped[axis] = symbol
             start = symbol.inner - Polynomial.symbol(Along(axis))
-        return Axis(stride, UNBOUNDED, start, axis)
+        return TileAxis(stride, UNBOUNDED, start, axis)
 
     def _stride(self, monomial: Monomial, factor: int) -> Number | None:
         if monomial == ONE:
@@ -192,12 +192,12 @@ class _Finder:
             self._place_constant(monomial, factor)
             return
         if len(strides) > 1:
-            raise Refusal("a part of its addresses is a product of several arguments")
+            raise MatchFailure("a part of its addresses is a product of several arguments")
         rest = divided(monomial, frozenset({(strides[0], 1)}))
         assert rest is not None
         if rest == ONE:
-            raise Refusal("an argument is added to its addresses")
-        self.thin.append(Axis(strides[0], UNBOUNDED, Polynomial.of([(rest, factor)]), None))
+            raise MatchFailure("an argument is added to its addresses")
+        self.thin.append(TileAxis(strides[0], UNBOUNDED, Polynomial.of([(rest, factor)]), None))
 
     def _place_constant(self, monomial: Monomial, factor: int) -> None:
         """The same where strides are constants: the largest that divides."""
@@ -214,26 +214,26 @@ class _Finder:
         """Set the sizes, and check that the zeros beyond them are what the load gives, or are not looked at."""
         bounds = bounds_of(self.load.mask, self.forms)
         if not bounds.complete:
-            raise Refusal("its mask is no comparison of indices with sizes")
+            raise MatchFailure("its mask is no comparison of indices with sizes")
         if self.load.mask is not None and not _is_zero(self.load.other):
-            raise Refusal("where the mask is false it gives something else than zero")
+            raise MatchFailure("where the mask is false it gives something else than zero")
         for form in sorted(bounds.negative, key=lambda form: (sorted(form.axes), _falls(form))):
             axis = next((axis for axis in self.own if {axis.along} == form.axes), None)
             if axis is None or axis.along is None or axis.along in self.wrapped:
-                raise Refusal("its mask is no comparison of indices with sizes")
+                raise MatchFailure("its mask is no comparison of indices with sizes")
             if _falls(form) and form == -self._index(axis) - Polynomial.constant(1):
                 self.checked.add(axis.along)
                 continue
             size = self._size(axis, self._index(axis) - form)
             if axis.size not in (UNBOUNDED, size):
-                raise Refusal("its mask compares an index with two sizes")
+                raise MatchFailure("its mask compares an index with two sizes")
             axis.size = size
         for axis in self.own:
             self._bound_unmasked(axis)
         for axis in self.own:
             self._check_empty(axis)
 
-    def _size(self, axis: Axis, difference: Polynomial) -> Number:
+    def _size(self, axis: TileAxis, difference: Polynomial) -> Number:
         """The size with which a mask compares an index that lacks a part of the one in the address.  That
         part is the start along an axis of its own, with the same stride: rows of one matrix after those of
         another."""
@@ -248,11 +248,11 @@ class _Finder:
                 step = gcd(*(factor for _, factor in before.terms)) if isinstance(axis.stride, int) else 1
                 start = Polynomial.of((monomial, factor // step) for monomial, factor in before.terms)
                 stride = axis.stride * step if isinstance(axis.stride, int) else axis.stride
-                self.thin.append(Axis(stride, UNBOUNDED, start, None))
+                self.thin.append(TileAxis(stride, UNBOUNDED, start, None))
                 return self._number(sizes[0])
-        raise Refusal("a size is no argument, nor a constant")
+        raise MatchFailure("a size is no argument, nor a constant")
 
-    def _bound_unmasked(self, axis: Axis) -> None:
+    def _bound_unmasked(self, axis: TileAxis) -> None:
         assert axis.along is not None
         number = axis.start.number
         if axis.along in self.wrapped:
@@ -260,7 +260,7 @@ class _Finder:
         elif axis.size == UNBOUNDED and number is not None and number >= 0:
             axis.size = number + self.type.shape[axis.along]
 
-    def _check_empty(self, axis: Axis) -> None:
+    def _check_empty(self, axis: TileAxis) -> None:
         """Indices that wrap around give zeros instead: nobody may look.  Somebody may look where a size is
         zero, for which a map has one."""
         assert axis.along is not None
@@ -273,12 +273,14 @@ class _Finder:
         if not is_stored_only_where(self.load.result, axis.along, negative, self.forms):
             axis.may_be_empty = True
             if axis.along in self.wrapped:
-                raise Refusal("indices that wrap around may reach what is stored")
+                raise MatchFailure("indices that wrap around may reach what is stored")
 
     def _is_limit_of_loop(self, size: Value) -> bool:
         """Whether the load's loop does nothing where a size is zero."""
         loop = self.load.parent_op
-        if not isinstance(loop, For) or not Signs(self.forms, [size]).is_natural(self.forms.of(loop.lower)):
+        if not isinstance(loop, For) or not Signs(self.forms, [size]).is_non_negative(
+            self.forms.of(loop.lower)
+        ):
             return False
         last = self._at_zero(loop.upper, size)
         return last is not None and last <= 0
@@ -315,7 +317,7 @@ class _Finder:
             total += factor * most
         return total if form is not None else None
 
-    def _index(self, axis: Axis) -> Polynomial:
+    def _index(self, axis: TileAxis) -> Polynomial:
         assert axis.along is not None
         return axis.start + Polynomial.symbol(Along(axis.along))
 
@@ -323,7 +325,7 @@ class _Finder:
         """A size that is an argument or a constant."""
         number = self._as_number(form)
         if number is None:
-            raise Refusal("a size is no argument, nor a constant")
+            raise MatchFailure("a size is no argument, nor a constant")
         return number
 
     def _as_number(self, form: Polynomial) -> Number | None:
@@ -338,14 +340,14 @@ class _Finder:
 
     # Starts
 
-    def check_starts(self, axes: Sequence[Axis]) -> None:
+    def check_starts(self, axes: Sequence[TileAxis]) -> None:
         """No index may be negative: the copy engine gives zeros there, the load what is in memory."""
         signs = Signs(self.forms, {axis.size for axis in axes if isinstance(axis.size, Value)})
         for axis in axes:
-            if axis.along not in self.checked and not signs.is_natural(axis.start):
-                raise Refusal("an index may be negative")
+            if axis.along not in self.checked and not signs.is_non_negative(axis.start):
+                raise MatchFailure("an index may be negative")
             if any(_bits(symbol) > 32 for symbol in axis.start.symbols):
-                raise Refusal("an index has 64 bits")
+                raise MatchFailure("an index has 64 bits")
 
 
 def _falls(form: Polynomial) -> bool:
@@ -370,7 +372,7 @@ def _is_zero(value: Value | None) -> bool:
 
 
 def trips_replaced(form: Polynomial, forms: Polynomials) -> Polynomial:
-    """A polynomial with induction variables for counts of iterations.  Raises `Refusal` where that does not
+    """A polynomial with induction variables for counts of iterations.  Raises `MatchFailure` where that does not
     go."""
     # The start of an inner loop may count the iterations of outer ones.
     while (trip := next((symbol for symbol in form.symbols if isinstance(symbol, Trip)), None)) is not None:
@@ -381,7 +383,7 @@ def trips_replaced(form: Polynomial, forms: Polynomials) -> Polynomial:
 def _replaced(form: Polynomial, trip: Trip, forms: Polynomials) -> Polynomial:
     lower, step = forms.of(trip.loop.lower), forms.of(trip.loop.step)
     if lower is None or step is None or len(step.terms) != 1:
-        raise Refusal("its addresses do not follow the loop's variable")
+        raise MatchFailure("its addresses do not follow the loop's variable")
     ((unit, factor),) = step.terms
     passed = Polynomial.symbol(trip.loop.induction) - lower
     total = Polynomial.constant(0)
@@ -390,7 +392,7 @@ def _replaced(form: Polynomial, trip: Trip, forms: Polynomials) -> Polynomial:
         if any(symbol == trip for symbol, _ in monomial):
             rest = divided(monomial, multiplied(unit, frozenset({(trip, 1)})))
             if rest is None or value % factor or any(symbol == trip for symbol, _ in rest):
-                raise Refusal("its addresses do not follow the loop's variable")
+                raise MatchFailure("its addresses do not follow the loop's variable")
             total += Polynomial.of([(rest, value // factor)]) * passed
         else:
             total += Polynomial.of([(monomial, value)])

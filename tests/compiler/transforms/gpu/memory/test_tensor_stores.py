@@ -219,7 +219,7 @@ def launched(artifact: kbuild.Artifact, *given: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "function"), [("min", np.minimum), ("max", np.maximum)])
-def test_extremes_of_halves_are_by_the_copy_engine_alone(name: str, function: Any, tmp_path: Path) -> None:
+def test_extremes_of_halves_are_by_the_tma_alone(name: str, function: Any, tmp_path: Path) -> None:
     line = f"target.atomic_{name}([8, 8], tile)"
     x, out = (np.random.default_rng(seed).integers(-99, 99, (20, 16)).astype(np.float16) for seed in (1, 2))
     right = out.copy()

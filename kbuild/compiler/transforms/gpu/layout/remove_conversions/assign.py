@@ -31,8 +31,8 @@ from kbuild.compiler.transforms._support.layout_flow import (
 from kbuild.compiler.transforms.gpu.layout.remove_conversions.anchors import Anchors, Strength
 from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import conversion_cost, loop_weight
 
-_MOST_CANDIDATES = 4
-_LEAST_RUN_BITS = 512
+_MAX_CANDIDATES = 4
+_MIN_RUN_BITS = 512
 """Neighbours in memory that a store of a warp's own elements writes at least: two sectors of a cache line."""
 
 
@@ -101,7 +101,7 @@ class _Chooser:
         while work:
             value, layout, strength = work.pop()
             known = self.candidates.setdefault(value, {})
-            if known.get(layout, 0) >= strength or (len(known) >= _MOST_CANDIDATES and layout not in known):
+            if known.get(layout, 0) >= strength or (len(known) >= _MAX_CANDIDATES and layout not in known):
                 continue
             known[layout] = strength
             for user in value.users:
@@ -230,7 +230,7 @@ class _Chooser:
         if layout is None:
             return None
         lanes = sum(base < layout.shape[-1] for base in layout.bases_of("lane"))
-        return layout if (vector << lanes) * bit_width(op.value.type) >= _LEAST_RUN_BITS else None
+        return layout if (vector << lanes) * bit_width(op.value.type) >= _MIN_RUN_BITS else None
 
     def settle_results(self, op: Op, options: list[LinearLayout]) -> None:
         if options:

@@ -34,7 +34,7 @@ _RENAMING = (Broadcast, ExpandDims, Reshape, Trans, Hint)
 _SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
 _SECTOR_BITS = 256
 """The smallest unit of a cache line that is fetched."""
-_MOST_LOADED_AGAIN = 8
+_MAX_LOADED_AGAIN = 8
 """Registers per thread up to which a vector may be loaded a second time."""
 
 
@@ -68,7 +68,7 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
         again = (
             not op.volatile
             and layout.rank == 1
-            and registers <= _MOST_LOADED_AGAIN
+            and registers <= _MAX_LOADED_AGAIN
             and _fills_sectors(op, layout)
         )
         vector = min(layout.contiguous_per_thread(), MAX_VECTOR_BITS // bit_width(op.result.type))

@@ -31,7 +31,7 @@ from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalStore
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyLocalToGlobal, TmaStoreWait, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import (
-    Access,
+    CopyableStore,
     box_of_warp,
     clear,
     described,
@@ -80,7 +80,7 @@ def tensor_stores(module: Module, target: Target) -> None:
 class Placed:
     """An access that is to be a copy from shared memory: what stands for it, and where its tile is."""
 
-    def __init__(self, func: Func, access: Access) -> None:
+    def __init__(self, func: Func, access: CopyableStore) -> None:
         self.func = func
         self.access = access
         self.type = access.op.value.type
@@ -237,7 +237,7 @@ def _warps_run_free(home: Block) -> bool:
     return isinstance(home.parent, WarpSpecialize) and not any(isinstance(op, Barrier) for op in home.walk())
 
 
-def _is_there(build: Builder, access: Access) -> Value:
+def _is_there(build: Builder, access: CopyableStore) -> Value:
     """Whether the tensor has elements at all: no map says so, for the driver wants none without."""
     condition: Value | None = None
     zero = build.add(Constant.of(0, I32)).result

@@ -45,7 +45,7 @@ PERIOD = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Access:
+class CopyableStore:
     """A store or atomic that can be a copy from shared memory."""
 
     op: Store | AtomicRMW
@@ -87,7 +87,7 @@ def clear(op: Op) -> None:
     op.desc, op.indices = None, ()
 
 
-def possible(func: Func) -> list[Access]:
+def possible(func: Func) -> list[CopyableStore]:
     """The accesses that the copy engine can do, in the order of the text."""
     if not any(described(op) for op in func.body.walk()):
         return []
@@ -114,7 +114,7 @@ def possible(func: Func) -> list[Access]:
     return [access for access in found.values() if not touched & {None, func.arguments[access.base]}]
 
 
-def _access(op: Op, func: Func) -> Access | None:
+def _access(op: Op, func: Func) -> CopyableStore | None:
     """How the copy engine does an access; None where it cannot."""
     if (
         not isinstance(op, Store | AtomicRMW)
@@ -137,10 +137,10 @@ def _access(op: Op, func: Func) -> Access | None:
     hints: dict[str, Any] = {"swizzle": swizzle}
     if isinstance(op, AtomicRMW) and op.kind in ("max", "min"):
         hints["element"] = f"s{bit_width(type_)}"
-    return Access(op, make, sources, tile, box, hints)
+    return CopyableStore(op, make, sources, tile, box, hints)
 
 
-def _whole_units(access: Access, info: AxisInfo) -> bool:
+def _whole_units(access: CopyableStore, info: AxisInfo) -> bool:
     """Whether rows of the tensor and of the block begin and end with whole units, as far as facts show:
     beyond a row that does not, a copy would write up to the end of its last one."""
     elements = unit_elements(access.box)
@@ -150,10 +150,10 @@ def _whole_units(access: Access, info: AxisInfo) -> bool:
     )
 
 
-def _begins_inside(access: Access, forms: Polynomials) -> bool:
+def _begins_inside(access: CopyableStore, forms: Polynomials) -> bool:
     """Whether facts show that no offset is negative, which blocks that are written must not have."""
     signs = Signs(forms, set(access.make.shape))
-    return all(signs.is_natural(forms.of(index)) for index in access.indices)
+    return all(signs.is_non_negative(forms.of(index)) for index in access.indices)
 
 
 def tile_for(type_: TensorType) -> tuple[MemDescType, int, TensorType]:
@@ -186,7 +186,7 @@ def tile_for(type_: TensorType) -> tuple[MemDescType, int, TensorType]:
     )
 
 
-def warp_bits(access: Access) -> tuple[int, ...]:
+def warp_bits(access: CopyableStore) -> tuple[int, ...]:
     """The bits of flat indices that are those of the number of the warp that holds an element: where each
     warp holds whole rows of a tile.  None where warps hold the same, or other parts."""
     type_ = access.value.type
@@ -201,7 +201,7 @@ def warp_bits(access: Access) -> tuple[int, ...]:
     return tuple(basis.bit_length() - 1 for basis in bases)
 
 
-def box_of_warp(access: Access, bits: tuple[int, ...]) -> TensorType | None:
+def box_of_warp(access: CopyableStore, bits: tuple[int, ...]) -> TensorType | None:
     """What one instruction copies of a warp's part; None where that is not whole panels of rows."""
     shape, box = access.tile.tile_shape, list(access.box.shape[-len(access.tile.tile_shape) :])
     whole = True

@@ -15,10 +15,10 @@ from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.nesting import ancestors
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import AddI, Constant
-from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import Access
+from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import CopyableStore
 
 
-def wait_for(access: Access, accesses: Sequence[Access]) -> int | None:
+def wait_for(access: CopyableStore, accesses: Sequence[CopyableStore]) -> int | None:
     """How many copies may be unfinished when one starts; None where it need not wait for others.  `accesses`
     are in the order of the text."""
     near = just_before(access, accesses)
@@ -43,10 +43,10 @@ def in_loop(op: Op, home: Block) -> bool:
     )
 
 
-def just_before(access: Access, accesses: Sequence[Access]) -> list[Access]:
+def just_before(access: CopyableStore, accesses: Sequence[CopyableStore]) -> list[CopyableStore]:
     """The accesses of the same block before one, the last first, as long as no inner block has any."""
-    found: list[Access] = []
-    known: dict[Op, Access] = {other.op: other for other in accesses}
+    found: list[CopyableStore] = []
+    known: dict[Op, CopyableStore] = {other.op: other for other in accesses}
     op = access.op.prev
     while op is not None and not any(inner in known for region in op.regions for inner in region.walk()):
         if op in known:
@@ -60,12 +60,12 @@ def _share_a_loop(first: Op, second: Op) -> bool:
     return any(isinstance(op, For | While) for op in ancestors(first) if op in ancestors(second))
 
 
-def _conflict(first: Access, second: Access) -> bool:
+def _conflict(first: CopyableStore, second: CopyableStore) -> bool:
     """Whether the order of two accesses may matter."""
     return first.base == second.base and (not first.kind or first.kind != second.kind)
 
 
-def _apart(first: Access, second: Access) -> bool:
+def _apart(first: CopyableStore, second: CopyableStore) -> bool:
     """Whether two accesses of one iteration are to blocks of one descriptor that lie apart."""
     if first.sources != second.sources or first.tile.tile_shape != second.tile.tile_shape:
         return False

@@ -1,8 +1,8 @@
-"""Runs a convoy: masks, divergence and reconvergence, parting, step budget.
+"""Runs a batch: masks, divergence and reconvergence, parting, step budget.
 
-A convoy is a run of consecutive warps that execute the same blocks; its registers are numpy arrays over all
+A batch is a run of consecutive warps that execute the same blocks; its registers are numpy arrays over all
 of their threads. Diverged threads run one side after the other and meet again at the immediate post-dominator
-of the branch.  Where the sides talk to other warps, the warps that differ become convoys of their own.
+of the branch.  Where the sides talk to other warps, the warps that differ become batches of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kbuild.emulator.async_ops.timing import Timing
 from kbuild.emulator.engine.barriers import lanes_to_warps
 from kbuild.emulator.engine.findings import Fault, Finding
 from kbuild.emulator.engine.memory import Memory
-from kbuild.emulator.engine.program import Block, Program, Step
+from kbuild.emulator.engine.program import Program, Step, StepBlock
 from kbuild.emulator.engine.registers import RegisterFile
 from kbuild.emulator.engine.schedule import Schedule
 from kbuild.emulator.ptx.model import Instruction
@@ -31,7 +31,7 @@ _Ready = tuple[Callable[..., Any], tuple[Any, ...], Step]
 
 
 class Waiting(Protocol):
-    """What a convoy waits for."""
+    """What a batch waits for."""
 
     def ready(self) -> bool: ...
 
@@ -68,21 +68,21 @@ class Run(Protocol):
     @property
     def printed(self) -> list[str]: ...
 
-    def watched(self, convoy: Convoy, step: Step) -> Callable[..., Any]: ...
+    def watched(self, batch: WarpBatch, step: Step) -> Callable[..., Any]: ...
 
-    def watched_among(self, convoy: Convoy, steps: tuple[Step, ...]) -> tuple[int, ...]: ...
+    def watched_among(self, batch: WarpBatch, steps: tuple[Step, ...]) -> tuple[int, ...]: ...
 
     def wait_for_earlier(self) -> None: ...
 
 
 class EnclosingCluster(Protocol):
-    """The cluster of a convoy's CTA, as far as the convoy needs it."""
+    """The cluster of a batch's CTA, as far as the batch needs it."""
 
     gives_way: bool
 
 
 class EnclosingCta(Protocol):
-    """The CTA that a convoy is part of, as far as it needs it."""
+    """The CTA that a batch is part of, as far as it needs it."""
 
     index: tuple[int, int, int]
 
@@ -95,9 +95,9 @@ class EnclosingCta(Protocol):
     @property
     def memory(self) -> Memory: ...
 
-    def convoy(self, first: int, count: int) -> Convoy: ...
+    def batch(self, first: int, count: int) -> WarpBatch: ...
 
-    def replace(self, old: Sequence[Convoy], new: Sequence[Convoy]) -> None: ...
+    def replace(self, old: Sequence[WarpBatch], new: Sequence[WarpBatch]) -> None: ...
 
     def lanes_ended(self) -> None: ...
 
@@ -110,7 +110,7 @@ class Stop(Exception):
         self.finding = finding
 
 
-class Entry:
+class DivergenceLevel:
     """One level of divergence: the lanes of `mask` are at `block`, and are done with this level when they
     come to `until`."""
 
@@ -120,7 +120,7 @@ class Entry:
         self.block, self.mask, self.until = block, mask, until
 
 
-class Convoy:
+class WarpBatch:
     """Consecutive warps of a CTA that run together.  Belongs to a register file, and is used again by the
     CTAs that get it."""
 
@@ -129,7 +129,7 @@ class Convoy:
         self.file = file
         self.first, self.count = first, count
         self.first_thread, self.size = 32 * first, 32 * count
-        self.stack: list[Entry] = []
+        self.stack: list[DivergenceLevel] = []
         self.waiting: Waiting | None = None
         self.turns = 0
         self.cta: EnclosingCta
@@ -150,7 +150,7 @@ class Convoy:
     def done(self) -> bool:
         return not self.stack
 
-    def begin(self, cta: EnclosingCta, stack: list[Entry]) -> None:
+    def begin(self, cta: EnclosingCta, stack: list[DivergenceLevel]) -> None:
         """Take up the work of a CTA's warps."""
         if cta.launch is not self._prepared_for:  # Another one's observers watch other steps.
             self._ready, self._prepared_for = {}, cta.launch
@@ -162,7 +162,7 @@ class Convoy:
         return lanes_to_warps(where, self.first, self.count)
 
     def lanes(self, slot: int) -> Any:
-        """The convoy's lanes of a slot."""
+        """The batch's lanes of a slot."""
         found = self._lanes.get(slot)
         if found is None:
             found = self._lanes[slot] = self.file.lanes(
@@ -192,7 +192,7 @@ class Convoy:
         return function, (self, *lanes) if step.wants_warps else lanes, step
 
     def run(self, blocks: int) -> None:
-        """Run up to `blocks` blocks, or until the convoy waits, parts or ends.  Raises Stop."""
+        """Run up to `blocks` blocks, or until the batch waits, parts or ends.  Raises Stop."""
         launch, ready = self.launch, self._ready
         self.turns += 1
         for _ in range(blocks):
@@ -228,14 +228,14 @@ class Convoy:
         return waiting if step is not None and step.effects.waits else None
 
     def finding(self, kind: str, message: str, instruction: Instruction | None) -> Finding:
-        """Something found at an instruction of this convoy."""
+        """Something found at an instruction of this batch."""
         place = None if instruction is None else self.program.module.place(instruction)
         return Finding(kind, message, instruction, place, self.cta.index, tuple(self.warps))
 
     # Control flow
 
-    def leave(self, block: Block, entry: Entry) -> bool:
-        """Go to where the block's end leads.  False where the convoy parted for that, and is no more."""
+    def leave(self, block: StepBlock, entry: DivergenceLevel) -> bool:
+        """Go to where the block's end leads.  False where the batch parted for that, and is no more."""
         end = len(self.program.blocks)
         if block.target is None:
             entry.block += 1
@@ -262,7 +262,7 @@ class Convoy:
             self._join()
         return True
 
-    def _diverge(self, block: Block, entry: Entry, taken: np.ndarray) -> None:
+    def _diverge(self, block: StepBlock, entry: DivergenceLevel, taken: np.ndarray) -> None:
         """Both sides of a branch, each until the reconvergence point."""
         assert block.target is not None
         other = ~taken if entry.mask is True else entry.mask & ~taken
@@ -272,7 +272,7 @@ class Convoy:
             self.stack.pop()
         for target, mask in ((following, other), (block.target, taken)):
             if target != meeting or meeting == len(self.program.blocks):
-                self.stack.append(Entry(target, mask, meeting))
+                self.stack.append(DivergenceLevel(target, mask, meeting))
 
     def _join(self) -> None:
         """Levels whose lanes have come to their end are done."""
@@ -292,15 +292,15 @@ class Convoy:
 
     # Parting and joining
 
-    def _parts_before(self, block: Block, entry: Entry) -> bool:
+    def _parts_before(self, block: StepBlock, entry: DivergenceLevel) -> bool:
         """Part where the block's first step makes only some warps wait."""
         if not block.steps or block.steps[0].guard is None or not block.steps[0].effects.waits:
             return False
         predicate = self.lanes(block.steps[0].guard)
         return bool(self._part(~predicate if block.steps[0].negated else predicate, entry))
 
-    def _part(self, taken: np.ndarray, entry: Entry) -> list[Convoy]:
-        """Become several convoys where warps differ in which of their lanes are `taken`; none where they do
+    def _part(self, taken: np.ndarray, entry: DivergenceLevel) -> list[WarpBatch]:
+        """Become several batches where warps differ in which of their lanes are `taken`; none where they do
         not."""
         lanes = np.ones(self.size, bool) if entry.mask is True else entry.mask
         some = np.any((taken & lanes).reshape(-1, 32), axis=1)
@@ -313,18 +313,18 @@ class Convoy:
         self.cta.replace([self], pieces)
         return pieces
 
-    def piece(self, first: int, last: int) -> Convoy:
-        """A convoy of the warps from `first` to before `last`, counted within this one, at the same place."""
+    def piece(self, first: int, last: int) -> WarpBatch:
+        """A batch of the warps from `first` to before `last`, counted within this one, at the same place."""
         lanes = slice(32 * first, 32 * last)
         stack = []
         for entry in self.stack:
             mask = True if entry.mask is True or entry.mask[lanes].all() else entry.mask[lanes].copy()
             if mask is True or mask.any():
-                stack.append(Entry(entry.block, mask, entry.until))
-        convoy = self.cta.convoy(self.first + first, last - first)
-        convoy.begin(self.cta, stack)
-        convoy.turns = self.turns
-        return convoy
+                stack.append(DivergenceLevel(entry.block, mask, entry.until))
+        batch = self.cta.batch(self.first + first, last - first)
+        batch.begin(self.cta, stack)
+        batch.turns = self.turns
+        return batch
 
 
 def _guarded(function: Callable[..., Any], predicate: np.ndarray, negated: bool) -> Callable[..., Any]:
